@@ -1,0 +1,201 @@
+"""The whole error tree. `code` is stable and public; each wire maps it to its own status and name.
+
+PassbackError
+├── ClientError                 the request is wrong; nothing was stored, a repeat fails the same way
+│   ├── BadRequest              bad_request              the body or a parameter cannot be read
+│   │   ├── BodyTooLarge        body_too_large
+│   │   ├── UnsupportedMedia    unsupported_media_type
+│   │   └── RequestTimeout      request_timeout          the body did not arrive in time
+│   ├── InvalidRequest          invalid_request          it can be read, but a value is not allowed
+│   │   ├── InvalidTool         invalid_tool             a declared client tool is malformed
+│   │   ├── ToolNameClash       tool_name_clash          two tools of one name, or a server tool's name
+│   │   ├── NothingToDo         nothing_to_do            no message, nothing to resume
+│   │   └── InvalidCursor       invalid_cursor           a cursor that is malformed or of another run
+│   ├── NotFound                not_found
+│   │   ├── UnknownConversation conversation_not_found
+│   │   ├── UnknownRun          run_not_found            no such run, or its log has expired
+│   │   └── UnknownToolCall     tool_call_not_found      never made, another conversation's or owner's
+│   ├── Conflict                conflict
+│   │   ├── ConversationBusy    conversation_busy        a run is going on; try again later
+│   │   └── ResultConflict      tool_result_conflict     this call was answered with other content
+│   └── Refused                 refused
+│       ├── Unauthenticated     unauthenticated
+│       ├── ForeignHost         foreign_host             a Host header that is not ours (DNS rebinding)
+│       └── ForeignOrigin       foreign_origin           a browser page of another origin
+├── StoreError                  store_error              the store answered with an error
+│   ├── StoreUnavailable        store_unavailable        the store cannot be reached in time
+│   ├── StoreFull               store_full               the store has no room left
+│   └── LeaseLost               lease_lost               another worker owns the run now
+├── ModelError                  model_error              the model's service failed
+│   ├── ModelUnavailable        model_unavailable        refused, 5xx, overloaded, timed out
+│   ├── ModelRateLimited        model_rate_limited
+│   ├── ModelRejected           model_rejected           it refused the request or the credentials
+│   └── ModelIncomplete         model_incomplete         its answer broke off or makes no sense
+├── ShuttingDown                shutting_down            this worker takes no new runs
+└── ConfigurationError          configuration_error      settings that cannot work; fatal at start
+
+A run that ends `Failed` without one of these has the code `internal`, or `lost` when its worker died.
+"""
+
+from typing import ClassVar
+
+
+class PassbackError(Exception):
+    """Root of the tree.
+
+    Args:
+        message: one sentence for the person who reads the answer; never a secret, never a foreign text.
+        retry_after: seconds after which a repeat may succeed.
+        details: small, JSON-able, safe to show.
+    """
+
+    code: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        /,
+        *,
+        retry_after: float | None = None,
+        details: dict[str, object] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after = retry_after
+        self.details = details or {}
+
+
+class ClientError(PassbackError):
+    code = "client_error"
+
+
+class BadRequest(ClientError):
+    code = "bad_request"
+
+
+class BodyTooLarge(BadRequest):
+    code = "body_too_large"
+
+
+class UnsupportedMedia(BadRequest):
+    code = "unsupported_media_type"
+
+
+class RequestTimeout(BadRequest):
+    code = "request_timeout"
+    retryable = True
+
+
+class InvalidRequest(ClientError):
+    code = "invalid_request"
+
+
+class InvalidTool(InvalidRequest):
+    code = "invalid_tool"
+
+
+class ToolNameClash(InvalidRequest):
+    code = "tool_name_clash"
+
+
+class NothingToDo(InvalidRequest):
+    code = "nothing_to_do"
+
+
+class InvalidCursor(InvalidRequest):
+    code = "invalid_cursor"
+
+
+class NotFound(ClientError):
+    code = "not_found"
+
+
+class UnknownConversation(NotFound):
+    code = "conversation_not_found"
+
+
+class UnknownRun(NotFound):
+    code = "run_not_found"
+
+
+class UnknownToolCall(NotFound):
+    code = "tool_call_not_found"
+
+
+class Conflict(ClientError):
+    code = "conflict"
+
+
+class ConversationBusy(Conflict):
+    code = "conversation_busy"
+    retryable = True
+
+
+class ResultConflict(Conflict):
+    code = "tool_result_conflict"
+
+
+class Refused(ClientError):
+    code = "refused"
+
+
+class Unauthenticated(Refused):
+    code = "unauthenticated"
+
+
+class ForeignHost(Refused):
+    code = "foreign_host"
+
+
+class ForeignOrigin(Refused):
+    code = "foreign_origin"
+
+
+class StoreError(PassbackError):
+    code = "store_error"
+    retryable = True
+
+
+class StoreUnavailable(StoreError):
+    code = "store_unavailable"
+
+
+class StoreFull(StoreError):
+    code = "store_full"
+
+
+class LeaseLost(StoreError):
+    code = "lease_lost"
+
+
+class ModelError(PassbackError):
+    code = "model_error"
+
+
+class ModelUnavailable(ModelError):
+    code = "model_unavailable"
+    retryable = True
+
+
+class ModelRateLimited(ModelError):
+    code = "model_rate_limited"
+    retryable = True
+
+
+class ModelRejected(ModelError):
+    code = "model_rejected"
+
+
+class ModelIncomplete(ModelError):
+    code = "model_incomplete"
+    retryable = True
+
+
+class ShuttingDown(PassbackError):
+    code = "shutting_down"
+    retryable = True
+
+
+class ConfigurationError(PassbackError):
+    code = "configuration_error"

@@ -1,0 +1,185 @@
+"""What a run says: the union of its events, the outcomes, and the place of an event in the log."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from typing_extensions import override
+
+from passback.core.errors import InvalidCursor
+from passback.core.messages import CallId, Content, MessageId, Owed, RunId, Usage
+
+CompletedReason: TypeAlias = Literal["end_turn", "max_tokens", "max_turns", "refusal", "budget"]
+
+
+# ---------------------------------------------------------------- outcomes
+@dataclass(frozen=True, slots=True)
+class Completed:
+    reason: CompletedReason = "end_turn"
+    type: Literal["completed"] = "completed"
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    owed: tuple[Owed, ...]
+    type: Literal["handed-back"] = "handed-back"
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    type: Literal["cancelled"] = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    code: str
+    message: str
+    retryable: bool = False
+    type: Literal["failed"] = "failed"
+
+
+Outcome: TypeAlias = Completed | HandedBack | Cancelled | Failed
+
+
+# ---------------------------------------------------------------- events
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    run_id: RunId
+    type: Literal["run-started"] = "run-started"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """A model call begins; what follows belongs to the assistant message `message_id`."""
+
+    message_id: MessageId
+    type: Literal["turn-started"] = "turn-started"
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    text: str
+    type: Literal["text-delta"] = "text-delta"
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    text: str
+    type: Literal["reasoning-delta"] = "reasoning-delta"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallStarted:
+    call_id: CallId
+    name: str
+    client: bool
+    type: Literal["tool-call-started"] = "tool-call-started"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallArguments:
+    """A piece of the call's arguments; a call has at least one, and joined they are one JSON text."""
+
+    call_id: CallId
+    delta: str
+    type: Literal["tool-call-arguments"] = "tool-call-arguments"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallEnded:
+    """The arguments are complete. For a client tool a commitment: the result may be posted now (P4)."""
+
+    call_id: CallId
+    type: Literal["tool-call-ended"] = "tool-call-ended"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResulted:
+    """The server answered a call: its own tool ran, or the call was invalid."""
+
+    call_id: CallId
+    content: Content
+    is_error: bool = False
+    type: Literal["tool-resulted"] = "tool-resulted"
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReported:
+    """Tokens of the model call that just ended."""
+
+    usage: Usage
+    type: Literal["usage-reported"] = "usage-reported"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """The last event of a run, exactly one (P6)."""
+
+    outcome: Outcome
+    type: Literal["run-finished"] = "run-finished"
+
+
+RunEvent: TypeAlias = (
+    RunStarted
+    | TurnStarted
+    | TextDelta
+    | ReasoningDelta
+    | ToolCallStarted
+    | ToolCallArguments
+    | ToolCallEnded
+    | ToolResulted
+    | UsageReported
+    | RunFinished
+)
+
+
+# ---------------------------------------------------------------- the log
+class Position(NamedTuple):
+    """The place of an event in its run's log: ordered, and never reused.
+
+    `epoch` grows with each lease of the conversation, `seq` counts events from 1 within it.
+    """
+
+    epoch: int
+    seq: int
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.seq}"
+
+
+START = Position(0, 0)
+
+
+class Logged(NamedTuple):
+    """One event at its place."""
+
+    position: Position
+    event: RunEvent
+
+
+class Cursor(NamedTuple):
+    """A position of a named run: the `id:` of a server-sent event, `<run>.<epoch>-<seq>`."""
+
+    run_id: RunId
+    position: Position
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.run_id}.{self.position}"
+
+    @classmethod
+    def parse(cls, text: str, /) -> "Cursor":
+        """Read a cursor back.
+
+        Raises:
+            InvalidCursor: not of this form.
+        """
+        run_id, dot, place = text.rpartition(".")
+        epoch, dash, seq = place.partition("-")
+        if not (dot and dash and run_id and _is_count(epoch) and _is_count(seq)):
+            raise InvalidCursor("the cursor is not one that this server gave")
+        return cls(RunId(run_id), Position(int(epoch), int(seq)))
+
+
+def _is_count(text: str) -> bool:
+    return len(text) <= 15 and text.isascii() and text.isdigit()

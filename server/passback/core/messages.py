@@ -1,0 +1,182 @@
+"""Ids, messages and their parts, tools, calls and results. All values are frozen."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NewType, TypeAlias
+
+from pydantic import JsonValue
+
+OwnerId = NewType("OwnerId", str)
+ConversationId = NewType("ConversationId", str)
+RunId = NewType("RunId", str)
+MessageId = NewType("MessageId", str)
+CallId = NewType("CallId", str)
+
+JsonObject: TypeAlias = Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationKey:
+    """What names a conversation: ids of different owners never meet."""
+
+    owner: OwnerId
+    id: ConversationId
+
+
+@dataclass(frozen=True, slots=True)
+class RunRef:
+    """One run of one conversation."""
+
+    key: ConversationKey
+    run_id: RunId
+
+
+# ---------------------------------------------------------------- content
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    text: str
+    type: Literal["text"] = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class MediaPart:
+    """An image, a sound or a file, by `url` (also a data: URL)."""
+
+    type: Literal["image", "audio", "file"]
+    url: str
+    media_type: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataPart:
+    """JSON that is data, not text."""
+
+    data: JsonValue
+    type: Literal["data"] = "data"
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalPart:
+    text: str
+    type: Literal["refusal"] = "refusal"
+
+
+Part: TypeAlias = TextPart | MediaPart | DataPart | RefusalPart
+Content: TypeAlias = str | tuple[Part, ...]
+
+
+# ---------------------------------------------------------------- tools
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """What the model is told of a tool; `parameters` is a JSON Schema whose type is object."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """The model's request.
+
+    `arguments` is the JSON text just as the model wrote it; `client` says who executes it; `provider_id` is the
+    id that the provider gave, if any: ours are minted here, because theirs may be missing, empty or doubled.
+    """
+
+    id: CallId
+    name: str
+    arguments: str
+    client: bool = False
+    provider_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a server tool gave; a failure is `is_error`, never an exception."""
+
+    content: Content
+    is_error: bool = False
+
+
+# ---------------------------------------------------------------- messages
+Synthetic: TypeAlias = Literal["superseded", "interrupted", "invalid", "timeout"]
+
+
+@dataclass(frozen=True, slots=True)
+class SystemMessage:
+    id: MessageId
+    content: Content
+    role: Literal["system"] = "system"
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    id: MessageId
+    content: Content
+    role: Literal["user"] = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """A provider's reasoning: readable `text`, and its `opaque` block for replay to the same provider only."""
+
+    text: str
+    provider: str
+    opaque: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantMessage:
+    """One turn's answer; `partial` when it was cut (cancelled, failed, out of tokens)."""
+
+    id: MessageId
+    content: Content
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: tuple[Reasoning, ...] = ()
+    partial: bool = False
+    role: Literal["assistant"] = "assistant"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMessage:
+    """The answer to one call; `synthetic` says why the server wrote it itself, None when it did not."""
+
+    id: MessageId
+    call_id: CallId
+    content: Content
+    is_error: bool = False
+    synthetic: Synthetic | None = None
+    role: Literal["tool"] = "tool"
+
+
+Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+PostedMessage: TypeAlias = SystemMessage | UserMessage | ToolMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """What the client has to answer: the result of one client tool's call."""
+
+    id: CallId
+    name: str
+    arguments: str
+    kind: Literal["tool_result"] = "tool_result"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of model calls, as the provider counts them."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )

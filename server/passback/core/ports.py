@@ -1,0 +1,416 @@
+"""The doors between the floors, as Protocols, and the values that pass through them.
+
+Arguments are positional-only and values frozen. Every method may raise what its docstring names, nothing else.
+"""
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
+
+from pydantic import JsonValue
+
+from passback.core.events import START, Logged, Position, RunEvent, RunFinished
+from passback.core.messages import (
+    CallId,
+    ConversationKey,
+    JsonObject,
+    Message,
+    Owed,
+    PostedMessage,
+    Reasoning,
+    RunId,
+    RunRef,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    Usage,
+)
+from passback.core.transcript import Answer
+
+
+# ---------------------------------------------------------------- the model
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """What a model is asked: messages are paired (`transcript.paired`), tools may be empty."""
+
+    messages: Sequence[Message]
+    system: str = ""
+    tools: Sequence[ToolSpec] = ()
+    options: JsonObject = field(default_factory=dict[str, JsonValue])
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunk:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningChunk:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningBlock:
+    """A finished block of reasoning, to be kept unedited."""
+
+    reasoning: Reasoning
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallChunk:
+    """A piece of one call.
+
+    `slot` tells the calls of one answer apart: the model client gives each call its own number, whatever the
+    provider did with indices and ids. `provider_id` and `name` come when they are known, whole, once.
+    """
+
+    slot: int
+    provider_id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageChunk:
+    """The usage of the whole call; a later one replaces it."""
+
+    usage: Usage
+
+
+FinishReason: TypeAlias = Literal["stop", "tool_calls", "length", "refusal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The model ended its answer. An answer without one broke off."""
+
+    reason: FinishReason
+
+
+ModelDelta: TypeAlias = (
+    TextChunk | ReasoningChunk | ReasoningBlock | ToolCallChunk | UsageChunk | Finish
+)
+
+
+class ModelClient(Protocol):
+    """A model that answers in a stream.
+
+    The stream yields batches: what one read of the network brought. Neighbouring texts of one batch are joined.
+    Leaving the context closes the connection to the provider. One client serves many streams at once.
+    """
+
+    @property
+    def name(self) -> str:
+        """What to show people, such as `openai:gpt-5`; no secret in it."""
+        ...
+
+    def stream(
+        self, request: ModelRequest, /
+    ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]:
+        """Ask the model.
+
+        Raises:
+            ModelError: on entering or between batches; retries before the first byte are done inside.
+        """
+        ...
+
+    async def check(self) -> None:
+        """Find out whether the model can be used, as cheaply as the provider allows.
+
+        Raises:
+            ModelError: with a sentence that says what is wrong.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+# ---------------------------------------------------------------- server tools
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """Where a server tool is called from; the model cannot see it."""
+
+    run: RunRef
+    call_id: CallId
+
+
+class Toolset(Protocol):
+    """Server tools only: a client tool has no Toolset."""
+
+    async def specs(self) -> Sequence[ToolSpec]: ...
+
+    def is_read_only(self, name: str, /) -> bool:
+        """Whether calls of this tool may run together with others."""
+        ...
+
+    async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
+        """Run a tool. A failure is a result with `is_error`, also bad arguments and a deadline that passed."""
+        ...
+
+
+class ContextPolicy(Protocol):
+    async def fit(self, request: ModelRequest, /) -> ModelRequest: ...
+
+
+# ---------------------------------------------------------------- the store
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to run a conversation. `fence` is counter and nonce: it never repeats, also after a failover."""
+
+    run: RunRef
+    epoch: int
+    fence: str
+
+
+LeaseState: TypeAlias = Literal["held", "cancelled", "lost"]
+"""`cancelled`: still held, and somebody asked to cancel the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A conversation without its messages.
+
+    `version` changes with every write to the transcript or the lease, and is 0 for one that does not exist.
+    `run_id` is the newest run; `running` says whether it goes on; `lapsed` that it does but its lease is over.
+    """
+
+    version: int = 0
+    run_id: RunId | None = None
+    running: bool = False
+    lapsed: bool = False
+    owed: tuple[Owed, ...] = ()
+    message_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a post is judged by: the messages, the client's tools, the remembered answers of the asked calls."""
+
+    status: Status
+    messages: tuple[Message, ...] = ()
+    tools: tuple[ToolSpec, ...] = ()
+    answers: Mapping[CallId, Answer] = field(default_factory=dict[CallId, Answer])
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A write to the transcript, all or nothing, and only if the version is still `expected`.
+
+    `nonce` is unique to this change: sending it again changes nothing more. `owed` is `transcript.owed` of the
+    transcript after the change. `tools` replaces the client's tools, None keeps them.
+    """
+
+    key: ConversationKey
+    nonce: str
+    expected: int
+    append: tuple[Message, ...] = ()
+    answers: Mapping[CallId, Answer] = field(default_factory=dict[CallId, Answer])
+    owed: tuple[Owed, ...] = ()
+    tools: tuple[ToolSpec, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogWrite:
+    """Events for a run's log; the first has the number `first`, the others follow."""
+
+    lease: Lease
+    first: int
+    events: tuple[RunEvent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A turn's messages together with the events that reveal them, atomically.
+
+    `step` counts the commits of a lease: the same step again changes nothing. `ends` releases the lease; then
+    `owed` is what the client has to answer, and the last event is `RunFinished`.
+    """
+
+    log: LogWrite
+    step: int
+    append: tuple[Message, ...] = ()
+    owed: tuple[Owed, ...] = ()
+    ends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Messages from position `start` of the record on; `total` counts all of them."""
+
+    messages: tuple[Message, ...]
+    start: int
+    total: int
+
+
+class Watch(Protocol):
+    async def wait(self) -> None:
+        """Return when the log may have grown, and now and then without a reason."""
+        ...
+
+
+class Store(Protocol):
+    """Conversations, leases and the logs of runs. Every write may be sent twice (P15).
+
+    Every method raises `StoreUnavailable` when the store does not answer in time, `StoreFull` when it has no room
+    (nothing was written then), `StoreError` otherwise. Used as an async context manager: connects, and closes.
+    """
+
+    async def __aenter__(self) -> "Store": ...
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+    @property
+    def location(self) -> str:
+        """What to show people: a URL without its password."""
+        ...
+
+    async def check(self) -> Sequence[str]:
+        """Find out whether the store can be used; gives warnings about settings that weaken a promise.
+
+        Raises:
+            ConfigurationError: settings under which data would be lost silently.
+        """
+        ...
+
+    async def ping(self) -> None:
+        """Return when the store answers: readiness, a bounded wait."""
+        ...
+
+    async def status(self, key: ConversationKey, /) -> Status: ...
+
+    async def load(self, key: ConversationKey, /, *, calls: Collection[CallId] = ()) -> Loaded: ...
+
+    async def park(self, change: Change, /) -> bool:
+        """Apply a change that starts no run. False: the version is another one, load again."""
+        ...
+
+    async def begin(
+        self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
+    ) -> Lease | None:
+        """Apply a change and take the lease for `lease` seconds; `events` open the run's log, numbered from 1.
+
+        None: the version is another one, or a run goes on; load again.
+        """
+        ...
+
+    async def append(self, writes: Sequence[LogWrite], /, *, lease: float) -> Sequence[LeaseState]:
+        """Write to the logs of many runs in one round trip and renew their leases; one answer per write.
+
+        Writing the same `LogWrite` again changes nothing. A lost lease writes nothing.
+        """
+        ...
+
+    async def commit(self, commit: Commit, /, *, lease: float) -> None:
+        """Commit a turn, and renew or release the lease.
+
+        Raises:
+            LeaseLost: the lease is another's, or the conversation was deleted; nothing was written.
+        """
+        ...
+
+    async def renew(self, leases: Sequence[Lease], /, *, lease: float) -> Sequence[LeaseState]: ...
+
+    async def reap(self, change: Change, run_id: RunId, finished: RunFinished, /) -> bool:
+        """Close a run whose lease is over: the change, and `finished` in its log under a new epoch.
+
+        False: the version is another one, or the lease is not over.
+        """
+        ...
+
+    async def cancel(self, run: RunRef, /) -> bool:
+        """Ask the owner of a run to cancel it. False: this run is not going on."""
+        ...
+
+    async def read_log(
+        self, run: RunRef, /, *, after: Position = START, limit: int = 1000
+    ) -> Sequence[Logged]:
+        """Events of a run after a position; at least `limit` when there are that many, entries are not cut.
+
+        Raises:
+            UnknownRun: the conversation has no such log, or it has expired.
+        """
+        ...
+
+    def watch(self, run: RunRef, /) -> AbstractAsyncContextManager[Watch]:
+        """Hints that a run's log has grown in another process. The log itself is the truth."""
+        ...
+
+    async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page: ...
+
+    async def delete(self, key: ConversationKey, /) -> bool:
+        """Remove a conversation with its logs; a run that is going on loses its lease. False: there is none."""
+        ...
+
+
+# ---------------------------------------------------------------- the service
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    """A client's post, decoded. `tools` replaces the client tools of the conversation, None keeps them."""
+
+    key: ConversationKey
+    messages: tuple[PostedMessage, ...]
+    tools: tuple[ToolSpec, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Results were stored, but no run starts: these are still owed."""
+
+    key: ConversationKey
+    owed: tuple[Owed, ...]
+
+
+class Runs(Protocol):
+    """The only door a wire may knock on."""
+
+    async def start(self, command: StartRun, /) -> RunRef | Parked:
+        """Admit a post: returns as soon as it is stored and its run has begun (or the run it repeats is found).
+
+        Raises:
+            ClientError: the post cannot be accepted; nothing was stored.
+            ConversationBusy: a run is going on.
+            ShuttingDown: this worker takes no new runs.
+            StoreError: the store failed; a repeat is safe for tool results.
+        """
+        ...
+
+    def follow(
+        self, run: RunRef, /, *, after: Position = START
+    ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[Logged]]]:
+        """Read a run's log from a position on, live, to its end; what is ready comes as one batch.
+
+        Raises:
+            UnknownRun: on entering: no such run in this conversation, or its log has expired.
+        """
+        ...
+
+    async def cancel(self, run: RunRef, /) -> bool:
+        """Ask for a run to be cancelled. False: it is not going on."""
+        ...
+
+    async def status(self, key: ConversationKey, /) -> Status:
+        """Raises UnknownConversation."""
+        ...
+
+    async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
+        """Raises UnknownConversation."""
+        ...
+
+    async def delete(self, key: ConversationKey, /) -> None:
+        """Raises UnknownConversation."""
+        ...
+
+    async def ready(self) -> None:
+        """Raises ShuttingDown or StoreError when new posts cannot be served."""
+        ...
+
+
+# ---------------------------------------------------------------- the wires
+Frame_co = TypeVar("Frame_co", covariant=True)
+
+
+class Encoder(Protocol, Generic[Frame_co]):
+    """Run events to a wire's frames; sans-IO, one per stream; total: what it opened is closed at the end."""
+
+    def feed(self, event: RunEvent, /) -> Sequence[Frame_co]: ...

@@ -1,0 +1,54 @@
+"""How values are written down: JSON bytes for the stores, which keep them as opaque strings.
+
+One codec for all stores and for the API's own answers, so that a record written by one version of a store can be
+read by another.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, TypeAlias
+
+from pydantic import Field, TypeAdapter
+
+from passback.core.events import RunEvent
+from passback.core.messages import Message, Owed, ToolSpec
+
+_TaggedMessage: TypeAlias = Annotated[Message, Field(discriminator="role")]
+_TaggedEvent: TypeAlias = Annotated[RunEvent, Field(discriminator="type")]
+
+_message: TypeAdapter[Message] = TypeAdapter(_TaggedMessage)
+_events: TypeAdapter[list[RunEvent]] = TypeAdapter(list[_TaggedEvent])
+_owed: TypeAdapter[list[Owed]] = TypeAdapter(list[Owed])
+_tools: TypeAdapter[list[ToolSpec]] = TypeAdapter(list[ToolSpec])
+
+
+def dump_message(message: Message, /) -> bytes:
+    return _message.dump_json(message)
+
+
+def load_message(record: bytes, /) -> Message:
+    return _message.validate_json(record)
+
+
+def dump_events(events: Sequence[RunEvent], /) -> bytes:
+    """One entry of a run's log: a batch of events."""
+    return _events.dump_json(list(events))
+
+
+def load_events(record: bytes, /) -> list[RunEvent]:
+    return _events.validate_json(record)
+
+
+def dump_owed(owed: Sequence[Owed], /) -> bytes:
+    return _owed.dump_json(list(owed))
+
+
+def load_owed(record: bytes, /) -> tuple[Owed, ...]:
+    return tuple(_owed.validate_json(record))
+
+
+def dump_tools(tools: Sequence[ToolSpec], /) -> bytes:
+    return _tools.dump_json(list(tools))
+
+
+def load_tools(record: bytes, /) -> tuple[ToolSpec, ...]:
+    return tuple(_tools.validate_json(record))
