@@ -3,96 +3,28 @@
 Arguments are positional-only and values frozen. Every method may raise what its docstring names, nothing else.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
-from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
-from pydantic import JsonValue
-
+from passback.core.changes import Change, Commit, Lease, LeaseState, Loaded, LogWrite, Page, Status
+from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
 from passback.core.messages import (
     CallId,
     ConversationKey,
-    JsonObject,
-    Message,
     Owed,
     PostedMessage,
-    Reasoning,
     RunId,
     RunRef,
     ToolCall,
     ToolResult,
     ToolSpec,
-    Usage,
 )
-from passback.core.transcript import Answer
 
 
 # ---------------------------------------------------------------- the model
-@dataclass(frozen=True, slots=True)
-class ModelRequest:
-    """What a model is asked: messages are paired (`transcript.paired`), tools may be empty."""
-
-    messages: Sequence[Message]
-    system: str = ""
-    tools: Sequence[ToolSpec] = ()
-    options: JsonObject = field(default_factory=dict[str, JsonValue])
-
-
-@dataclass(frozen=True, slots=True)
-class TextChunk:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReasoningChunk:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReasoningBlock:
-    """A finished block of reasoning, to be kept unedited."""
-
-    reasoning: Reasoning
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCallChunk:
-    """A piece of one call.
-
-    `slot` tells the calls of one answer apart: the model client gives each call its own number, whatever the
-    provider did with indices and ids. `provider_id` and `name` come when they are known, whole, once.
-    """
-
-    slot: int
-    provider_id: str | None = None
-    name: str | None = None
-    arguments: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class UsageChunk:
-    """The usage of the whole call; a later one replaces it."""
-
-    usage: Usage
-
-
-FinishReason: TypeAlias = Literal["stop", "tool_calls", "length", "refusal"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The model ended its answer. An answer without one broke off."""
-
-    reason: FinishReason
-
-
-ModelDelta: TypeAlias = (
-    TextChunk | ReasoningChunk | ReasoningBlock | ToolCallChunk | UsageChunk | Finish
-)
-
-
 class ModelClient(Protocol):
     """A model that answers in a stream.
 
@@ -154,95 +86,6 @@ class ContextPolicy(Protocol):
 
 
 # ---------------------------------------------------------------- the store
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The right to run a conversation. `fence` is counter and nonce: it never repeats, also after a failover."""
-
-    run: RunRef
-    epoch: int
-    fence: str
-
-
-LeaseState: TypeAlias = Literal["held", "cancelled", "lost"]
-"""`cancelled`: still held, and somebody asked to cancel the run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """A conversation without its messages.
-
-    `version` changes with every write to the transcript or the lease, and is 0 for one that does not exist.
-    `run_id` is the newest run; `running` says whether it goes on; `lapsed` that it does but its lease is over.
-    """
-
-    version: int = 0
-    run_id: RunId | None = None
-    running: bool = False
-    lapsed: bool = False
-    owed: tuple[Owed, ...] = ()
-    message_count: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """What a post is judged by: the messages, the client's tools, the remembered answers of the asked calls."""
-
-    status: Status
-    messages: tuple[Message, ...] = ()
-    tools: tuple[ToolSpec, ...] = ()
-    answers: Mapping[CallId, Answer] = field(default_factory=dict[CallId, Answer])
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A write to the transcript, all or nothing, and only if the version is still `expected`.
-
-    `nonce` is unique to this change: sending it again changes nothing more. `owed` is `transcript.owed` of the
-    transcript after the change. `tools` replaces the client's tools, None keeps them.
-    """
-
-    key: ConversationKey
-    nonce: str
-    expected: int
-    append: tuple[Message, ...] = ()
-    answers: Mapping[CallId, Answer] = field(default_factory=dict[CallId, Answer])
-    owed: tuple[Owed, ...] = ()
-    tools: tuple[ToolSpec, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LogWrite:
-    """Events for a run's log; the first has the number `first`, the others follow."""
-
-    lease: Lease
-    first: int
-    events: tuple[RunEvent, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """A turn's messages together with the events that reveal them, atomically.
-
-    `step` counts the commits of a lease: the same step again changes nothing. `ends` releases the lease; then
-    `owed` is what the client has to answer, and the last event is `RunFinished`.
-    """
-
-    log: LogWrite
-    step: int
-    append: tuple[Message, ...] = ()
-    owed: tuple[Owed, ...] = ()
-    ends: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Messages from position `start` of the record on; `total` counts all of them."""
-
-    messages: tuple[Message, ...]
-    start: int
-    total: int
-
-
 class Watch(Protocol):
     async def wait(self) -> None:
         """Return when the log may have grown, and now and then without a reason."""

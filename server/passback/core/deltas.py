@@ -1,0 +1,72 @@
+"""What a model is asked and what comes back, piece by piece."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from pydantic import JsonValue
+
+from passback.core.messages import JsonObject, Message, Reasoning, ToolSpec, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """What a model is asked: messages are paired (`transcript.paired`), tools may be empty."""
+
+    messages: Sequence[Message]
+    system: str = ""
+    tools: Sequence[ToolSpec] = ()
+    options: JsonObject = field(default_factory=dict[str, JsonValue])
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunk:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningChunk:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningBlock:
+    """A finished block of reasoning, to be kept unedited."""
+
+    reasoning: Reasoning
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallChunk:
+    """A piece of one call.
+
+    `slot` tells the calls of one answer apart: the model client gives each call its own number, whatever the
+    provider did with indices and ids. `provider_id` and `name` come when they are known, whole, once.
+    """
+
+    slot: int
+    provider_id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageChunk:
+    """The usage of the whole call; a later one replaces it."""
+
+    usage: Usage
+
+
+FinishReason: TypeAlias = Literal["stop", "tool_calls", "length", "refusal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The model ended its answer. An answer without one broke off."""
+
+    reason: FinishReason
+
+
+ModelDelta: TypeAlias = (
+    TextChunk | ReasoningChunk | ReasoningBlock | ToolCallChunk | UsageChunk | Finish
+)
