@@ -1,0 +1,1 @@
+"""What several wires share: HTTP limits, errors as JSON, access, streams of events, tool declarations."""

@@ -1,0 +1,66 @@
+"""What a wire is given and what it gives back.
+
+A wire is a module `passback.wire.<name>` with `build(services: Services) -> Wire`. `transport.site.build_site`
+puts the wires together into one ASGI application.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import anyio
+from pydantic import JsonValue
+from starlette.routing import BaseRoute
+
+from passback.core.messages import JsonObject
+from passback.core.ports import Runs
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one request may ask of us. Sizes in bytes, times in seconds."""
+
+    body_bytes: int = 4 * 1024 * 1024
+    body_seconds: float = 10
+    depth: int = 64
+    messages: int = 1000
+    tools: int = 128
+    schema_bytes: int = 64 * 1024
+    send_seconds: float = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a wire may use.
+
+    Args:
+        runs: the only door to the agent.
+        limits: how much one request may ask.
+        stopping: set when the server is about to stop; open streams then end so that clients reconnect.
+        describe: gives the OpenAPI document of all wires together; called lazily, at the first request for it.
+        ping_seconds: silence after which a stream sends a comment.
+        allow_roles: roles of messages that a client may post (`user`, `tool`, and `system` if wanted).
+    """
+
+    runs: Runs
+    stopping: anyio.Event
+    describe: Callable[[], JsonObject]
+    limits: Limits = field(default_factory=Limits)
+    ping_seconds: float = 15
+    allow_roles: frozenset[str] = frozenset({"user", "tool"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """One protocol, ready to be mounted.
+
+    Args:
+        routes: Starlette routes.
+        paths: its part of the OpenAPI document's `paths`.
+        schemas: its part of `components.schemas`; two wires may name the same schema if it is the same.
+        public: paths that answer GET and HEAD without credentials.
+    """
+
+    routes: Sequence[BaseRoute]
+    paths: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    schemas: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    public: frozenset[str] = frozenset()
