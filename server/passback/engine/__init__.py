@@ -1,0 +1,1 @@
+"""Floor 1: the agent. It sees only core."""

@@ -1,0 +1,207 @@
+"""One model answer: deltas in, events and an assistant message out. Sans-IO, total, one per turn.
+
+What a model sends is hostile input (DESIGN section 7): ids are minted here, arguments are checked and never
+repaired, a call of an unknown tool never reaches the client.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from pydantic_core import from_json
+
+from passback.core.deltas import (
+    Finish,
+    FinishReason,
+    ModelDelta,
+    ReasoningBlock,
+    ReasoningChunk,
+    TextChunk,
+    ToolCallChunk,
+    UsageChunk,
+)
+from passback.core.events import (
+    ReasoningDelta,
+    RunEvent,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallStarted,
+)
+from passback.core.messages import (
+    AssistantMessage,
+    CallId,
+    MessageId,
+    Reasoning,
+    ToolCall,
+    Usage,
+)
+
+Executor: TypeAlias = Literal["client", "server"]
+Whose: TypeAlias = Callable[[str], Executor | None]
+"""Who executes a tool of this name; None: there is no such tool."""
+
+_SHOWN = 200
+"""Characters of invalid arguments that the model is shown again."""
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidCall:
+    """A call that no tool will see, and what the model is told instead."""
+
+    call: ToolCall
+    reason: str
+    announced: bool
+    """Whether readers saw it begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A model's whole answer. `finish` None: it broke off, then its calls are all invalid."""
+
+    message: AssistantMessage
+    client: tuple[ToolCall, ...]
+    server: tuple[ToolCall, ...]
+    invalid: tuple[InvalidCall, ...]
+    finish: FinishReason | None
+    usage: Usage | None
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    id: CallId
+    name: str | None = None
+    executor: Executor | None = None
+    provider_id: str | None = None
+    arguments: list[str] = field(default_factory=list[str])
+
+
+class Assembler:
+    """Feed it the model's batches, then ask once for the `turn`, or for what there is as `partial`."""
+
+    def __init__(
+        self, message_id: MessageId, whose: Whose, new_call_id: Callable[[], CallId]
+    ) -> None:
+        self._message_id = message_id
+        self._whose = whose
+        self._new_call_id = new_call_id
+        self._text: list[str] = []
+        self._reasoning: list[Reasoning] = []
+        self._calls: dict[int, _OpenCall] = {}
+        self._finish: FinishReason | None = None
+        self._usage: Usage | None = None
+
+    def feed(self, deltas: Sequence[ModelDelta]) -> list[RunEvent]:
+        """What readers may see at once."""
+        events: list[RunEvent] = []
+        for delta in deltas:
+            match delta:
+                case TextChunk(text):
+                    self._text.append(text)
+                    events.append(TextDelta(text))
+                case ToolCallChunk():
+                    events.extend(self._feed_call(delta))
+                case ReasoningChunk(text):
+                    events.append(ReasoningDelta(text))
+                case ReasoningBlock(reasoning):
+                    self._reasoning.append(reasoning)
+                case UsageChunk(usage):
+                    self._usage = usage
+                case Finish(reason):
+                    self._finish = reason
+        return events
+
+    def finish(self) -> tuple[list[RunEvent], Turn]:
+        """The turn, and the events that it still lacks: a call always has at least one piece of arguments."""
+        events: list[RunEvent] = []
+        client: list[ToolCall] = []
+        server: list[ToolCall] = []
+        invalid: list[InvalidCall] = []
+        for open_call in self._calls.values():
+            if open_call.name is None:
+                continue  # without a name it cannot even be replayed
+            if open_call.executor and not open_call.arguments:
+                events.append(ToolCallArguments(open_call.id, "{}"))
+            judged = self._judge(open_call, open_call.name)
+            if isinstance(judged, InvalidCall):
+                invalid.append(judged)
+            else:
+                (client if judged.client else server).append(judged)
+        calls = _in_order(self._calls.values(), [*client, *server, *(i.call for i in invalid)])
+        return events, Turn(
+            self._message(calls),
+            tuple(client),
+            tuple(server),
+            tuple(invalid),
+            self._finish,
+            self._usage,
+        )
+
+    def partial(self) -> AssistantMessage | None:
+        """The text so far, for a turn that was cut; its calls are void. None: there is none."""
+        if not any(self._text):
+            return None
+        return AssistantMessage(self._message_id, "".join(self._text), partial=True)
+
+    @property
+    def usage(self) -> Usage | None:
+        return self._usage
+
+    def _message(self, calls: tuple[ToolCall, ...]) -> AssistantMessage:
+        return AssistantMessage(
+            self._message_id,
+            "".join(self._text),
+            calls,
+            tuple(self._reasoning),
+            partial=self._finish in (None, "length"),
+        )
+
+    def _feed_call(self, chunk: ToolCallChunk) -> Iterable[RunEvent]:
+        call = self._calls.get(chunk.slot)
+        if call is None:
+            call = self._calls[chunk.slot] = _OpenCall(self._new_call_id())
+        if chunk.provider_id is not None:
+            call.provider_id = chunk.provider_id
+        if chunk.name is not None and call.name is None:
+            call.name = chunk.name
+            call.executor = self._whose(chunk.name)
+            if call.executor:
+                yield ToolCallStarted(call.id, chunk.name, call.executor == "client")
+                if call.arguments:
+                    yield ToolCallArguments(call.id, "".join(call.arguments))
+        if chunk.arguments:
+            call.arguments.append(chunk.arguments)
+            if call.executor:
+                yield ToolCallArguments(call.id, chunk.arguments)
+
+    def _judge(self, open_call: _OpenCall, name: str) -> ToolCall | InvalidCall:
+        arguments = "".join(open_call.arguments) or "{}"
+        reason = self._objection(open_call, name, arguments)
+        call = ToolCall(
+            open_call.id,
+            name,
+            arguments if reason is None else "{}",  # a replay must be JSON for every provider
+            open_call.executor == "client",
+            open_call.provider_id,
+        )
+        return call if reason is None else InvalidCall(call, reason, open_call.executor is not None)
+
+    def _objection(self, open_call: _OpenCall, name: str, arguments: str) -> str | None:
+        if self._finish in (None, "length"):
+            return "Not executed: the answer was cut off before the call was complete."
+        if open_call.executor is None:
+            return f"Not executed: there is no tool named {name[:_SHOWN]!r}."
+        if not _is_json_object(arguments):
+            return f"Not executed: the arguments are not a JSON object: {arguments[:_SHOWN]}"
+        return None
+
+
+def _is_json_object(text: str) -> bool:
+    try:
+        return isinstance(from_json(text, allow_inf_nan=False), dict)
+    except ValueError:
+        return False
+
+
+def _in_order(opened: Iterable[_OpenCall], calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    by_id = {call.id: call for call in calls}
+    return tuple(by_id[call.id] for call in opened if call.id in by_id)

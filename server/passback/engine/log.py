@@ -1,0 +1,191 @@
+"""The log of a run in the process that owns it, and the one writer that stores the logs of all runs.
+
+Events that may be void later (text, arguments) are visible to readers at once and stored within a bound; those that
+clients act on become visible only when the commit that makes them true has succeeded (P3, P4).
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+
+import anyio
+
+from passback.core.changes import Commit, Lease, LeaseState, LogWrite
+from passback.core.errors import StoreError
+from passback.core.events import Logged, Position, RunEvent
+from passback.core.messages import Message, Owed
+from passback.core.ports import Store
+
+logger = logging.getLogger(__name__)
+
+
+class RunLog:
+    """One run's events. One producer, the run; any number of readers, each with a position of its own."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        opening: Sequence[RunEvent],
+        writer: "LogWriter",
+        on_lease: Callable[[LeaseState], None],
+    ) -> None:
+        self.lease = lease
+        self.ended = False
+        self.abandoned = False
+        self._events = list(opening)
+        self._stored = len(self._events)
+        self._in_doubt: Commit | LogWrite | None = None
+        self._step = 0
+        self._writer = writer
+        self._on_lease = on_lease
+        self._writing = anyio.Lock()
+        self._grown = anyio.Event()
+        self._waiting = False
+
+    # ---------------------------------------------------------------- the producer
+    def append(self, events: Sequence[RunEvent]) -> None:
+        """Show events at once; they are stored within the writer's delay, or by the next commit."""
+        self._events.extend(events)
+        self._notify()
+        self._writer.mark(self)
+
+    async def commit(
+        self,
+        append: tuple[Message, ...],
+        events: tuple[RunEvent, ...],
+        *,
+        owed: tuple[Owed, ...] = (),
+        ends: bool = False,
+    ) -> None:
+        """Store messages together with the events that reveal them, then show those. Not cancellable midway.
+
+        Raises:
+            LeaseLost: another worker owns the run; nothing was written or shown.
+            StoreError: it is not known whether it was written; the next commit finds out first.
+        """
+        with anyio.CancelScope(shield=True):
+            async with self._writing:
+                await self._settle()
+                if self.ended:
+                    return
+                self._step += 1
+                waiting = self._events[self._stored :]
+                write = LogWrite(self.lease, self._stored + 1, (*waiting, *events))
+                self._in_doubt = Commit(write, self._step, append, owed, ends)
+                await self._settle()
+
+    def abandon(self) -> None:
+        """The lease is another's: readers go on from the store."""
+        self.abandoned = True
+        self._notify()
+
+    async def _settle(self) -> None:
+        """Send what is in doubt, the same again if it was sent before: every write is idempotent (P15)."""
+        match self._in_doubt:
+            case None:
+                return
+            case LogWrite() as write:
+                await self._writer.send([write])
+                self._stored = write.first + len(write.events) - 1
+            case Commit() as commit:
+                await self._writer.commit(commit)
+                self._events[commit.log.first - 1 :] = commit.log.events
+                self._stored = len(self._events)
+                self.ended = commit.ends
+        self._in_doubt = None
+        self._notify()
+
+    # ---------------------------------------------------------------- the writer
+    def take(self) -> LogWrite | None:
+        """What is to be stored, and the right to write it until `stored` or `failed`. None: nothing to do."""
+        try:
+            self._writing.acquire_nowait()
+        except anyio.WouldBlock:
+            return None  # a commit is under way and carries the waiting events
+        if self._in_doubt is None:
+            waiting = tuple(self._events[self._stored :])
+            self._in_doubt = LogWrite(self.lease, self._stored + 1, waiting) if waiting else None
+        if isinstance(self._in_doubt, LogWrite):
+            return self._in_doubt
+        self._writing.release()
+        return None
+
+    def stored(self, write: LogWrite, state: LeaseState) -> None:
+        self._stored = write.first + len(write.events) - 1
+        self._in_doubt = None
+        self._writing.release()
+        self.lease_is(state)
+
+    def failed(self) -> None:
+        self._writing.release()
+
+    def lease_is(self, state: LeaseState) -> None:
+        if state != "held":
+            self._on_lease(state)
+
+    # ---------------------------------------------------------------- readers
+    def read(self, after: Position) -> list[Logged]:
+        """What may be seen after a position."""
+        epoch = self.lease.epoch
+        start = after.seq if after.epoch == epoch else 0
+        if after.epoch > epoch:
+            return []
+        return [
+            Logged(Position(epoch, number), event)
+            for number, event in enumerate(self._events[start:], start + 1)
+        ]
+
+    async def grown(self) -> None:
+        """Wait until there may be more. Look first, then wait, with no await between."""
+        self._waiting = True
+        await self._grown.wait()
+
+    def _notify(self) -> None:
+        # an Event is made anew only when somebody waits: most appends find a reader that is still sending
+        if self._waiting:
+            event, self._grown, self._waiting = self._grown, anyio.Event(), False
+            event.set()
+
+
+class LogWriter:
+    """Stores what has gathered of all runs, one round trip per `delay` seconds; commits go through at once."""
+
+    def __init__(self, store: Store, *, delay: float, lease: float) -> None:
+        self._store = store
+        self._delay = delay
+        self._lease = lease
+        self._dirty: dict[RunLog, None] = {}
+        self._wake = anyio.Event()
+
+    def mark(self, log: RunLog) -> None:
+        self._dirty[log] = None
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await self._wake.wait()
+            await anyio.sleep(self._delay)
+            self._wake = anyio.Event()
+            await self.flush()
+
+    async def flush(self) -> None:
+        logs, self._dirty = self._dirty, {}
+        taken = [(log, write) for log in logs if (write := log.take()) is not None]
+        try:
+            states = await self.send([write for _, write in taken])
+        except StoreError as error:
+            logger.warning("log not stored: %s", error.code, extra={"action": "log_delayed"})
+            for log, _ in taken:
+                log.failed()
+                self.mark(log)
+            return
+        for (log, write), state in zip(taken, states, strict=True):
+            log.stored(write, state)
+
+    async def send(self, writes: Sequence[LogWrite]) -> Sequence[LeaseState]:
+        if not writes:
+            return ()
+        return await self._store.append(writes, lease=self._lease)
+
+    async def commit(self, commit: Commit) -> None:
+        await self._store.commit(commit, lease=self._lease)

@@ -1,0 +1,167 @@
+"""The agent's loop: turns until there is an outcome. It never waits for a client (P1)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from passback.core.deltas import ModelRequest
+from passback.core.errors import ModelIncomplete
+from passback.core.events import (
+    Completed,
+    CompletedReason,
+    HandedBack,
+    Outcome,
+    RunEvent,
+    RunFinished,
+    ToolCallEnded,
+    ToolResulted,
+    TurnStarted,
+    UsageReported,
+)
+from passback.core.ids import new_call_id, new_message_id
+from passback.core.messages import Message, ToolCall, ToolMessage, ToolResult
+from passback.core.ports import ModelClient
+from passback.core.transcript import closing, owed, paired, unanswered
+from passback.engine.assembler import Assembler, Turn
+from passback.engine.log import RunLog
+from passback.engine.toolbox import Toolbox
+
+
+@dataclass(frozen=True, slots=True)
+class Brain:
+    """What thinks in a run: a model, told who it is, for at most so many turns."""
+
+    model: ModelClient
+    prompt: str = ""
+    max_turns: int = 20
+
+
+class Loop:
+    """One run. `run` ends it by itself; after an error or a cancellation `stop` does."""
+
+    def __init__(
+        self, brain: Brain, toolbox: Toolbox, log: RunLog, messages: Sequence[Message]
+    ) -> None:
+        self._brain = brain
+        self._toolbox = toolbox
+        self._log = log
+        self._messages = list(messages)
+        self._assembler: Assembler | None = None
+
+    async def run(self) -> None:
+        """Raises ModelError, StoreError; then nothing of the turn that failed was committed."""
+        for _ in range(self._brain.max_turns):
+            turn = await self._ask()
+            if await self._settle(turn):
+                return
+        await self._end(Completed("max_turns"))
+
+    async def stop(self, outcome: Outcome) -> None:
+        """End a run that was cut: keep the text that readers saw, close the calls that nobody will answer."""
+        append: list[Message] = []
+        events: list[RunEvent] = []
+        if self._assembler is not None:
+            if (partial := self._assembler.partial()) is not None:
+                append.append(partial)
+            if self._assembler.usage is not None:
+                events.append(UsageReported(self._assembler.usage))
+        append.extend(closing(unanswered(self._messages), "interrupted", new_message_id))
+        await self._end(outcome, append, events)
+
+    async def _ask(self) -> Turn:
+        """One model call."""
+        message_id = new_message_id()
+        assembler = Assembler(message_id, self._toolbox.whose, new_call_id)
+        self._assembler = assembler
+        self._log.append([TurnStarted(message_id)])
+        request = ModelRequest(paired(self._messages), self._brain.prompt, self._toolbox.specs())
+        async with self._brain.model.stream(request) as batches:
+            async for deltas in batches:
+                if events := assembler.feed(deltas):
+                    self._log.append(events)
+        events, turn = assembler.finish()
+        if events:
+            self._log.append(events)
+        return turn
+
+    async def _settle(self, turn: Turn) -> bool:
+        """Commit a turn and run the server's calls. True: the run has ended."""
+        if turn.finish is None:
+            raise ModelIncomplete("the model's answer broke off")
+        if turn.finish == "length" and turn.message.tool_calls:
+            raise ModelIncomplete("the model's answer was cut off within a tool call")
+        append, events = _committed(turn)
+        if not turn.message.tool_calls:
+            await self._end(Completed(_reason(turn)), append, events)
+            return True
+        if turn.client and not turn.server:
+            await self._hand_back(turn.client, append, events)
+            return True
+        await self._commit(append, events)
+        await self._run_server_calls(turn.server)
+        if turn.client:
+            await self._hand_back(turn.client, [], [])
+        return bool(turn.client)
+
+    async def _run_server_calls(self, calls: Sequence[ToolCall]) -> None:
+        async with self._toolbox.run(calls, self._log.lease.run) as results:
+            async for call, result in results:
+                await self._commit([_tool_message(call, result)], [_resulted(call, result)])
+
+    async def _hand_back(
+        self, calls: Sequence[ToolCall], append: Sequence[Message], events: Sequence[RunEvent]
+    ) -> None:
+        ends = [ToolCallEnded(call.id) for call in calls]
+        outcome = HandedBack(owed([*self._messages, *append]))
+        await self._end(outcome, append, [*events, *ends])
+
+    async def _end(
+        self,
+        outcome: Outcome,
+        append: Sequence[Message] = (),
+        events: Sequence[RunEvent] = (),
+    ) -> None:
+        await self._commit(append, [*events, RunFinished(outcome)], ends=True)
+
+    async def _commit(
+        self, append: Sequence[Message], events: Sequence[RunEvent], *, ends: bool = False
+    ) -> None:
+        # before the write: if its reply is lost, the log sends it again ahead of whatever comes next
+        self._assembler = None
+        self._messages.extend(append)
+        owing = owed(self._messages) if ends else ()
+        await self._log.commit(tuple(append), tuple(events), owed=owing, ends=ends)
+
+
+def _committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:
+    """What a whole turn adds: its message, the answers to its invalid calls, and what may be seen of them now."""
+    append: list[Message] = []
+    if turn.message.content or turn.message.tool_calls:
+        append.append(turn.message)
+    events: list[RunEvent] = []
+    if turn.usage is not None:
+        events.append(UsageReported(turn.usage))
+    for invalid in turn.invalid:
+        result = ToolResult(invalid.reason, is_error=True)
+        append.append(replace(_tool_message(invalid.call, result), synthetic="invalid"))
+        if invalid.announced:
+            events.append(_resulted(invalid.call, result))
+    events.extend(ToolCallEnded(call.id) for call in turn.server)
+    return append, events
+
+
+def _tool_message(call: ToolCall, result: ToolResult) -> ToolMessage:
+    return ToolMessage(new_message_id(), call.id, result.content, result.is_error)
+
+
+def _resulted(call: ToolCall, result: ToolResult) -> ToolResulted:
+    return ToolResulted(call.id, result.content, result.is_error)
+
+
+def _reason(turn: Turn) -> CompletedReason:
+    match turn.finish:
+        case "length":
+            return "max_tokens"
+        case "refusal":
+            return "refusal"
+        case _:
+            return "end_turn"

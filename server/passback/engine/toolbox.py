@@ -1,0 +1,114 @@
+"""The tools of one run: whose is which, and the server's own are run here."""
+
+import logging
+import unicodedata
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from passback.core.errors import ToolNameClash
+from passback.core.messages import RunRef, ToolCall, ToolResult, ToolSpec
+from passback.core.ports import ToolContext, Toolset
+from passback.engine.assembler import Executor
+
+logger = logging.getLogger(__name__)
+
+
+def folded(name: str, /) -> str:
+    """Names that look alike are alike (P14)."""
+    return unicodedata.normalize("NFKC", name).casefold()
+
+
+class Toolbox:
+    """Server tools by name, and the client tools that the conversation declared.
+
+    A client tool that an older declaration left under a server tool's name is not offered: server tools win.
+    """
+
+    def __init__(
+        self, server: Mapping[str, tuple[ToolSpec, Toolset]], client: Sequence[ToolSpec]
+    ) -> None:
+        self._server = server
+        taken = {folded(name) for name in server}
+        self._client = {spec.name: spec for spec in client if folded(spec.name) not in taken}
+
+    @classmethod
+    async def gather(cls, toolsets: Sequence[Toolset], client: Sequence[ToolSpec]) -> "Toolbox":
+        server: dict[str, tuple[ToolSpec, Toolset]] = {}
+        for toolset in toolsets:
+            for spec in await toolset.specs():
+                server.setdefault(spec.name, (spec, toolset))
+        return cls(server, client)
+
+    def refuse_clashes(self, declared: Iterable[ToolSpec]) -> None:
+        """Raise `ToolNameClash` when a declared client tool has a server tool's name."""
+        taken = {folded(name) for name in self._server}
+        for spec in declared:
+            if folded(spec.name) in taken:
+                raise ToolNameClash(f"the name {spec.name!r} belongs to a tool of the server")
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return (*(spec for spec, _ in self._server.values()), *self._client.values())
+
+    def whose(self, name: str) -> Executor | None:
+        if name in self._server:
+            return "server"
+        return "client" if name in self._client else None
+
+    @asynccontextmanager
+    async def run(
+        self, calls: Sequence[ToolCall], run: RunRef
+    ) -> AsyncGenerator[MemoryObjectReceiveStream[tuple[ToolCall, ToolResult]]]:
+        """Run the server's calls; gives the results as they come.
+
+        Neighbouring read-only calls run together, every other one alone, in the model's order.
+        """
+        send, receive = anyio.create_memory_object_stream[tuple[ToolCall, ToolResult]](len(calls))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._run_batches, calls, run, send)
+            with receive:
+                yield receive
+            tasks.cancel_scope.cancel()
+
+    async def _run_batches(
+        self,
+        calls: Sequence[ToolCall],
+        run: RunRef,
+        send: MemoryObjectSendStream[tuple[ToolCall, ToolResult]],
+    ) -> None:
+        with send:
+            for batch in self._batches(calls):
+                async with anyio.create_task_group() as tasks:
+                    for call in batch:
+                        tasks.start_soon(self._run_one, call, run, send)
+
+    def _batches(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
+        batches: list[list[ToolCall]] = []
+        together = False
+        for call in calls:
+            read_only = self._server[call.name][1].is_read_only(call.name)
+            if read_only and together:
+                batches[-1].append(call)
+            else:
+                batches.append([call])
+            together = read_only
+        return batches
+
+    async def _run_one(
+        self,
+        call: ToolCall,
+        run: RunRef,
+        send: MemoryObjectSendStream[tuple[ToolCall, ToolResult]],
+    ) -> None:
+        toolset = self._server[call.name][1]
+        try:
+            result = await toolset.call(call, ToolContext(run, call.id))
+        except Exception:  # the tool-call boundary: a broken toolset must not end the run
+            logger.exception(
+                "toolset failed",
+                extra={"action": "tool_failed", "run_id": run.run_id, "call_id": call.id},
+            )
+            result = ToolResult("The tool failed.", is_error=True)
+        await send.send((call, result))
