@@ -1,0 +1,5 @@
+"""The embedded model that needs no key and no network."""
+
+from passback.models.demo.client import DemoModel, create
+
+__all__ = ["DemoModel", "create"]

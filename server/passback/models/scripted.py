@@ -1,0 +1,102 @@
+"""A model that plays a script: for tests and examples, without a network and without surprises.
+
+A script is a list of turns, one for each call of the model; a turn is a list of steps:
+
+* a `str` is a piece of text, a delta is sent as it is, a list or tuple of deltas is one batch;
+* an `anyio.Event` is waited for, which proves an interleaving without a sleep;
+* an exception is raised there.
+
+`says` and `calls` write the usual turns. A turn without a `Finish` is an answer that broke off.
+"""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import NoReturn, TypeAlias
+
+import anyio
+from pydantic import JsonValue
+
+from passback.core.deltas import Finish, ModelDelta, ModelRequest, TextChunk, ToolCallChunk
+from passback.core.errors import ConfigurationError, ModelError
+
+Step: TypeAlias = str | ModelDelta | Sequence[ModelDelta] | anyio.Event | Exception
+Turn: TypeAlias = Sequence[Step]
+
+
+def says(*pieces: str) -> list[Step]:
+    """A turn that is a text, one batch for each piece."""
+    return [*pieces, Finish("stop")]
+
+
+def calls(*tools: tuple[str, Mapping[str, JsonValue]]) -> list[Step]:
+    """A turn that calls tools, each given as its name and its arguments."""
+    steps: list[Step] = []
+    for slot, (name, arguments) in enumerate(tools):
+        steps.append(ToolCallChunk(slot, provider_id=f"call_{slot}", name=name))
+        steps.append(ToolCallChunk(slot, arguments=json.dumps(arguments)))
+    return [*steps, Finish("tool_calls")]
+
+
+class ScriptedModel:
+    """Plays one turn of its script for each call, in the order in which the calls come.
+
+    Attributes:
+        requests: what was asked, one for each call that found a turn.
+        open_streams: how many answers are being read now.
+    """
+
+    def __init__(self, script: Sequence[Turn], /, *, name: str = "scripted") -> None:
+        self._script = tuple(script)
+        self._name = name
+        self.requests: list[ModelRequest] = []
+        self.open_streams = 0
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @asynccontextmanager
+    async def stream(
+        self, request: ModelRequest, /
+    ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
+        played = len(self.requests)
+        if played == len(self._script):
+            raise ModelError(f"the script has no turn {played + 1}: it ends after {played}")
+        self.requests.append(request)
+        self.open_streams += 1
+        try:
+            async with aclosing(_play(self._script[played])) as batches:
+                yield batches
+        finally:
+            self.open_streams -= 1
+
+    async def check(self) -> None:
+        """A script can always be played."""
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
+async def _play(turn: Turn) -> AsyncGenerator[Sequence[ModelDelta]]:
+    for step in turn:
+        if isinstance(step, anyio.Event):
+            await step.wait()
+        elif isinstance(step, Exception):
+            raise step
+        elif isinstance(step, str):
+            yield (TextChunk(step),)
+        elif isinstance(step, ModelDelta):
+            yield (step,)
+        else:
+            yield step
+
+
+def create(name: str, /, *, base_url: str | None = None, api_key: str | None = None) -> NoReturn:
+    """Refuse: a script cannot be named in a setting, it is written in Python.
+
+    Raises:
+        ConfigurationError: always.
+    """
+    del name, base_url, api_key
+    raise ConfigurationError("the scripted model takes a script: make a ScriptedModel in Python")

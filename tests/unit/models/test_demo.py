@@ -1,0 +1,351 @@
+"""The demo model: deterministic answers, and calls of the tools that the words name."""
+
+import json
+from collections.abc import Sequence
+from typing import cast
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from passback.core.deltas import (
+    Finish,
+    ModelDelta,
+    ModelRequest,
+    TextChunk,
+    ToolCallChunk,
+    UsageChunk,
+)
+from passback.core.errors import ConfigurationError
+from passback.core.messages import (
+    AssistantMessage,
+    CallId,
+    Content,
+    DataPart,
+    MediaPart,
+    Message,
+    MessageId,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    Usage,
+    UserMessage,
+)
+from passback.models.demo import DemoModel, create
+from passback.models.demo.client import answer
+
+COLORS = (
+    "Change the background color. The color should be one of the following: blue, red, green, "
+    "transparent, yellow, or white. No other colors or any variants."
+)
+
+
+def spec(name: str, description: str = "", **properties: JsonValue) -> ToolSpec:
+    return ToolSpec(
+        name,
+        description,
+        {"type": "object", "properties": properties, "required": list(properties)},
+    )
+
+
+COLOR = spec("change-background-color", COLORS, color={"type": "string"})
+ZONE = spec("get-time-zone")
+CONFIRM = spec("ask-user-to-confirm", question={"type": "string"})
+PAGE = (COLOR, ZONE, CONFIRM)
+
+
+def user(content: Content) -> UserMessage:
+    return UserMessage(MessageId("m1"), content)
+
+
+def ask(words: Content, *tools: ToolSpec) -> list[ModelDelta]:
+    return answer(ModelRequest([user(words)], tools=tools))
+
+
+def text(deltas: Sequence[ModelDelta]) -> str:
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextChunk))
+
+
+def called(deltas: Sequence[ModelDelta]) -> list[tuple[str, JsonValue]]:
+    """The calls as name and parsed arguments, in the order of their slots."""
+    chunks = [delta for delta in deltas if isinstance(delta, ToolCallChunk)]
+    names = {chunk.slot: chunk.name for chunk in chunks if chunk.name}
+    return [
+        (name, json.loads("".join(chunk.arguments for chunk in chunks if chunk.slot == slot)))
+        for slot, name in names.items()
+    ]
+
+
+def argument(schema: JsonValue, words: str) -> JsonValue:
+    """What the demo gives as the only argument of a tool called `try`."""
+    [(_, arguments)] = called(ask(words, spec("try", value=schema)))
+    return cast("dict[str, JsonValue]", arguments)["value"]
+
+
+# ---------------------------------------------------------------- words
+def test_a_greeting_is_answered_and_says_that_this_is_a_demo() -> None:
+    deltas = ask("hi")
+    assert text(deltas) == (
+        "Hello! I am passback's demo model: a few rules, no artificial intelligence. Ask me to count to 20, "
+        "or declare a tool and name it in a message: I will call it."
+    )
+    assert deltas[:2] == [TextChunk("Hello!"), TextChunk(" I")]
+    assert deltas[-2:] == [UsageChunk(Usage(1, len(deltas) - 2)), Finish("stop")]
+
+
+def test_other_words_are_quoted_and_the_declared_tools_offered() -> None:
+    assert text(ask("Why is the sky blue?", *PAGE)) == (
+        'You said: "Why is the sky blue?". I am only passback\'s demo model and cannot think. Name one of '
+        "your tools and I will call it: change-background-color, get-time-zone, ask-user-to-confirm."
+    )
+
+
+def test_it_counts_when_asked_so_that_a_long_answer_can_be_seen() -> None:
+    assert text(ask("Please count to 5!")) == "1 2 3 4 5 - counted by the demo model."
+    assert " 1000 - counted" in text(ask("count to 999999"))
+
+
+def test_a_long_message_is_quoted_in_part() -> None:
+    assert len(text(ask("x" * 100_000))) < 3_000
+
+
+def test_parts_are_read_as_text() -> None:
+    parts = (TextPart("look"), MediaPart("image", "data:,"), DataPart({"a": "ä"}))
+    assert text(ask(parts)).startswith('You said: "look [image] {"a": "ä"}".')
+
+
+# ---------------------------------------------------------------- tools
+def test_a_named_tool_is_called_with_its_arguments_in_pieces() -> None:
+    assert ask("Change background color to blue.", *PAGE)[:-2] == [
+        ToolCallChunk(0, "demo_0", "change-background-color"),
+        ToolCallChunk(0, arguments='{"color":'),
+        ToolCallChunk(0, arguments=' "blue"}'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("What time zone am I in?", [("get-time-zone", {})]),
+        ("timezone?", [("get-time-zone", {})]),
+        (
+            "Ask me to confirm that the file goes away.",
+            [("ask-user-to-confirm", {"question": "the file goes away"})],
+        ),
+        (
+            'Please confirm: "Delete it?"',
+            [("ask-user-to-confirm", {"question": "Delete it?"})],
+        ),
+        (
+            "My time zone, and make the background color RED",
+            [("get-time-zone", {}), ("change-background-color", {"color": "red"})],
+        ),
+        ("What is the time?", []),
+        ("the backgrounder colors", []),
+    ],
+)
+def test_the_tools_that_the_words_name_are_called(
+    words: str, expected: list[tuple[str, JsonValue]]
+) -> None:
+    deltas = ask(words, *PAGE)
+    assert called(deltas) == expected
+    assert deltas[-1] == Finish("tool_calls" if expected else "stop")
+
+
+def test_arguments_come_in_two_pieces_also_when_there_are_none() -> None:
+    assert ask("time zone", ZONE)[1:3] == [
+        ToolCallChunk(0, arguments="{"),
+        ToolCallChunk(0, arguments="}"),
+    ]
+
+
+def test_the_tool_that_means_more_wins_over_the_one_that_means_less() -> None:
+    assert called(ask("what is my time zone", spec("get_time"), ZONE)) == [("get-time-zone", {})]
+
+
+def test_of_tools_that_mean_the_same_the_likest_wins() -> None:
+    volume = (spec("getVolume"), spec("setVolume"))
+    assert called(ask("set the volume", *volume)) == [("setVolume", {})]
+    assert called(ask("volume?", *volume)) == [("getVolume", {})]
+
+
+def test_scripts_without_spaces_are_searched() -> None:
+    tool = spec("改变背景颜色", 颜色={"type": "string", "enum": ["红色", "蓝色"]})
+    assert called(ask("请改变背景颜色为蓝色", tool)) == [("改变背景颜色", {"颜色": "蓝色"})]
+
+
+def test_a_tool_can_be_named_by_its_whole_name() -> None:
+    assert called(ask("run get_x1 now", spec("get_x1"))) == [("get_x1", {})]
+
+
+# ---------------------------------------------------------------- arguments
+@pytest.mark.parametrize(
+    ("schema", "words", "value"),
+    [
+        ({"type": "integer"}, "try 42 times", 42),
+        ({"type": "integer"}, "try", 0),
+        ({"type": "integer", "minimum": 3}, "try", 3),
+        ({"type": "number", "default": 1.5}, "try", 1.5),
+        ({"type": "number"}, "try -2.5", -2.5),
+        ({"type": "boolean"}, "try it", True),
+        ({"type": "boolean"}, "do not try it", False),
+        ({"type": "null"}, "try", None),
+        ({"const": "fixed"}, "try", "fixed"),
+        ({"enum": ["small", "large"]}, "try the LARGE one", "large"),
+        ({"enum": ["small", "large"]}, "try", "small"),
+        ({"enum": ["small", "large"], "default": "large"}, "try", "large"),
+        ({"enum": [1, 2]}, "try 2", 2),
+        ({"type": "string"}, "try “quoted” words", "quoted"),
+        ({"type": "string"}, 'try ""', ""),
+        ({"type": "string"}, "try the rest.", "rest"),
+        ({"type": "string"}, "try", "try"),
+        ({"type": "string", "description": "one of ham, egg, spam"}, "try an egg", "egg"),
+        ({"type": ["null", "integer"]}, "try 7", 7),
+        ({"type": ["null"]}, "try 7", None),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "try 7", 7),
+        ({"type": "array", "items": {"enum": ["a1", "b1", "c1"]}}, "try c1 a1", ["a1", "c1"]),
+        ({"type": "array", "items": {"enum": ["a1", "b1"]}}, "try", ["a1"]),
+        ({"type": "array", "items": {"type": "number"}}, "try 4", [4.0]),
+        ({"type": "array"}, "try this", ["this"]),
+        (
+            {"properties": {"x": {"type": "integer"}, "y": {}}, "required": ["x"]},
+            "try 1",
+            {"x": 1},
+        ),
+        (True, "try anything", "anything"),
+        ({"$ref": "#/$defs/missing"}, "try anything", "anything"),
+        ({"$ref": "https://example.com/schema"}, "try anything", "anything"),
+    ],
+)
+def test_an_argument_is_found_in_the_words_or_made_from_the_schema(
+    schema: JsonValue, words: str, value: JsonValue
+) -> None:
+    assert argument(schema, words) == value
+
+
+def test_each_number_and_each_quotation_is_used_once() -> None:
+    number: JsonValue = {"type": "integer"}
+    quoted: JsonValue = {"type": "string"}
+    tool = spec("add", a=number, b=number, c=number, d=quoted, e=quoted)
+    assert called(ask('add 3 and 4 as "x" and "y"', tool)) == [
+        ("add", {"a": 3, "b": 4, "c": 0, "d": "x", "e": "y"})
+    ]
+
+
+def test_an_optional_argument_is_given_only_when_the_words_have_it() -> None:
+    size: JsonValue = {"enum": ["small", "large"]}
+    tool = ToolSpec("pizza", "", {"type": "object", "properties": {"size": size, "note": {}}})
+    assert called(ask("a pizza", tool)) == [("pizza", {})]
+    assert called(ask("a large pizza", tool)) == [("pizza", {"size": "large"})]
+
+
+def test_a_local_reference_is_followed() -> None:
+    parameters = {
+        "type": "object",
+        "properties": {"point": {"$ref": "#/$defs/Point"}},
+        "required": ["point"],
+        "$defs": {
+            "Point": {
+                "type": "object",
+                "properties": {"x": {"type": "integer"}},
+                "required": ["x"],
+            }
+        },
+    }
+    tool = ToolSpec("draw", "", cast("dict[str, JsonValue]", parameters))
+    assert called(ask("draw at 9", tool)) == [("draw", {"point": {"x": 9}})]
+
+
+def test_a_schema_that_refers_to_itself_ends() -> None:
+    node: dict[str, JsonValue] = {"properties": {"next": {"$ref": "#"}}, "required": ["next"]}
+    [(name, arguments)] = called(ask("walk", ToolSpec("walk", "", node)))
+    assert (name, str(arguments).count("next")) == ("walk", 6)
+
+
+def test_nested_arrays_end() -> None:
+    node: dict[str, JsonValue] = {
+        "properties": {"rows": {"$ref": "#/$defs/rows"}},
+        "required": ["rows"],
+        "$defs": {"rows": {"type": "array", "items": {"$ref": "#/$defs/rows"}}},
+    }
+    [(_, arguments)] = called(ask("walk", ToolSpec("walk", "", node)))
+    assert str(arguments) == "{'rows': [[[[[[]]]]]]}"
+
+
+# ---------------------------------------------------------------- results
+def results(*contents: tuple[Content, bool], then: Sequence[Message] = ()) -> ModelRequest:
+    calls = tuple(ToolCall(CallId(f"c{n}"), f"tool-{n}", "{}") for n in range(len(contents)))
+    answers = [
+        ToolMessage(MessageId(f"r{n}"), CallId(f"c{n}"), content, is_error=is_error)
+        for n, (content, is_error) in enumerate(contents)
+    ]
+    asked = AssistantMessage(MessageId("m2"), "", calls)
+    return ModelRequest([user("time zone"), asked, *answers, *then], tools=PAGE)
+
+
+def test_the_answer_after_results_quotes_them_also_errors() -> None:
+    deltas = answer(results(("blue it is", False), ((TextPart("no such"), TextPart("file")), True)))
+    assert text(deltas) == 'Done. tool-0 answered: "blue it is". tool-1 failed: "no such file".'
+    assert deltas[-1] == Finish("stop")
+
+
+def test_a_result_without_its_call_is_quoted_all_the_same() -> None:
+    stray = ToolMessage(MessageId("r9"), CallId("c9"), "left over")
+    assert text(answer(results(("a", False), then=[stray]))).endswith(
+        'The tool answered: "left over".'
+    )
+    assert text(answer(ModelRequest([stray]))).startswith("Hello!")
+
+
+def test_a_user_who_speaks_after_the_results_is_answered() -> None:
+    assert called(answer(results(("a", False), then=[user("time zone")]))) == [
+        ("get-time-zone", {})
+    ]
+
+
+# ---------------------------------------------------------------- any input
+@given(st.text(alphabet=st.characters()), st.text(min_size=1))
+def test_any_words_and_any_tool_name_give_the_same_well_formed_answer_twice(
+    words: str, name: str
+) -> None:
+    tools = (*PAGE, spec(name, words, value={"type": "string", "description": words}))
+    first = ask(f"{words} {name}", *tools)
+    assert first == ask(f"{words} {name}", *tools)
+    assert isinstance(first[-1], Finish)
+    assert called(first) or text(first).encode()
+
+
+# ---------------------------------------------------------------- the door
+@pytest.mark.anyio
+async def test_it_streams_one_piece_at_a_time() -> None:
+    model = DemoModel(delay=0)
+    request = ModelRequest([user("hi")])
+    async with model.stream(request) as batches:
+        seen = [batch async for batch in batches]
+    assert seen == [(delta,) for delta in answer(request)]
+    await model.check()
+    await model.aclose()
+
+
+@pytest.mark.anyio
+async def test_it_pauses_before_each_piece() -> None:
+    async with DemoModel(delay=3600).stream(ModelRequest([user("hi")])) as batches:
+        with anyio.move_on_after(0.02) as patience:
+            await anext(batches)
+    assert patience.cancelled_caught
+
+
+def test_it_is_made_from_a_setting() -> None:
+    assert create("").name == create("fast").name == "demo"
+    with pytest.raises(ConfigurationError, match="called demo"):
+        create("gpt-5")
+
+
+def test_settings_of_a_real_model_are_not_ignored_in_silence() -> None:
+    with pytest.raises(ConfigurationError, match="openai:NAME"):
+        create("", api_key="sk-1")
+    with pytest.raises(ConfigurationError, match="openai:NAME"):
+        create("", base_url="http://127.0.0.1/v1")
