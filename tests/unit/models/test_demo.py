@@ -200,7 +200,7 @@ def test_a_tool_can_be_named_by_its_whole_name() -> None:
         ({"enum": [1, 2]}, "try 2", 2),
         ({"type": "string"}, "try “quoted” words", "quoted"),
         ({"type": "string"}, 'try ""', ""),
-        ({"type": "string"}, "try the rest.", "rest"),
+        ({"type": "string"}, "try to rest.", "rest"),
         ({"type": "string"}, "try", "try"),
         ({"type": "string", "description": "one of ham, egg, spam"}, "try an egg", "egg"),
         ({"type": ["null", "integer"]}, "try 7", 7),
