@@ -1,3 +1,18 @@
-"""passback: an agent server whose tools can run in the client's hands."""
+"""passback: an agent server whose tools can run in the client's hands.
 
+    from passback import Agent, tool
+
+    @tool
+    def roll(sides: int = 6) -> int: ...
+
+    agent = Agent(prompt="You run a game.", tools=[roll])
+
+`passback serve module:agent` serves it.
+"""
+
+from passback.agent import Agent
+from passback.core.ports import ToolContext
+from passback.toolsets.functions import ToolError, tool
+
+__all__ = ["Agent", "ToolContext", "ToolError", "tool"]
 __version__ = "0.1.0"

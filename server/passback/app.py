@@ -1,0 +1,136 @@
+"""The composition root: settings and an agent become one ASGI application."""
+
+import importlib
+import importlib.util
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+from starlette.applications import Starlette
+from starlette.types import ASGIApp
+
+from passback.agent import Agent
+from passback.core.errors import ConfigurationError
+from passback.core.messages import JsonObject
+from passback.core.ports import ModelClient, Store
+from passback.engine.loop import Brain
+from passback.engine.runs import RunService
+from passback.engine.supervisor import Tempo
+from passback.settings import Settings
+from passback.stores.open import open_store
+from passback.stores.options import StoreOptions
+from passback.transport.access import Access
+from passback.transport.openapi import compose
+from passback.transport.site import build_site
+from passback.transport.wires import Limits, Services, Wire
+
+MODELS: Mapping[str, str] = {
+    "demo": "passback.models.demo",
+    "openai": "passback.models.openai_chat",
+}
+
+
+class Application:
+    """One worker: the ASGI application `asgi`, its parts, and their life.
+
+    Raises:
+        ConfigurationError: settings or an agent that cannot work.
+    """
+
+    def __init__(self, settings: Settings, agent: Agent | None = None) -> None:
+        agent = agent or Agent()
+        self.settings = settings
+        self.store: Store = open_store(settings.store, options=_store_options(settings))
+        self.model: ModelClient = open_model(agent.model, settings)
+        self._stopping = anyio.Event()
+        brain = Brain(
+            self.model, settings.prompt or agent.prompt, agent.max_turns or settings.max_turns
+        )
+        tempo = Tempo(lease=settings.lease, log_delay=settings.log_delay)
+        self._runs = RunService(self.store, brain, agent.all_toolsets(), tempo)
+        services = Services(
+            runs=self._runs,
+            stopping=self._stopping,
+            describe=self._describe,
+            limits=Limits(body_bytes=settings.max_body_bytes),
+            ping_seconds=settings.ping,
+            allow_roles=settings.allow_roles,
+        )
+        self._wires = [load_wire(name, services) for name in settings.wires]
+        self.asgi: ASGIApp = build_site(self._wires, _access(settings), self._lifespan)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Connect to the store and own the runs.
+
+        Raises:
+            StoreError: the store cannot be used.
+        """
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.model.aclose)
+            await stack.enter_async_context(self.store)
+            await stack.enter_async_context(self._runs.running())
+            yield
+
+    async def drain(self) -> None:
+        """Take no new runs, let those that go on end, then tell open streams to reconnect elsewhere."""
+        await self._runs.drain(self.settings.shutdown_grace)
+        self._stopping.set()
+
+    @asynccontextmanager
+    async def _lifespan(self, _app: Starlette) -> AsyncGenerator[None]:
+        async with self.running():
+            yield
+
+    def _describe(self) -> JsonObject:
+        return compose(self._wires)
+
+
+def create_app(settings: Settings, agent: Agent | None = None) -> ASGIApp:
+    """An ASGI application with a lifespan of its own, for any ASGI server."""
+    return Application(settings, agent).asgi
+
+
+def open_model(model: ModelClient | str | None, settings: Settings) -> ModelClient:
+    """The agent's own client, or the one that a name such as `openai:gpt-5` or the settings say.
+
+    Raises:
+        ConfigurationError: there is no such kind of model, or it lacks a setting.
+    """
+    if model is not None and not isinstance(model, str):
+        return model
+    kind, _, name = (model or settings.model).partition(":")
+    if kind not in MODELS:
+        raise ConfigurationError(
+            f"PASSBACK_MODEL: no model is called {kind!r}; there are {', '.join(MODELS)}"
+        )
+    client: ModelClient = importlib.import_module(MODELS[kind]).create(
+        name, base_url=settings.model_base_url, api_key=settings.model_api_key
+    )
+    return client
+
+
+def load_wire(name: str, services: Services) -> Wire:
+    """Raises ConfigurationError when there is no such wire."""
+    module = f"passback.wire.{name}"
+    if not name.isidentifier() or importlib.util.find_spec(module) is None:
+        raise ConfigurationError(f"PASSBACK_WIRES: there is no wire called {name!r}")
+    wire: Wire = importlib.import_module(module).build(services)
+    return wire
+
+
+def _store_options(settings: Settings) -> StoreOptions:
+    return StoreOptions(
+        conversation_ttl=settings.conversation_ttl,
+        log_ttl=settings.log_ttl,
+        allow_eviction=settings.allow_eviction,
+    )
+
+
+def _access(settings: Settings) -> Access:
+    return Access(
+        hosts=settings.allowed_hosts,
+        origins=settings.allowed_origins,
+        keys=settings.api_keys,
+        loopback_only=settings.is_loopback,
+    )

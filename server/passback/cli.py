@@ -1,0 +1,243 @@
+"""`passback serve`, `passback check`: settings from the environment and flags, plain words on what is wrong."""
+
+import argparse
+import asyncio
+import importlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from types import FrameType
+
+import anyio
+import uvicorn
+from typing_extensions import override
+
+from passback import __version__
+from passback.agent import Agent
+from passback.app import Application
+from passback.core.errors import ConfigurationError, PassbackError
+from passback.settings import Settings, load, variable
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; gives the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        settings = load({**os.environ, **_flags(options)})
+        _log_to_stderr(settings.log_level)
+        agent = _load_agent(options.agent) if options.agent else None
+        return _run(options.command(settings, agent))
+    except ConfigurationError as error:
+        print(f"passback: {error.message}", file=sys.stderr)
+        return EXIT_USAGE
+    except PassbackError as error:
+        print(f"passback: {error.message}", file=sys.stderr)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="passback",
+        description="An agent server whose tools can run in the client's hands.",
+    )
+    parser.add_argument("--version", action="version", version=f"passback {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _command(commands.add_parser("serve", help="serve an agent"), serve)
+    _command(commands.add_parser("check", help="verify settings, store and model"), check)
+    return parser
+
+
+def _command(
+    parser: argparse.ArgumentParser,
+    run: Callable[[Settings, Agent | None], Coroutine[None, None, int]],
+) -> None:
+    parser.set_defaults(command=run)
+    parser.add_argument("agent", nargs="?", metavar="MODULE:AGENT", help="an Agent of yours")
+    for one in fields(Settings):
+        parser.add_argument(
+            "--" + one.name.replace("_", "-"),
+            metavar=one.name.upper(),
+            help=f"{one.metadata['text']} ({variable(one.name)})".replace("%", "%%"),
+        )
+
+
+def _flags(options: argparse.Namespace) -> dict[str, str]:
+    given = {variable(one.name): getattr(options, one.name) for one in fields(Settings)}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _load_agent(target: str) -> Agent:
+    module, colon, name = target.partition(":")
+    if not colon:
+        raise ConfigurationError(f"{target!r} is not MODULE:AGENT, such as my_agent:agent")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"{target!r} cannot be loaded: {error}") from error
+    found = getattr(loaded, name, None)
+    if not isinstance(found, Agent):
+        raise ConfigurationError(f"{target!r}: {module} has no Agent called {name!r}")
+    return found
+
+
+def _run(command: Coroutine[None, None, int]) -> int:
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(command)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # not on every platform
+        return None
+    return uvloop.new_event_loop
+
+
+# ---------------------------------------------------------------- serve
+async def serve(settings: Settings, agent: Agent | None) -> int:
+    """Serve until SIGTERM or Ctrl-C; a second one ends at once."""
+    application = Application(settings, agent)
+    config = uvicorn.Config(
+        application.asgi,
+        host=settings.host,
+        port=settings.port,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=int(settings.shutdown_grace) + 5,
+    )
+    async with application.running(), anyio.create_task_group() as tasks:
+        for warning in await application.store.check():
+            _warn(warning)
+        stop = asyncio.Event()
+        server = _Server(config, stop)
+        server.on_listening = lambda address: _announce(address, application)
+        tasks.start_soon(_drain_at, stop, application)
+        await server.serve()
+        tasks.cancel_scope.cancel()
+    return 0 if server.started else EXIT_FAILED
+
+
+class _Server(uvicorn.Server):
+    """Tells where it listens, and that a signal came before connections are waited for."""
+
+    on_listening: Callable[[str], None]
+
+    def __init__(self, config: uvicorn.Config, stop: asyncio.Event) -> None:
+        super().__init__(config)
+        self._stop = stop
+        self._event_loop = asyncio.get_running_loop()
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            self.on_listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+
+    @override
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._event_loop.call_soon_threadsafe(self._stop.set)
+        super().handle_exit(sig, frame)
+
+
+async def _drain_at(stop: asyncio.Event, application: Application) -> None:
+    await stop.wait()
+    await application.drain()
+
+
+def _announce(address: str, application: Application) -> None:
+    settings = application.settings
+    if not settings.is_loopback and not settings.api_keys:
+        _warn(
+            f"listening on {settings.host} without authentication: everybody who can reach this "
+            "address can read and continue every conversation whose id they know, and spend your "
+            "model's tokens. Set PASSBACK_API_KEYS, or listen on 127.0.0.1."
+        )
+    body = """'{"messages":[{"role":"user","content":"hi"}]}'"""
+    print(
+        f"passback {__version__} is listening on {address}\n\n"
+        f"  page    {address}/\n"
+        f"  curl    curl -N {address}/send-message -H 'Content-Type: application/json' -d {body}\n"
+        f"  store   {application.store.location}\n"
+        f"  model   {application.model.name}\n\n"
+        "Ctrl-C stops it.",
+        flush=True,
+    )
+
+
+# ---------------------------------------------------------------- check
+async def check(settings: Settings, agent: Agent | None) -> int:
+    """Try everything that a server would need, and say what is wrong."""
+    application = Application(settings, agent)
+    print("settings  ok")
+    healthy = await _report("store", application.store.location, lambda: _check_store(application))
+    healthy &= await _report("model", application.model.name, lambda: _check_model(application))
+    return 0 if healthy else EXIT_FAILED
+
+
+async def _report(
+    part: str, name: str, attempt: Callable[[], Coroutine[None, None, Sequence[str]]]
+) -> bool:
+    try:
+        warnings = await attempt()
+    except PassbackError as error:
+        print(f"{part:<9} {name}: {error.message}")
+        return False
+    print(f"{part:<9} {name}: ok")
+    for warning in warnings:
+        print(f"{'':<9} warning: {warning}")
+    return True
+
+
+async def _check_store(application: Application) -> Sequence[str]:
+    async with application.store as store:
+        return await store.check()
+
+
+async def _check_model(application: Application) -> Sequence[str]:
+    try:
+        await application.model.check()
+    finally:
+        await application.model.aclose()
+    return ()
+
+
+# ---------------------------------------------------------------- logs
+class _Formatter(logging.Formatter):
+    """One line per event, with its ids."""
+
+    _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        extra: Mapping[str, object] = {
+            name: value for name, value in vars(record).items() if name not in self._PLAIN
+        }
+        ids = "".join(f" {name}={value}" for name, value in extra.items())
+        line, newline, trace = super().format(record).partition("\n")
+        return line + ids + newline + trace
+
+
+def _log_to_stderr(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def _warn(text: str) -> None:
+    print(f"passback: warning: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,215 @@
+"""All settings in one frozen value, read from a mapping: the environment is an argument, never read here.
+
+Each setting is a variable `PASSBACK_<NAME>` and a flag `--<name>` of `passback serve`; the flag wins.
+"""
+
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from passback.core.errors import ConfigurationError
+from passback.core.messages import OwnerId
+
+PREFIX = "PASSBACK_"
+
+
+# ---------------------------------------------------------------- kinds of values
+def _text(value: str) -> str:
+    return value
+
+
+def _words(value: str) -> tuple[str, ...]:
+    return tuple(word for word in re.split(r"[,\s]+", value) if word)
+
+
+def _number(low: float, high: float) -> Callable[[str], float]:
+    def parse(value: str) -> float:
+        number = float(value)
+        if not low <= number <= high:
+            raise ValueError(f"must be from {low:g} to {high:g}")
+        return number
+
+    return parse
+
+
+def _count(low: int, high: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        number = int(value)
+        if not low <= number <= high:
+            raise ValueError(f"must be from {low} to {high}")
+        return number
+
+    return parse
+
+
+def _flag(value: str) -> bool:
+    match value.lower():
+        case "1" | "true" | "yes" | "on":
+            return True
+        case "0" | "false" | "no" | "off":
+            return False
+        case _:
+            raise ValueError("must be yes or no")
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in allowed:
+            raise ValueError(f"must be one of {', '.join(allowed)}")
+        return value
+
+    return parse
+
+
+def _origins(value: str) -> frozenset[str]:
+    for origin in (origins := _words(value)):
+        if not re.fullmatch(r"https?://[^/\s*]+", origin):
+            raise ValueError("must be exact origins such as https://app.example.com")
+    return frozenset(origins)
+
+
+def _hosts(value: str) -> frozenset[str]:
+    for host in (hosts := _words(value.lower())):
+        if not re.fullmatch(r"[a-z0-9._-]+|\[[0-9a-f:]+\]", host):
+            raise ValueError("must be host names without scheme and port")
+    return frozenset(hosts)
+
+
+def _keys(value: str) -> Mapping[str, OwnerId]:
+    keys: dict[str, OwnerId] = {}
+    for entry in _words(value):
+        owner, colon, key = entry.partition(":")
+        if not (owner and colon and len(key) >= 16 and key.isascii()):
+            raise ValueError("must be OWNER:KEY, ...; each key of 16 or more ASCII characters")
+        keys[key] = OwnerId(owner)
+    return keys
+
+
+def _roles(value: str) -> frozenset[str]:
+    roles = frozenset(_words(value))
+    if not {"user", "tool"} <= roles <= {"user", "tool", "system"}:
+        raise ValueError("must be user,tool or user,tool,system")
+    return roles
+
+
+def _setting(default: object, parse: Callable[[str], object], text: str) -> typing.Any:
+    metadata = types.MappingProxyType({"parse": parse, "text": text})
+    return field(default=default, metadata=metadata)
+
+
+def _secret(default: object, parse: Callable[[str], object], text: str) -> typing.Any:
+    metadata = types.MappingProxyType({"parse": parse, "text": text})
+    return field(default=default, metadata=metadata, repr=False)
+
+
+# ---------------------------------------------------------------- the settings
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """See each setting's text: it is also the help of its flag."""
+
+    host: str = _setting("127.0.0.1", _text, "address to listen on")
+    port: int = _setting(8000, _count(0, 65535), "port to listen on; 0: any free one")
+    store: str = _secret(
+        "",
+        _text,
+        "where conversations are kept: redis://, rediss://, redis+sentinel://, redis+cluster://, "
+        "sqlite:///FILE or memory: (default: a SQLite file in your state folder)",
+    )
+    model: str = _setting("demo", _text, "the model: demo, or openai:NAME")
+    model_base_url: str | None = _setting(
+        None, _text, "address of an OpenAI-compatible service, such as http://127.0.0.1:11434/v1"
+    )
+    model_api_key: str | None = _secret(None, _text, "its key; the variable is safer than the flag")
+    prompt: str | None = _setting(
+        None, _text, "what the model is told first (default: the agent's)"
+    )
+    max_turns: int = _setting(20, _count(1, 1000), "model calls in one run")
+    wires: tuple[str, ...] = _setting(("agkit", "rest", "page"), _words, "what is served")
+    allowed_hosts: frozenset[str] = _setting(
+        frozenset[str](), _hosts, "names under which the server is reached, beside localhost"
+    )
+    allowed_origins: frozenset[str] = _setting(
+        frozenset[str](), _origins, "origins of web pages elsewhere that may call the server"
+    )
+    api_keys: Mapping[str, OwnerId] = _secret(
+        types.MappingProxyType[str, OwnerId]({}),
+        _keys,
+        "OWNER:KEY, ...: require one of these as bearer token",
+    )
+    allow_roles: frozenset[str] = _setting(
+        frozenset({"user", "tool"}), _roles, "roles of messages that clients may post"
+    )
+    max_body_bytes: int = _setting(
+        4 * 1024 * 1024, _count(1024, 2**30), "the largest body of a request"
+    )
+    conversation_ttl: float | None = _setting(
+        None, _number(60, 1e9), "seconds after which an untouched conversation is removed (Redis)"
+    )
+    log_ttl: float = _setting(
+        3600, _number(60, 1e9), "seconds for which an ended run can be streamed again"
+    )
+    log_delay: float = _setting(
+        0.05, _number(0.001, 5), "seconds after which streamed text is stored at the latest"
+    )
+    lease: float = _setting(
+        10, _number(1, 600), "seconds of silence after which a worker's run counts as lost"
+    )
+    shutdown_grace: float = _setting(
+        10, _number(0, 3600), "seconds that runs get to end after SIGTERM or Ctrl-C"
+    )
+    ping: float = _setting(
+        15, _number(1, 300), "seconds of silence before a stream sends a comment"
+    )
+    allow_eviction: bool = _setting(
+        False, _flag, "start on a Redis whose eviction policy may drop conversations"
+    )
+    log_level: str = _setting(
+        "warning", _one_of("debug", "info", "warning", "error"), "how much is logged to stderr"
+    )
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.host in {"127.0.0.1", "localhost", "::1"}
+
+
+def variable(name: str, /) -> str:
+    return PREFIX + name.upper()
+
+
+def load(values: Mapping[str, str], /) -> Settings:
+    """Read settings from variables; those without our prefix are not looked at.
+
+    Raises:
+        ConfigurationError: an unknown or wrong `PASSBACK_*`; names it, and does not show its value.
+    """
+    known = {variable(one.name): one for one in fields(Settings)}
+    unknown = sorted(name for name in values if name.startswith(PREFIX) and name not in known)
+    if unknown:
+        raise ConfigurationError(f"unknown setting {', '.join(unknown)}")
+    chosen: dict[str, typing.Any] = {}
+    for name, one in known.items():
+        if (value := values.get(name, "")) == "":
+            continue
+        try:
+            chosen[one.name] = one.metadata["parse"](value)
+        except ValueError as error:
+            raise ConfigurationError(f"{name}: {_why(error)}") from None
+    chosen.setdefault("store", f"sqlite:///{state_folder(values)}/passback.db")
+    return Settings(**chosen)
+
+
+def _why(error: ValueError) -> str:
+    text = str(error)
+    # the texts of int() and float() show the value, which may be a secret that went to the wrong variable
+    return text if text.startswith("must be") else "must be a number"
+
+
+def state_folder(values: Mapping[str, str], /) -> Path:
+    """The user's state folder (XDG base directory specification)."""
+    base = values.get("XDG_STATE_HOME", "")
+    if Path(base).is_absolute():  # the specification: a relative path is to be ignored
+        return Path(base) / "passback"
+    return Path.home() / ".local" / "state" / "passback"

@@ -1,0 +1,1 @@
+"""Floor 1: where server tools come from."""

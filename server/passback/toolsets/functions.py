@@ -1,0 +1,197 @@
+"""Typed Python functions as server tools (DESIGN section 7)."""
+
+import inspect
+import logging
+import re
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, overload
+
+import anyio
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic_core import to_json
+
+from passback.core.errors import ConfigurationError
+from passback.core.messages import JsonObject, ToolCall, ToolResult, ToolSpec
+from passback.core.ports import ToolContext
+
+logger = logging.getLogger(__name__)
+
+Function: TypeAlias = Callable[..., Any]
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_CUT = "\n[cut: the result was longer than the limit]"
+
+
+class ToolError(Exception):
+    """Raise it in a tool: its text is what the model (and the client) is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTool:
+    """A function that the model may call.
+
+    Args:
+        seconds: deadline of one call; then the result is an error.
+        result_limit: characters of a result; what is longer is cut, and says so.
+    """
+
+    function: Function
+    spec: ToolSpec
+    arguments: type[BaseModel]
+    context_parameter: str | None = None
+    read_only: bool = False
+    seconds: float = 60
+    result_limit: int = 64 * 1024
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself, as if it were not decorated."""
+        return self.function(*args, **kwargs)
+
+    async def run(self, call: ToolCall, context: ToolContext) -> ToolResult:
+        """Never raises: bad arguments, an exception and a passed deadline are error results."""
+        try:
+            values = dict(self.arguments.model_validate_json(call.arguments))
+        except ValidationError as error:
+            return ToolResult(_plain(error), is_error=True)
+        if self.context_parameter is not None:
+            values[self.context_parameter] = context
+        try:
+            with anyio.fail_after(self.seconds):
+                return ToolResult(self._cut(_text(await self._invoke(values))))
+        except ToolError as error:
+            return ToolResult(self._cut(str(error)), is_error=True)
+        except TimeoutError:
+            return ToolResult(f"The tool did not answer in {self.seconds:g} s.", is_error=True)
+        except Exception as error:  # the tool-call boundary: any failure is a result
+            logger.exception(
+                "tool failed",
+                extra={
+                    "action": "tool_failed",
+                    "run_id": context.run.run_id,
+                    "call_id": context.call_id,
+                },
+            )
+            return ToolResult(f"The tool failed: {type(error).__name__}.", is_error=True)
+
+    async def _invoke(self, values: Mapping[str, Any]) -> object:
+        if inspect.iscoroutinefunction(self.function):
+            return await self.function(**values)
+        return await anyio.to_thread.run_sync(
+            lambda: self.function(**values), abandon_on_cancel=True
+        )
+
+    def _cut(self, text: str) -> str:
+        return text if len(text) <= self.result_limit else text[: self.result_limit] + _CUT
+
+
+@overload
+def tool(function: Function, /) -> FunctionTool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    read_only: bool = False,
+    seconds: float = 60,
+) -> Callable[[Function], FunctionTool]: ...
+
+
+def tool(
+    function: Function | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    read_only: bool = False,
+    seconds: float = 60,
+) -> FunctionTool | Callable[[Function], FunctionTool]:
+    """Make a server tool of a typed function: its name, docstring and annotations are what the model is told.
+
+    Args:
+        function: plain or async; a plain one runs in a thread. A parameter annotated with `ToolContext` is
+            filled in by the server and not shown to the model.
+        name: instead of the function's own.
+        description: instead of the docstring.
+        read_only: changes nothing, so it may run together with others.
+        seconds: deadline of one call.
+
+    Raises:
+        ConfigurationError: the function cannot be a tool.
+    """
+
+    def decorate(function: Function) -> FunctionTool:
+        label = name or function.__name__
+        if not _NAME.fullmatch(label):
+            raise ConfigurationError(f"a tool cannot be named {label!r}")
+        context_parameter, arguments = _arguments(function, label)
+        text = description if description is not None else inspect.getdoc(function) or ""
+        spec = ToolSpec(label, text, _schema(arguments))
+        return FunctionTool(function, spec, arguments, context_parameter, read_only, seconds)
+
+    return decorate if function is None else decorate(function)
+
+
+class Functions:
+    """A toolset of functions."""
+
+    def __init__(self, tools: Sequence[FunctionTool]) -> None:
+        self._tools: dict[str, FunctionTool] = {}
+        for one in tools:
+            if one.spec.name in self._tools:
+                raise ConfigurationError(f"two tools are named {one.spec.name!r}")
+            self._tools[one.spec.name] = one
+
+    async def specs(self) -> Sequence[ToolSpec]:
+        return [one.spec for one in self._tools.values()]
+
+    def is_read_only(self, name: str, /) -> bool:
+        return self._tools[name].read_only
+
+    async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
+        return await self._tools[call.name].run(call, context)
+
+
+def _arguments(function: Function, label: str) -> tuple[str | None, type[BaseModel]]:
+    """The parameter that takes the context, if any, and a model of all others."""
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise ConfigurationError(
+            f"tool {label!r}: an annotation is not defined: {error}"
+        ) from error
+    context_parameter: str | None = None
+    fields: dict[str, Any] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if hints.get(parameter.name) is ToolContext:
+            context_parameter = parameter.name
+            continue
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+            raise ConfigurationError(f"tool {label!r}: parameters must be passable by name")
+        if parameter.kind is parameter.VAR_KEYWORD:
+            raise ConfigurationError(f"tool {label!r}: **{parameter.name} cannot be described")
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[parameter.name] = (hints.get(parameter.name, Any), default)
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    return context_parameter, create_model(label, __config__=config, **fields)
+
+
+def _schema(arguments: type[BaseModel]) -> JsonObject:
+    schema = arguments.model_json_schema()
+    schema.pop("title", None)
+    return schema
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else to_json(value, fallback=str).decode()
+
+
+def _plain(error: ValidationError) -> str:
+    lines = [
+        f"{'.'.join(str(step) for step in item['loc']) or 'arguments'}: {item['msg']}"
+        for item in error.errors(include_url=False, include_input=False)
+    ]
+    return "The arguments are not valid.\n" + "\n".join(lines)
