@@ -1,0 +1,94 @@
+"""Makes the measurements: rounds of A B C A B C, so that the noise of a machine meets all servers alike."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.idle import Idle
+from benchmarks.processes import BenchmarkError, Cores
+from benchmarks.servers import Server, Site, server
+from benchmarks.workloads import WARM_UP, Workload
+
+MODEL_ALONE = "the model alone"
+_CLIENT_SECONDS = 120
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One server under one workload in one round. CPU is in milliseconds per 1,000 text deltas of the model."""
+
+    workload: str
+    server: str
+    round: int
+    first_ms: tuple[float, ...]
+    cpu_ms: float
+    store_cpu_ms: float
+
+
+def _client(module: str, arguments: Sequence[str], cores: Cores) -> Any:
+    """Run a client process to its end; gives the JSON that it printed."""
+    command = ["taskset", "--cpu-list", ",".join(map(str, sorted(cores.others)))]
+    command += [sys.executable, "-m", f"benchmarks.{module}", *arguments]
+    try:
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=_CLIENT_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise BenchmarkError(f"{module}: not done after {_CLIENT_SECONDS} s") from None
+    if done.returncode:
+        raise BenchmarkError(f"{module}: {done.stderr.strip()[-300:]}")
+    return json.loads(done.stdout)
+
+
+def load(url: str, work: Workload, cores: Cores, *, dialect: str, pids: Mapping[str, int]) -> Any:
+    """Put a workload on a server; gives `load.Measured` as a mapping.
+
+    Raises:
+        BenchmarkError: an answer was not what the model said, or the client failed.
+    """
+    arguments = ["--url", url, "--dialect", dialect]
+    arguments += ["--streams", str(work.streams), "--requests", str(work.requests)]
+    arguments += ["--deltas", str(work.answer.deltas), "--gap-ms", str(work.answer.gap_ms)]
+    arguments += ["--stagger-ms", str(work.stagger_ms)]
+    for name, pid in pids.items():
+        arguments += ["--pid", f"{name}={pid}"]
+    measured = _client("load", arguments, cores)
+    if measured["wrong"]:
+        wrong, answers = measured["wrong"], measured["answers"]
+        raise BenchmarkError(f"{wrong} of {answers} answers are wrong: {measured['example']!r}")
+    return measured
+
+
+def sample(target: Server, work: Workload, number: int, cores: Cores) -> Sample:
+    pids = {"server": target.pid}
+    if target.store_pid is not None:
+        pids["store"] = target.store_pid
+    measured = load(target.url, work, cores, dialect="wire", pids=pids)
+    cpu = {name: seconds * 1e6 / work.deltas for name, seconds in measured["cpu_seconds"].items()}
+    first = tuple(measured["first_ms"])
+    return Sample(work.name, target.name, number, first, cpu["server"], cpu.get("store", 0.0))
+
+
+def model_alone(place: Site, work: Workload, number: int) -> Sample:
+    """The same streams without a server between."""
+    url = place.model_url.removesuffix("/v1")
+    measured = load(url, work, place.cores, dialect="model", pids={})
+    return Sample(work.name, MODEL_ALONE, number, tuple(measured["first_ms"]), 0.0, 0.0)
+
+
+def warm_up(target: Server, cores: Cores) -> None:
+    """Load what is loaded late; also shows that the server's answers are right."""
+    load(target.url, WARM_UP, cores, dialect="wire", pids={})
+
+
+def idle(name: str, place: Site, streams: int) -> Idle:
+    """Weigh open, silent streams on a fresh server."""
+    with server(name, place) as target:
+        warm_up(target, place.cores)
+        arguments = ["--url", target.url, "--streams", str(streams), "--pid", str(target.pid)]
+        return Idle(**_client("idle", arguments, place.cores))

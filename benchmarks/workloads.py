@@ -1,0 +1,77 @@
+"""What is asked of the mock model, and how many ask for it at once."""
+
+from dataclasses import dataclass
+
+# One model's word after the other. Most are plain, as in a real answer; two need escaping in JSON, one is not ASCII.
+WORDS = (
+    *("The", " quick", " brown", " fox", " jumps", " over", " the", " lazy", " dog", ",", " and"),
+    *(
+        " then",
+        " it",
+        " says",
+        ':\n"',
+        "hello",
+        '"',
+        " to",
+        " caf\u00e9",
+        "s",
+        " of",
+        " every",
+        " town",
+    ),
+    *(" that", " it", " has", " ever", " run", " through", " at", " night", "."),
+)
+
+
+def word(index: int) -> str:
+    return WORDS[index % len(WORDS)]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of the mock model: so many text deltas, `gap_ms` apart (0: all in one write)."""
+
+    deltas: int
+    gap_ms: int
+
+    @property
+    def prompt(self) -> str:
+        """The words that make the mock model give this answer, wherever they stand in a request."""
+        return f"bench:{self.deltas}:{self.gap_ms}"
+
+    @property
+    def text(self) -> str:
+        return "".join(map(word, range(self.deltas)))
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """So many streams at once, each asking `requests` times in a row; starts are `stagger_ms` apart."""
+
+    name: str
+    streams: int
+    requests: int
+    answer: Answer
+    stagger_ms: int = 0
+
+    @property
+    def deltas(self) -> int:
+        return self.streams * self.requests * self.answer.deltas
+
+    @property
+    def title(self) -> str:
+        gap = f"{self.answer.gap_ms} ms apart" if self.answer.gap_ms else "no delay"
+        answer = "1 delta" if self.answer.deltas == 1 else f"{self.answer.deltas} deltas, {gap}"
+        streams = "1 stream" if self.streams == 1 else f"{self.streams} streams"
+        return f"{self.name}: {streams}, {self.requests} x {answer}"
+
+
+# Starts are spread as people's are: the first event is then measured beside streams that are already running.
+PACED = Workload("paced", 20, 1, Answer(200, 20), stagger_ms=23)
+BURST = Workload("burst", 10, 10, Answer(500, 0))
+SHORT = Workload("short", 1, 200, Answer(1, 0))
+RUSH = Workload("rush", 20, 10, Answer(1, 0))
+
+WARM_UP = Workload("warm-up", 4, 10, Answer(50, 0))
+# The first delta comes at once, the second one long after the measurement has ended.
+SILENT = Answer(2, 600_000)
