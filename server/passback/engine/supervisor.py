@@ -117,13 +117,17 @@ class Supervisor:
             self._active[run.run_id].stop(Cancelled())
 
     async def drain(self, grace: float) -> None:
-        """Admit nothing more; give what goes on `grace` seconds to end, then stop it."""
+        """Admit nothing more; give what goes on `grace` seconds to end, then stop it and wait for its end."""
         self._draining = True
-        with anyio.move_on_after(grace):
-            while self._active:
-                await self._idle.wait()
+        await self._quiet(grace)
         for active in self._active.values():
             active.stop(STOPPED)
+        await self._quiet(self._tempo.last_words)
+
+    async def _quiet(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            while self._active:
+                await self._idle.wait()
 
     # ---------------------------------------------------------------- one run
     async def _supervise(self, active: _Active, loop: Loop) -> None:
