@@ -121,7 +121,7 @@ def load_wire(name: str, services: Services) -> Wire:
 
 def _store_options(settings: Settings) -> StoreOptions:
     return StoreOptions(
-        conversation_ttl=settings.conversation_ttl,
+        ttl=settings.conversation_ttl,
         log_ttl=settings.log_ttl,
         allow_eviction=settings.allow_eviction,
     )

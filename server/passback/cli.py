@@ -120,12 +120,12 @@ async def serve(settings: Settings, agent: Agent | None) -> int:
         server_header=False,
         timeout_graceful_shutdown=int(settings.shutdown_grace) + 5,
     )
+    stop = asyncio.Event()
+    server = _Server(config, stop)
+    server.on_listening = lambda address: _announce(address, application)
     async with application.running(), anyio.create_task_group() as tasks:
         for warning in await application.store.check():
             _warn(warning)
-        stop = asyncio.Event()
-        server = _Server(config, stop)
-        server.on_listening = lambda address: _announce(address, application)
         tasks.start_soon(_drain_at, stop, application)
         await server.serve()
         tasks.cancel_scope.cancel()
