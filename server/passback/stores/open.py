@@ -1,0 +1,50 @@
+"""Which store a URL means. A new kind of store is a module of its own and a line in this table."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import unquote
+
+from passback.core.errors import ConfigurationError
+from passback.core.ports import Store
+from passback.stores.options import StoreOptions
+from passback.stores.sqlite import SqliteStore
+
+Opener: TypeAlias = Callable[[str, StoreOptions], Store]
+"""Makes a store of a URL's part behind the scheme and its colon."""
+
+
+def open_store(url: str, /, *, options: StoreOptions | None = None) -> Store:
+    """The store of a URL, not yet connected: it connects when it is entered.
+
+    Raises:
+        ConfigurationError: with what is wrong with the URL, never with a password in it.
+    """
+    scheme, colon, rest = url.partition(":")
+    opener = OPENERS.get(scheme.lower())
+    if not colon or opener is None:
+        known = ", ".join(f"{name}:" for name in OPENERS)
+        raise ConfigurationError(f"the store's URL has to begin with one of {known}")
+    return opener(rest, options or StoreOptions())
+
+
+def _sqlite(rest: str, options: StoreOptions) -> Store:
+    if not rest.startswith("///") or not rest[3:]:
+        raise ConfigurationError(
+            "the store's URL has to be sqlite:///FILE (relative) or sqlite:////FOLDER/FILE (absolute)"
+        )
+    if "?" in rest or "#" in rest:
+        raise ConfigurationError("the URL of a SQLite store takes no options")
+    return SqliteStore(Path(unquote(rest[3:])).expanduser(), options)
+
+
+def _memory(rest: str, options: StoreOptions) -> Store:
+    if rest.strip("/"):
+        raise ConfigurationError("the URL of the store in memory is memory: and nothing more")
+    return SqliteStore(None, options)
+
+
+OPENERS: Mapping[str, Opener] = {
+    "sqlite": _sqlite,
+    "memory": _memory,
+}

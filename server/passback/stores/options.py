@@ -1,0 +1,48 @@
+"""What can be set on a store, whatever its kind."""
+
+from dataclasses import dataclass
+
+DAY = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Settings of a store; times in seconds.
+
+    Args:
+        ttl: how long a conversation is kept after its last write; None keeps it for ever.
+        log_ttl: how long a run's log can be read after the run has ended.
+        prefix: what the names of all keys begin with (Redis).
+        max_connections: connections to the server at most (Redis).
+        allow_eviction: accept a server that may evict our keys when its memory is full (Redis).
+    """
+
+    ttl: float | None = None
+    log_ttl: float = 3600.0
+    prefix: str = "pb"
+    max_connections: int = 64
+    allow_eviction: bool = False
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """For how many milliseconds to keep what a write touches; None for ever."""
+
+    conversation: int | None
+    log: int
+
+    @classmethod
+    def idle(cls, options: StoreOptions, /) -> "Keep":
+        """No run goes on. A log does not outlive its conversation."""
+        log = options.log_ttl if options.ttl is None else min(options.log_ttl, options.ttl)
+        return cls(None if options.ttl is None else _milliseconds(options.ttl), _milliseconds(log))
+
+    @classmethod
+    def running(cls, options: StoreOptions, /) -> "Keep":
+        """A day at least: nothing expires under a run, however short the ttl."""
+        ttl = None if options.ttl is None else _milliseconds(max(options.ttl, DAY))
+        return cls(ttl, _milliseconds(DAY))

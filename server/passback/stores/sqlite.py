@@ -1,0 +1,193 @@
+"""Conversations in one SQLite file, or in memory: the store that needs no other program.
+
+Several processes of one machine may share the file. What a client may act on is synced to the disk before it is
+acknowledged; batches of mere deltas are written without waiting for the disk: a killed process loses neither, and
+a loss of power at most deltas, which a take-over voids anyway.
+"""
+
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio
+
+from passback.core.changes import (
+    Change,
+    Commit,
+    Lease,
+    LeaseState,
+    Loaded,
+    LogWrite,
+    Page,
+    Status,
+)
+from passback.core.errors import StoreError
+from passback.core.events import START, Logged, Position, RunEvent, RunFinished
+from passback.core.messages import CallId, ConversationKey, RunId, RunRef
+from passback.core.ports import Watch
+from passback.core.records import dump_message, dump_owed
+from passback.stores import sqlite_reads as reads
+from passback.stores import sqlite_rules as rules
+from passback.stores.bells import Bell, Bells
+from passback.stores.layout import fence, pack_change, pack_entry, pack_write, tag
+from passback.stores.options import Keep, StoreOptions
+from passback.stores.sqlite_rules import PackedCommit
+from passback.stores.sqlite_schema import connect, prepare_file
+from passback.stores.sqlite_thread import Job, SqliteThread, T
+
+POLL_PAUSE = 0.1  # seconds between two looks for what other processes have written
+
+
+class SqliteStore:
+    """The `Store` on a file; `path` None keeps everything in memory, for tests and throw-away use."""
+
+    def __init__(self, path: Path | None, options: StoreOptions | None = None) -> None:
+        options = options or StoreOptions()
+        self._path = path
+        self._keep_idle = Keep.idle(options)
+        self._keep_running = Keep.running(options)
+        self._writer = SqliteThread(partial(connect, path), "BEGIN IMMEDIATE")
+        self._reader = (
+            self._writer if path is None else SqliteThread(partial(connect, path), "BEGIN")
+        )
+        self._bells = Bells()
+        self._seen = -1
+        self._looked = 0.0
+
+    async def __aenter__(self) -> "SqliteStore":
+        """Raises ConfigurationError when the file cannot be used."""
+        if self._path is not None:
+            await anyio.to_thread.run_sync(prepare_file, self._path)
+        await self._writer.open()
+        if self._reader is not self._writer:
+            await self._reader.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(5):
+            if self._reader is not self._writer:
+                await self._reader.close()
+            await self._writer.close()
+
+    @property
+    def location(self) -> str:
+        return "memory:" if self._path is None else f"sqlite:///{self._path.absolute()}"
+
+    async def check(self) -> Sequence[str]:
+        await self.ping()
+        if self._path is None:
+            return ["The store is in memory: every conversation is gone when the server stops."]
+        return []
+
+    async def ping(self) -> None:
+        await self._writer.run(rules.ping)
+
+    # ------------------------------------------------------------ conversations
+    async def status(self, key: ConversationKey, /) -> Status:
+        name = tag(key)
+        return await self._reader.run(lambda db: reads.status(db, name))
+
+    async def load(self, key: ConversationKey, /, *, calls: Collection[CallId] = ()) -> Loaded:
+        name = tag(key)
+        return await self._reader.run(lambda db: reads.load(db, name, calls))
+
+    async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
+        name = tag(key)
+        return await self._reader.run(lambda db: reads.page(db, name, start, limit))
+
+    async def park(self, change: Change, /) -> bool:
+        packed = pack_change(change)
+        return await self._write(packed.tag, lambda db: rules.park(db, packed, self._keep_idle))
+
+    async def begin(
+        self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
+    ) -> Lease | None:
+        packed, opening = pack_change(change), pack_entry(events)
+        timing = milliseconds(lease), self._keep_running
+        epoch = await self._write(
+            packed.tag, lambda db: rules.begin(db, packed, run_id, opening, timing)
+        )
+        if epoch is None:
+            return None
+        return Lease(RunRef(change.key, run_id), epoch, fence(epoch, change.nonce))
+
+    async def reap(self, change: Change, run_id: RunId, finished: RunFinished, /) -> bool:
+        packed, ending = pack_change(change), pack_entry((finished,))
+        return await self._write(
+            packed.tag, lambda db: rules.reap(db, packed, run_id, ending, self._keep_idle)
+        )
+
+    async def cancel(self, run: RunRef, /) -> bool:
+        name = tag(run.key)
+        return await self._write(name, lambda db: rules.cancel(db, name, run.run_id))
+
+    async def delete(self, key: ConversationKey, /) -> bool:
+        name = tag(key)
+        return await self._write(name, lambda db: rules.delete(db, name))
+
+    # ------------------------------------------------------------ what the owner of a lease writes
+    async def append(self, writes: Sequence[LogWrite], /, *, lease: float) -> Sequence[LeaseState]:
+        packed = [pack_write(w.lease, pack_entry(w.events, w.first)) for w in writes]
+        time = milliseconds(lease)
+        try:
+            return await self._writer.run(
+                lambda db: [rules.append(db, write, time) for write in packed]
+            )
+        finally:
+            for write in packed:
+                self._bells.ring(write.tag)
+
+    async def renew(self, leases: Sequence[Lease], /, *, lease: float) -> Sequence[LeaseState]:
+        return await self.append([LogWrite(held, 1, ()) for held in leases], lease=lease)
+
+    async def commit(self, commit: Commit, /, *, lease: float) -> None:
+        log = commit.log
+        packed = PackedCommit(
+            pack_write(log.lease, pack_entry(log.events, log.first)),
+            commit.step,
+            tuple(map(dump_message, commit.append)),
+            dump_owed(commit.owed),
+            commit.ends,
+        )
+        keep = self._keep_idle if commit.ends else self._keep_running
+        await self._write(
+            packed.write.tag, lambda db: rules.commit(db, packed, milliseconds(lease), keep)
+        )
+
+    async def _write(self, name: str, job: Job[T]) -> T:
+        try:
+            return await self._writer.run(job, durable=True)
+        finally:
+            self._bells.ring(name)
+
+    # ------------------------------------------------------------ logs
+    async def read_log(
+        self, run: RunRef, /, *, after: Position = START, limit: int = 1000
+    ) -> Sequence[Logged]:
+        name = tag(run.key)
+        return await self._reader.run(lambda db: reads.log(db, name, run.run_id, after, limit))
+
+    @asynccontextmanager
+    async def watch(self, run: RunRef, /) -> AsyncGenerator[Watch]:
+        bell = Bell() if self._path is None else Bell(self._look, POLL_PAUSE)
+        with self._bells.hung(tag(run.key), bell):
+            yield bell
+
+    async def _look(self) -> None:
+        """Find out, for all watchers together, whether another process has written."""
+        time = anyio.current_time()
+        if time - self._looked < POLL_PAUSE:
+            return
+        self._looked = time
+        try:
+            version = await self._reader.run(reads.data_version)
+        except StoreError:
+            return  # the reader, who reads the log next, is told
+        if version != self._seen:
+            self._seen = version
+            self._bells.ring_all()
+
+
+def milliseconds(seconds: float, /) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,170 @@
+"""A thread that owns one SQLite connection and runs what waits together in one transaction (group commit)."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+from passback.core.errors import PassbackError, StoreError, StoreFull, StoreUnavailable
+
+T = TypeVar("T")
+Job: TypeAlias = Callable[[sqlite3.Connection], T]
+Begin: TypeAlias = Literal["BEGIN", "BEGIN IMMEDIATE"]
+
+PATIENCE = 10.0  # seconds until a job's caller is told that the store does not answer
+
+
+def store_error(error: sqlite3.Error, /) -> StoreError:
+    """What an error of SQLite means for the door's callers."""
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return StoreUnavailable("the store's file is in use by another process", retry_after=1)
+        case sqlite3.SQLITE_FULL:
+            return StoreFull("the disk or the store's file is full")
+        case _:
+            return StoreError(f"the store's file cannot be used: {name}")
+
+
+class _Ticket(Generic[T]):
+    """A job and, once its transaction is over, what became of it."""
+
+    def __init__(self, job: Job[T]) -> None:
+        self._job = job
+        self._result: list[T] = []
+        self.failure: PassbackError | None = None
+
+    def attempt(self, db: sqlite3.Connection) -> None:
+        """Run the job so that its failure leaves the transaction to the others."""
+        db.execute("SAVEPOINT job")
+        try:
+            self._result.append(self._job(db))
+        except PassbackError as error:
+            self.failure = error
+        except sqlite3.Error as error:
+            db.execute("ROLLBACK TO job")  # fails in its turn when the whole transaction is gone
+            self.failure = store_error(error)
+        db.execute("RELEASE job")
+
+    def collect(self) -> T:
+        if self.failure is not None:
+            raise self.failure
+        return self._result[0]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Jobs that share a transaction."""
+
+    done: asyncio.Future[None]
+    tickets: list[_Ticket[Any]] = field(default_factory=list[_Ticket[Any]])
+    durable: bool = False
+
+
+class SqliteThread:
+    """Runs jobs on one connection, in their order.
+
+    A job is a function of the connection that checks first and writes last; what it raises of our own errors and of
+    SQLite's reaches its caller alone. While one transaction runs, the jobs of the next one gather.
+
+    Args:
+        connect: opens the connection, in the thread.
+        begin: how a transaction starts: `BEGIN` for reads, `BEGIN IMMEDIATE` for writes.
+    """
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection], begin: Begin) -> None:
+        self._connect = connect
+        self._begin = begin
+        self._executor: ThreadPoolExecutor | None = None
+        self._db: sqlite3.Connection | None = None
+        self._open = False
+        self._synchronous = ""
+        self._waiting: _Batch | None = None
+        self._running: _Batch | None = None
+
+    async def open(self) -> None:
+        """Raises what `connect` raises."""
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="passback-sqlite")
+        self._synchronous = ""
+        loop = asyncio.get_running_loop()
+        self._db = await loop.run_in_executor(self._executor, self._connect)
+        self._open = True
+
+    async def close(self) -> None:
+        """Take no more jobs, finish those that wait, then close the connection."""
+        self._open = False
+        while batch := self._waiting or self._running:
+            await asyncio.wait([batch.done])
+        if self._executor and self._db:
+            await asyncio.get_running_loop().run_in_executor(self._executor, self._db.close)
+            self._executor.shutdown(wait=False)
+        self._executor = self._db = None
+
+    async def run(self, job: Job[T], *, durable: bool = False) -> T:
+        """Run a job in the next transaction; `durable`: it is on the disk before this returns.
+
+        Raises:
+            StoreError: and what the job raises.
+        """
+        ticket = _Ticket(job)
+        batch = self._join(ticket, durable=durable)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.shield(batch.done)
+        except TimeoutError:
+            raise StoreUnavailable("the store's disk does not answer", retry_after=1) from None
+        return ticket.collect()
+
+    def _join(self, ticket: _Ticket[T], *, durable: bool) -> _Batch:
+        if not self._open:
+            raise StoreUnavailable("the store is closed")
+        if self._waiting is None:
+            self._waiting = _Batch(asyncio.get_running_loop().create_future())
+        batch = self._waiting
+        batch.tickets.append(ticket)
+        batch.durable |= durable
+        self._start_next()
+        return batch
+
+    def _start_next(self) -> None:
+        if self._running or not self._waiting or not self._executor or not self._db:
+            return
+        self._running, self._waiting = self._waiting, None
+        work = asyncio.get_running_loop().run_in_executor(
+            self._executor, self._transact, self._db, self._running
+        )
+        work.add_done_callback(self._finish)
+
+    def _finish(self, work: asyncio.Future[None]) -> None:
+        batch, self._running = self._running, None
+        self._start_next()
+        if batch is None:
+            return
+        error = work.exception()
+        if error is not None:
+            batch.done.set_exception(error)
+        else:
+            batch.done.set_result(None)
+
+    def _transact(self, db: sqlite3.Connection, batch: _Batch) -> None:
+        try:
+            self._set_synchronous(db, durable=batch.durable)
+            db.execute(self._begin)
+            for ticket in batch.tickets:
+                ticket.attempt(db)
+            db.execute("COMMIT")
+        except sqlite3.Error as error:
+            for ticket in batch.tickets:
+                ticket.failure = store_error(error)
+        finally:
+            if db.in_transaction:
+                db.rollback()
+
+    def _set_synchronous(self, db: sqlite3.Connection, *, durable: bool) -> None:
+        """A batch that may be lost with the power waits for no disk: a killed process loses nothing either way."""
+        level = "FULL" if durable else "NORMAL"
+        if level != self._synchronous:
+            db.execute(f"PRAGMA synchronous = {level}")
+            self._synchronous = level
