@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 
 from benchmarks.idle import Idle, raise_file_limit
 from benchmarks.processes import BenchmarkError, split_cores
@@ -38,7 +39,7 @@ class Session:
 
     place: Site
     plan: Plan
-    left_out: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict[str, str])
     started: float = field(default_factory=time.monotonic)
 
     def say(self, words: str) -> None:
@@ -57,8 +58,10 @@ class Session:
         return Results(samples, self._idle(names), self.left_out)
 
     def _round(self, targets: Sequence[Server], work: Workload, number: int) -> list[Sample]:
+        """Each server once; another one goes first each time, so that no place in the row is an advantage."""
         samples: list[Sample] = []
-        for target in targets:
+        turn = number % len(targets) if targets else 0
+        for target in [*targets[turn:], *targets[:turn]]:
             try:
                 samples.append(sample(target, work, number, self.place.cores))
             except BenchmarkError as error:
@@ -119,13 +122,18 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _leave(number: int, _frame: FrameType | None) -> None:
+    """Leave by the context managers, so that all servers are ended."""
+    sys.exit(128 + number)
+
+
 def main() -> int:
     options = _options()
     for program in ("redis-server", "taskset"):
         if shutil.which(program) is None:
             print(f"benchmarks/run needs {program} on the PATH (and Linux)", file=sys.stderr)
             return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all servers are ended
+    signal.signal(signal.SIGTERM, _leave)
     raise_file_limit()
     cores = split_cores()
     if not cores.are_apart:

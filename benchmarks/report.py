@@ -10,7 +10,7 @@ from statistics import median
 
 from benchmarks.idle import Idle
 from benchmarks.rounds import MODEL_ALONE, Sample
-from benchmarks.servers import PASSBACK_REDIS, PROXY, PROXY_REDIS
+from benchmarks.servers import NAMES, PASSBACK_REDIS, PROXY, PROXY_REDIS
 from benchmarks.workloads import PACED, Workload
 
 
@@ -56,8 +56,8 @@ class Results:
 
     def rows(self, work: Workload) -> list[Row]:
         of_work = [sample for sample in self.samples if sample.workload == work.name]
-        servers = dict.fromkeys(sample.server for sample in of_work)
-        return [_row(of_work, server) for server in servers]
+        measured = {sample.server for sample in of_work}
+        return [_row(of_work, name) for name in (MODEL_ALONE, *NAMES) if name in measured]
 
     def goals(self) -> list[Goal]:
         paced = next((row for row in self.rows(PACED) if row.server == PASSBACK_REDIS), None)
