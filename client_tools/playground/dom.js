@@ -1,0 +1,56 @@
+/** The only way this page makes elements: text is always a text node, so nothing that a model says becomes HTML. */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag
+ * @param {{class?: string, type?: "button" | "submit", title?: string, label?: string, onClick?: () => void}} [props]
+ * @param {...(Node | string)} children
+ * @returns {HTMLElementTagNameMap[K]}
+ */
+export function el(tag, props = {}, ...children) {
+  const element = document.createElement(tag);
+  if (props.class) element.className = props.class;
+  if (props.type) element.setAttribute("type", props.type);
+  if (props.title) element.title = props.title;
+  if (props.label) element.setAttribute("aria-label", props.label);
+  if (props.onClick) element.addEventListener("click", props.onClick);
+  element.append(...children);
+  return element;
+}
+
+/**
+ * @param {string} text
+ * @param {() => void} onClick
+ * @param {string} [className]
+ */
+export function button(text, onClick, className = "button") {
+  return el("button", { class: className, type: "button", onClick }, text);
+}
+
+/**
+ * @param {string} name of a symbol in index.html
+ * @returns {SVGSVGElement}
+ */
+export function icon(name) {
+  const svg = document.createElementNS(SVG, "svg");
+  const use = document.createElementNS(SVG, "use");
+  svg.setAttribute("class", "icon");
+  svg.setAttribute("aria-hidden", "true");
+  use.setAttribute("href", `#icon-${name}`);
+  svg.append(use);
+  return svg;
+}
+
+/**
+ * @template {Element} T
+ * @param {string} selector of an element that index.html has
+ * @param {new () => T} kind
+ * @returns {T}
+ */
+export function need(selector, kind) {
+  const found = document.querySelector(selector);
+  if (found instanceof kind) return found;
+  throw new Error(`the page has no ${selector}`);
+}

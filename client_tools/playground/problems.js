@@ -1,0 +1,155 @@
+/** What went wrong, in words for the person at the page, and what to do about it. */
+
+import { ApiError, NetworkError } from "./api.js";
+import { SseOverflow } from "./sse.js";
+
+/**
+ * @typedef {"again" | "reload" | "key" | "new" | "edit" | "none"} Remedy
+ *   again: repeat what was refused; reload: show what the server has; key: enter an API key; new: start a
+ *   conversation; edit: put the words back into the message field.
+ */
+
+/**
+ * @typedef {object} Problem
+ * @property {string} title
+ * @property {string} message what the server, or the browser, said
+ * @property {string} advice
+ * @property {Remedy} remedy
+ * @property {string} code
+ * @property {string | null} requestId
+ */
+
+/** @type {Record<string, {title: string, advice: string, remedy: Remedy}>} */
+const KNOWN = {
+  unauthenticated: {
+    title: "This server asks for an API key",
+    advice: "Enter one of its keys. It is kept in this tab only.",
+    remedy: "key",
+  },
+  conversation_not_found: {
+    title: "This conversation is not on the server",
+    advice: "It may have been deleted, or the server keeps another store now. Start a new one.",
+    remedy: "new",
+  },
+  conversation_busy: {
+    title: "The agent is still answering here",
+    advice: "Another tab may have asked. Try again: the running answer is shown first.",
+    remedy: "again",
+  },
+  tool_result_conflict: {
+    title: "Somebody else answered first",
+    advice: "Another tab gave a different result for this call. Show what the server has.",
+    remedy: "reload",
+  },
+  tool_call_not_found: {
+    title: "Nobody waits for this result any more",
+    advice: "The conversation has gone on without it. Show what the server has.",
+    remedy: "reload",
+  },
+  run_not_found: {
+    title: "This answer can no longer be replayed",
+    advice: "Its log has expired; the messages are kept. Show what the server has.",
+    remedy: "reload",
+  },
+  body_too_large: {
+    title: "The message is too large",
+    advice: "Shorten it and send it again.",
+    remedy: "edit",
+  },
+  model_rejected: {
+    title: "The model's service refused the request",
+    advice: "Check the model's name and its key: `passback check` says what is wrong.",
+    remedy: "edit",
+  },
+  foreign_host: {
+    title: "The server does not know this address",
+    advice: "Open the page at the address that the server printed, or add this host to its allowed hosts.",
+    remedy: "none",
+  },
+  foreign_origin: {
+    title: "The server does not trust this page's origin",
+    advice: "Open the page at the address that the server printed, or add this origin to its allowed origins.",
+    remedy: "none",
+  },
+};
+
+/**
+ * @param {unknown} error
+ * @returns {Problem}
+ */
+export function fromError(error) {
+  if (error instanceof ApiError) return fromApi(error);
+  if (error instanceof NetworkError) {
+    return problem("The server cannot be reached", {
+      message: sentence(error.message),
+      advice: "See whether `passback serve` is running and your network is up, then try again. Nothing is lost.",
+      remedy: "again",
+      code: "network",
+    });
+  }
+  if (error instanceof SseOverflow) {
+    return problem("The answer is too large for this page", {
+      message: sentence(error.message),
+      advice: "The conversation is kept on the server. Show what it has.",
+      remedy: "reload",
+      code: "too_large",
+    });
+  }
+  console.error(error);
+  return problem("This page made a mistake", {
+    message: "Its console has the details.",
+    advice: "The conversation is kept on the server. Show what it has.",
+    remedy: "reload",
+    code: "page_error",
+  });
+}
+
+/** @param {ApiError} error */
+function fromApi(error) {
+  const known = KNOWN[error.code];
+  const later = error.status >= 500 || error.status === 429;
+  const wait = Number(error.retryAfter) > 0 ? ` in ${Number(error.retryAfter)} s` : "";
+  return problem(known?.title ?? (later ? "The server cannot do this now" : "The server refused the request"), {
+    message: sentence(error.message),
+    advice: known?.advice ?? (later ? `Try again${wait}; nothing was stored.` : "Change the message and send it again."),
+    remedy: known?.remedy ?? (later ? "again" : "edit"),
+    code: error.code,
+    requestId: error.requestId,
+  });
+}
+
+/**
+ * @param {Record<string, unknown>} event the `error` event of a run
+ * @returns {Problem}
+ */
+export function fromEvent(event) {
+  const code = typeof event.code === "string" ? event.code : "error";
+  const known = KNOWN[code];
+  return problem(known?.title ?? "The agent could not finish its answer", {
+    message: sentence(String(event.error ?? "")),
+    advice:
+      known?.advice ??
+      (event.retryable === true
+        ? "This often passes. Send your message again; the conversation is intact."
+        : "Change the message and send it again; the conversation is intact."),
+    remedy: "edit",
+    code,
+  });
+}
+
+/**
+ * @param {string} title
+ * @param {{message: string, advice: string, remedy: Remedy, code: string, requestId?: string | null}} rest
+ * @returns {Problem}
+ */
+function problem(title, rest) {
+  return { title, requestId: null, ...rest };
+}
+
+/** @param {string} text */
+function sentence(text) {
+  const trimmed = text.trim();
+  if (trimmed === "") return "";
+  const capital = trimmed.charAt(0).toUpperCase() + trimmed.slice(1);
+  return /[.!?…]$/.test(capital) ? capital : `${capital}.`;
+}

@@ -1,0 +1,87 @@
+/** One tool call: its name, its arguments as they are written, where it runs, its result. */
+
+import { parseJson } from "./api.js";
+import { el, icon } from "./dom.js";
+import { isOurs } from "./tools.js";
+
+/** @typedef {import("./run.js").CallState} CallState */
+
+export class ToolCard {
+  element;
+
+  #ours;
+  #state = el("span", { class: "state" });
+  #arguments = document.createTextNode("");
+  #body;
+
+  /** @param {string} name */
+  constructor(name) {
+    this.#ours = isOurs(name);
+    const head = el("header", {}, icon("tool"), el("code", { class: "tool-name" }, name), this.#state);
+    this.#body = el("div", { class: "tool-body" }, block("Arguments", this.#arguments));
+    this.element = el("section", { class: "tool", label: `Tool call ${name}` }, head, this.#body);
+    this.setState("writing");
+  }
+
+  /** @param {string} delta */
+  addArguments(delta) {
+    this.#arguments.appendData(delta);
+  }
+
+  /** @param {CallState} state */
+  setState(state) {
+    /** @type {Record<CallState, string>} */
+    const labels = {
+      writing: "writing the arguments",
+      waiting: this.#ours ? "for this page" : "on its way",
+      running: "running in this page",
+      skipped: "not answered",
+      elsewhere: "waits for another client",
+    };
+    if (state !== "writing") this.#tidy();
+    this.#show(state, labels[state]);
+  }
+
+  /**
+   * @param {string} text
+   * @param {boolean} isError
+   */
+  setResult(text, isError) {
+    this.#tidy();
+    this.#body.querySelector(".result")?.remove();
+    const result = block(isError ? "Error" : "Result", document.createTextNode(text));
+    result.classList.add("result");
+    this.#body.append(result);
+    const place = this.#ours ? "ran in this page" : "ran on the server";
+    this.#show(isError ? "failed" : "done", isError ? "failed" : place);
+  }
+
+  /** @param {string} reason */
+  explain(reason) {
+    this.#show("skipped", reason);
+  }
+
+  /** Complete arguments are shown with room to breathe. */
+  #tidy() {
+    const value = parseJson(this.#arguments.data);
+    if (typeof value !== "object" || value === null) return;
+    this.#arguments.data = Object.keys(value).length > 0 ? JSON.stringify(value, null, 2) : "none";
+  }
+
+  /**
+   * @param {CallState | "done" | "failed"} state
+   * @param {string} label
+   */
+  #show(state, label) {
+    this.element.dataset.state = state;
+    this.#state.textContent = label;
+  }
+}
+
+/**
+ * @param {string} title
+ * @param {Text} text
+ */
+function block(title, text) {
+  return el("div", { class: "block" }, el("span", { class: "block-title" }, title), el("pre", {}, text));
+}

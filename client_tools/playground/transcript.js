@@ -1,0 +1,215 @@
+/** The conversation as the user sees it. Each answer is keyed by its message id, each tool call by its own. */
+
+import { button, el, icon } from "./dom.js";
+import { fromError } from "./problems.js";
+import { ToolCard } from "./toolcard.js";
+
+/** @typedef {import("./conversation.js").ChatView} ChatView */
+/** @typedef {import("./history.js").PastMessage} PastMessage */
+/** @typedef {import("./problems.js").Problem} Problem */
+/** @typedef {import("./run.js").CallState} CallState */
+
+/** @type {Record<import("./problems.js").Remedy, string>} */
+const REMEDIES = {
+  again: "Try again",
+  reload: "Show what the server has",
+  key: "",
+  new: "New conversation",
+  edit: "Edit the message",
+  none: "",
+};
+
+/** @type {Record<string, string>} why the server itself closed a call */
+const SYNTHETIC = {
+  superseded: "closed: the conversation went on without it",
+  interrupted: "closed: the server was interrupted",
+  invalid: "not run: its arguments are not valid",
+  timeout: "closed: nobody answered in time",
+};
+
+export class Transcript {
+  #root;
+  #onRemedy;
+  /** @type {HTMLElement | null} */
+  #answer = null;
+  /** @type {Text | null} */
+  #text = null;
+  /** @type {Text | null} */
+  #reasoning = null;
+  /** @type {Map<string, HTMLElement>} */
+  #answers = new Map();
+  /** @type {Map<string, ToolCard>} */
+  #cards = new Map();
+
+  /**
+   * @param {HTMLElement} root
+   * @param {(remedy: import("./problems.js").Remedy, again: () => void) => void} onRemedy
+   */
+  constructor(root, onRemedy) {
+    this.#root = root;
+    this.#onRemedy = onRemedy;
+  }
+
+  clear() {
+    this.#root.replaceChildren();
+    this.#answers.clear();
+    this.#cards.clear();
+    this.#close();
+  }
+
+  /** @param {string} text */
+  addUser(text) {
+    this.#dropProblems();
+    this.#add(el("article", { class: "message user", label: "You" }, text));
+  }
+
+  /** @param {PastMessage} message */
+  addPast(message) {
+    if (message.role === "user") return this.addUser(message.text);
+    if (message.role === "tool") {
+      this.setResult(message.callId, message.text, message.isError);
+      const why = SYNTHETIC[message.synthetic ?? ""];
+      if (why) this.#cards.get(message.callId)?.explain(why);
+      return;
+    }
+    this.beginAnswer(message.id);
+    if (message.reasoning) this.addReasoning(message.reasoning);
+    if (message.text) this.addText(message.text);
+    for (const call of message.calls) {
+      this.beginCall(call.id, call.name);
+      this.addArguments(call.id, call.arguments);
+      this.setCallState(call.id, "waiting");
+    }
+    if (message.partial) this.addNote("This answer was cut short.");
+  }
+
+  /** @param {string} messageId */
+  beginAnswer(messageId) {
+    const known = this.#answers.get(messageId);
+    const answer = known ?? el("article", { class: "message answer", label: "The agent" });
+    answer.replaceChildren();
+    this.#close();
+    if (!known) this.#add(answer);
+    if (messageId) this.#answers.set(messageId, answer);
+    this.#answer = answer;
+  }
+
+  /** @param {string} text */
+  addText(text) {
+    if (this.#text === null) {
+      this.#text = document.createTextNode("");
+      this.#open().append(el("div", { class: "text" }, this.#text));
+    }
+    this.#text.appendData(text);
+  }
+
+  /** @param {string} text */
+  addReasoning(text) {
+    if (this.#reasoning === null) {
+      this.#reasoning = document.createTextNode("");
+      const body = el("div", { class: "reasoning-text" }, this.#reasoning);
+      this.#open().append(el("details", { class: "reasoning" }, el("summary", {}, "Reasoning"), body));
+    }
+    this.#reasoning.appendData(text);
+  }
+
+  /**
+   * @param {string} id
+   * @param {string} name
+   */
+  beginCall(id, name) {
+    const card = new ToolCard(name);
+    this.#cards.set(id, card);
+    this.#open().append(card.element);
+    this.#text = null;
+  }
+
+  /**
+   * @param {string} id
+   * @param {string} delta
+   */
+  addArguments(id, delta) {
+    this.#cards.get(id)?.addArguments(delta);
+  }
+
+  /**
+   * @param {string} id
+   * @param {CallState} state
+   */
+  setCallState(id, state) {
+    this.#cards.get(id)?.setState(state);
+  }
+
+  /**
+   * @param {string} id
+   * @param {string} text
+   * @param {boolean} isError
+   */
+  setResult(id, text, isError) {
+    this.#cards.get(id)?.setResult(text, isError);
+  }
+
+  /** @param {string} text */
+  addNote(text) {
+    this.#add(el("p", { class: "note" }, text));
+    this.#close();
+  }
+
+  /**
+   * @param {unknown} error
+   * @param {() => void} again
+   */
+  addError(error, again) {
+    this.addProblem(fromError(error), again);
+  }
+
+  /**
+   * @param {Problem} problem
+   * @param {() => void} [again]
+   */
+  addProblem(problem, again = () => {}) {
+    this.#dropProblems();
+    const facts = [problem.code, problem.requestId && `request ${problem.requestId}`].filter(Boolean).join(" · ");
+    const card = el(
+      "div",
+      { class: "problem" },
+      icon("alert"),
+      el(
+        "div",
+        {},
+        el("strong", {}, problem.title),
+        el("p", {}, problem.message),
+        el("p", {}, problem.advice),
+        el("p", { class: "facts" }, facts),
+      ),
+    );
+    card.setAttribute("role", "alert");
+    const action = REMEDIES[problem.remedy];
+    if (action) card.append(button(action, () => this.#onRemedy(problem.remedy, again)));
+    else this.#onRemedy(problem.remedy, again);
+    this.#add(card);
+    this.#close();
+  }
+
+  /** A problem is shown until something new is tried. */
+  #dropProblems() {
+    for (const card of this.#root.querySelectorAll(".problem")) card.remove();
+  }
+
+  /** @returns {HTMLElement} the answer that is being written */
+  #open() {
+    if (this.#answer === null) this.beginAnswer("");
+    return /** @type {HTMLElement} */ (this.#answer);
+  }
+
+  #close() {
+    this.#answer = null;
+    this.#text = null;
+    this.#reasoning = null;
+  }
+
+  /** @param {HTMLElement} element */
+  #add(element) {
+    this.#root.append(element);
+  }
+}
