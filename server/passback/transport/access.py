@@ -1,11 +1,19 @@
-"""Who may talk to the server: the settings."""
+"""Who may talk to the server: the settings and the rules. Foreign pages and rebound names are refused (P13)."""
 
+import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
+
+from passback.core.errors import ForeignHost, ForeignOrigin, Unauthenticated
 from passback.core.messages import OwnerId
 
 ANONYMOUS = OwnerId("anonymous")
+_DEFAULT_PORTS = (":80", ":443")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +31,87 @@ class Access:
     origins: frozenset[str] = frozenset()
     keys: Mapping[str, OwnerId] = field(default_factory=dict[str, OwnerId])
     loopback_only: bool = True
+
+
+def check_host(headers: Headers, access: Access, /) -> None:
+    """Refuse a name that is not ours: a hostile page can make its own name lead to this machine.
+
+    Raises:
+        ForeignHost: the `Host` header is missing, doubled, or names neither us nor an address.
+    """
+    given = headers.getlist("host")
+    name = _host_name(given[0]) if len(given) == 1 else None
+    if name is None or not _is_ours(name, access):
+        raise ForeignHost("this server does not answer for the host that the request names")
+
+
+def check_origin(headers: Headers, access: Access, /) -> None:
+    """Refuse a page of another site.
+
+    Raises:
+        ForeignOrigin: the `Origin` header is neither our own nor one that the settings name.
+    """
+    for origin in headers.getlist("origin"):
+        if origin not in access.origins and not _is_same(origin, headers.get("host", "")):
+            raise ForeignOrigin("pages of this origin may not call this server")
+
+
+def authenticate(headers: Headers, access: Access, /) -> OwnerId:
+    """Whose bearer key this is. All keys are compared, in constant time.
+
+    Raises:
+        Unauthenticated: keys are configured, and this is none of them.
+    """
+    if not access.keys:
+        return ANONYMOUS
+    scheme, _, presented = headers.get("authorization", "").partition(" ")
+    digest = _digest(presented.strip() if scheme.lower() == "bearer" else "")
+    found: OwnerId | None = None
+    for key, owner in access.keys.items():
+        if hmac.compare_digest(_digest(key), digest):
+            found = owner
+    if found is None:
+        raise Unauthenticated("a valid bearer key is needed")
+    return found
+
+
+def _digest(key: str) -> bytes:
+    """Of one length for all keys, so that not even that is told by the time of a comparison."""
+    return sha256(key.encode()).digest()
+
+
+def _host_name(authority: str) -> str | None:
+    """The host of `host[:port]`, lower case; None when it is malformed."""
+    try:
+        parts = urlsplit(f"//{authority}")
+        _ = parts.port
+    except ValueError:
+        return None
+    is_plain = parts.netloc == authority and "@" not in authority
+    return parts.hostname if is_plain else None
+
+
+def _is_ours(name: str, access: Access) -> bool:
+    if name == "localhost" or name in access.hosts:
+        return True
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return False
+    return address.is_loopback or not access.loopback_only
+
+
+def _is_same(origin: str, host: str) -> bool:
+    """Whether an origin is the host itself; the scheme is set aside, for a proxy may have taken TLS away."""
+    scheme, separator, authority = origin.lower().partition("://")
+    return (
+        scheme in {"http", "https"}
+        and bool(separator)
+        and _without_default_port(authority) == _without_default_port(host.lower())
+    )
+
+
+def _without_default_port(authority: str) -> str:
+    for port in _DEFAULT_PORTS:
+        authority = authority.removesuffix(port)
+    return authority

@@ -1,0 +1,104 @@
+"""Reading a JSON body: bounded in size, time and depth, and strict about what JSON is."""
+
+import json
+import math
+import re
+from typing import cast
+
+import anyio
+from pydantic import JsonValue
+from pydantic_core import from_json
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+
+from passback.core.errors import BadRequest, BodyTooLarge, RequestTimeout, UnsupportedMedia
+from passback.transport.wires import Limits
+
+_CONTAINERS = 100_000
+"""Arrays and objects in one body: each costs far more memory than its two bytes."""
+
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+async def read_object(request: Request, limits: Limits, /) -> dict[str, JsonValue]:
+    """The body of a request as a JSON object.
+
+    Raises:
+        UnsupportedMedia: not declared as plain UTF-8 JSON. This keeps out posts that a foreign page may send
+            without asking (forms, text/plain).
+        BodyTooLarge: more than `limits.body_bytes`.
+        RequestTimeout: not here within `limits.body_seconds`.
+        BadRequest: not a JSON object.
+    """
+    _check_media_type(request.headers)
+    value = parse_json(await _read(request, limits), depth=limits.depth)
+    if not isinstance(value, dict):
+        raise BadRequest("the body is not a JSON object")
+    return value
+
+
+def _check_media_type(headers: Headers) -> None:
+    media_type, *parameters = headers.get("content-type", "").lower().split(";")
+    if media_type.strip() != "application/json":
+        raise UnsupportedMedia("the content type has to be application/json")
+    for parameter in parameters:
+        name, _, value = parameter.strip().partition("=")
+        if name == "charset" and value.strip('"') not in {"utf-8", "utf8"}:
+            raise UnsupportedMedia("the charset has to be utf-8")
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnsupportedMedia("the body has to come without a content encoding")
+
+
+async def _read(request: Request, limits: Limits) -> bytes:
+    too_large = BodyTooLarge(f"the body is larger than {limits.body_bytes} bytes")
+    if _declared_length(request.headers) > limits.body_bytes:
+        raise too_large
+    body = bytearray()
+    with anyio.move_on_after(limits.body_seconds) as time:
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limits.body_bytes:
+                    raise too_large
+        except ClientDisconnect:
+            raise BadRequest("the body broke off") from None
+    if time.cancelled_caught:
+        raise RequestTimeout(f"the body did not arrive within {limits.body_seconds:g} seconds")
+    return bytes(body)
+
+
+def _declared_length(headers: Headers) -> float:
+    """Infinite for one that no integer should be made of."""
+    declared = headers.get("content-length", "0")
+    return int(declared) if len(declared) < 20 and declared.isdecimal() else math.inf
+
+
+def parse_json(text: bytes, /, *, depth: int) -> JsonValue:
+    """Parse strictly: UTF-8 without a mark, no NaN, no number beyond a double, no lone surrogates.
+
+    Of equal keys in one object the last one counts, as in every common parser.
+
+    Raises:
+        BadRequest: not JSON, or nested deeper than `depth`.
+    """
+    _check_depth(text, depth)
+    try:
+        value = cast("JsonValue", from_json(text, allow_inf_nan=False))
+        json.dumps(value, allow_nan=False)  # 1e999 was read as infinity
+    except ValueError:
+        raise BadRequest("the text is not valid JSON in UTF-8") from None
+    return value
+
+
+def _check_depth(text: bytes, depth: int) -> None:
+    """Raise when brackets are nested too deep: peel pairs off, one level in each round."""
+    if text.count(b"[") + text.count(b"{") <= depth:
+        return
+    brackets = _STRING.sub(b"", text).translate(None, _NOT_BRACKETS)
+    if len(brackets) > 2 * _CONTAINERS:
+        raise BadRequest(f"the JSON has more than {_CONTAINERS} arrays and objects")
+    for _ in range(depth):
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    if brackets:
+        raise BadRequest(f"the JSON is nested deeper than {depth} levels, or is not valid")

@@ -1,0 +1,192 @@
+"""The client tools that a post declares. A schema is data: never fetched, its patterns never run."""
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+from urllib.parse import unquote
+
+import anyio
+import anyio.to_thread
+from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator
+from jsonschema.protocols import Validator
+from pydantic import JsonValue
+
+from passback.core.errors import BadRequest, InvalidTool, ToolNameClash
+from passback.core.messages import JsonObject, ToolSpec
+from passback.transport.body import parse_json
+from passback.transport.wires import Limits
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_DESCRIPTION_CHARACTERS = 16_384
+_SCHEMA_VALUES = 1_000
+"""Objects, arrays and booleans in one schema: checking one costs up to 0.2 ms."""
+
+_POST_VALUES = 8_000
+"""The same for all schemas of one post."""
+
+_NEWEST = "https://json-schema.org/draft/2020-12/schema"
+_METASCHEMAS: Mapping[str, Validator] = {
+    _NEWEST: Draft202012Validator(Draft202012Validator.META_SCHEMA),
+    "https://json-schema.org/draft/2019-09/schema": Draft201909Validator(
+        Draft201909Validator.META_SCHEMA
+    ),
+    "http://json-schema.org/draft-07/schema": Draft7Validator(Draft7Validator.META_SCHEMA),
+}
+"""Made without a format checker, so that the pattern of a schema is not even compiled."""
+
+_NO_PARAMETERS: Final = '{"type":"object","properties":{}}'
+_one_at_a_time = anyio.CapacityLimiter(1)
+
+
+async def parse_tools(declared: Sequence[JsonValue], limits: Limits, /) -> tuple[ToolSpec, ...]:
+    """Read the declarations `{name, description?, parameters?}`; `parameters` is a JSON Schema or its text.
+
+    The work is done in a thread, for a hostile schema may take long.
+
+    Raises:
+        InvalidTool: names the tool and says what is wrong with it.
+        ToolNameClash: two tools have names that look alike.
+    """
+    if not declared:
+        return ()
+    return await anyio.to_thread.run_sync(_parse_all, declared, limits, limiter=_one_at_a_time)
+
+
+def _parse_all(declared: Sequence[JsonValue], limits: Limits) -> tuple[ToolSpec, ...]:
+    if len(declared) > limits.tools:
+        raise InvalidTool(f"there are more than {limits.tools} tools")
+    specs: dict[str, ToolSpec] = {}
+    size = 0
+    for position, declaration in enumerate(declared):
+        spec = _parse_one(position, declaration, limits)
+        folded = unicodedata.normalize("NFKC", spec.name).casefold()
+        if folded in specs:
+            raise ToolNameClash(f"two tools are named {spec.name!r}, or look alike")
+        specs[folded] = spec
+        size += _size(spec.parameters)
+        if size > _POST_VALUES:
+            raise InvalidTool("the schemas of all tools together are too large")
+    return tuple(specs.values())
+
+
+def _parse_one(position: int, declaration: JsonValue, limits: Limits) -> ToolSpec:
+    if not isinstance(declaration, dict):
+        raise InvalidTool(f"tools[{position}] is not an object")
+    name = declaration.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidTool(f"tools[{position}] has no name of 1 to 64 letters, digits, '_' or '-'")
+    description = declaration.get("description") or ""
+    if not isinstance(description, str) or len(description) > _DESCRIPTION_CHARACTERS:
+        raise _invalid(
+            name, f"its description is not a text of {_DESCRIPTION_CHARACTERS} characters at most"
+        )
+    text = _schema_text(declaration.get("parameters"))
+    if len(text.encode()) > limits.schema_bytes:
+        raise _invalid(name, f"its schema is larger than {limits.schema_bytes} bytes")
+    try:
+        return ToolSpec(name, description, _parse_schema(text, limits.depth))
+    except _Unfit as problem:
+        raise _invalid(name, str(problem)) from None
+
+
+def _invalid(name: str, reason: str) -> InvalidTool:
+    return InvalidTool(f"tool {name!r}: {reason}", details={"tool": name, "reason": reason})
+
+
+def _schema_text(parameters: JsonValue) -> str:
+    if parameters is None:
+        return _NO_PARAMETERS
+    return parameters if isinstance(parameters, str) else json.dumps(parameters)
+
+
+# ---------------------------------------------------------------- schemas
+class _Unfit(Exception):
+    """What is wrong with a schema, in words."""
+
+
+@lru_cache(maxsize=256)
+def _parse_schema(text: str, depth: int) -> JsonObject:
+    """Read and check a schema; the same tools come with every post, so the last ones are remembered."""
+    try:
+        schema = parse_json(text.encode(), depth=depth)
+    except BadRequest as error:
+        raise _Unfit(f"its schema cannot be read: {error.message}") from None
+    if not isinstance(schema, dict):
+        raise _Unfit("its schema is not an object")
+    if schema.setdefault("type", "object") != "object":
+        raise _Unfit("its schema is not of type 'object'")
+    if _size(schema) > _SCHEMA_VALUES:
+        raise _Unfit(f"its schema has more than {_SCHEMA_VALUES} parts")
+    problem = next(_metaschema(schema).iter_errors(schema), None)
+    if problem is not None:
+        raise _Unfit(f"its schema is not a valid JSON Schema at {problem.json_path[:200]}")
+    _check_references(schema)
+    return schema
+
+
+def _metaschema(schema: JsonObject) -> Validator:
+    """What the schema itself has to fit."""
+    dialect = schema.get("$schema", _NEWEST)
+    found = _METASCHEMAS.get(dialect.removesuffix("#")) if isinstance(dialect, str) else None
+    if found is None:
+        raise _Unfit("its $schema is none of draft 2020-12, 2019-09 and draft-07")
+    return found
+
+
+def _parts(schema: JsonValue) -> Iterator[JsonValue]:
+    """The schema and all in it that costs time to check: objects, arrays, booleans."""
+    waiting = [schema]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+        elif not isinstance(value, bool):
+            continue
+        yield value
+
+
+def _size(schema: JsonObject) -> int:
+    return sum(1 for _ in _parts(dict(schema)))
+
+
+# ---------------------------------------------------------------- references
+def _check_references(schema: dict[str, JsonValue]) -> None:
+    """Refuse a reference that leaves the schema or leads nowhere; none is ever fetched."""
+    objects = [part for part in _parts(schema) if isinstance(part, dict)]
+    anchors = {f"#{name}" for part in objects for name in _texts(part, "$anchor", "$dynamicAnchor")}
+    for part in objects:
+        identity = part.get("$id")
+        if part is not schema and isinstance(identity, str):
+            raise _Unfit("its schema has an $id below its top")
+        for reference in _texts(part, "$ref", "$dynamicRef", "$recursiveRef"):
+            if not reference.startswith("#"):
+                raise _Unfit("its schema has a reference to another document")
+            if reference not in anchors and not _leads_to_schema(schema, reference[1:]):
+                raise _Unfit("its schema has a reference that leads nowhere")
+
+
+def _texts(part: JsonObject, *keys: str) -> list[str]:
+    return [value for key in keys if isinstance(value := part.get(key), str)]
+
+
+def _leads_to_schema(schema: JsonValue, pointer: str) -> bool:
+    """Whether a JSON pointer, percent-encoded, ends at a schema."""
+    first, *steps = unquote(pointer).split("/")
+    if first:
+        return False
+    for step in steps:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(schema, dict) and key in schema:
+            schema = schema[key]
+        elif (
+            isinstance(schema, list) and key.isdecimal() and len(key) < 6 and int(key) < len(schema)
+        ):
+            schema = schema[int(key)]
+        else:
+            return False
+    return isinstance(schema, dict | bool)

@@ -1,0 +1,163 @@
+"""Answers that are not streams: JSON, and errors as JSON. Every one names its request."""
+
+import json
+import logging
+import math
+import re
+import secrets
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ExceptionHandler, Scope
+
+from passback.core.errors import NotFound, PassbackError
+from passback.core.messages import OwnerId
+
+logger = logging.getLogger(__name__)
+
+STATUS: Mapping[str, int] = {
+    "bad_request": 400,
+    "body_too_large": 413,
+    "unsupported_media_type": 415,
+    "request_timeout": 408,
+    "client_error": 400,
+    "invalid_request": 422,
+    "invalid_tool": 422,
+    "tool_name_clash": 422,
+    "nothing_to_do": 422,
+    "invalid_cursor": 422,
+    "not_found": 404,
+    "conversation_not_found": 404,
+    "run_not_found": 404,
+    "tool_call_not_found": 404,
+    "conflict": 409,
+    "conversation_busy": 409,
+    "tool_result_conflict": 409,
+    "refused": 403,
+    "unauthenticated": 401,
+    "foreign_host": 421,
+    "foreign_origin": 403,
+    "store_error": 503,
+    "store_unavailable": 503,
+    # not 507: generic clients and proxies know 503 and repeat later, which is right for a store that has no room now
+    "store_full": 503,
+    "lease_lost": 503,
+    "model_error": 502,
+    "model_unavailable": 503,
+    "model_rate_limited": 429,
+    "model_rejected": 502,
+    "model_incomplete": 502,
+    "shutting_down": 503,
+    "configuration_error": 500,
+    "internal": 500,
+}
+"""The status of each code of `core.errors`."""
+
+_REPEATABLE = frozenset({429, 503})
+_RETRY_AFTER = 1
+"""Seconds, where the error itself names no time."""
+
+_EXTRA_HEADERS: Mapping[str, Mapping[str, str]] = {
+    "unauthenticated": {"www-authenticate": "Bearer"},
+    # what is left of the body is not worth reading
+    "body_too_large": {"connection": "close"},
+    "request_timeout": {"connection": "close"},
+}
+
+_REQUEST_ID = "passback.request_id"
+_OWNER = "passback.owner"
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+# ---------------------------------------------------------------- what is known of a request
+def request_id(scope: Scope, /) -> str:
+    """The id of this request: the client's `X-Request-Id` if it is sane, else one of ours; the same on every call."""
+    known: str | None = scope.get(_REQUEST_ID)
+    if known is None:
+        given = Headers(scope=scope).get("x-request-id", "")
+        known = given if _SANE_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+        scope[_REQUEST_ID] = known
+    return known
+
+
+def set_owner(scope: Scope, owner: OwnerId, /) -> None:
+    """Say whose request this is; only the gate does."""
+    scope[_OWNER] = owner
+
+
+def owner_of(request: Request, /) -> OwnerId:
+    """Whose request this is. A KeyError means that the route is not behind the gate."""
+    owner: OwnerId = request.scope[_OWNER]
+    return owner
+
+
+# ---------------------------------------------------------------- answers
+def json_answer(
+    scope: Scope,
+    body: Mapping[str, object],
+    /,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """A JSON object that no cache keeps."""
+    content = json.dumps(body, separators=(",", ":"), allow_nan=False)
+    return Response(
+        content,
+        status,
+        {"cache-control": "no-store", "x-request-id": request_id(scope), **(headers or {})},
+        media_type="application/json",
+    )
+
+
+def error_answer(scope: Scope, error: PassbackError, /) -> Response:
+    """What the client is told of an error: `{"code", "message", "details"?, "request_id"}`."""
+    status = STATUS[error.code]
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        logger.warning("request %s failed: %s", request_id(scope), error.code)
+    headers = dict(_EXTRA_HEADERS.get(error.code, {}))
+    wait = error.retry_after or (_RETRY_AFTER if status in _REPEATABLE else None)
+    if wait is not None:
+        headers["retry-after"] = str(max(1, math.ceil(wait)))
+    body: dict[str, object] = {"code": error.code, "message": error.message}
+    if error.details:
+        body["details"] = error.details
+    return json_answer(
+        scope, body | {"request_id": request_id(scope)}, status=status, headers=headers
+    )
+
+
+# ---------------------------------------------------------------- what endpoints raise
+async def _on_known(request: Request, error: Exception) -> Response:
+    assert isinstance(error, PassbackError)
+    return error_answer(request.scope, error)
+
+
+async def _on_routing(request: Request, error: Exception) -> Response:
+    """No such path, or not with this method."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return error_answer(request.scope, NotFound("there is nothing at this address"))
+    body: dict[str, object] = {
+        "code": HTTPStatus(error.status_code).phrase.lower().replace(" ", "_"),
+        "message": HTTPStatus(error.status_code).description,
+        "request_id": request_id(request.scope),
+    }
+    return json_answer(request.scope, body, status=error.status_code, headers=error.headers)
+
+
+async def _on_unknown(request: Request, _: Exception) -> Response:
+    """A fault of ours. The server's log gets the error, since Starlette raises it again; the client does not."""
+    return error_answer(request.scope, PassbackError("the server met an unexpected error"))
+
+
+ERROR_HANDLERS: Mapping[type[Exception] | int, ExceptionHandler] = {
+    PassbackError: _on_known,
+    HTTPException: _on_routing,
+    Exception: _on_unknown,
+}
+"""For `Starlette(exception_handlers=...)`."""

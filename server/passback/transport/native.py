@@ -1,0 +1,278 @@
+"""The native events of the `/send-message` protocol: their shapes, and the encoder that several routes share.
+
+Only `text` has a field `content`: a published client prints that field of whatever event it meets.
+"""
+
+import json
+from collections.abc import Sequence
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Annotated, Literal, NotRequired, TypeAlias
+
+from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict
+
+from passback.core.events import (
+    Completed,
+    Failed,
+    HandedBack,
+    Outcome,
+    ReasoningDelta,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolResulted,
+    TurnStarted,
+    UsageReported,
+)
+from passback.core.messages import Content, DataPart, MediaPart, Owed, Part
+
+INCLUDABLE = frozenset({"reasoning", "usage", "message-ids", "run", "owed"})
+"""What a request may ask to be told beyond the protocol's own events."""
+
+DONE = "[DONE]"
+
+
+# ---------------------------------------------------------------- shapes
+class TextEvent(TypedDict):
+    """A piece of the answer; the pieces joined are the whole."""
+
+    type: Literal["text"]
+    content: str
+
+
+class ToolCallStartEvent(TypedDict):
+    """The model begins a call, of a client tool or of a server tool."""
+
+    type: Literal["tool-call-start"]
+    toolCallId: str
+    toolCallName: str
+
+
+class ToolCallArgsEvent(TypedDict):
+    """A piece of the call's arguments: at least one comes, and joined they are one JSON text."""
+
+    type: Literal["tool-call-args"]
+    toolCallId: str
+    delta: str
+
+
+class ToolCallEndEvent(TypedDict):
+    """The arguments are complete. The result of a client tool may be posted from this moment on."""
+
+    type: Literal["tool-call-end"]
+    toolCallId: str
+
+
+class ToolResultEvent(TypedDict):
+    """The server answered a call itself: its own tool ran, or the call was not valid."""
+
+    type: Literal["tool-result"]
+    toolCallId: str
+    result: str
+
+
+class ErrorEvent(TypedDict):
+    """The run failed; `[DONE]` follows. The conversation stays usable."""
+
+    type: Literal["error"]
+    error: str
+    code: str
+    retryable: bool
+
+
+class ReasoningEvent(TypedDict):
+    """A piece of the model's reasoning (include: reasoning)."""
+
+    type: Literal["reasoning"]
+    delta: str
+
+
+class UsageEvent(TypedDict):
+    """Tokens of the model call that just ended (include: usage)."""
+
+    type: Literal["usage"]
+    inputTokens: int
+    outputTokens: int
+    cachedTokens: int
+    reasoningTokens: int
+
+
+class MessageEvent(TypedDict):
+    """What follows belongs to this assistant message (include: message-ids)."""
+
+    type: Literal["message"]
+    messageId: str
+
+
+class RunStartEvent(TypedDict):
+    """The first event of a run (include: run)."""
+
+    type: Literal["run-start"]
+    runId: str
+
+
+class RunEndEvent(TypedDict):
+    """The last event of a run (include: run). `reason` is there when it completed, or failed: then it is the code."""
+
+    type: Literal["run-end"]
+    outcome: Literal["completed", "handed-back", "cancelled", "failed"]
+    reason: NotRequired[str]
+
+
+class OwedCall(TypedDict):
+    """A call that the client has to answer; `arguments` is JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+    kind: Literal["tool_result"]
+
+
+class OwedEvent(TypedDict):
+    """What the client has to answer before the conversation goes on (include: owed)."""
+
+    type: Literal["owed"]
+    toolCalls: list[OwedCall]
+
+
+NativeEvent: TypeAlias = Annotated[
+    TextEvent
+    | ToolCallStartEvent
+    | ToolCallArgsEvent
+    | ToolCallEndEvent
+    | ToolResultEvent
+    | ErrorEvent
+    | ReasoningEvent
+    | UsageEvent
+    | MessageEvent
+    | RunStartEvent
+    | RunEndEvent
+    | OwedEvent,
+    Field(discriminator="type"),
+]
+NATIVE_EVENT: TypeAdapter[NativeEvent] = TypeAdapter(NativeEvent)
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def native_data(event: NativeEvent, /) -> str:
+    """An event as one line of ASCII."""
+    return _encode(event)
+
+
+# ---------------------------------------------------------------- run events to native ones
+_CallEvent: TypeAlias = ToolCallStarted | ToolCallArguments | ToolCallEnded | ToolResulted
+_AskedEvent: TypeAlias = RunStarted | TurnStarted | ReasoningDelta | UsageReported
+
+
+class NativeEncoder:
+    """Run events to native ones, without a memory, so that a stream may begin anywhere in a run.
+
+    Args:
+        include: of `INCLUDABLE`; other words mean nothing.
+    """
+
+    def __init__(self, include: frozenset[str] = frozenset()) -> None:
+        self._include = include
+
+    def feed(self, event: RunEvent, /) -> Sequence[str]:
+        match event:
+            case TextDelta(text):
+                return (f'{{"type":"text","content":{quoted(text)}}}',)
+            case ToolCallStarted() | ToolCallArguments() | ToolCallEnded() | ToolResulted():
+                return (native_data(_call_event(event)),)
+            case RunFinished(outcome):
+                return [native_data(native) for native in self._endings(outcome)]
+            case RunStarted() | TurnStarted() | ReasoningDelta() | UsageReported():
+                wanted, native = _asked_event(event)
+                return (native_data(native),) if wanted in self._include else ()
+
+    def end(self) -> Sequence[str]:
+        return (DONE,)
+
+    def _endings(self, outcome: Outcome) -> list[NativeEvent]:
+        endings: list[NativeEvent] = []
+        if isinstance(outcome, Failed):
+            endings.append(
+                {
+                    "type": "error",
+                    "error": outcome.message,
+                    "code": outcome.code,
+                    "retryable": outcome.retryable,
+                }
+            )
+        if isinstance(outcome, HandedBack) and "owed" in self._include:
+            endings.append(owed_event(outcome.owed))
+        if "run" in self._include:
+            endings.append(_run_end(outcome))
+        return endings
+
+
+def _call_event(event: _CallEvent) -> NativeEvent:
+    match event:
+        case ToolCallStarted(call_id, name):
+            return {"type": "tool-call-start", "toolCallId": call_id, "toolCallName": name}
+        case ToolCallArguments(call_id, delta):
+            return {"type": "tool-call-args", "toolCallId": call_id, "delta": delta}
+        case ToolCallEnded(call_id):
+            return {"type": "tool-call-end", "toolCallId": call_id}
+        case ToolResulted(call_id, content):
+            return {"type": "tool-result", "toolCallId": call_id, "result": as_text(content)}
+
+
+def _asked_event(event: _AskedEvent) -> tuple[str, NativeEvent]:
+    """What has to be included for it to be sent, and what then is."""
+    match event:
+        case RunStarted(run_id):
+            return "run", {"type": "run-start", "runId": run_id}
+        case TurnStarted(message_id):
+            return "message-ids", {"type": "message", "messageId": message_id}
+        case ReasoningDelta(text):
+            return "reasoning", {"type": "reasoning", "delta": text}
+        case UsageReported(usage):
+            return "usage", {
+                "type": "usage",
+                "inputTokens": usage.input_tokens,
+                "outputTokens": usage.output_tokens,
+                "cachedTokens": usage.cached_tokens,
+                "reasoningTokens": usage.reasoning_tokens,
+            }
+
+
+def _run_end(outcome: Outcome) -> RunEndEvent:
+    end: RunEndEvent = {"type": "run-end", "outcome": outcome.type}
+    if isinstance(outcome, Completed):
+        end["reason"] = outcome.reason
+    elif isinstance(outcome, Failed):
+        end["reason"] = outcome.code
+    return end
+
+
+def owed_call(owed: Owed, /) -> OwedCall:
+    return {"id": owed.id, "name": owed.name, "arguments": owed.arguments, "kind": owed.kind}
+
+
+def owed_event(owed: Sequence[Owed], /) -> OwedEvent:
+    return {"type": "owed", "toolCalls": [owed_call(each) for each in owed]}
+
+
+# ---------------------------------------------------------------- content as text
+def as_text(content: Content, /) -> str:
+    """Content where the protocol has only a string: texts joined, data as JSON, media by their URL."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(map(_part_text, content))
+
+
+def _part_text(part: Part) -> str:
+    match part:
+        case DataPart(data):
+            return json.dumps(data, ensure_ascii=False)
+        case MediaPart(url=url):
+            return url
+        case _:
+            return part.text
