@@ -134,10 +134,13 @@ class Settings:
     allowed_origins: frozenset[str] = _setting(
         frozenset[str](), _origins, "origins of web pages elsewhere that may call the server"
     )
-    api_keys: Mapping[str, OwnerId] = _secret(
-        types.MappingProxyType[str, OwnerId]({}),
-        _keys,
-        "OWNER:KEY, ...: require one of these as bearer token",
+    api_keys: Mapping[str, OwnerId] = field(
+        default_factory=dict[str, OwnerId],
+        repr=False,
+        metadata={
+            "parse": _keys,
+            "text": "OWNER:KEY, ...: require one of these as bearer token",
+        },
     )
     allow_roles: frozenset[str] = _setting(
         frozenset({"user", "tool"}), _roles, "roles of messages that clients may post"
