@@ -1,0 +1,186 @@
+"""Check the sizes and habits that CONTRIBUTING.md asks for; the limits are in pyproject.toml.
+
+Ruff checks complexity, statements and style. This file checks what ruff has no rule for, and what a
+comment must not be able to switch off.
+"""
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from repository import ROOT, files, relative
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+BLOCKS = (ast.If, *LOOPS, ast.Try, ast.TryStar, ast.With, ast.AsyncWith, ast.Match)
+OWN_PACKAGES = {"passback", "passback_client"}
+BROAD = {"Exception", "BaseException"}
+
+# the line, and what is wrong there
+Finding = tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The table `tool.passback.budgets`; the lists are of files in which the habit is allowed."""
+
+    file_lines: int
+    function_lines: int
+    positional_arguments: int
+    nesting: int
+    broad_except: list[str]
+    late_import: list[str]
+    sleep_in_tests: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    name: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def is_test(self) -> bool:
+        return self.name.startswith("tests/")
+
+    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+        return (node for node in ast.walk(self.tree) if isinstance(node, FUNCTIONS))
+
+
+def main() -> int:
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["passback"]["budgets"]
+    budget = Budget(**{key.replace("-", "_"): value for key, value in table.items()})
+    failed = False
+    for path in files("*.py"):
+        text = path.read_text()
+        module = Module(relative(path), text, ast.parse(text))
+        for line, problem in sorted(check(module, budget)):
+            print(f"{module.name}:{line}: {problem}")
+            failed = True
+    return 1 if failed else 0
+
+
+def check(module: Module, budget: Budget, /) -> Iterator[Finding]:
+    yield from _sizes(module, budget)
+    if module.name not in budget.broad_except:
+        yield from _broad_excepts(module)
+    if module.name not in budget.late_import:
+        yield from _late_imports(module)
+    if module.is_test:
+        yield from _patches(module)
+        if module.name not in budget.sleep_in_tests:
+            yield from _sleeps(module)
+
+
+def _sizes(module: Module, budget: Budget) -> Iterator[Finding]:
+    if (lines := module.text.count("\n")) > budget.file_lines:
+        yield 1, f"{lines} lines; at most {budget.file_lines}"
+    for function in module.functions():
+        yield from _function_sizes(function, budget)
+
+
+def _function_sizes(
+    function: ast.FunctionDef | ast.AsyncFunctionDef, budget: Budget
+) -> Iterator[Finding]:
+    where = function.lineno
+    lines = (function.end_lineno or where) - where + 1
+    if lines > budget.function_lines:
+        yield where, f"{function.name} has {lines} lines; at most {budget.function_lines}"
+    named = [*function.args.posonlyargs, *function.args.args]
+    count = len([one for one in named if one.arg not in {"self", "cls"}])
+    if count > budget.positional_arguments:
+        yield (
+            where,
+            f"{function.name} takes {count} arguments; at most {budget.positional_arguments}",
+        )
+    if (depth := _depth(function)) > budget.nesting:
+        yield where, f"{function.name} nests {depth} deep; at most {budget.nesting}"
+
+
+def _depth(node: ast.AST) -> int:
+    """How many blocks lie in each other below this node; a function inside counts for itself."""
+    deepest = 0
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
+            continue
+        step = isinstance(child, BLOCKS) and not _is_elif(node, child)
+        deepest = max(deepest, step + _depth(child))
+    return deepest
+
+
+def _is_elif(parent: ast.AST, child: ast.AST) -> bool:
+    return isinstance(parent, ast.If) and isinstance(child, ast.If) and parent.orelse == [child]
+
+
+def _broad_excepts(module: Module) -> Iterator[Finding]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ExceptHandler) and _is_broad(node.type):
+            yield node.lineno, "catches everything; only the places in pyproject.toml may"
+
+
+def _is_broad(caught: ast.expr | None) -> bool:
+    if caught is None:
+        return True
+    names = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+    return any(isinstance(name, ast.Name) and name.id in BROAD for name in names)
+
+
+def _late_imports(module: Module) -> Iterator[Finding]:
+    for function in module.functions():
+        for node in ast.walk(function):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield node.lineno, f"{function.name} imports when it is called; import on top"
+
+
+def _sleeps(module: Module) -> Iterator[Finding]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and _last_name(node.func) == "sleep":
+            yield node.lineno, "sleeps; wait for what should happen, with a bound"
+
+
+def _patches(module: Module) -> Iterator[Finding]:
+    own = _own_names(module.tree)
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import | ast.ImportFrom) and "mock" in _imported(node):
+            yield node.lineno, "imports a mock library; use a real or a scripted part"
+        if isinstance(node, ast.Call) and _patches_own(node, own):
+            yield node.lineno, "patches our own code; give it another part instead"
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> set[str]:
+    names = {part for alias in node.names for part in alias.name.split(".")}
+    return names | set((node.module or "").split(".") if isinstance(node, ast.ImportFrom) else ())
+
+
+def _own_names(tree: ast.Module) -> set[str]:
+    """The names by which this module knows parts of our packages."""
+    own = set(OWN_PACKAGES)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in OWN_PACKAGES:
+            own |= {alias.asname or alias.name for alias in node.names}
+    return own
+
+
+def _patches_own(call: ast.Call, own: set[str]) -> bool:
+    if _last_name(call.func) not in {"setattr", "delattr", "patch"} or not call.args:
+        return False
+    target = call.args[0]
+    if isinstance(target, ast.Constant):
+        return str(target.value).split(".")[0] in OWN_PACKAGES
+    while isinstance(target, ast.Attribute):
+        target = target.value
+    return isinstance(target, ast.Name) and target.id in own
+
+
+def _last_name(function: ast.expr) -> str:
+    match function:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+        case _:
+            return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

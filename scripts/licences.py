@@ -1,0 +1,63 @@
+"""Show the licence of each package that passback runs on; fail when one may not go with Apache-2.0.
+
+Usage: python scripts/licences.py [--table]
+"""
+
+import re
+import sys
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+
+from repository import ROOT
+
+# permissive, or (MPL, PSF) without a claim on those who only import the package
+COMPATIBLE = {
+    "0BSD", "Apache", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "PSF-2.0",
+}  # fmt: skip
+# packages that say it in words of their own, or in none
+SPOKEN = {
+    "Apache 2.0": "Apache-2.0",
+    "Apache License 2.0": "Apache-2.0",
+    "Apache Software License": "Apache-2.0",
+    "BSD License": "BSD",
+    "MIT License": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+}
+
+
+def main() -> int:
+    failed = False
+    for name in _locked():
+        try:
+            found = licence(distribution(name))
+        except PackageNotFoundError:
+            found = None  # for another platform or Python
+        bad = found is not None and not _is_compatible(found)
+        failed |= bad
+        if bad or "--table" in sys.argv:
+            print(f"| {name} | {found or 'not used on this machine'} |{' NOT KNOWN TO FIT' * bad}")
+    return 1 if failed else 0
+
+
+def licence(package: Distribution, /) -> str:
+    """An SPDX expression where the package gives one, else its own short word."""
+    metadata = package.metadata
+    if "License-Expression" in metadata:
+        return metadata["License-Expression"]
+    classifiers = metadata.get_all("Classifier") or []
+    spoken = [one.split(" :: ")[-1] for one in classifiers if one.startswith("License :: OSI")]
+    first = (spoken or metadata.get_all("License") or ["unknown"])[0]
+    return SPOKEN.get(first, first)
+
+
+def _is_compatible(expression: str) -> bool:
+    return set(re.split(r" (?:AND|OR|WITH) |[()]", expression)) - {""} <= COMPATIBLE
+
+
+def _locked() -> list[str]:
+    text = (ROOT / "requirements" / "runtime.txt").read_text()
+    return re.findall(r"^([\w.-]+)==", text, re.MULTILINE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""Write `requirements/*.txt`: every package, with its version and hashes, for all platforms and Pythons.
+
+Usage: scripts/lock [--upgrade | --check]
+
+`--check` works offline: each file carries a digest of what pyproject.toml asks for.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "requirements"
+# the arguments of `uv pip compile` for each file; the first one sets the versions of the next two
+LOCKS = {
+    "dev": ("pyproject.toml", "--group=dev"),
+    "test": ("pyproject.toml", "--group=test", "--constraints=requirements/dev.txt"),
+    "runtime": ("pyproject.toml", "--constraints=requirements/dev.txt"),
+    "node": ("--group=node",),
+    "redis-server": ("--group=redis-server", "--no-deps"),
+}
+
+
+def main() -> int:
+    text = (ROOT / "pyproject.toml").read_text()
+    header = _header(text)
+    if "--check" in sys.argv:
+        return _check(header)
+    upgrade = ["--upgrade"] if "--upgrade" in sys.argv else []
+    for name, arguments in LOCKS.items():
+        _compile(name, (*arguments, *upgrade), header)
+    with tempfile.NamedTemporaryFile("w", suffix=".in") as build:
+        build.write("\n".join(tomllib.loads(text)["build-system"]["requires"]))
+        build.flush()
+        _compile("build", (build.name, "--constraints=requirements/dev.txt", *upgrade), header)
+    return 0
+
+
+def _header(pyproject: str) -> str:
+    """Says which requests of pyproject.toml the file answers."""
+    tables = tomllib.loads(pyproject)
+    asked = [tables["build-system"], tables["dependency-groups"]]
+    asked += [tables["project"][key] for key in ("dependencies", "requires-python")]
+    digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    return f"# Written by scripts/lock; do not edit.\n# from sha256:{digest}\n"
+
+
+def _check(header: str) -> int:
+    names = [*LOCKS, "build"]
+    stale = [name for name in names if not (FOLDER / f"{name}.txt").read_text().startswith(header)]
+    for name in stale:
+        print(f"requirements/{name}.txt does not fit pyproject.toml: run scripts/lock")
+    return 1 if stale else 0
+
+
+def _compile(name: str, arguments: tuple[str, ...], header: str) -> None:
+    """The versions of the present file stay, where they still fit."""
+    path = FOLDER / f"{name}.txt"
+    uv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal"]
+    shape = ["--python-version=3.11", "--generate-hashes", "--no-emit-index-url"]
+    plain = ["--no-header", "--no-annotate"]
+    output = f"--output-file={path.relative_to(ROOT)}"
+    subprocess.run([*uv, *shape, *plain, output, *arguments], check=True, cwd=ROOT)
+    path.write_text(header + path.read_text())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""The files of this repository, for the checks that read them."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def files(*patterns: str) -> Iterator[Path]:
+    """Tracked files, and new ones that are not ignored, whose names fit one of git's patterns."""
+    command = [
+        "git",
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "--",
+        *patterns,
+    ]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in sorted(set(listed.split("\0")) - {""}):
+        if (path := ROOT / name).is_file():
+            yield path
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()

