@@ -41,13 +41,16 @@ def main() -> int:
 
 def licence(package: Distribution, /) -> str:
     """An SPDX expression where the package gives one, else its own short word."""
-    metadata = package.metadata
-    if "License-Expression" in metadata:
-        return metadata["License-Expression"]
-    classifiers = metadata.get_all("Classifier") or []
+    if expressions := _fields(package, "License-Expression"):
+        return expressions[0]
+    classifiers = _fields(package, "Classifier")
     spoken = [one.split(" :: ")[-1] for one in classifiers if one.startswith("License :: OSI")]
-    first = (spoken or metadata.get_all("License") or ["unknown"])[0]
+    first = [*spoken, *_fields(package, "License"), "unknown"][0]
     return SPOKEN.get(first, first)
+
+
+def _fields(package: Distribution, name: str) -> list[str]:
+    return package.metadata.get_all(name) or []
 
 
 def _is_compatible(expression: str) -> bool:

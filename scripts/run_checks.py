@@ -18,6 +18,7 @@ from repository import ROOT, files
 
 SCRIPTS = ROOT / "scripts"
 NPM_FOLDER = ROOT / "tests" / "js"
+SHOWN_LINES = 60
 PYTHON = [sys.executable, "-m"]
 
 Check = tuple[str, list[str]]
@@ -73,7 +74,12 @@ def _passes(name: str, command: list[str], environment: dict[str, str]) -> bool:
     word = "ok    " if done.returncode == 0 else "FAILED"
     print(f"{word} {name} ({time.monotonic() - start:.1f} s)", flush=True)
     if done.returncode:
-        print(done.stdout + done.stderr, flush=True)
+        lines = (done.stdout + done.stderr).splitlines()
+        print(*lines[:SHOWN_LINES], sep="\n")
+        print(
+            f"... and {len(lines) - SHOWN_LINES} more lines\n" * (len(lines) > SHOWN_LINES),
+            flush=True,
+        )
     return done.returncode == 0
 
 
