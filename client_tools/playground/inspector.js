@@ -49,15 +49,19 @@ export class Inspector {
     if (this.#waiting.length > MAX_LINES) this.#waiting.shift();
   }
 
+  toEnd() {
+    this.#list.scrollTop = this.#list.scrollHeight;
+  }
+
   /** One layout per frame, however fast events come. */
   #flush() {
-    const scroller = this.#list;
-    const atEnd = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 40;
+    const { scrollHeight, scrollTop, clientHeight } = this.#list;
+    const atEnd = scrollHeight - scrollTop - clientHeight < 40;
     this.#list.append(...this.#waiting);
     this.#waiting = [];
     while (this.#list.childElementCount > MAX_LINES) this.#list.firstElementChild?.remove();
     this.#showCount();
-    if (atEnd) scroller.scrollTop = scroller.scrollHeight;
+    if (atEnd) this.toEnd();
   }
 
   #showCount() {

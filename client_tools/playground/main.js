@@ -45,6 +45,7 @@ const hands = {
   confirm: (question, signal) => confirm.ask(question, signal),
 };
 
+const toEnd = keepAtEnd(need("#scroll", HTMLElement), need("#jump", HTMLElement));
 let lastText = "";
 let onKey = () => {};
 const composer = new Composer({ onSend: send, onStop: () => void conversation.stop() });
@@ -74,6 +75,7 @@ function open(id) {
 /** @param {string} text */
 function send(text) {
   lastText = text;
+  toEnd();
   void conversation.send(text);
 }
 
@@ -140,9 +142,9 @@ function switchTo(name) {
   document.body.dataset.view = name;
   need("#show-chat", HTMLElement).setAttribute("aria-pressed", String(name === "chat"));
   need("#show-events", HTMLElement).setAttribute("aria-pressed", String(name === "events"));
+  if (name === "events") inspector.toEnd();
 }
 
-keepAtEnd(need("#scroll", HTMLElement), need("#jump", HTMLElement));
 need("#new", HTMLElement).addEventListener("click", startNew);
 need("#clear-events", HTMLElement).addEventListener("click", () => inspector.clear());
 need("#show-chat", HTMLElement).addEventListener("click", () => switchTo("chat"));

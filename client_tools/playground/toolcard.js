@@ -1,10 +1,13 @@
 /** One tool call: its name, its arguments as they are written, where it runs, its result. */
 
-import { parseJson } from "./api.js";
+import { asRecord, parseJson } from "./api.js";
 import { el, icon } from "./dom.js";
 import { isOurs } from "./tools.js";
 
 /** @typedef {import("./run.js").CallState} CallState */
+
+/** Characters of arguments that are left in one line. */
+const MAX_ONE_LINE = 80;
 
 export class ToolCard {
   element;
@@ -61,11 +64,11 @@ export class ToolCard {
     this.#show("skipped", reason);
   }
 
-  /** Complete arguments are shown with room to breathe. */
+  /** Complete arguments are laid out for reading. */
   #tidy() {
-    const value = parseJson(this.#arguments.data);
-    if (typeof value !== "object" || value === null) return;
-    this.#arguments.data = Object.keys(value).length > 0 ? JSON.stringify(value, null, 2) : "none";
+    const value = asRecord(parseJson(this.#arguments.data));
+    const isShort = this.#arguments.length <= MAX_ONE_LINE;
+    if (Object.keys(value).length > 0 && !isShort) this.#arguments.data = JSON.stringify(value, null, 2);
   }
 
   /**
