@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import IO
 
 import anyio
 import anyio.abc
@@ -18,10 +19,11 @@ STOP_SECONDS = 20
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that listens at `url`."""
+    """A server that listens at `url`; `banner` is what it printed at its start."""
 
     url: str
     process: anyio.abc.Process
+    banner: str
 
     def kill(self) -> None:
         """End it as a crash would."""
@@ -31,12 +33,22 @@ class Server:
         """Ask it to stop, as an operator does."""
         self.process.send_signal(signal.SIGTERM)
 
+    def interrupt(self) -> None:
+        """Press Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+
+    async def exit_code(self) -> int:
+        """Wait for its end."""
+        with anyio.fail_after(STOP_SECONDS):
+            return await self.process.wait()
+
 
 @asynccontextmanager
 async def running_server(
     *arguments: str,
     environment: Mapping[str, str] | None = None,
     cwd: str | None = None,
+    stderr: int | IO[bytes] | None = None,
 ) -> AsyncGenerator[Server]:
     """Serve with the `memory:` store unless told otherwise; ended on leaving.
 
@@ -44,6 +56,7 @@ async def running_server(
         arguments: as for `passback serve`: flags, and an agent as `module:agent`.
         environment: variables beside those of this process; `PASSBACK_*` of this process are left out.
         cwd: where it is started.
+        stderr: where its log goes, as for `subprocess`; None: to that of the tests.
     """
     inherited = {
         name: text for name, text in os.environ.items() if not name.startswith("PASSBACK_")
@@ -53,15 +66,15 @@ async def running_server(
         [sys.executable, "-m", "passback", "serve", "--port", "0", *store, *arguments],
         env={**inherited, **(environment or {})},
         cwd=cwd,
-        stderr=None,
+        stderr=stderr,
         stdin=subprocess.DEVNULL,
     )
     try:
         async with process:
             try:
                 with anyio.fail_after(START_SECONDS):
-                    url = await _address(process)
-                yield Server(url, process)
+                    url, banner = await _address(process)
+                yield Server(url, process, banner)
             finally:
                 with anyio.CancelScope(shield=True), anyio.move_on_after(STOP_SECONDS):
                     if process.returncode is None:
@@ -74,13 +87,13 @@ async def running_server(
             await process.wait()
 
 
-async def _address(process: anyio.abc.Process) -> str:
+async def _address(process: anyio.abc.Process) -> tuple[str, str]:
     assert process.stdout is not None
     output = b""
     async for chunk in process.stdout:
         output += chunk
-        if b"Ctrl-C" in output:
+        if b"Ctrl-C stops it.\n" in output:
             found = re.search(rb"listening on (http://\S+)", output)
             assert found is not None
-            return found[1].decode()
+            return found[1].decode(), output.decode()
     raise AssertionError(f"the server did not start: {output.decode()}")
