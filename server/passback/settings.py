@@ -9,6 +9,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from urllib.parse import quote
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import OwnerId
@@ -200,7 +201,7 @@ def load(values: Mapping[str, str], /) -> Settings:
             chosen[one.name] = one.metadata["parse"](value)
         except ValueError as error:
             raise ConfigurationError(f"{name}: {_why(error)}") from None
-    chosen.setdefault("store", f"sqlite:///{state_folder(values)}/passback.db")
+    chosen.setdefault("store", f"sqlite:///{quote(str(state_folder(values)))}/passback.db")
     return Settings(**chosen)
 
 

@@ -158,7 +158,8 @@ def accept(
     if owing and not others:
         return Parks(tuple(fresh.values()), answered, owing)
     closed = _close(remaining, mint)
-    answered |= {result.call_id: _print(result) for result in (*_parked(messages), *closed)}
+    parked = _parked(messages) if any(call.client for call in open_calls) else ()
+    answered |= {result.call_id: _print(result) for result in (*parked, *closed)}
     return Begins((*fresh.values(), *closed, *others), answered)
 
 

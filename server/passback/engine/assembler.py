@@ -4,6 +4,7 @@ What a model sends is hostile input (DESIGN section 7): ids are minted here, arg
 repaired, a call of an unknown tool never reaches the client.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -161,7 +162,7 @@ class Assembler:
             call = self._calls[chunk.slot] = _OpenCall(self._new_call_id())
         if chunk.provider_id is not None:
             call.provider_id = chunk.provider_id
-        if chunk.name is not None and call.name is None:
+        if chunk.name and call.name is None:
             call.name = chunk.name
             call.executor = self._whose(chunk.name)
             if call.executor:
@@ -178,7 +179,7 @@ class Assembler:
         reason = self._objection(open_call, name, arguments)
         call = ToolCall(
             open_call.id,
-            name,
+            name if open_call.executor else _replayable(name),
             arguments if reason is None else "{}",  # a replay must be JSON for every provider
             open_call.executor == "client",
             open_call.provider_id,
@@ -193,6 +194,11 @@ class Assembler:
         if not _is_json_object(arguments):
             return f"Not executed: the arguments are not a JSON object: {arguments[:_SHOWN]}"
         return None
+
+
+def _replayable(name: str) -> str:
+    """A made-up name as every provider takes it back: they refuse a whole history for one odd name."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
 
 
 def _is_json_object(text: str) -> bool:

@@ -5,6 +5,7 @@ clients act on become visible only when the commit that makes them true has succ
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import anyio
@@ -32,8 +33,8 @@ class RunLog:
         self.ended = False
         self.abandoned = False
         self._events = list(opening)
-        self._stored = len(self._events)
-        self._in_doubt: Commit | LogWrite | None = None
+        self._numbered = len(self._events)  # events that were written or are in doubt
+        self._in_doubt: deque[Commit | LogWrite] = deque()
         self._step = 0
         self._writer = writer
         self._on_lease = on_lease
@@ -64,13 +65,9 @@ class RunLog:
         """
         with anyio.CancelScope(shield=True):
             async with self._writing:
-                await self._settle()
-                if self.ended:
-                    return
                 self._step += 1
-                waiting = self._events[self._stored :]
-                write = LogWrite(self.lease, self._stored + 1, (*waiting, *events))
-                self._in_doubt = Commit(write, self._step, append, owed, ends)
+                write = self._waiting_events(events)
+                self._in_doubt.append(Commit(write, self._step, append, owed, ends))
                 await self._settle()
 
     def abandon(self) -> None:
@@ -79,20 +76,27 @@ class RunLog:
         self._notify()
 
     async def _settle(self) -> None:
-        """Send what is in doubt, the same again if it was sent before: every write is idempotent (P15)."""
-        match self._in_doubt:
-            case None:
-                return
-            case LogWrite() as write:
-                await self._writer.send([write])
-                self._stored = write.first + len(write.events) - 1
-            case Commit() as commit:
-                await self._writer.commit(commit)
-                self._events[commit.log.first - 1 :] = commit.log.events
-                self._stored = len(self._events)
-                self.ended = commit.ends
-        self._in_doubt = None
-        self._notify()
+        """Send what is in doubt, the same again if it was sent before: every write is idempotent (P15).
+
+        What was to come after an end that turns out to be written is dropped.
+        """
+        while self._in_doubt and not self.ended:
+            match self._in_doubt[0]:
+                case LogWrite() as write:
+                    await self._writer.send([write])
+                case Commit() as commit:
+                    await self._writer.commit(commit)
+                    self._events[commit.log.first - 1 :] = commit.log.events
+                    self.ended = commit.ends
+            self._in_doubt.popleft()
+            self._notify()
+
+    def _waiting_events(self, revealed: tuple[RunEvent, ...] = ()) -> LogWrite:
+        """The events that no write carries yet, and those that are not to be seen before it succeeds."""
+        events = (*self._events[self._numbered :], *revealed)
+        write = LogWrite(self.lease, self._numbered + 1, events)
+        self._numbered += len(events)
+        return write
 
     # ---------------------------------------------------------------- the writer
     def take(self) -> LogWrite | None:
@@ -101,17 +105,15 @@ class RunLog:
             self._writing.acquire_nowait()
         except anyio.WouldBlock:
             return None  # a commit is under way and carries the waiting events
-        if self._in_doubt is None:
-            waiting = tuple(self._events[self._stored :])
-            self._in_doubt = LogWrite(self.lease, self._stored + 1, waiting) if waiting else None
-        if isinstance(self._in_doubt, LogWrite):
-            return self._in_doubt
+        if not self._in_doubt and len(self._events) > self._numbered:
+            self._in_doubt.append(self._waiting_events())
+        if self._in_doubt and isinstance(write := self._in_doubt[0], LogWrite):
+            return write
         self._writing.release()
         return None
 
-    def stored(self, write: LogWrite, state: LeaseState) -> None:
-        self._stored = write.first + len(write.events) - 1
-        self._in_doubt = None
+    def stored(self, state: LeaseState) -> None:
+        self._in_doubt.popleft()
         self._writing.release()
         self.lease_is(state)
 
@@ -179,8 +181,8 @@ class LogWriter:
                 log.failed()
                 self.mark(log)
             return
-        for (log, write), state in zip(taken, states, strict=True):
-            log.stored(write, state)
+        for (log, _), state in zip(taken, states, strict=True):
+            log.stored(state)
 
     async def send(self, writes: Sequence[LogWrite]) -> Sequence[LeaseState]:
         if not writes:

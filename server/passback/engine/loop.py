@@ -106,6 +106,11 @@ class Loop:
         async with self._toolbox.run(calls, self._log.lease.run) as results:
             async for call, result in results:
                 await self._commit([_tool_message(call, result)], [_resulted(call, result)])
+        # a tool that leaks a cancellation of its own ends without a result
+        lost = [call for call in unanswered(self._messages) if not call.client]
+        for answer in closing(lost, "interrupted", new_message_id):
+            event = ToolResulted(answer.call_id, answer.content, answer.is_error)
+            await self._commit([answer], [event])
 
     async def _hand_back(
         self, calls: Sequence[ToolCall], append: Sequence[Message], events: Sequence[RunEvent]

@@ -6,10 +6,13 @@ from typing import Self
 
 from typing_extensions import override
 
-from passback.core.events import Logged, Position, RunFinished
+from passback.core.errors import UnknownRun
+from passback.core.events import Failed, Logged, Position, RunFinished
 from passback.core.messages import RunRef
 from passback.core.ports import Store, Watch
 from passback.engine.log import RunLog
+
+GONE = Failed("run_not_found", "the conversation was deleted during this run")
 
 
 class Reader(AsyncIterator[Sequence[Logged]]):
@@ -81,7 +84,10 @@ class Reader(AsyncIterator[Sequence[Logged]]):
         while True:
             # the status is read before the log: a run that is over then has its whole log
             status = await self._store.status(self._run.key)
-            batch = await self._store.read_log(self._run, after=self._position)
+            try:
+                batch = await self._store.read_log(self._run, after=self._position)
+            except UnknownRun:
+                return [Logged(Position(self._position.epoch + 1, 1), RunFinished(GONE))]
             if batch:
                 return batch
             if not status.running or status.run_id != self._run.run_id:

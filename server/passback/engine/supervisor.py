@@ -48,7 +48,7 @@ class _Active:
     def __init__(self, lease: Lease, opening: Sequence[RunEvent], writer: LogWriter) -> None:
         self.scope = anyio.CancelScope()
         self.log = RunLog(lease, opening, writer, self._lease_is)
-        self.outcome: Outcome = Cancelled()
+        self.outcome: Outcome = STOPPED
         self.lost = False
 
     def stop(self, outcome: Outcome) -> None:
@@ -57,7 +57,7 @@ class _Active:
 
     def _lease_is(self, state: LeaseState) -> None:
         self.lost = self.lost or state == "lost"
-        self.scope.cancel()
+        self.stop(Cancelled())
 
 
 class Supervisor:
@@ -166,6 +166,10 @@ class Supervisor:
                 logger.warning(
                     "end not stored: %s", error.code, extra={"action": "end_not_stored", **place}
                 )
+            except (
+                Exception
+            ):  # the run supervisor: what cannot be written down must not end the others
+                logger.exception("end broken", extra={"action": "end_not_stored", **place})
 
     def _forget(self, run_id: RunId) -> None:
         del self._active[run_id]

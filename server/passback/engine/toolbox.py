@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from passback.core.errors import ToolNameClash
+from passback.core.errors import PassbackError, ToolNameClash
 from passback.core.messages import RunRef, ToolCall, ToolResult, ToolSpec
 from passback.core.ports import ToolContext, Toolset
 from passback.engine.assembler import Executor
@@ -68,9 +68,15 @@ class Toolbox:
         send, receive = anyio.create_memory_object_stream[tuple[ToolCall, ToolResult]](len(calls))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._run_batches, calls, run, send)
-            with receive:
-                yield receive
+            failure: PassbackError | None = None
+            try:
+                with receive:
+                    yield receive
+            except PassbackError as error:
+                failure = error  # kept out of the task group, which would wrap it
             tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
 
     async def _run_batches(
         self,

@@ -6,10 +6,17 @@ import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, overload
+from typing import Annotated, Any, TypeAlias, overload
 
 import anyio
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PydanticUserError,
+    ValidationError,
+    create_model,
+)
 from pydantic_core import to_json
 
 from passback.core.errors import ConfigurationError
@@ -52,18 +59,18 @@ class FunctionTool:
     async def run(self, call: ToolCall, context: ToolContext) -> ToolResult:
         """Never raises: bad arguments, an exception and a passed deadline are error results."""
         try:
-            values = dict(self.arguments.model_validate_json(call.arguments))
+            given = self.arguments.model_validate_json(call.arguments)
         except ValidationError as error:
-            return ToolResult(_plain(error), is_error=True)
+            return ToolResult(self._cut(_plain(error)), is_error=True)
+        names = (info.alias or field for field, info in self.arguments.model_fields.items())
+        values = dict(zip(names, (value for _, value in given), strict=True))
         if self.context_parameter is not None:
             values[self.context_parameter] = context
         try:
-            with anyio.fail_after(self.seconds):
+            with anyio.move_on_after(self.seconds):
                 return ToolResult(self._cut(_text(await self._invoke(values))))
         except ToolError as error:
             return ToolResult(self._cut(str(error)), is_error=True)
-        except TimeoutError:
-            return ToolResult(f"The tool did not answer in {self.seconds:g} s.", is_error=True)
         except Exception as error:  # the tool-call boundary: any failure is a result
             logger.exception(
                 "tool failed",
@@ -74,15 +81,18 @@ class FunctionTool:
                 },
             )
             return ToolResult(f"The tool failed: {type(error).__name__}.", is_error=True)
+        return ToolResult(f"The tool did not answer in {self.seconds:g} s.", is_error=True)
 
     async def _invoke(self, values: Mapping[str, Any]) -> object:
         if inspect.iscoroutinefunction(self.function):
             return await self.function(**values)
-        return await anyio.to_thread.run_sync(
+        result = await anyio.to_thread.run_sync(
             lambda: self.function(**values), abandon_on_cancel=True
         )
+        return await result if inspect.isawaitable(result) else result
 
     def _cut(self, text: str) -> str:
+        text = text.encode(errors="replace").decode()  # a lone surrogate could not be stored
         return text if len(text) <= self.result_limit else text[: self.result_limit] + _CUT
 
 
@@ -124,12 +134,12 @@ def tool(
     """
 
     def decorate(function: Function) -> FunctionTool:
-        label = name or function.__name__
+        label = name or str(getattr(function, "__name__", ""))
         if not _NAME.fullmatch(label):
             raise ConfigurationError(f"a tool cannot be named {label!r}")
         context_parameter, arguments = _arguments(function, label)
         text = description if description is not None else inspect.getdoc(function) or ""
-        spec = ToolSpec(label, text, _schema(arguments))
+        spec = ToolSpec(label, text, _schema(arguments, label))
         return FunctionTool(function, spec, arguments, context_parameter, read_only, seconds)
 
     return decorate if function is None else decorate(function)
@@ -159,14 +169,15 @@ def _arguments(function: Function, label: str) -> tuple[str | None, type[BaseMod
     """The parameter that takes the context, if any, and a model of all others."""
     try:
         hints = typing.get_type_hints(function, include_extras=True)
-    except NameError as error:
+    except (NameError, TypeError) as error:
         raise ConfigurationError(
-            f"tool {label!r}: an annotation is not defined: {error}"
+            f"tool {label!r}: its annotations cannot be read: {error}"
         ) from error
     context_parameter: str | None = None
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
-        if hints.get(parameter.name) is ToolContext:
+        hint = hints.get(parameter.name, Any)
+        if hint is ToolContext or ToolContext in typing.get_args(hint):
             context_parameter = parameter.name
             continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
@@ -174,13 +185,19 @@ def _arguments(function: Function, label: str) -> tuple[str | None, type[BaseMod
         if parameter.kind is parameter.VAR_KEYWORD:
             raise ConfigurationError(f"tool {label!r}: **{parameter.name} cannot be described")
         default = ... if parameter.default is parameter.empty else parameter.default
-        fields[parameter.name] = (hints.get(parameter.name, Any), default)
+        # behind an alias any name is good: a field itself cannot be called _private or model_dump
+        fields[f"parameter{len(fields)}"] = (Annotated[hint, Field(alias=parameter.name)], default)
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
     return context_parameter, create_model(label, __config__=config, **fields)
 
 
-def _schema(arguments: type[BaseModel]) -> JsonObject:
-    schema = arguments.model_json_schema()
+def _schema(arguments: type[BaseModel], label: str) -> JsonObject:
+    try:
+        schema = arguments.model_json_schema()
+    except PydanticUserError as error:
+        raise ConfigurationError(
+            f"tool {label!r}: a parameter's type has no JSON Schema: {error.message}"
+        ) from error
     schema.pop("title", None)
     return schema
 
