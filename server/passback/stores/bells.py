@@ -56,6 +56,10 @@ class Bells:
             if not self._by_tag[tag]:
                 del self._by_tag[tag]
 
+    def tags(self) -> set[str]:
+        """The conversations that somebody waits for."""
+        return set(self._by_tag)
+
     def ring(self, tag: str, /) -> None:
         for bell in self._by_tag.get(tag, ()):
             bell.ring()

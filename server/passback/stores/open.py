@@ -8,6 +8,8 @@ from urllib.parse import unquote
 from passback.core.errors import ConfigurationError
 from passback.core.ports import Store
 from passback.stores.options import StoreOptions
+from passback.stores.redis import RedisStore
+from passback.stores.redis_url import Topology, parse_redis_url
 from passback.stores.sqlite import SqliteStore
 
 Opener: TypeAlias = Callable[[str, StoreOptions], Store]
@@ -44,7 +46,20 @@ def _memory(rest: str, options: StoreOptions) -> Store:
     return SqliteStore(None, options)
 
 
+def _redis(topology: Topology, *, tls: bool = False) -> Opener:
+    def opener(rest: str, options: StoreOptions) -> Store:
+        return RedisStore(parse_redis_url(topology, rest, tls=tls), options)
+
+    return opener
+
+
 OPENERS: Mapping[str, Opener] = {
     "sqlite": _sqlite,
     "memory": _memory,
+    "redis": _redis("single"),
+    "rediss": _redis("single", tls=True),
+    "redis+sentinel": _redis("sentinel"),
+    "rediss+sentinel": _redis("sentinel", tls=True),
+    "redis+cluster": _redis("cluster"),
+    "rediss+cluster": _redis("cluster", tls=True),
 }

@@ -1,6 +1,9 @@
 """What can be set on a store, whatever its kind."""
 
+import re
 from dataclasses import dataclass
+
+from passback.core.errors import ConfigurationError
 
 DAY = 24 * 3600.0
 
@@ -15,6 +18,9 @@ class StoreOptions:
         prefix: what the names of all keys begin with (Redis).
         max_connections: connections to the server at most (Redis).
         allow_eviction: accept a server that may evict our keys when its memory is full (Redis).
+
+    Raises:
+        ConfigurationError: a value that cannot work.
     """
 
     ttl: float | None = None
@@ -23,8 +29,18 @@ class StoreOptions:
     max_connections: int = 64
     allow_eviction: bool = False
 
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w.:-]{1,64}", self.prefix, re.ASCII):
+            raise ConfigurationError(
+                "the store's key prefix is 1 to 64 of letters, digits and . : _ -"
+            )
+        if self.log_ttl <= 0 or (self.ttl is not None and self.ttl <= 0):
+            raise ConfigurationError("a store's time to live is more than 0 seconds")
+        if self.max_connections < 1:
+            raise ConfigurationError("a store needs at least one connection")
 
-def _milliseconds(seconds: float) -> int:
+
+def milliseconds(seconds: float, /) -> int:
     return round(seconds * 1000)
 
 
@@ -39,10 +55,10 @@ class Keep:
     def idle(cls, options: StoreOptions, /) -> "Keep":
         """No run goes on. A log does not outlive its conversation."""
         log = options.log_ttl if options.ttl is None else min(options.log_ttl, options.ttl)
-        return cls(None if options.ttl is None else _milliseconds(options.ttl), _milliseconds(log))
+        return cls(None if options.ttl is None else milliseconds(options.ttl), milliseconds(log))
 
     @classmethod
     def running(cls, options: StoreOptions, /) -> "Keep":
         """A day at least: nothing expires under a run, however short the ttl."""
-        ttl = None if options.ttl is None else _milliseconds(max(options.ttl, DAY))
-        return cls(ttl, _milliseconds(DAY))
+        ttl = None if options.ttl is None else milliseconds(max(options.ttl, DAY))
+        return cls(ttl, milliseconds(DAY))

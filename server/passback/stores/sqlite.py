@@ -31,7 +31,7 @@ from passback.stores import sqlite_reads as reads
 from passback.stores import sqlite_rules as rules
 from passback.stores.bells import Bell, Bells
 from passback.stores.layout import fence, pack_change, pack_entry, pack_write, tag
-from passback.stores.options import Keep, StoreOptions
+from passback.stores.options import Keep, StoreOptions, milliseconds
 from passback.stores.sqlite_rules import PackedCommit
 from passback.stores.sqlite_schema import connect, prepare_file
 from passback.stores.sqlite_thread import Job, SqliteThread, T
@@ -187,7 +187,3 @@ class SqliteStore:
         if version != self._seen:
             self._seen = version
             self._bells.ring_all()
-
-
-def milliseconds(seconds: float, /) -> int:
-    return round(seconds * 1000)

@@ -1,0 +1,142 @@
+"""The way to Redis: scripts by their digest, a bound on connections and on waiting, errors of our own tree."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import anyio
+from redis.exceptions import NoScriptError
+
+from passback.core.errors import StoreUnavailable
+from passback.stores.redis_errors import REDIS_ERRORS, store_error
+from passback.stores.redis_scripts import Script
+from passback.stores.redis_servers import (
+    Argument,
+    Client,
+    Reply,
+    Servers,
+    Subscriber,
+    open_listener,
+    open_servers,
+)
+from passback.stores.redis_url import RedisTarget
+
+PATIENCE = 8.0  # seconds that an operation may take with all its repeats
+CLOSE_TIMEOUT = 1.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a script; all its keys are of one conversation."""
+
+    script: Script
+    keys: Sequence[str]
+    arguments: Sequence[Argument]
+
+    def command(self, *, with_text: bool = False) -> tuple[Argument, ...]:
+        how = ("EVAL", self.script.text) if with_text else ("EVALSHA", self.script.digest)
+        return (*how, len(self.keys), *self.keys, *self.arguments)
+
+
+class RedisLink:
+    """Runs scripts and commands; all of them raise the StoreErrors that `redis_errors` tells apart.
+
+    Connecting is lazy: a server that is away is met by the first operation.
+    """
+
+    def __init__(self, target: RedisTarget, max_connections: int) -> None:
+        self._target = target
+        self._max_connections = max_connections
+        self._places = anyio.CapacityLimiter(max_connections)
+        self._servers: Servers | None = None
+
+    def open(self) -> None:
+        self._servers = open_servers(self._target, self._max_connections)
+
+    async def aclose(self) -> None:
+        servers, self._servers = self._servers, None
+        if servers is not None:
+            await servers.aclose()
+
+    async def run(self, call: Call, /) -> Reply:
+        """Run one script."""
+
+        async def work(servers: Servers) -> Reply:
+            try:
+                return await servers.client.execute_command(*call.command())
+            except NoScriptError:
+                return await servers.client.execute_command(*call.command(with_text=True))
+
+        return await self._guarded(work)
+
+    async def run_all(self, calls: Sequence[Call], /) -> list[Reply]:
+        """Run scripts of many conversations in one round trip."""
+
+        async def work(servers: Servers) -> list[Reply]:
+            replies = await _pipelined(servers.client, [call.command() for call in calls])
+            unknown = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+            again = [calls[i].command(with_text=True) for i in unknown]
+            for i, reply in zip(unknown, await _pipelined(servers.client, again), strict=True):
+                replies[i] = reply
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise reply
+            return replies
+
+        return await self._guarded(work)
+
+    async def command(self, *command: Argument) -> Reply:
+        """Run one command, whose key says which server it is for."""
+
+        async def work(servers: Servers) -> Reply:
+            return await servers.client.execute_command(*command)
+
+        return await self._guarded(work)
+
+    async def on_each_server(self, *command: Argument) -> list[Reply]:
+        """Run one command on every server that takes writes."""
+
+        async def work(servers: Servers) -> list[Reply]:
+            return [await server.execute_command(*command) for server in await servers.primaries()]
+
+        return await self._guarded(work)
+
+    async def _guarded(self, work: Callable[[Servers], Awaitable[T]]) -> T:
+        if self._servers is None:
+            raise StoreUnavailable("the store is closed")
+        try:
+            with anyio.fail_after(PATIENCE):
+                async with self._places:
+                    return await work(self._servers)
+        except REDIS_ERRORS as error:
+            raise store_error(error) from error
+        except OSError as error:
+            raise StoreUnavailable("Redis does not answer in time", retry_after=1) from error
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncGenerator[Subscriber]:
+        """A connection of its own that hears what is published.
+
+        Raises:
+            StoreUnavailable: on entering: no server is found.
+        """
+        address = await self._guarded(lambda servers: servers.address())
+        client, subscriber = open_listener(self._target, address)
+        try:
+            yield subscriber
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_TIMEOUT):
+                await subscriber.aclose()
+                await client.aclose()
+
+
+async def _pipelined(client: Client, commands: Sequence[tuple[Argument, ...]]) -> list[Reply]:
+    if not commands:
+        return []
+    pipeline = client.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*command)
+    return await pipeline.execute(raise_on_error=False)

@@ -1,0 +1,174 @@
+"""Clients for the three ways in which Redis servers hang together, behind one face.
+
+The annotations of redis-py are partial: the Protocols here say what is relied on.
+"""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from redis.asyncio import Redis
+from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
+
+from passback.stores.redis_url import RedisTarget, Topology
+
+CONNECT_TIMEOUT = 2.0
+REPLY_TIMEOUT = 6.0
+REPEATS = 2  # after a lost connection or reply; safe, because all that is sent is idempotent
+HEALTH_CHECK = 30  # seconds without traffic after which a connection is tried before it is used
+
+Argument: TypeAlias = str | bytes | int
+Reply: TypeAlias = Any  # what a script answers has no static type; its caller unpacks it
+
+
+class Pipeline(Protocol):
+    def execute_command(self, *command: Argument) -> object: ...
+    def execute(self, *, raise_on_error: bool) -> Awaitable[list[Reply]]: ...
+
+
+class Server(Protocol):
+    def execute_command(self, *command: Argument) -> Awaitable[Reply]: ...
+
+
+class Client(Server, Protocol):
+    def pipeline(self, *, transaction: bool) -> Pipeline: ...
+
+
+class Subscriber(Protocol):
+    """A connection that listens; its errors are not repeated away."""
+
+    async def subscribe(self, *channels: str) -> None: ...
+    async def unsubscribe(self, *channels: str) -> None: ...
+    async def get_message(self, *, timeout: float) -> Mapping[str, Any] | None: ...  # noqa: ASYNC109  # theirs
+    async def aclose(self) -> None: ...
+
+
+class Servers(Protocol):
+    @property
+    def client(self) -> Client:
+        """Sends a command to the server that its keys are on."""
+        ...
+
+    async def primaries(self) -> Sequence[Server]:
+        """All servers that take writes."""
+        ...
+
+    async def address(self) -> tuple[str, int]:
+        """One server that hears what is published."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class SingleServer:
+    def __init__(self, target: RedisTarget, max_connections: int) -> None:
+        (self._address,) = target.nodes
+        self.client = _redis(*target.nodes[0], _busy_settings(target, max_connections))
+
+    async def primaries(self) -> Sequence[Server]:
+        return [self.client]
+
+    async def address(self) -> tuple[str, int]:
+        return self._address
+
+    async def aclose(self) -> None:
+        await self.client.aclose()
+
+
+class SentinelServers:
+    def __init__(self, target: RedisTarget, max_connections: int) -> None:
+        without_login = {**_quick_settings(target), "username": None, "password": None}
+        make: Any = Sentinel
+        self._service = target.service
+        self._sentinel = make(target.nodes, sentinel_kwargs=without_login)
+        self.client = self._sentinel.master_for(
+            target.service, **_busy_settings(target, max_connections)
+        )
+
+    async def primaries(self) -> Sequence[Server]:
+        return [self.client]
+
+    async def address(self) -> tuple[str, int]:
+        host, port = await self._sentinel.discover_master(self._service)
+        return host, port
+
+    async def aclose(self) -> None:
+        await self.client.aclose()
+        for sentinel in self._sentinel.sentinels:
+            await sentinel.aclose()
+
+
+class ClusterServers:
+    def __init__(self, target: RedisTarget, max_connections: int) -> None:
+        make: Any = RedisCluster
+        self.client = make(
+            startup_nodes=[ClusterNode(host, port) for host, port in target.nodes],
+            **_busy_settings(target, max_connections),
+        )
+
+    async def primaries(self) -> Sequence[Server]:
+        await self.client.initialize()
+        nodes: list[Server] = self.client.get_primaries()
+        return nodes
+
+    async def address(self) -> tuple[str, int]:
+        await self.client.initialize()
+        node = self.client.get_default_node()
+        return node.host, int(node.port)
+
+    async def aclose(self) -> None:
+        await self.client.aclose()
+
+
+_KINDS: Mapping[Topology, type[SingleServer] | type[SentinelServers] | type[ClusterServers]] = {
+    "single": SingleServer,
+    "sentinel": SentinelServers,
+    "cluster": ClusterServers,
+}
+
+
+def open_servers(target: RedisTarget, max_connections: int, /) -> Servers:
+    """Clients that connect when they are first used."""
+    return _KINDS[target.topology](target, max_connections)
+
+
+def open_listener(target: RedisTarget, address: tuple[str, int], /) -> tuple[Any, Subscriber]:
+    """A client with one connection, and its subscriber; both have to be closed."""
+    client = _redis(*address, _quick_settings(target))
+    return client, client.pubsub()
+
+
+def _redis(host: str, port: int, settings: Mapping[str, Any]) -> Any:
+    make: Any = Redis
+    return make(host=host, port=port, **settings)
+
+
+def _busy_settings(target: RedisTarget, max_connections: int) -> dict[str, Any]:
+    return {
+        **_settings(target),
+        "db": target.db,
+        "max_connections": max_connections,
+        "retry": Retry(ExponentialWithJitterBackoff(base=0.05, cap=0.5), REPEATS),
+    }
+
+
+def _quick_settings(target: RedisTarget) -> dict[str, Any]:
+    """For a connection whose user deals with errors itself."""
+    return {**_settings(target), "retry": Retry(NoBackoff(), 0)}
+
+
+def _settings(target: RedisTarget) -> dict[str, Any]:
+    """Said in full, because redis-py's defaults differ by constructor and release."""
+    return {
+        "username": target.username,
+        "password": target.password,
+        "protocol": 2,
+        "decode_responses": False,
+        "socket_connect_timeout": CONNECT_TIMEOUT,
+        "socket_timeout": REPLY_TIMEOUT,
+        "socket_keepalive": True,
+        "health_check_interval": HEALTH_CHECK,
+        **({"ssl": True, **target.tls} if target.tls is not None else {}),
+    }

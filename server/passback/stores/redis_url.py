@@ -1,0 +1,127 @@
+"""What a Redis URL says: where the servers are, how to log in, and how they hang together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from passback.core.errors import ConfigurationError
+
+Topology: TypeAlias = Literal["single", "sentinel", "cluster"]
+
+DEFAULT_PORTS: Mapping[Topology, int] = {"single": 6379, "sentinel": 26379, "cluster": 6379}
+TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+
+
+@dataclass(frozen=True, slots=True)
+class RedisTarget:
+    """Where to connect. `tls` names files for the encrypted connection, None is a plain one."""
+
+    topology: Topology
+    nodes: tuple[tuple[str, int], ...]
+    service: str = ""
+    db: int = 0
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: Mapping[str, str] | None = None
+
+    @property
+    def location(self) -> str:
+        """The URL without user, password and options."""
+        scheme = "redis" if self.tls is None else "rediss"
+        hosts = ",".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in self.nodes)
+        match self.topology:
+            case "single":
+                return f"{scheme}://{hosts}/{self.db}"
+            case "sentinel":
+                return f"{scheme}+sentinel://{hosts}/{self.service}?db={self.db}"
+            case "cluster":
+                return f"{scheme}+cluster://{hosts}"
+
+
+def parse_redis_url(topology: Topology, rest: str, /, *, tls: bool) -> RedisTarget:
+    """Read the part of a URL behind its scheme and colon.
+
+    Raises:
+        ConfigurationError: with what is wrong, never with the password.
+    """
+    if not rest.startswith("//"):
+        raise ConfigurationError("a Redis URL has // behind its scheme")
+    try:
+        parts = urlsplit(rest)
+    except ValueError:
+        raise ConfigurationError("the host in the Redis URL cannot be read") from None
+    if "@" in parts.path + parts.query + parts.fragment:
+        raise ConfigurationError(
+            "user and password in the Redis URL have to be percent-encoded (/ is %2F, ? is %3F, # is %23)"
+        )
+    login, _, hosts = parts.netloc.rpartition("@")
+    username, colon, password = login.partition(":")
+    options = _options(parts.query)
+    path = unquote(parts.path.strip("/"))
+    service, db = _place(topology, path, options.pop("db", None))
+    return RedisTarget(
+        topology,
+        _nodes(hosts, topology),
+        service,
+        db,
+        unquote(username) or None,
+        unquote(password) if colon else None,
+        _tls(options, tls=tls),
+    )
+
+
+def _nodes(hosts: str, topology: Topology) -> tuple[tuple[str, int], ...]:
+    nodes = tuple(_node(host, topology) for host in hosts.split(",") if host)
+    if not nodes:
+        raise ConfigurationError("the Redis URL names no host")
+    if topology == "single" and len(nodes) > 1:
+        raise ConfigurationError(
+            "several hosts need redis+sentinel:// or redis+cluster:// in the Redis URL"
+        )
+    return nodes
+
+
+def _node(text: str, topology: Topology) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//{text}")
+        port = parts.port
+    except ValueError:
+        raise ConfigurationError("a port in the Redis URL is not a number below 65536") from None
+    if not parts.hostname:
+        raise ConfigurationError("a host in the Redis URL is empty")
+    return parts.hostname, DEFAULT_PORTS[topology] if port is None else port
+
+
+def _place(topology: Topology, path: str, option: str | None) -> tuple[str, int]:
+    """The sentinel's service and the number of the database."""
+    if topology == "sentinel":
+        if not path or "/" in path:
+            raise ConfigurationError("a Redis Sentinel URL ends with /NAME, the service's name")
+        return path, _db(option or "0")
+    if path and option is not None:
+        raise ConfigurationError("the Redis URL names its database twice")
+    db = _db(path or option or "0")
+    if topology == "cluster" and db:
+        raise ConfigurationError("a Redis Cluster has database 0 only")
+    return "", db
+
+
+def _db(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 6):
+        raise ConfigurationError("the database in the Redis URL is not a number")
+    return int(text)
+
+
+def _options(query: str) -> dict[str, str]:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(options.keys() - {"db", *TLS_FILES})
+    if unknown:
+        raise ConfigurationError(f"the Redis URL has an unknown option: {unknown[0]}")
+    return options
+
+
+def _tls(options: dict[str, str], *, tls: bool) -> Mapping[str, str] | None:
+    if options and not tls:
+        raise ConfigurationError(f"{min(options)} in the Redis URL needs rediss:// (TLS)")
+    return options if tls else None
