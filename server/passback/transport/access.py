@@ -92,7 +92,7 @@ def _host_name(authority: str) -> str | None:
 
 
 def _is_ours(name: str, access: Access) -> bool:
-    if name == "localhost" or name in access.hosts:
+    if name == "localhost" or not access.hosts.isdisjoint({name, f"[{name}]"}):
         return True
     try:
         address = ip_address(name)
@@ -103,12 +103,10 @@ def _is_ours(name: str, access: Access) -> bool:
 
 def _is_same(origin: str, host: str) -> bool:
     """Whether an origin is the host itself; the scheme is set aside, for a proxy may have taken TLS away."""
-    scheme, separator, authority = origin.lower().partition("://")
-    return (
-        scheme in {"http", "https"}
-        and bool(separator)
-        and _without_default_port(authority) == _without_default_port(host.lower())
-    )
+    scheme, _, authority = origin.lower().partition("://")
+    return scheme in {"http", "https"} and _without_default_port(
+        authority
+    ) == _without_default_port(host.lower())
 
 
 def _without_default_port(authority: str) -> str:

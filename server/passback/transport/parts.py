@@ -1,0 +1,155 @@
+"""Content in JSON: what clients may post as parts, and how parts are shown to them."""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
+
+from passback.core.errors import InvalidRequest
+from passback.core.messages import Content, DataPart, MediaPart, Part, TextPart
+
+_MediaType: TypeAlias = Annotated[str, Field(pattern=r"^[\w.+-]{1,64}/[\w.+-]{1,64}$")]
+_Url: TypeAlias = Annotated[str, Field(pattern=r"^(https?://|data:)")]
+_Base64: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$")]
+
+
+class Posted(BaseModel):
+    """Base of what clients post: camelCase, no value of a wrong kind is bent into shape, unknown keys are fine."""
+
+    model_config = ConfigDict(
+        extra="ignore", strict=True, frozen=True, alias_generator=to_camel, validate_by_name=True
+    )
+
+
+class PostedText(Posted):
+    type: Literal["text"]
+    text: str
+
+
+class PostedMedia(Posted):
+    """An image, a sound or a file: by `url`, or by `data` in base64 with its `mediaType`."""
+
+    type: Literal["image", "audio", "file"]
+    url: _Url | None = None
+    data: _Base64 | None = None
+    media_type: _MediaType | None = None
+    name: Annotated[str, Field(max_length=256)] | None = None
+
+
+class ImageUrl(Posted):
+    url: _Url
+
+
+class PostedImageUrl(Posted):
+    """The common chat-completions form of an image."""
+
+    type: Literal["image_url"]
+    image_url: ImageUrl | _Url = Field(alias="image_url")
+
+
+class InputAudio(Posted):
+    data: _Base64
+    format: Literal["wav", "mp3"]
+
+
+class PostedInputAudio(Posted):
+    """The common chat-completions form of a sound."""
+
+    type: Literal["input_audio"]
+    input_audio: InputAudio = Field(alias="input_audio")
+
+
+class PostedData(Posted):
+    """JSON that is data, not text."""
+
+    type: Literal["data"]
+    data: JsonValue
+
+
+PostedPart: TypeAlias = Annotated[
+    PostedText | PostedMedia | PostedImageUrl | PostedInputAudio | PostedData,
+    Field(discriminator="type"),
+]
+PostedContent: TypeAlias = str | list[PostedPart]
+
+_parts: TypeAdapter[list[PostedPart]] = TypeAdapter(list[PostedPart])
+
+
+# ---------------------------------------------------------------- from the client
+def read_content(posted: PostedContent, /) -> Content:
+    """The content of a user's message; blank texts between other parts are left out.
+
+    Raises:
+        InvalidRequest: nothing is left, or media have neither an address nor typed data.
+    """
+    content: Content = posted if isinstance(posted, str) else _read_parts(posted)
+    if not content or (isinstance(content, str) and not content.strip()):
+        raise InvalidRequest("the content of a message is empty")
+    return content
+
+
+def read_result(posted: JsonValue, /) -> Content:
+    """The content of a tool's result: text, parts, or else any JSON as data."""
+    if isinstance(posted, str):
+        return posted
+    if isinstance(posted, list) and posted:
+        try:
+            return _read_parts(_parts.validate_python(posted)) or ""
+        except (ValidationError, InvalidRequest):
+            pass  # a list that is not one of parts is data like any other
+    return (DataPart(posted),)
+
+
+def _read_parts(posted: list[PostedPart]) -> tuple[Part, ...]:
+    return tuple(
+        _read_part(part) for part in posted if not isinstance(part, PostedText) or part.text.strip()
+    )
+
+
+def _read_part(part: PostedPart) -> Part:
+    match part:
+        case PostedText(text=text):
+            return TextPart(text)
+        case PostedData(data=data):
+            return DataPart(data)
+        case PostedImageUrl(image_url=image):
+            return MediaPart("image", image if isinstance(image, str) else image.url)
+        case PostedInputAudio(input_audio=audio):
+            media_type = "audio/wav" if audio.format == "wav" else "audio/mpeg"
+            return MediaPart("audio", _data_url(media_type, audio.data), media_type)
+        case PostedMedia():
+            return _read_media(part)
+
+
+def _read_media(part: PostedMedia) -> MediaPart:
+    url = part.url
+    if url is None and part.data and part.media_type:
+        url = _data_url(part.media_type, part.data)
+    if url is None:
+        raise InvalidRequest(f"a part of type {part.type!r} needs a url, or data and mediaType")
+    return MediaPart(part.type, url, part.media_type, part.name)
+
+
+def _data_url(media_type: str, data: str) -> str:
+    return f"data:{media_type};base64,{data}"
+
+
+# ---------------------------------------------------------------- to the client
+def show_content(content: Content, /) -> JsonValue:
+    """Content as it could be posted again."""
+    return content if isinstance(content, str) else [_show_part(part) for part in content]
+
+
+def _show_part(part: Part) -> JsonValue:
+    match part:
+        case MediaPart(type, url, media_type, name):
+            shown: dict[str, JsonValue] = {"type": type, "url": url}
+            if media_type is not None:
+                shown["mediaType"] = media_type
+            if name is not None:
+                shown["name"] = name
+            return shown
+        case DataPart(data):
+            return {"type": "data", "data": data}
+        case _:
+            return {"type": part.type, "text": part.text}

@@ -1,0 +1,73 @@
+"""What several wires read from a request: checked values, a conversation's id, a path as it was sent."""
+
+import unicodedata
+from typing import TypeVar
+from urllib.parse import unquote
+
+from pydantic import BaseModel, JsonValue, ValidationError
+from starlette.routing import Match, Route
+from starlette.types import Scope
+from typing_extensions import override
+
+from passback.core.errors import BadRequest, InvalidRequest
+from passback.core.messages import ConversationId
+
+_ID_CHARACTERS = 256
+_SHOWN_PROBLEMS = 5
+_SHOWN_CHARACTERS = 200
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def validated(model: type[ModelT], value: JsonValue, /) -> ModelT:
+    """The value in the model's shape.
+
+    Raises:
+        InvalidRequest: says where it does not fit, never what was there.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _misfit(error) from None
+
+
+def _misfit(error: ValidationError) -> InvalidRequest:
+    problems = [
+        {"at": ".".join(map(str, problem["loc"])), "problem": problem["msg"][:_SHOWN_CHARACTERS]}
+        for problem in error.errors(include_url=False, include_context=False, include_input=False)
+    ][:_SHOWN_PROBLEMS]
+    first = problems[0]
+    return InvalidRequest(f"{first['at']}: {first['problem']}", details={"problems": problems})
+
+
+def conversation_id(text: str, /) -> ConversationId:
+    """Check an id that a client chose.
+
+    Raises:
+        InvalidRequest: empty, longer than 256 characters, or with control characters.
+    """
+    if not 1 <= len(text) <= _ID_CHARACTERS:
+        raise InvalidRequest(f"a conversation id has 1 to {_ID_CHARACTERS} characters")
+    if any(unicodedata.category(character) == "Cc" for character in text):
+        raise InvalidRequest("a conversation id has no control characters")
+    return ConversationId(text)
+
+
+class SentPathRoute(Route):
+    """Matches the path as it was sent, so that a parameter may hold an encoded slash."""
+
+    @override
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        raw: bytes | None = scope.get("raw_path")
+        if scope["type"] != "http" or raw is None:
+            return super().matches(scope)
+        match, child = super().matches({**scope, "path": raw.decode("latin-1")})
+        parameters: dict[str, str] = child.get("path_params", {})
+        return match, {**child, "path_params": _decoded(parameters)}
+
+
+def _decoded(parameters: dict[str, str]) -> dict[str, str]:
+    try:
+        return {name: unquote(value, errors="strict") for name, value in parameters.items()}
+    except UnicodeDecodeError:
+        raise BadRequest("the path is not valid UTF-8") from None

@@ -1,0 +1,95 @@
+"""The playground at `/`: static files by an allow-list made at start, so that no path can lead elsewhere."""
+
+import logging
+from pathlib import Path
+
+from pydantic import JsonValue
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from passback.transport.http import request_id
+from passback.transport.openapi import REQUEST_ID_HEADER
+from passback.transport.wires import Services, Wire
+
+logger = logging.getLogger(__name__)
+
+_PACKAGE = Path(__file__).parent.parent
+_FOLDERS = (_PACKAGE / "playground", _PACKAGE.parent.parent / "client_tools" / "playground")
+"""In an installed package, in a checkout."""
+
+_MEDIA_TYPES = {
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_HTML = "text/html; charset=utf-8"
+
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "img-src 'self' data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+
+
+def build(_: Services, /) -> Wire:
+    """Serve what is there now; without the folder there is no page."""
+    files = _files(_FOLDERS)
+    if not files:
+        logger.warning("the playground's files are missing: no page is served")
+    return Wire(
+        routes=[Route(path, file.serve, methods=["GET"]) for path, file in files.items()],
+        paths={"/": _DESCRIPTION} if "/" in files else {},
+        public=frozenset(files),
+    )
+
+
+class _File:
+    def __init__(self, content: bytes, media_type: str) -> None:
+        self._content = content
+        self._media_type = media_type
+
+    async def serve(self, request: Request) -> Response:
+        headers = {**_HEADERS, "x-request-id": request_id(request.scope)}
+        return Response(self._content, headers=headers, media_type=self._media_type)
+
+
+def _files(folders: tuple[Path, ...]) -> dict[str, _File]:
+    """The files of the first folder that is there, by their paths."""
+    folder = next((folder for folder in folders if (folder / "index.html").is_file()), None)
+    if folder is None:
+        return {}
+    files = {"/": _File((folder / "index.html").read_bytes(), _HTML)}
+    for file in sorted(folder.iterdir()):
+        if file.suffix in _MEDIA_TYPES and file.is_file():
+            files[f"/{file.name}"] = _File(file.read_bytes(), _MEDIA_TYPES[file.suffix])
+    return files
+
+
+_DESCRIPTION: dict[str, JsonValue] = {
+    "get": {
+        "operationId": "getPage",
+        "summary": "The playground, a web page; its files are beside it.",
+        "responses": {
+            "200": {
+                "description": "The page.",
+                "headers": dict(REQUEST_ID_HEADER),
+                "content": {"text/html": {"schema": {"type": "string"}}},
+            }
+        },
+    }
+}
