@@ -72,7 +72,7 @@ export class Api {
 
   /**
    * @param {object} options
-   * @param {typeof fetch} [options.fetch]
+   * @param {typeof globalThis.fetch} [options.fetch]
    * @param {() => string | null} [options.key] the API key to send, if there is one
    * @param {(exchange: Exchange) => void} [options.log]
    */

@@ -11,7 +11,7 @@ import { asRecord } from "./api.js";
 
 /**
  * @typedef {{role: "user", id: string, text: string}} PastUser
- * @typedef {{role: "assistant", id: string, text: string, reasoning: string, calls: PastCall[], partial: boolean}} PastAnswer
+ * @typedef {{role: "assistant", id: string, text: string, calls: PastCall[], partial: boolean}} PastAnswer
  * @typedef {{role: "tool", id: string, callId: string, text: string, isError: boolean, synthetic: string | null}} PastResult
  * @typedef {PastUser | PastAnswer | PastResult} PastMessage
  */
@@ -56,7 +56,6 @@ export function readMessage(message) {
           role: "assistant",
           id,
           text,
-          reasoning: list(message.reasoning).map((block) => String(asRecord(block).text ?? "")).join("\n"),
           calls: list(message.toolCalls).map(readCall),
           partial: message.partial === true,
         },
@@ -86,8 +85,8 @@ function readCall(value) {
   const inner = asRecord(call.function);
   return {
     id: String(call.id ?? ""),
-    name: String(inner.name ?? call.name ?? ""),
-    arguments: String(inner.arguments ?? call.arguments ?? ""),
+    name: String(inner.name ?? ""),
+    arguments: String(inner.arguments ?? ""),
   };
 }
 

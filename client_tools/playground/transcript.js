@@ -73,7 +73,6 @@ export class Transcript {
       return;
     }
     this.beginAnswer(message.id);
-    if (message.reasoning) this.addReasoning(message.reasoning);
     if (message.text) this.addText(message.text);
     for (const call of message.calls) {
       this.beginCall(call.id, call.name);

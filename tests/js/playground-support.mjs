@@ -1,0 +1,105 @@
+/** A server in memory for the playground's modules, and a view that writes down what it is told. */
+
+const utf8 = new TextEncoder();
+
+/**
+ * A `fetch` that answers from a script.
+ *
+ * @param {Record<string, Function[]>} script for "METHOD /path": what answers the first request, the second ...
+ *   Each gets the request's body and headers, and gives a Response or throws.
+ */
+export function scriptedFetch(script) {
+  const requests = [];
+  const answers = structuredCloneOfLists(script);
+  async function fetch(path, init) {
+    const name = `${init.method ?? "GET"} /${path.split("?")[0]}`;
+    const body = init.body ? JSON.parse(init.body) : undefined;
+    requests.push({ name, body, headers: init.headers });
+    const answer = answers[name]?.shift();
+    if (!answer) throw new Error(`nobody expected a request ${name}`);
+    return answer({ body, headers: init.headers });
+  }
+  return { fetch, requests };
+}
+
+function structuredCloneOfLists(script) {
+  return Object.fromEntries(Object.entries(script).map(([name, list]) => [name, [...list]]));
+}
+
+/** @param {unknown} body */
+export function json(body, status = 200) {
+  return () => new Response(JSON.stringify(body), { status });
+}
+
+/** @returns {never} what the browser does when there is no server */
+export function unreachable() {
+  throw new TypeError("fetch failed");
+}
+
+/**
+ * A stream of numbered events that ends as a run does.
+ *
+ * @param {object[]} events
+ */
+export function ended(events, { first = 1, headers = {} } = {}) {
+  return () => new Response(utf8.encode(frames(events, first) + "data: [DONE]\n\n"), { headers });
+}
+
+/**
+ * A stream that breaks off after its events.
+ *
+ * @param {object[]} events
+ */
+export function cut(events, { first = 1, tail = "" } = {}) {
+  return () => new Response(utf8.encode(frames(events, first) + tail));
+}
+
+function frames(events, first) {
+  return events
+    .map((event, index) => `id: run.1-${first + index}\ndata: ${JSON.stringify(event)}\n\n`)
+    .join("");
+}
+
+/** The events of one call of a client tool. */
+export function callEvents(id, name, args) {
+  return [
+    { type: "tool-call-start", toolCallId: id, toolCallName: name },
+    { type: "tool-call-args", toolCallId: id, delta: args.slice(0, 4) },
+    { type: "tool-call-args", toolCallId: id, delta: args.slice(4) },
+    { type: "tool-call-end", toolCallId: id },
+  ];
+}
+
+/** @param {string} content */
+export function text(content) {
+  return { type: "text", content };
+}
+
+/** A view that remembers: `log` has all calls but those that only tell how busy the page is. */
+export function recordingView() {
+  const log = [];
+  const activities = [];
+  let again = () => {};
+  const record = (name) => (...args) => void log.push([name, ...args]);
+  const names = [
+    "clear", "addUser", "addPast", "beginAnswer", "addText", "addReasoning", "beginCall",
+    "addArguments", "setCallState", "setResult", "addNote",
+  ];
+  const view = {
+    ...Object.fromEntries(names.map((name) => [name, record(name)])),
+    addProblem: (problem) => void log.push(["addProblem", problem.code, problem.remedy]),
+    addError(error, repeat) {
+      log.push(["addError", error.code ?? error.name]);
+      again = repeat;
+    },
+    setActivity: (activity) => void activities.push(activity),
+    accepted() {},
+    seen() {},
+  };
+  return { view, log, activities, tryAgain: () => again() };
+}
+
+/** Only what the given names told the view. */
+export function told(log, ...names) {
+  return log.filter(([name]) => names.includes(name));
+}
