@@ -16,7 +16,7 @@ PATH = "/send-message"
 SECONDS = 10
 """How long one read may take."""
 
-_FRAME = re.compile(rb"id: (?P<id>[\x21-\x7e]+)\ndata: (?P<data>[\x20-\x7e]+)\n\n")
+_FRAME = re.compile(rb"(?:id: (?P<id>[\x21-\x7e]+)\n)?data: (?P<data>[\x20-\x7e]+)\n\n")
 _NOISE = re.compile(rb"(?:: [\x20-\x7e]*|retry: [0-9]+)\n\n")
 
 
@@ -42,6 +42,8 @@ ZONE = client_tool("get-time-zone")
 # ---------------------------------------------------------------- what comes back
 @dataclass(frozen=True, slots=True)
 class Frame:
+    """`id` is empty where an answer has no run, and so no log that a client could come back to."""
+
     id: str
     data: str
 
@@ -149,7 +151,7 @@ class FrameReader:
         while b"\n\n" in self._rest:
             found = _FRAME.match(self._rest)
             if found:
-                frames.append(Frame(found["id"].decode(), found["data"].decode()))
+                frames.append(Frame((found["id"] or b"").decode(), found["data"].decode()))
             match = found or _NOISE.match(self._rest)
             assert match, f"not a frame of ours: {self._rest[:200]!r}"
             self._rest = self._rest[match.end() :]
