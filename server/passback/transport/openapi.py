@@ -1,15 +1,14 @@
 """The OpenAPI 3.1 document: composed of the wires' parts, with what they share."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any
 
 from pydantic import JsonValue, TypeAdapter
 
-import passback
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
 from passback.transport.http import STATUS
-from passback.transport.native import NativeEvent
+from passback.transport.native import NATIVE_EVENT
 from passback.transport.wires import Wire
 
 GATE_ERRORS = ("unauthenticated", "foreign_host", "foreign_origin", "internal")
@@ -40,7 +39,7 @@ REQUEST_ID_HEADER: JsonObject = {
 }
 
 
-def compose(wires: Sequence[Wire], /) -> JsonObject:
+def compose(wires: Sequence[Wire], /, *, version: str = "dev") -> JsonObject:
     """The document of all wires together.
 
     Raises:
@@ -50,14 +49,16 @@ def compose(wires: Sequence[Wire], /) -> JsonObject:
         "openapi": "3.1.0",
         "info": {
             "title": "passback",
-            "version": passback.__version__,
+            "version": version,
             "summary": "An agent server whose tools can run in the client's hands.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "security": [{}, {"bearer": []}],
         "paths": _merged(wire.paths for wire in wires),
         "components": {
-            "schemas": _merged([SHARED_SCHEMAS, *(wire.schemas for wire in wires)]),
+            "schemas": _merged(
+                [{"Error": dict(_ERROR)}, _event_schemas(), *(wire.schemas for wire in wires)]
+            ),
             "securitySchemes": {
                 "bearer": {
                     "type": "http",
@@ -79,23 +80,18 @@ def _merged(parts: Iterable[Mapping[str, JsonValue]]) -> dict[str, JsonValue]:
 
 
 # ---------------------------------------------------------------- schemas
-def schemas_of(
-    types: Mapping[str, Any], /, mode: Literal["validation", "serialization"] = "validation"
-) -> dict[str, JsonValue]:
-    """The schemas of named types, with all that they are made of."""
-    references, document = TypeAdapter.json_schemas(
-        [(name, mode, TypeAdapter[Any](kind)) for name, kind in types.items()], ref_template=_REF
+def schemas_of(*types: type) -> dict[str, JsonValue]:
+    """The schemas of classes, by their names, with all that they are made of."""
+    _, document = TypeAdapter.json_schemas(
+        [(kind, "validation", TypeAdapter[Any](kind)) for kind in types], ref_template=_REF
     )
-    schemas: dict[str, JsonValue] = dict(document.get("$defs", {}))
-    for (name, _), schema in references.items():
-        schemas.setdefault(str(name), cast("JsonValue", schema))
-    return schemas
+    return dict(document["$defs"])
 
 
-SHARED_SCHEMAS: Mapping[str, JsonValue] = {
-    "Error": dict(_ERROR),
-    **schemas_of({"NativeEvent": NativeEvent}),
-}
+def _event_schemas() -> dict[str, JsonValue]:
+    """The union of native events under one name, and each of them."""
+    union = NATIVE_EVENT.json_schema(ref_template=_REF)
+    return {**union.pop("$defs"), "NativeEvent": union}
 
 
 def reference(name: str, /) -> dict[str, JsonValue]:

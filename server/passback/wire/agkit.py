@@ -130,7 +130,7 @@ def build(services: Services, /) -> Wire:
     return Wire(
         routes=[Route(path, wire.send_message, methods=["POST"]) for path in _PATHS],
         paths=_describe(),
-        schemas=schemas_of({"SendMessage": SendMessage, "PostedTool": PostedTool}),
+        schemas=schemas_of(SendMessage, PostedTool),
     )
 
 

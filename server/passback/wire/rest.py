@@ -75,14 +75,7 @@ def build(services: Services, /) -> Wire:
             Route("/openapi.json", wire.describe, methods=["GET"]),
         ],
         paths=_PATHS,
-        schemas=schemas_of(
-            {
-                "Conversation": ConversationView,
-                "Messages": MessagesView,
-                "Cancel": CancelView,
-                "Health": HealthView,
-            }
-        ),
+        schemas=schemas_of(ConversationView, MessagesView, CancelView, HealthView),
         public=frozenset({"/healthz", "/readyz"}),
     )
 
@@ -220,7 +213,7 @@ _PATHS: Mapping[str, JsonValue] = {
             {
                 "200": json_response(
                     "The conversation.",
-                    reference("Conversation"),
+                    reference("ConversationView"),
                     example={
                         "id": "6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51",
                         "status": "idle",
@@ -244,7 +237,7 @@ _PATHS: Mapping[str, JsonValue] = {
         "get": _operation(
             "getMessages",
             "A page of messages, oldest first.",
-            {"200": json_response("The page.", reference("Messages"))},
+            {"200": json_response("The page.", reference("MessagesView"))},
             *_OF_CONVERSATION,
             parameters=[
                 _parameter(
@@ -291,11 +284,11 @@ _PATHS: Mapping[str, JsonValue] = {
             "Stop the run that is going on; what it said so far is kept.",
             {
                 "200": json_response(
-                    "Nothing was running.", reference("Cancel"), example={"cancelled": False}
+                    "Nothing was running.", reference("CancelView"), example={"cancelled": False}
                 ),
                 "202": json_response(
                     "The run has been asked to end.",
-                    reference("Cancel"),
+                    reference("CancelView"),
                     example={"cancelled": True},
                 ),
             },
@@ -306,14 +299,18 @@ _PATHS: Mapping[str, JsonValue] = {
         "get": _operation(
             "isAlive",
             "Whether the process is alive.",
-            {"200": json_response("It is.", reference("Health"), example={"status": "ok"})},
+            {"200": json_response("It is.", reference("HealthView"), example={"status": "ok"})},
         )
     },
     "/readyz": {
         "get": _operation(
             "isReady",
             "Whether new posts can be served: the store answers, and the server is not about to stop.",
-            {"200": json_response("They can.", reference("Health"), example={"status": "ready"})},
+            {
+                "200": json_response(
+                    "They can.", reference("HealthView"), example={"status": "ready"}
+                )
+            },
             *STORE_ERRORS,
             "shutting_down",
         )
