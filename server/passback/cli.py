@@ -8,7 +8,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from types import FrameType
@@ -25,6 +26,7 @@ from passback.settings import Settings, load, variable
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -140,7 +142,6 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, stop: asyncio.Event) -> None:
         super().__init__(config)
         self._stop = stop
-        self._event_loop = asyncio.get_running_loop()
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -150,8 +151,21 @@ class _Server(uvicorn.Server):
             self.on_listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
     @override
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        # uvicorn's own raises the signal again at the end, which makes a clean stop look like a death by signal
+        loop = asyncio.get_running_loop()
+        for one in _STOP_SIGNALS:
+            loop.add_signal_handler(one, self.handle_exit, one, None)
+        try:
+            yield
+        finally:
+            for one in _STOP_SIGNALS:
+                loop.remove_signal_handler(one)
+
+    @override
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._event_loop.call_soon_threadsafe(self._stop.set)
+        self._stop.set()
         super().handle_exit(sig, frame)
 
 
