@@ -1,0 +1,155 @@
+"""What is written down is read back as it was."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from passback.core import records
+from passback.core.events import (
+    Cancelled,
+    Completed,
+    Failed,
+    HandedBack,
+    ReasoningDelta,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolResulted,
+    TurnStarted,
+    UsageReported,
+)
+from passback.core.messages import (
+    AssistantMessage,
+    CallId,
+    DataPart,
+    MediaPart,
+    Message,
+    MessageId,
+    Owed,
+    Reasoning,
+    RefusalPart,
+    RunId,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    Usage,
+    UserMessage,
+)
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=5,
+)
+MAYBE = st.none() | TEXT
+PARTS = st.one_of(
+    st.builds(TextPart, TEXT),
+    st.builds(MediaPart, st.sampled_from(["image", "audio", "file"]), TEXT, MAYBE, MAYBE),
+    st.builds(DataPart, JSON),
+    st.builds(RefusalPart, TEXT),
+)
+CONTENT = TEXT | st.lists(PARTS, max_size=3).map(tuple)
+IDS = TEXT.map(MessageId)
+CALL_IDS = TEXT.map(CallId)
+CALLS = st.builds(ToolCall, CALL_IDS, TEXT, TEXT, st.booleans(), MAYBE)
+SYNTHETIC = st.sampled_from([None, "superseded", "interrupted", "invalid", "timeout"])
+MESSAGES: st.SearchStrategy[Message] = st.one_of(
+    st.builds(SystemMessage, IDS, CONTENT),
+    st.builds(UserMessage, IDS, CONTENT),
+    st.builds(
+        AssistantMessage,
+        IDS,
+        CONTENT,
+        st.lists(CALLS, max_size=2).map(tuple),
+        st.lists(st.builds(Reasoning, TEXT, TEXT, MAYBE), max_size=2).map(tuple),
+        st.booleans(),
+    ),
+    st.builds(ToolMessage, IDS, CALL_IDS, CONTENT, st.booleans(), SYNTHETIC),
+)
+OWED = st.lists(st.builds(Owed, CALL_IDS, TEXT, TEXT), max_size=2).map(tuple)
+REASONS = st.sampled_from(["end_turn", "max_tokens", "max_turns", "refusal", "budget"])
+OUTCOMES = st.one_of(
+    st.builds(Completed, REASONS),
+    st.builds(HandedBack, OWED),
+    st.just(Cancelled()),
+    st.builds(Failed, TEXT, TEXT, st.booleans()),
+)
+COUNTS = st.integers(0, 10**9)
+EVENTS: st.SearchStrategy[RunEvent] = st.one_of(
+    st.builds(RunStarted, TEXT.map(RunId)),
+    st.builds(TurnStarted, IDS),
+    st.builds(TextDelta, TEXT),
+    st.builds(ReasoningDelta, TEXT),
+    st.builds(ToolCallStarted, CALL_IDS, TEXT, st.booleans()),
+    st.builds(ToolCallArguments, CALL_IDS, TEXT),
+    st.builds(ToolCallEnded, CALL_IDS),
+    st.builds(ToolResulted, CALL_IDS, CONTENT, st.booleans()),
+    st.builds(UsageReported, st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS)),
+    st.builds(RunFinished, OUTCOMES),
+)
+SPECS = st.builds(ToolSpec, TEXT, TEXT, st.dictionaries(TEXT, JSON, max_size=3))
+
+
+@given(MESSAGES)
+def test_a_message_survives_being_written_down(message: Message) -> None:
+    assert records.load_message(records.dump_message(message)) == message
+
+
+@given(st.lists(EVENTS, max_size=5))
+def test_a_batch_of_events_survives_being_written_down(events: list[RunEvent]) -> None:
+    assert records.load_events(records.dump_events(events)) == events
+
+
+@given(OWED)
+def test_what_is_owed_survives_being_written_down(owed: Sequence[Owed]) -> None:
+    assert records.load_owed(records.dump_owed(owed)) == owed
+
+
+@given(st.lists(SPECS, max_size=3))
+def test_tools_survive_being_written_down(tools: list[ToolSpec]) -> None:
+    assert records.load_tools(records.dump_tools(tools)) == tuple(tools)
+
+
+def test_the_stored_form_says_the_kind_of_each_value() -> None:
+    """Records outlive the version that wrote them: this form is not to change."""
+    message = AssistantMessage(
+        MessageId("m"), "text", (ToolCall(CallId("c"), "t", "{}", True, "p"),), partial=True
+    )
+    assert json.loads(records.dump_message(message)) == {
+        "id": "m",
+        "content": "text",
+        "tool_calls": [
+            {"id": "c", "name": "t", "arguments": "{}", "client": True, "provider_id": "p"}
+        ],
+        "reasoning": [],
+        "partial": True,
+        "role": "assistant",
+    }
+    finished = RunFinished(HandedBack((Owed(CallId("c"), "t", "{}"),)))
+    assert json.loads(records.dump_events([TextDelta("a"), finished])) == [
+        {"text": "a", "type": "text-delta"},
+        {
+            "outcome": {
+                "owed": [{"id": "c", "name": "t", "arguments": "{}", "kind": "tool_result"}],
+                "type": "handed-back",
+            },
+            "type": "run-finished",
+        },
+    ]
+
+
+@pytest.mark.parametrize("record", [b"", b"{}", b'{"role":"nobody","id":"m","content":""}'])
+def test_what_is_no_record_is_not_read(record: bytes) -> None:
+    with pytest.raises(ValidationError):
+        records.load_message(record)

@@ -1,0 +1,224 @@
+"""Whatever happens to a conversation, its transcript keeps the rules (P2, P5, P9)."""
+
+import itertools
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from passback.core.errors import ConversationBusy, NothingToDo, ResultConflict, UnknownToolCall
+from passback.core.messages import (
+    AssistantMessage,
+    CallId,
+    Message,
+    MessageId,
+    Owed,
+    PostedMessage,
+    RunId,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from passback.core.transcript import (
+    Answer,
+    Begins,
+    Joins,
+    Parks,
+    accept,
+    closing,
+    fingerprint,
+    owed,
+    paired,
+    unanswered,
+)
+
+# ---------------------------------------------------------------- arbitrary, also broken, histories
+CALL_IDS = st.sampled_from(["c1", "c2", "c3"]).map(CallId)
+CALLS = st.builds(ToolCall, CALL_IDS, st.just("tool"), st.just("{}"), st.booleans())
+MESSAGE_IDS = st.integers(0, 10**6).map(lambda number: MessageId(f"m{number}"))
+MESSAGES: st.SearchStrategy[Message] = st.one_of(
+    st.builds(UserMessage, MESSAGE_IDS, st.just("hi")),
+    st.builds(SystemMessage, MESSAGE_IDS, st.just("rules")),
+    st.builds(
+        AssistantMessage,
+        MESSAGE_IDS,
+        st.sampled_from(["", "text"]),
+        st.lists(CALLS, max_size=3).map(tuple),
+    ),
+    st.builds(ToolMessage, MESSAGE_IDS, CALL_IDS, st.sampled_from(["one", "two"])),
+)
+
+
+def assert_every_call_is_answered_next_to_it(view: Sequence[Message]) -> None:
+    waiting: list[CallId] = []
+    for message in view:
+        if waiting:
+            assert isinstance(message, ToolMessage)
+            assert message.call_id == waiting.pop(0)
+        elif isinstance(message, AssistantMessage):
+            assert message.content or message.tool_calls
+            waiting = [call.id for call in message.tool_calls]
+        else:
+            assert not isinstance(message, ToolMessage)
+    assert not waiting
+
+
+@given(st.lists(MESSAGES, max_size=12))
+def test_the_view_of_any_history_has_every_call_answered_once_next_to_it(
+    messages: list[Message],
+) -> None:
+    view = paired(messages)
+    assert_every_call_is_answered_next_to_it(view)
+    assert paired(view) == view
+    others = (UserMessage, SystemMessage)
+    assert [m for m in view if isinstance(m, others)] == [
+        m for m in messages if isinstance(m, others)
+    ]
+
+
+@given(st.lists(MESSAGES, max_size=12))
+def test_what_is_owed_is_a_client_call_of_the_last_answer_without_a_result_behind_it(
+    messages: list[Message],
+) -> None:
+    tail = list(
+        itertools.takewhile(
+            lambda m: not isinstance(m, AssistantMessage | UserMessage | SystemMessage),
+            reversed(messages),
+        )
+    )
+    last = messages[-len(tail) - 1] if len(tail) < len(messages) else None
+    answered = {m.call_id for m in tail if isinstance(m, ToolMessage)}
+    calls = last.tool_calls if isinstance(last, AssistantMessage) else ()
+    assert owed(messages) == tuple(
+        Owed(call.id, call.name, call.arguments)
+        for call in calls
+        if call.client and call.id not in answered
+    )
+
+
+# ---------------------------------------------------------------- a conversation's life
+class Conversation(RuleBasedStateMachine):
+    """The moves of clients, the model, the server's tools and crashes, as the engine makes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[Message] = []
+        self.answers: dict[CallId, Answer] = {}
+        self.first_words: dict[CallId, str] = {}
+        self.running: RunId | None = None
+        self.owed: tuple[Owed, ...] = ()
+        self.numbers = itertools.count(1)
+
+    @property
+    def is_running(self) -> bool:
+        return self.running is not None
+
+    def mint(self) -> MessageId:
+        return MessageId(f"m{next(self.numbers)}")
+
+    def post(self, posted: Sequence[PostedMessage]) -> None:
+        before = list(self.messages)
+        try:
+            verdict = accept(
+                self.messages, posted, self.mint, answers=self.answers, running=self.running
+            )
+        except (ConversationBusy, NothingToDo, ResultConflict, UnknownToolCall):
+            return
+        match verdict:
+            case Joins(run_id):
+                assert run_id in {answer.run_id for answer in self.answers.values()}
+            case Parks(append, answered, owing):
+                self.messages.extend(append)
+                self.owed = owing
+                self.answers |= {name: Answer(text) for name, text in answered.items()}
+            case Begins(append, answered):
+                assert self.running is None
+                self.messages.extend(append)
+                self.running, self.owed = RunId(f"r{next(self.numbers)}"), ()
+                self.answers |= {name: Answer(t, self.running) for name, t in answered.items()}
+        assert self.messages[: len(before)] == before
+
+    # ---------------- clients
+    @rule(text=st.sampled_from(["hi", "more"]), before=st.booleans(), data=st.data())
+    def a_user_message(self, text: str, before: bool, data: st.DataObject) -> None:
+        message = UserMessage(self.mint(), text)
+        results = data.draw(self.results())
+        self.post([message, *results] if before else [*results, message])
+
+    @rule(data=st.data())
+    def some_results(self, data: st.DataObject) -> None:
+        self.post(data.draw(self.results()))
+
+    def results(self) -> st.SearchStrategy[list[ToolMessage]]:
+        known = [*self.answers, *(one.id for one in self.owed), CallId("never")]
+        return st.lists(
+            st.builds(
+                ToolMessage,
+                st.builds(self.mint),
+                st.sampled_from(known),
+                st.sampled_from(["one", "two"]),
+            ),
+            max_size=3,
+        )
+
+    # ---------------- the run
+    @precondition(lambda self: self.is_running and not unanswered(self.messages))
+    @rule(text=st.sampled_from(["", "text"]), whose=st.lists(st.booleans(), max_size=3))
+    def the_model_answers(self, text: str, whose: list[bool]) -> None:
+        calls = tuple(
+            ToolCall(CallId(f"c{next(self.numbers)}"), "tool", "{}", client) for client in whose
+        )
+        if text or calls:
+            self.messages.append(AssistantMessage(self.mint(), text, calls))
+        if all(whose):
+            self.end()
+
+    @precondition(lambda self: self.is_running and len(unanswered(self.messages)) > 0)
+    @rule(data=st.data())
+    def a_server_tool_answers(self, data: st.DataObject) -> None:
+        calls = [call for call in unanswered(self.messages) if not call.client]
+        call = data.draw(st.sampled_from(calls))
+        self.messages.append(ToolMessage(self.mint(), call.id, "ran"))
+        if len(calls) == 1 and unanswered(self.messages):
+            self.end()
+
+    @precondition(lambda self: self.is_running)
+    @rule()
+    def the_run_is_cut(self) -> None:
+        """A crash, a cancellation, a failing model: what is open is closed."""
+        self.messages.extend(closing(unanswered(self.messages), "interrupted", self.mint))
+        self.end()
+
+    def end(self) -> None:
+        self.running, self.owed = None, owed(self.messages)
+
+    # ---------------- what always holds
+    @invariant()
+    def what_is_owed_follows_from_the_transcript(self) -> None:
+        if self.running is None:
+            assert self.owed == owed(self.messages)
+            assert [call.id for call in unanswered(self.messages)] == [o.id for o in self.owed]
+
+    @invariant()
+    def every_call_is_answered_once_or_open_at_the_tail(self) -> None:
+        filled = closing(unanswered(self.messages), "interrupted", lambda: MessageId("x"))
+        whole = [*self.messages, *filled]
+        view = paired(whole)
+        assert_every_call_is_answered_next_to_it(view)
+        assert sorted(map(repr, view)) == sorted(map(repr, whole))
+        assert [type(message) for message in view] == [type(message) for message in whole]
+
+    @invariant()
+    def the_first_answer_of_a_call_stays(self) -> None:
+        for message in self.messages:
+            if isinstance(message, ToolMessage):
+                print_ = fingerprint(message.content, message.is_error)
+                assert self.first_words.setdefault(message.call_id, print_) == print_
+        for call_id, answer in self.answers.items():
+            assert self.first_words[call_id] == answer.fingerprint
+
+
+Conversation.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestConversation = Conversation.TestCase
