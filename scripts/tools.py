@@ -181,6 +181,8 @@ def _pip(verb: str, lock: str, *arguments: str) -> bool:
 
 def _run(command: Sequence[str], *, cwd: Path = ROOT, **environment: str) -> bool:
     """Run an installer, aloud; its output goes to stderr."""
+    if not os.environ.get("HOME"):  # installers keep caches there, or litter the current folder
+        environment["HOME"] = str(CACHE / "home")
     print("+", *command, file=sys.stderr, flush=True)
     try:
         done = subprocess.run(
