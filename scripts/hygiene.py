@@ -13,7 +13,7 @@ from repository import files, relative
 # written so that no pattern finds itself
 RULES = {
     "names a package registry": r"(?:\bpypi|pythonhosted|\bnpmjs|yarnpkg|deb\.debian)\.(?:org|com|io)",
-    "names a folder of one machine": r"(?<![\w.~$}*-])/(?:work|root|home/[a-z]\w*|Users/\w+)(?:/|\b)(?!:)",
+    "names a folder of one machine": r"(?<![\w.~$}*-])/(?:work|root|home/(?!you\b)[a-z]\w*|Users/\w+)(?:/|\b)(?!:)",
     "holds a note to oneself": r"\b(?:TO[D]O|FIX[M]E)\b",
     "holds a leftover of a merge": r"^(?:<{7}|>{7}) ",
     "ends a line with blanks": r"[ \t]+$",
