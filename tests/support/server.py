@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import IO
@@ -13,6 +13,7 @@ from typing import IO
 import anyio
 import anyio.abc
 
+SERVE = (sys.executable, "-m", "passback", "serve")
 START_SECONDS = 20
 STOP_SECONDS = 20
 
@@ -49,6 +50,7 @@ async def running_server(
     environment: Mapping[str, str] | None = None,
     cwd: str | None = None,
     stderr: int | IO[bytes] | None = None,
+    command: Sequence[str] = SERVE,
 ) -> AsyncGenerator[Server]:
     """Serve with the `memory:` store unless told otherwise; ended on leaving.
 
@@ -57,13 +59,14 @@ async def running_server(
         environment: variables beside those of this process; `PASSBACK_*` of this process are left out.
         cwd: where it is started.
         stderr: where its log goes, as for `subprocess`; None: to that of the tests.
+        command: another way to start it.
     """
     inherited = {
         name: text for name, text in os.environ.items() if not name.startswith("PASSBACK_")
     }
     store = () if "--store" in arguments else ("--store", "memory:")
     process = await anyio.open_process(
-        [sys.executable, "-m", "passback", "serve", "--port", "0", *store, *arguments],
+        [*command, "--port", "0", *store, *arguments],
         env={**inherited, **(environment or {})},
         cwd=cwd,
         stderr=stderr,

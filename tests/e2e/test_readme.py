@@ -1,0 +1,195 @@
+"""README.md, executed: its commands give its answers, its tables and files are those of the code."""
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from itertools import pairwise
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.support.programs import program
+from tests.support.server import SERVE, Server, running_server
+from tests.support.wire import FrameReader, client_of, user
+
+from passback.settings import Settings, variable
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+INSTALLED = (str(Path(sys.executable).with_name("passback")), "serve")
+ADDRESS = "http://127.0.0.1:8000"
+LEFT_OUT = "\n…\n\n"
+SHAPES = {
+    r"\brun_[0-9a-f]{24}\b": "run_…",
+    r"\bcall_[0-9a-f]{24}\b": "call_…",
+    r"\bpassback \d+\.\d+\.\d+\S*": "passback …",
+}
+"""What differs from run to run, and how README marks it."""
+
+NEEDS_MORE = {"docker compose up --build", "scripts/test"}
+"""Commands that no test can run: containers, and the tests themselves."""
+
+
+# ---------------------------------------------------------------- what README says
+@dataclass(frozen=True, slots=True)
+class Block:
+    language: str
+    text: str
+
+    @property
+    def is_request(self) -> bool:
+        return self.language == "sh" and self.text.startswith("curl ")
+
+
+def blocks(heading: str = "") -> list[Block]:
+    """The fenced blocks of a section, or of all."""
+    text = README
+    if heading:
+        [text] = [part for part in README.split("\n## ") if part.startswith(heading + "\n")]
+    found = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [Block(language, content) for language, content in found]
+
+
+def exchanges(heading: str) -> list[tuple[str, str]]:
+    """The requests of a section with the answers below them."""
+    section = blocks(heading)
+    return [(asked.text, told.text) for asked, told in pairwise(section) if asked.is_request]
+
+
+def marked(text: str) -> str:
+    """A real output as README would print it."""
+    for shape, mark in SHAPES.items():
+        text = re.sub(shape, mark, text)
+    return text
+
+
+def check_answer(answer: str, expected: str) -> None:
+    """All bytes are the same, but for what README marks."""
+    shown = marked(answer)
+    if LEFT_OUT not in expected:
+        assert shown == expected
+        return
+    head, tail = expected.split(LEFT_OUT)
+    assert (shown[: len(head)], shown[-len(tail) :]) == (head, tail)
+    between = FrameReader()
+    assert between.feed(answer.encode())
+    between.close()
+
+
+# ---------------------------------------------------------------- running it
+async def output_of(command: list[str], environment: Mapping[str, str] | None = None) -> str:
+    with anyio.fail_after(20):
+        done = await anyio.run_process(command, env=environment, check=True)
+    return done.stdout.decode()
+
+
+async def run_requests(server: Server, heading: str) -> None:
+    call_id = ""
+    for request, expected in exchanges(heading):
+        command = shlex.split(request.replace(ADDRESS, server.url).replace("call_…", call_id))
+        answer = await output_of([program("curl"), *command[1:]])
+        check_answer(answer, expected)
+        if found := re.search(r"call_[0-9a-f]{24}", answer):
+            call_id = found[0]
+
+
+@pytest.fixture
+async def fresh_server(tmp_path: Path) -> AsyncGenerator[Server]:
+    """Started as a newcomer does: no settings, an empty home."""
+    async with running_server("--store", "", environment=newcomer(tmp_path)) as server:
+        yield server
+
+
+def newcomer(home: Path) -> dict[str, str]:
+    return {"HOME": str(home), "XDG_STATE_HOME": ""}
+
+
+async def test_a_start_prints_what_readme_shows(fresh_server: Server, tmp_path: Path) -> None:
+    banner = marked(fresh_server.banner).replace(fresh_server.url, ADDRESS)
+    assert banner.replace(str(tmp_path), "/home/you") == blocks("Start")[1].text
+    page = await output_of([program("curl"), "--silent", f"{fresh_server.url}/"])
+    assert page.startswith("<!doctype html>")
+
+
+async def test_the_first_command_of_readme_serves() -> None:
+    first = blocks("Start")[0].text.strip()
+    if not (ROOT / ".venv" / "passback-stamp.json").exists():
+        pytest.skip(f"{first} would set .venv up anew: it was not made by the scripts")
+    async with (
+        running_server(command=[str(ROOT / first)]) as server,
+        client_of(server.url) as client,
+    ):
+        assert (await client.post("c", user("hi"))).text.startswith("Hello!")
+
+
+async def test_the_three_requests_get_the_answers_that_readme_shows(fresh_server: Server) -> None:
+    assert len(exchanges("Three requests")) == 3
+    await run_requests(fresh_server, "Three requests")
+
+
+@pytest.mark.parametrize("start", [INSTALLED, SERVE], ids=["passback", "python -m"])
+async def test_the_agent_of_readme_is_served_and_answers_as_shown(start: tuple[str, ...]) -> None:
+    [source, command] = [
+        block.text
+        for block in blocks("Your own agent")
+        if block.language == "python" or block.text.startswith("passback serve")
+    ]
+    example = ROOT / "examples" / "my_agent.py"
+    assert example.read_text() == source
+    _, _, agent = command.split()
+    start = (program(start[0]), *start[1:])
+    async with running_server(agent, command=start, cwd=str(example.parent)) as server:
+        await run_requests(server, "Your own agent")
+
+
+async def test_check_says_what_readme_shows(tmp_path: Path) -> None:
+    command, expected = blocks("Settings")
+    assert command.text.split() == ["passback", "check"]
+    environment = {**os.environ, **newcomer(tmp_path)}
+    told = await output_of([sys.executable, "-m", "passback", "check"], environment)
+    assert told.replace(str(tmp_path), "/home/you") == expected.text
+
+
+# ---------------------------------------------------------------- nothing is left unproven
+def test_every_command_of_readme_is_run_by_a_test() -> None:
+    commands = {block.text.strip() for block in blocks() if block.language == "sh"}
+    run = {request.strip() for heading in SECTIONS for request, _ in exchanges(heading)}
+    run |= {"scripts/serve", "passback serve my_agent:agent", "passback check"}
+    run |= {block.text.strip() for block in blocks("A real model")}
+    assert commands == run | NEEDS_MORE
+
+
+SECTIONS = ("Three requests", "Your own agent")
+
+
+def test_the_table_of_settings_is_that_of_the_code() -> None:
+    rows = re.findall(r"^\| `(PASSBACK_\w+)` \| (?:`(.*)`)? \| (.*) \|$", README, re.MULTILINE)
+    parsed = [
+        (name, one.metadata["parse"](default) if default else _unset(one.default), text)
+        for one, (name, default, text) in zip(fields(Settings), rows, strict=True)
+    ]
+    assert parsed == [
+        (variable(one.name), _unset(one.default), one.metadata["text"]) for one in fields(Settings)
+    ]
+
+
+def _unset(default: object) -> object:
+    return None if default is MISSING or default in ("", frozenset()) else default
+
+
+def test_every_link_of_readme_leads_to_a_file() -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", README)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_only_what_is_marked_in_the_documented_ways_may_differ() -> None:
+    text = "".join(block.text for block in blocks()).replace(LEFT_OUT, "")
+    for mark in SHAPES.values():
+        text = text.replace(mark, "")
+    assert "…" not in text
