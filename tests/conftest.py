@@ -1,8 +1,39 @@
 """What all tests share."""
 
+from collections.abc import Iterator
+
 import pytest
+from tests.support.redis_server import RedisServer, redis_cluster, redis_server
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One redis-server for all tests; what it keeps is not cleared between them."""
+    with redis_server(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One Redis Cluster for all tests; what it keeps is not cleared between them."""
+    with redis_cluster(tmp_path_factory.mktemp("cluster")) as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(shared_redis: RedisServer) -> str:
+    """An empty Redis."""
+    shared_redis.command("FLUSHALL")
+    return shared_redis.url
+
+
+@pytest.fixture
+def redis_cluster_url(shared_cluster: RedisServer) -> str:
+    """An empty Redis Cluster."""
+    shared_cluster.command("FLUSHALL")
+    return shared_cluster.cluster_url

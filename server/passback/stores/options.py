@@ -18,6 +18,7 @@ class StoreOptions:
         prefix: what the names of all keys begin with (Redis).
         max_connections: connections to the server at most (Redis).
         allow_eviction: accept a server that may evict our keys when its memory is full (Redis).
+        patience: how long an operation may take, with all its repeats, until the store counts as unavailable.
 
     Raises:
         ConfigurationError: a value that cannot work.
@@ -28,6 +29,7 @@ class StoreOptions:
     prefix: str = "pb"
     max_connections: int = 64
     allow_eviction: bool = False
+    patience: float = 8.0
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.:-]{1,64}", self.prefix, re.ASCII):
@@ -36,6 +38,8 @@ class StoreOptions:
             )
         if self.log_ttl <= 0 or (self.ttl is not None and self.ttl <= 0):
             raise ConfigurationError("a store's time to live is more than 0 seconds")
+        if self.patience <= 0:
+            raise ConfigurationError("a store's patience is more than 0 seconds")
         if self.max_connections < 1:
             raise ConfigurationError("a store needs at least one connection")
 

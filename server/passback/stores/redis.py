@@ -58,7 +58,7 @@ from passback.stores.redis_url import RedisTarget
 
 PING_TIMEOUT = 3.0
 DELETE_ATTEMPTS = 5
-ENTRIES_AT_ONCE = 256  # entries of a log that one read asks for
+ENTRIES_AT_ONCE = 64  # entries of a log that one read asks for
 
 
 class RedisStore:
@@ -69,7 +69,7 @@ class RedisStore:
         self._target = target
         self._idle = Keep.idle(self._options)
         self._running = Keep.running(self._options)
-        self._link = RedisLink(target, self._options.max_connections)
+        self._link = RedisLink(target, self._options.max_connections, self._options.patience)
         self._hints = Hints(self._link, self._options.prefix)
         self._stack = AsyncExitStack()
 

@@ -22,7 +22,6 @@ from passback.stores.redis_servers import (
 )
 from passback.stores.redis_url import RedisTarget
 
-PATIENCE = 8.0  # seconds that an operation may take with all its repeats
 CLOSE_TIMEOUT = 1.0
 
 T = TypeVar("T")
@@ -44,12 +43,13 @@ class Call:
 class RedisLink:
     """Runs scripts and commands; all of them raise the StoreErrors that `redis_errors` tells apart.
 
-    Connecting is lazy: a server that is away is met by the first operation.
+    Connecting is lazy: a server that is away is met by the first operation. Closing, and opening again, is allowed.
     """
 
-    def __init__(self, target: RedisTarget, max_connections: int) -> None:
+    def __init__(self, target: RedisTarget, max_connections: int, patience: float) -> None:
         self._target = target
         self._max_connections = max_connections
+        self._patience = patience
         self._places = anyio.CapacityLimiter(max_connections)
         self._servers: Servers | None = None
 
@@ -108,7 +108,7 @@ class RedisLink:
         if self._servers is None:
             raise StoreUnavailable("the store is closed")
         try:
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(self._patience):
                 async with self._places:
                     return await work(self._servers)
         except REDIS_ERRORS as error:

@@ -47,9 +47,10 @@ class SqliteStore:
         self._path = path
         self._keep_idle = Keep.idle(options)
         self._keep_running = Keep.running(options)
-        self._writer = SqliteThread(partial(connect, path), "BEGIN IMMEDIATE")
+        opening = partial(connect, path, options.patience / 2)
+        self._writer = SqliteThread(opening, "BEGIN IMMEDIATE", options.patience)
         self._reader = (
-            self._writer if path is None else SqliteThread(partial(connect, path), "BEGIN")
+            self._writer if path is None else SqliteThread(opening, "BEGIN", options.patience)
         )
         self._bells = Bells()
         self._seen = -1

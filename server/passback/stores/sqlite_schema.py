@@ -7,7 +7,6 @@ from pathlib import Path
 from passback.core.errors import ConfigurationError
 
 SCHEMA_VERSION = 1
-BUSY_TIMEOUT = 5.0  # seconds to wait for another process that writes
 MOUNTS = Path("/proc/mounts")
 
 # fmt: off
@@ -114,14 +113,14 @@ def _mounts() -> str:
         return ""
 
 
-def connect(path: Path | None, /) -> sqlite3.Connection:
-    """Open a prepared file, or a database in memory.
+def connect(path: Path | None, busy_timeout: float, /) -> sqlite3.Connection:
+    """Open a prepared file, or a database in memory; `busy_timeout`: seconds to wait for other writers.
 
     Raises:
         ConfigurationError: it is another program's file, of a newer version, or damaged.
     """
     db = sqlite3.connect(
-        path or ":memory:", timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
+        path or ":memory:", timeout=busy_timeout, isolation_level=None, check_same_thread=False
     )
     try:
         _set_up(db)

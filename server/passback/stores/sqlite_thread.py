@@ -13,8 +13,6 @@ T = TypeVar("T")
 Job: TypeAlias = Callable[[sqlite3.Connection], T]
 Begin: TypeAlias = Literal["BEGIN", "BEGIN IMMEDIATE"]
 
-PATIENCE = 10.0  # seconds until a job's caller is told that the store does not answer
-
 
 def store_error(error: sqlite3.Error, /) -> StoreError:
     """What an error of SQLite means for the door's callers."""
@@ -72,9 +70,13 @@ class SqliteThread:
     Args:
         connect: opens the connection, in the thread.
         begin: how a transaction starts: `BEGIN` for reads, `BEGIN IMMEDIATE` for writes.
+        patience: seconds until a job's caller is told that the store does not answer.
     """
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection], begin: Begin) -> None:
+    def __init__(
+        self, connect: Callable[[], sqlite3.Connection], begin: Begin, patience: float
+    ) -> None:
+        self._patience = patience
         self._connect = connect
         self._begin = begin
         self._executor: ThreadPoolExecutor | None = None
@@ -111,7 +113,7 @@ class SqliteThread:
         ticket = _Ticket(job)
         batch = self._join(ticket, durable=durable)
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(self._patience):
                 await asyncio.shield(batch.done)
         except TimeoutError:
             raise StoreUnavailable("the store's disk does not answer", retry_after=1) from None

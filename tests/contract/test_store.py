@@ -1,0 +1,574 @@
+"""What every store promises: conversations, leases and commits."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.support.conversations import (
+    FINISHED,
+    LONG,
+    answer,
+    asking,
+    begun,
+    change,
+    ending,
+    new_key,
+    new_nonce,
+    new_run,
+    texts,
+    turn,
+    user,
+)
+
+from passback.core.changes import Change, Commit, Loaded, LogWrite, Page, Status
+from passback.core.errors import LeaseLost, UnknownRun
+from passback.core.events import (
+    START,
+    Failed,
+    HandedBack,
+    Logged,
+    Position,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    ToolCallEnded,
+)
+from passback.core.messages import (
+    CallId,
+    ConversationId,
+    ConversationKey,
+    OwnerId,
+    RunId,
+    RunRef,
+    ToolSpec,
+)
+from passback.core.ports import Store
+from passback.core.transcript import Answer, owed
+
+pytestmark = pytest.mark.anyio
+
+LOST = RunFinished(Failed("lost", "the worker died", retryable=True))
+
+
+# ---------------------------------------------------------------- changes
+async def test_a_missing_conversation_has_version_0_and_nothing_in_it(store: Store) -> None:
+    key = new_key()
+
+    assert await store.status(key) == Status()
+    assert await store.load(key, calls=[CallId("c")]) == Loaded(Status())
+    assert await store.page(key, start=0, limit=10) == Page((), 0, 0)
+
+
+async def test_a_change_is_read_back_whole(store: Store) -> None:
+    key = new_key()
+    tools = (ToolSpec("paint", "Paints.", {"type": "object", "properties": {}}),)
+    answers = {CallId("c1"): Answer("ab" * 32), CallId("c2"): Answer("cd" * 32, RunId("r"))}
+    written = (user("hello"), asking("c3"))
+
+    parked = await store.park(Change(key, new_nonce(), 0, written, answers, owed(written), tools))
+
+    assert parked
+    loaded = await store.load(key, calls=[CallId("c1"), CallId("c2"), CallId("c3")])
+    assert loaded == Loaded(
+        Status(loaded.status.version, None, False, False, owed(written), 2),
+        written,
+        tools,
+        answers,
+    )
+    assert loaded.status.version > 0
+
+
+async def test_a_change_of_another_version_changes_nothing(store: Store) -> None:
+    key = new_key()
+    await store.park(change(key, 0, user("first")))
+    before = await store.load(key)
+
+    assert not await store.park(change(key, 0, user("late")))
+    assert not await store.park(change(key, before.status.version + 1, user("early")))
+    assert await store.begin(change(key, 0), new_run(), (FINISHED,), lease=LONG) is None
+
+    assert await store.load(key) == before
+
+
+async def test_each_change_makes_another_version(store: Store) -> None:
+    key = new_key()
+    versions = [(await store.status(key)).version]
+    await store.park(change(key, 0, user("a")))
+    versions.append((await store.status(key)).version)
+    held = await begun(store, key)
+    versions.append((await store.status(key)).version)
+    await store.commit(turn(held, 0, 2), lease=LONG)
+    versions.append((await store.status(key)).version)
+    await store.commit(ending(held, 1, 2), lease=LONG)
+    versions.append((await store.status(key)).version)
+
+    assert len(set(versions)) == 5
+
+
+async def test_a_change_without_tools_keeps_them_and_an_empty_one_clears_them(store: Store) -> None:
+    key = new_key()
+    tools = (ToolSpec("paint", "Paints.", {"type": "object"}),)
+    await store.park(Change(key, new_nonce(), 0, tools=tools))
+    version = (await store.status(key)).version
+    await store.park(Change(key, new_nonce(), version))
+    assert (await store.load(key)).tools == tools
+
+    await store.park(Change(key, new_nonce(), version + 1, tools=()))
+
+    assert (await store.load(key)).tools == ()
+
+
+async def test_a_later_answer_replaces_an_earlier_one_and_only_the_asked_are_read(
+    store: Store,
+) -> None:
+    key = new_key()
+    first, then = Answer("ab" * 32), Answer("ab" * 32, RunId("run|with|bars"))
+    await store.park(Change(key, new_nonce(), 0, answers={CallId("a"): first, CallId("b"): first}))
+    version = (await store.status(key)).version
+
+    await store.park(Change(key, new_nonce(), version, answers={CallId("a"): then}))
+
+    assert (await store.load(key, calls=[CallId("a"), CallId("x")])).answers == {"a": then}
+
+
+async def test_a_park_sent_twice_is_applied_once(store: Store) -> None:
+    key = new_key()
+    parked = change(key, 0, user("once"))
+
+    assert await store.park(parked)
+    after = await store.load(key)
+    assert await store.park(parked)
+
+    assert await store.load(key) == after
+    assert after.messages == (user("once"),)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "{braces}{and more",
+        "}{",
+        "x" * 100_000,
+        "naïve 会話 🗨 \u2028\r\n\t%00",
+        "*?[a-z]",
+        "a:b/../c",
+        " ",
+    ],
+    ids=["braces", "crossed", "long", "unicode", "globs", "paths", "blank"],
+)
+async def test_any_id_names_a_conversation_of_its_own(store: Store, name: str) -> None:
+    mine = ConversationKey(OwnerId("owner"), ConversationId(name))
+    theirs = ConversationKey(OwnerId(f"owner{name[:1]}"), ConversationId(name[1:]))
+    held = await begun(store, mine, user("mine"))
+
+    assert (await store.load(mine)).messages == (user("mine"),)
+    assert await store.status(theirs) == Status()
+    with pytest.raises(UnknownRun):
+        await store.read_log(RunRef(theirs, held.run.run_id))
+
+
+# ---------------------------------------------------------------- leases
+async def test_a_run_that_goes_on_shuts_out_others(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, user("hello"))
+    status = await store.status(key)
+
+    second = await store.begin(change(key, status.version), new_run(), (FINISHED,), lease=LONG)
+    parked = await store.park(change(key, status.version, user("in between")))
+
+    assert second is None
+    assert not parked
+    assert status == Status(status.version, held.run.run_id, True, False, (), 1)
+    assert await store.status(key) == status
+
+
+async def test_a_begin_sent_twice_gives_the_same_lease_and_one_log(store: Store) -> None:
+    key, run_id = new_key(), new_run()
+    opening = change(key, 0, user("hello"))
+
+    first = await store.begin(opening, run_id, (RunStarted(run_id),), lease=LONG)
+    again = await store.begin(opening, run_id, (RunStarted(run_id),), lease=LONG)
+
+    assert first is not None
+    assert again == first
+    assert (await store.load(key)).messages == (user("hello"),)
+    assert await store.read_log(first.run) == [Logged(Position(first.epoch, 1), RunStarted(run_id))]
+
+
+async def test_fences_and_epochs_of_a_conversation_do_not_repeat(store: Store) -> None:
+    key = new_key()
+    first = await begun(store, key)
+    await store.commit(ending(first, 0, 2), lease=LONG)
+    second = await begun(store, key)
+
+    assert second.epoch > first.epoch
+    assert second.fence != first.fence
+
+
+async def test_a_lease_lapses_and_a_write_of_its_owner_renews_it(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, lease=0)
+    lapsed = await store.status(key)
+
+    states = await store.renew([held], lease=LONG)
+
+    renewed = await store.status(key)
+    assert (lapsed.running, lapsed.lapsed) == (True, True)
+    assert states == ["held"]
+    assert (renewed.running, renewed.lapsed, renewed.version) == (True, False, lapsed.version)
+
+
+async def test_a_commit_renews_the_lease_for_the_time_it_names(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key)
+
+    await store.commit(turn(held, 0, 2), lease=0)
+    lapsed = await store.status(key)
+    await store.commit(turn(held, 1, 2), lease=LONG)
+
+    assert lapsed.lapsed
+    assert not (await store.status(key)).lapsed
+
+
+async def test_an_owner_learns_that_its_run_is_to_be_cancelled(store: Store) -> None:
+    held = await begun(store, new_key())
+
+    assert await store.cancel(held.run)
+    assert await store.cancel(held.run)
+
+    assert await store.append([texts(held, 2, "a")], lease=LONG) == ["cancelled"]
+    assert await store.renew([held], lease=LONG) == ["cancelled"]
+
+
+async def test_only_a_run_that_goes_on_can_be_cancelled(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key)
+    await store.commit(ending(held, 0, 2), lease=LONG)
+
+    assert not await store.cancel(held.run)
+    assert not await store.cancel(RunRef(new_key(), RunId("r")))
+
+    after = await begun(store, key)
+    assert not await store.cancel(held.run)
+    assert await store.renew([after], lease=LONG) == ["held"]
+
+
+async def test_one_append_answers_for_each_of_its_runs(store: Store) -> None:
+    held = await begun(store, new_key())
+    cancelled = await begun(store, new_key())
+    await store.cancel(cancelled.run)
+    gone = await begun(store, new_key())
+    await store.delete(gone.run.key)
+    writes = [texts(lease, 2, "a", "b") for lease in (gone, held, cancelled)]
+
+    states = await store.append(writes, lease=LONG)
+
+    assert states == ["lost", "held", "cancelled"]
+    assert await store.append([], lease=LONG) == []
+    assert [logged.position.seq for logged in await store.read_log(held.run)] == [1, 2, 3]
+
+
+# ---------------------------------------------------------------- commits
+async def test_a_commit_brings_messages_events_and_owed_calls_together(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, user("paint it"))
+    said = asking("c1", "c2")
+    waiting = owed((user("paint it"), said))
+    reveals = (ToolCallEnded(CallId("c1")), RunFinished(HandedBack(waiting)))
+
+    await store.commit(
+        Commit(LogWrite(held, 2, reveals), 0, (said,), waiting, ends=True), lease=LONG
+    )
+
+    loaded = await store.load(key)
+    assert loaded.messages == (user("paint it"), said)
+    assert loaded.status == Status(loaded.status.version, held.run.run_id, False, False, waiting, 2)
+    assert await store.read_log(held.run, after=Position(held.epoch, 1)) == [
+        Logged(Position(held.epoch, 2), reveals[0]),
+        Logged(Position(held.epoch, 3), reveals[1]),
+    ]
+
+
+@pytest.mark.parametrize("make", [turn, ending], ids=["turn", "ending"])
+async def test_a_commit_sent_twice_is_applied_once(
+    store: Store, make: Callable[..., Commit]
+) -> None:
+    key = new_key()
+    held = await begun(store, key)
+    commit = make(held, 0, 2, say="hello")
+
+    await store.commit(commit, lease=LONG)
+    after = await store.load(key), await store.read_log(held.run)
+    await store.commit(commit, lease=LONG)
+
+    assert (await store.load(key), await store.read_log(held.run)) == after
+    assert len(after[0].messages) == 1
+
+
+async def test_the_last_commit_may_be_repeated_when_the_next_run_has_begun(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key)
+    last = ending(held, 0, 2, say="goodbye")
+    await store.commit(last, lease=LONG)
+    following = await begun(store, key, user("one more thing"))
+    before = await store.load(key)
+
+    await store.commit(last, lease=LONG)
+
+    assert await store.load(key) == before
+    assert await store.renew([following], lease=LONG) == ["held"]
+
+
+async def test_an_older_step_that_arrives_late_changes_nothing(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key)
+    await store.commit(turn(held, 0, 2, say="one"), lease=LONG)
+    await store.commit(turn(held, 1, 2, say="two"), lease=LONG)
+    before = await store.load(key)
+
+    await store.commit(turn(held, 0, 2, say="one"), lease=LONG)
+
+    assert await store.load(key) == before
+
+
+async def test_a_released_lease_writes_nothing_more(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key)
+    await store.commit(ending(held, 0, 2), lease=LONG)
+    before = await store.load(key), await store.read_log(held.run)
+
+    assert await store.append([texts(held, 3, "late")], lease=LONG) == ["lost"]
+    assert await store.renew([held], lease=LONG) == ["lost"]
+    with pytest.raises(LeaseLost):
+        await store.commit(turn(held, 1, 3, say="late"), lease=LONG)
+
+    assert (await store.load(key), await store.read_log(held.run)) == before
+
+
+# ---------------------------------------------------------------- take-over and deletion
+async def test_a_lapsed_run_is_closed_under_a_new_epoch(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, user("hello"), lease=0)
+    await store.append([texts(held, 2, "half")], lease=0)
+    closing = change(key, (await store.status(key)).version, user("closing"))
+
+    assert await store.reap(closing, held.run.run_id, LOST)
+
+    status = await store.status(key)
+    assert status == Status(status.version, held.run.run_id, False, False, (), 2)
+    assert await store.read_log(held.run) == [
+        Logged(Position(held.epoch, 1), RunStarted(held.run.run_id)),
+        Logged(Position(held.epoch, 2), TextDelta("half")),
+        Logged(Position(held.epoch + 1, 1), LOST),
+    ]
+
+
+async def test_a_reap_sent_twice_is_applied_once(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, lease=0)
+    closing = change(key, (await store.status(key)).version, user("closing"))
+
+    assert await store.reap(closing, held.run.run_id, LOST)
+    after = await store.load(key), await store.read_log(held.run)
+    assert await store.reap(closing, held.run.run_id, LOST)
+
+    assert (await store.load(key), await store.read_log(held.run)) == after
+
+
+async def test_only_the_run_whose_lease_is_over_is_reaped(store: Store) -> None:
+    key = new_key()
+    assert not await store.reap(change(key), RunId("r"), LOST)
+    held = await begun(store, key)
+    version = (await store.status(key)).version
+    run_id = held.run.run_id
+
+    assert not await store.reap(change(key, version), run_id, LOST)
+    await store.renew([held], lease=0)
+    assert not await store.reap(change(key, version - 1), run_id, LOST)
+    assert not await store.reap(change(key, version), RunId("another"), LOST)
+    await store.commit(ending(held, 0, 2), lease=0)
+    assert not await store.reap(change(key, version + 1), run_id, LOST)
+
+    assert [logged.event for logged in await store.read_log(held.run)] == [
+        RunStarted(run_id),
+        FINISHED,
+    ]
+
+
+async def test_a_reaped_owner_that_comes_back_is_shut_out(store: Store) -> None:
+    key = new_key()
+    zombie = await begun(store, key, lease=0)
+    await store.reap(change(key, (await store.status(key)).version), zombie.run.run_id, LOST)
+    before = await store.load(key), await store.read_log(zombie.run)
+
+    assert await store.append([texts(zombie, 2, "late")], lease=LONG) == ["lost"]
+    assert await store.renew([zombie], lease=LONG) == ["lost"]
+    with pytest.raises(LeaseLost):
+        await store.commit(ending(zombie, 0, 2, say="late"), lease=LONG)
+
+    assert (await store.load(key), await store.read_log(zombie.run)) == before
+
+
+async def test_deleting_removes_conversation_and_logs_and_shuts_the_owner_out(store: Store) -> None:
+    key = new_key()
+    old = await begun(store, key, user("hello"))
+    await store.commit(ending(old, 0, 2), lease=LONG)
+    held = await begun(store, key)
+
+    assert await store.delete(key)
+    assert not await store.delete(key)
+
+    assert await store.append([texts(held, 2, "late")], lease=LONG) == ["lost"]
+    with pytest.raises(LeaseLost):
+        await store.commit(ending(held, 0, 2), lease=LONG)
+    assert await store.load(key) == Loaded(Status())
+    for run in (old.run, held.run):
+        with pytest.raises(UnknownRun):
+            await store.read_log(run)
+
+
+async def test_a_conversation_made_anew_has_nothing_of_the_deleted_one(store: Store) -> None:
+    key = new_key()
+    tools = (ToolSpec("paint", "Paints.", {"type": "object"}),)
+    await store.park(
+        Change(key, new_nonce(), 0, (user("old"),), {CallId("c"): Answer("ab" * 32)}, (), tools)
+    )
+    old = await begun(store, key)
+    deleted = await store.status(key)
+    await store.delete(key)
+
+    held = await begun(store, key, user("new"))
+
+    loaded = await store.load(key, calls=[CallId("c")])
+    assert loaded == Loaded(
+        Status(loaded.status.version, held.run.run_id, True, False, (), 1), (user("new"),)
+    )
+    assert await store.renew([old], lease=LONG) == ["lost"]
+    assert not await store.park(change(key, deleted.version, user("judged by the old one")))
+
+
+# ---------------------------------------------------------------- logs
+async def test_a_log_is_read_from_any_position(store: Store) -> None:
+    held = await begun(store, new_key())
+    await store.append([texts(held, 2, "a", "b", "c")], lease=LONG)
+    await store.append([texts(held, 5, "d")], lease=LONG)
+    await store.commit(ending(held, 0, 6), lease=LONG)
+    whole = await store.read_log(held.run)
+
+    assert [str(logged.position) for logged in whole] == [f"1-{seq}" for seq in range(1, 7)]
+    for place in range(len(whole)):
+        assert await store.read_log(held.run, after=whole[place].position) == whole[place + 1 :]
+    assert await store.read_log(held.run, after=START) == whole
+    assert await store.read_log(held.run, after=Position(held.epoch, 99)) == []
+    assert await store.read_log(held.run, after=Position(held.epoch + 5, 1)) == []
+
+
+async def test_a_position_of_an_older_epoch_is_followed_by_the_newer(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, lease=0)
+    await store.append([texts(held, 2, "a", "b")], lease=0)
+    await store.reap(change(key, (await store.status(key)).version), held.run.run_id, LOST)
+
+    rest = await store.read_log(held.run, after=Position(held.epoch, 2))
+    beyond = await store.read_log(held.run, after=Position(held.epoch, 99))
+
+    end = Logged(Position(held.epoch + 1, 1), LOST)
+    assert rest == [Logged(Position(held.epoch, 3), TextDelta("b")), end]
+    assert beyond == [end]
+
+
+async def test_a_limited_read_brings_whole_entries_until_the_limit_is_reached(store: Store) -> None:
+    held = await begun(store, new_key())
+    for first in range(2, 62, 3):
+        await store.append([texts(held, first, "a", "b", "c")], lease=LONG)
+
+    position, read = START, list[int]()
+    while batch := await store.read_log(held.run, after=position, limit=4):
+        assert len(batch) >= min(4, 61 - len(read))
+        read += [logged.position.seq for logged in batch]
+        position = batch[-1].position
+
+    assert read == list(range(1, 62))
+
+
+async def test_a_write_sent_twice_is_logged_once(store: Store) -> None:
+    held = await begun(store, new_key())
+    write = texts(held, 2, "a", "b")
+
+    assert await store.append([write], lease=LONG) == ["held"]
+    assert await store.append([write], lease=LONG) == ["held"]
+    assert await store.append([write, write], lease=LONG) == ["held", "held"]
+
+    assert [logged.position.seq for logged in await store.read_log(held.run)] == [1, 2, 3]
+
+
+async def test_a_write_repeated_with_more_is_read_once(store: Store) -> None:
+    held = await begun(store, new_key())
+    await store.append([texts(held, 2, "a", "b")], lease=LONG)
+    await store.append([texts(held, 2, "a", "b", "c")], lease=LONG)
+    await store.commit(
+        turn(held, 0, 2, TextDelta("a"), TextDelta("b"), TextDelta("c"), TextDelta("d")), lease=LONG
+    )
+
+    whole = await store.read_log(held.run)
+
+    assert [logged.event for logged in whole[1:]] == [TextDelta(word) for word in "abcd"]
+    for place in range(len(whole)):
+        assert await store.read_log(held.run, after=whole[place].position) == whole[place + 1 :]
+
+
+async def test_the_log_of_an_unknown_run_is_an_error_and_an_earlier_run_keeps_its_own(
+    store: Store,
+) -> None:
+    key = new_key()
+    first = await begun(store, key)
+    await store.commit(ending(first, 0, 2), lease=LONG)
+    second = await begun(store, key)
+
+    with pytest.raises(UnknownRun):
+        await store.read_log(RunRef(key, RunId("another")))
+    with pytest.raises(UnknownRun):
+        await store.read_log(RunRef(new_key(), first.run.run_id))
+    assert [logged.event for logged in await store.read_log(first.run)] == [
+        RunStarted(first.run.run_id),
+        FINISHED,
+    ]
+    assert [logged.event for logged in await store.read_log(second.run)] == [
+        RunStarted(second.run.run_id)
+    ]
+
+
+# ---------------------------------------------------------------- reading the record
+@pytest.mark.parametrize(
+    ("start", "limit", "expected"),
+    [(0, 2, "ab"), (2, 2, "cd"), (4, 2, "e"), (5, 2, ""), (9, 2, ""), (0, 99, "abcde"), (1, 0, "")],
+)
+async def test_messages_are_read_by_pages(
+    store: Store, start: int, limit: int, expected: str
+) -> None:
+    key = new_key()
+    await store.park(change(key, 0, *map(user, "abcde")))
+
+    page = await store.page(key, start=start, limit=limit)
+
+    assert page == Page(tuple(map(user, expected)), start, 5)
+
+
+async def test_answers_and_owed_calls_follow_the_transcript(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, user("go"))
+    said = asking("c1", "c2")
+    both = owed((said,))
+    await store.commit(
+        Commit(LogWrite(held, 2, (FINISHED,)), 0, (said,), both, ends=True), lease=LONG
+    )
+    version = (await store.status(key)).version
+
+    await store.park(Change(key, new_nonce(), version, (answer("c1"),), {}, both[1:]))
+
+    loaded = await store.load(key)
+    assert loaded.status.owed == owed(loaded.messages) == both[1:]
+
+
+async def test_a_store_can_be_asked_whether_it_is_there(store: Store) -> None:
+    await store.ping()
+    assert all(isinstance(warning, str) for warning in await store.check())

@@ -1,0 +1,115 @@
+"""Real Redis servers of the tests' own, on free ports of the loopback address, each in a folder of its own."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import redis
+from tests.support.programs import program
+
+SLOTS = 16384
+STOP_SECONDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RedisServer:
+    """A running server; what it keeps is gone when it ends."""
+
+    port: int
+    process: subprocess.Popen[str]
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def cluster_url(self) -> str:
+        return f"redis+cluster://127.0.0.1:{self.port}"
+
+    def command(self, *command: str | int) -> Any:
+        """Run a command beside the store that is tested."""
+        with redis.Redis(port=self.port, protocol=2) as client:
+            return client.execute_command(*command)
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait(STOP_SECONDS)
+
+    def pause(self) -> None:
+        """It keeps its connections, and answers nothing."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+
+@contextmanager
+def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
+    """Start a server with more options of its command line; end it on leaving."""
+    port = free_port()
+    process = start(folder, f"--port {port}", "--save ''", *options)
+    server = RedisServer(port, process)
+    try:
+        yield server
+    finally:
+        server.resume()
+        server.stop()
+        if process.stdout:
+            process.stdout.close()
+
+
+@contextmanager
+def redis_cluster(folder: Path) -> Iterator[RedisServer]:
+    """A cluster of one server, which has all slots."""
+    with redis_server(folder, "--cluster-enabled yes") as server:
+        server.command("CLUSTER", "ADDSLOTS", *range(SLOTS))
+        _await_line(server.process, "Cluster state changed: ok")
+        yield server
+
+
+def start(folder: Path, *options: str) -> subprocess.Popen[str]:
+    """Start a redis-server and wait until it says that it is ready."""
+    words = [word for option in options for word in _split(option)]
+    process = subprocess.Popen(
+        [_program(), *words, "--bind", "127.0.0.1", "--dir", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    _await_line(process, "Ready to accept connections", "+monitor")
+    return process
+
+
+def _await_line(process: subprocess.Popen[str], *signs: str) -> None:
+    """Read the server's log to a line with one of the signs."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if any(sign in line for sign in signs):
+            return
+    process.stdout.close()
+    raise AssertionError(f"redis-server ended with {process.wait(STOP_SECONDS)}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _program() -> str:
+    if "TEST_REDIS_SERVER" in os.environ or not shutil.which("valkey-server"):
+        return program("redis-server", variable="TEST_REDIS_SERVER")
+    return shutil.which("redis-server") or program("valkey-server")
+
+
+def _split(option: str) -> list[str]:
+    name, _, value = option.partition(" ")
+    return [name, value.strip("'")] if value else [name]
