@@ -1,0 +1,252 @@
+"""The client: connects, asks, retries before the first byte, and reads the answer within bounds."""
+
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+import anyio
+import httpx
+
+from passback.core.deltas import ModelDelta, ModelRequest
+from passback.core.errors import (
+    ConfigurationError,
+    ModelError,
+    ModelIncomplete,
+    ModelRejected,
+    ModelUnavailable,
+)
+from passback.models.openai_chat.bounds import Bounds
+from passback.models.openai_chat.decoding import ChatDecoder
+from passback.models.openai_chat.encoding import request_body
+from passback.models.openai_chat.failures import status_failure
+from passback.models.openai_chat.http import (
+    body_of,
+    checked_url,
+    headers_with,
+    media_type,
+    read_some,
+)
+from passback.models.openai_chat.listing import objection
+from passback.models.openai_chat.transport import Transport
+
+DEFAULT_BASE_URL = "https://api.openai.com/v1"
+
+_MAX_ERROR_BODY = 64 * 1024
+_MAX_MODEL_LIST = 4 * 1024 * 1024
+_CHECK_TIMEOUT = 10.0
+_LINGER = 0.1
+_CLEANUP_TIMEOUT = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A response whose first bytes have come."""
+
+    response: httpx.Response
+    body: AsyncGenerator[bytes]
+    first: bytes
+
+
+class _Stall:
+    """Whether the answer has not grown for `limit` seconds; a slow reader's time does not count."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self._size = 0
+        self._grew_at = time.monotonic()
+
+    def has_come(self, size: int) -> bool:
+        now = time.monotonic()
+        if size > self._size:
+            self._size, self._grew_at = size, now
+        return now - self._grew_at > self._limit
+
+
+class OpenAIChat:
+    """A model behind OpenAI's chat completions, streamed.
+
+    Args:
+        model: the service's name of it.
+        base_url: what `/chat/completions` is put behind.
+        api_key: sent as a bearer token; None for services that take none.
+        bounds: of time and size.
+        transport: another way to the service: a proxy, certificates, a test. It is closed with the client.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str = DEFAULT_BASE_URL,
+        api_key: str | None = None,
+        bounds: Bounds | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._model = model
+        self._bounds = bounds or Bounds()
+        self._base = checked_url(base_url)
+        self._http = httpx.AsyncClient(
+            transport=transport or Transport(),
+            trust_env=False,
+            follow_redirects=False,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            headers=headers_with(api_key),
+            timeout=httpx.Timeout(
+                self._bounds.content_timeout,
+                connect=self._bounds.connect_timeout,
+                pool=2 * self._bounds.connect_timeout,
+            ),
+        )
+
+    @property
+    def name(self) -> str:
+        return f"openai:{self._model}"
+
+    @asynccontextmanager
+    async def stream(
+        self, request: ModelRequest, /
+    ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
+        answer = await self._ask(request_body(self._model, self.name, request))
+        whole = media_type(answer.response) == "application/json"
+        decoder = ChatDecoder(self.name, whole=whole, max_answer=self._bounds.max_answer)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(_close, answer.response)
+            await stack.enter_async_context(aclosing(answer.body))
+            yield await stack.enter_async_context(aclosing(self._read(answer, decoder)))
+            if decoder.done:
+                await _read_to_end(answer.body)
+
+    async def check(self) -> None:
+        """Ask for the list of models: shows whether address, key and name are right, and costs nothing.
+
+        Raises:
+            ModelError: what is wrong, for the person who wrote the settings.
+        """
+        listing = self._http.build_request("GET", self._url("models"), timeout=_CHECK_TIMEOUT)
+        try:
+            response = await self._http.send(listing, stream=True)
+            async with aclosing(response):
+                body = await read_some(response, _MAX_MODEL_LIST)
+        except httpx.HTTPError as error:
+            raise ModelUnavailable(f"{self._base} cannot be reached") from error
+        if wrong := objection(str(self._base), self._model, response.status_code, body):
+            raise wrong
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    def _url(self, path: str) -> httpx.URL:
+        return self._base.copy_with(path=f"{self._base.path}/{path}")
+
+    # ------------------------------------------------------------ asking
+    async def _ask(self, body: bytes) -> _Answer:
+        """The first bytes of an answer, after as many attempts as are allowed."""
+        for attempt in range(self._bounds.retries + 1):
+            try:
+                return await self._attempt(body)
+            except ModelError as failure:
+                pause = self._bounds.pause(failure, attempt)
+                logger.warning(
+                    "model=%s failed code=%s attempt=%s", self.name, failure.code, attempt
+                )
+                if pause is None:
+                    raise
+            await anyio.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")  # pragma: no cover
+
+    async def _attempt(self, body: bytes) -> _Answer:
+        asking = self._http.build_request("POST", self._url("chat/completions"), content=body)
+        async with AsyncExitStack() as unless_it_begins:
+            try:
+                response = await self._http.send(asking, stream=True)
+                unless_it_begins.push_async_callback(_close, response)
+                answer = await self._begin(response)
+            except httpx.HTTPError as error:
+                logger.warning("model=%s unreachable error=%s", self.name, _kind(error))
+                if isinstance(error, httpx.ReadTimeout):
+                    raise _stalled() from error
+                raise ModelUnavailable("the model's service cannot be reached") from error
+            unless_it_begins.pop_all()
+            return answer
+
+    async def _begin(self, response: httpx.Response) -> _Answer:
+        if not response.is_success:
+            logger.warning("model=%s status=%s", self.name, response.status_code)
+            error_body = await read_some(response, _MAX_ERROR_BODY)
+            retry_after = response.headers.get("retry-after")
+            raise status_failure(response.status_code, error_body, retry_after)
+        if media_type(response) == "text/html":
+            raise ModelRejected("the model's address answers with a web page")
+        body = body_of(response)
+        return _Answer(response, body, await anext(body, b""))
+
+    # ------------------------------------------------------------ reading
+    async def _read(
+        self, answer: _Answer, decoder: ChatDecoder
+    ) -> AsyncGenerator[Sequence[ModelDelta]]:
+        stall, data = _Stall(self._bounds.content_timeout), answer.first
+        while data:
+            if batch := decoder.feed(data):
+                yield batch
+            if decoder.failure:
+                raise decoder.failure
+            data = b"" if decoder.done else await self._next(answer.body, decoder, stall)
+        if batch := decoder.end():
+            yield batch
+        if decoder.failure:
+            raise decoder.failure
+
+    async def _next(
+        self, body: AsyncGenerator[bytes], decoder: ChatDecoder, stall: _Stall
+    ) -> bytes:
+        """What the next read brings; nothing at the end."""
+        try:
+            if stall.has_come(decoder.size):
+                raise httpx.ReadTimeout("nothing but keep-alives")
+            return await anext(body, b"")
+        except httpx.HTTPError as error:
+            if decoder.finished:  # all that mattered had come
+                return b""
+            logger.warning("model=%s broke off error=%s", self.name, _kind(error))
+            if isinstance(error, httpx.ReadTimeout):
+                raise _stalled() from error
+            raise ModelIncomplete("the connection to the model's service was cut") from error
+
+
+def create(name: str, /, *, base_url: str | None = None, api_key: str | None = None) -> OpenAIChat:
+    """Make the client for a setting: `openai:NAME`.
+
+    Raises:
+        ConfigurationError: no name, an address that is none, or OpenAI itself without a key.
+    """
+    if not name:
+        raise ConfigurationError("the model needs a name: openai:NAME")
+    if not base_url and not api_key:
+        raise ConfigurationError("OpenAI needs a key, and any other service a base URL")
+    return OpenAIChat(name, base_url=base_url or DEFAULT_BASE_URL, api_key=api_key)
+
+
+async def _read_to_end(body: AsyncGenerator[bytes]) -> None:
+    """Keep the connection for the next request, if the end of this answer has come or comes at once."""
+    with anyio.move_on_after(_LINGER), suppress(httpx.HTTPError):
+        async for _ in body:
+            pass
+
+
+async def _close(response: httpx.Response) -> None:
+    with anyio.CancelScope(shield=True), anyio.move_on_after(_CLEANUP_TIMEOUT):
+        await response.aclose()
+
+
+def _kind(error: httpx.HTTPError) -> str:
+    """What it was below: httpx knows fewer kinds than the transport."""
+    return type(error.__cause__ or error).__name__
+
+
+def _stalled() -> ModelError:
+    return ModelUnavailable("the model's service sent nothing for too long")

@@ -1,0 +1,204 @@
+"""An answer's bytes to deltas: the chunks of the stream, and what services make of them. Sans-IO."""
+
+from collections.abc import Iterable, Sequence
+
+from pydantic import JsonValue
+
+from passback.core.deltas import (
+    Finish,
+    FinishReason,
+    ModelDelta,
+    ReasoningBlock,
+    ReasoningChunk,
+    TextChunk,
+)
+from passback.core.errors import ModelError, ModelIncomplete, ModelUnavailable
+from passback.core.messages import Reasoning, Usage
+from passback.models.openai_chat.batch import Batch
+from passback.models.openai_chat.calls import CallSlots, TooManyCalls
+from passback.models.openai_chat.events import EventReader, JsonDict, WholeReader
+from passback.models.openai_chat.failures import reported_failure
+
+MAX_ANSWER = 4 * 1024 * 1024
+"""Characters of a whole answer: text, reasoning, names and arguments together."""
+
+FINISH_REASONS: dict[str, FinishReason] = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "refusal",
+    "refusal": "refusal",
+    "safety": "refusal",
+}
+"""All others, also unknown ones, are `stop`, or `tool_calls` when there are calls."""
+
+_BROKEN_OFF = {"error", "abort", "insufficient_system_resource"}
+_FUNCTION_CALL_INDEX = -1
+_REASONING_FIELDS = ("reasoning_content", "reasoning")
+
+
+class ChatDecoder:
+    """Feed it what each read brings; call `end` when the stream is over.
+
+    Args:
+        provider: whose reasoning it is.
+        whole: the service answers with one object instead of a stream.
+        max_answer: see `MAX_ANSWER`.
+
+    Attributes:
+        size: characters of content so far; it grows with everything but keep-alives, usage and junk.
+        failure: what is wrong with the answer; the deltas before it are good, what follows is ignored.
+    """
+
+    def __init__(
+        self, provider: str, /, *, whole: bool = False, max_answer: int = MAX_ANSWER
+    ) -> None:
+        self.size = 0
+        self.failure: ModelError | None = None
+        self._provider = provider
+        self._delta_field = "message" if whole else "delta"
+        self._max_answer = max_answer
+        self._events = WholeReader() if whole else EventReader()
+        self._batch = Batch()
+        self._calls = CallSlots()
+        self._finish: str | None = None
+        self._refused = False
+        self._reasoning: list[str] = []
+        self._reasoning_field = ""
+
+    @property
+    def done(self) -> bool:
+        """Whether the service has said that nothing follows."""
+        return self._events.done
+
+    @property
+    def finished(self) -> bool:
+        """Whether the answer is complete, so that `end` will say how."""
+        return self.failure is None and (self.done or self._finish is not None)
+
+    def feed(self, data: bytes, /) -> Sequence[ModelDelta]:
+        """One read, one pass, one batch: neighbouring texts are joined."""
+        self._chunks(self._events.feed(data))
+        if self._events.damaged:
+            self._fail(ModelIncomplete("the model's answer is damaged"))
+        return self._batch.take()
+
+    def end(self) -> Sequence[ModelDelta]:
+        """What closes the answer. Without a `Finish` in it the answer broke off."""
+        self._chunks(self._events.end())
+        if self.finished:
+            if self._reasoning:
+                text = "".join(self._reasoning)
+                block = Reasoning(text, self._provider, self._reasoning_field)
+                self._batch.add(ReasoningBlock(block))
+            self._batch.add(Finish(self._finish_reason()))
+        return self._batch.take()
+
+    def _fail(self, failure: ModelError) -> None:
+        self.failure = self.failure or failure
+
+    # ------------------------------------------------------------ chunks
+    def _chunks(self, chunks: Iterable[JsonDict]) -> None:
+        for chunk in chunks:
+            if self.failure:
+                return
+            self._chunk(chunk)
+            if self.size > self._max_answer:
+                self._fail(ModelIncomplete("the model's answer is too long"))
+
+    def _chunk(self, chunk: JsonDict) -> None:
+        error = chunk if chunk.get("object") == "error" else chunk.get("error")
+        if error:
+            self._fail(reported_failure(error))
+            return
+        if usage := chunk.get("usage"):
+            self._batch.report(_usage(usage))
+        for choice in _dicts(chunk.get("choices")):
+            if choice.get("index") in (None, 0):  # only one answer was asked for
+                self._choice(choice)
+
+    def _choice(self, choice: JsonDict) -> None:
+        delta = choice.get(self._delta_field)
+        if isinstance(delta, dict):
+            self._delta(delta)
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason:
+            self._finish = reason.lower()
+            if self._finish in _BROKEN_OFF:
+                self._fail(ModelUnavailable("the model's service broke its answer off"))
+
+    def _delta(self, delta: JsonDict) -> None:
+        for field in _REASONING_FIELDS:
+            if isinstance(thought := delta.get(field), str) and thought:
+                self._think(thought, field)
+                break  # some send the same text in both
+        content = delta.get("content")
+        if isinstance(content, str):
+            self._say(content)
+        elif content:
+            self._say_parts(content)
+        if isinstance(refusal := delta.get("refusal"), str) and refusal:
+            self._refused = True
+            self._say(refusal)
+        if calls := delta.get("tool_calls"):
+            self._call(calls)
+        if isinstance(function := delta.get("function_call"), dict):
+            self._call([{"index": _FUNCTION_CALL_INDEX, "function": function}])
+
+    def _say_parts(self, parts: JsonValue) -> None:
+        """Content in parts: texts, and thoughts that are parts again."""
+        for part in _dicts(parts):
+            if isinstance(text := part.get("text"), str):
+                self._say(text)
+            for thought in _dicts(part.get("thinking")):
+                self._think(str(thought.get("text") or ""), "thinking")
+
+    def _say(self, text: str) -> None:
+        self.size += len(text)
+        self._batch.add_text(TextChunk, text)
+
+    def _think(self, text: str, field: str) -> None:
+        self.size += len(text)
+        self._reasoning.append(text)
+        self._reasoning_field = field
+        self._batch.add_text(ReasoningChunk, text)
+
+    def _call(self, calls: JsonValue) -> None:
+        try:
+            chunks = self._calls.feed(_dicts(calls))
+        except TooManyCalls:
+            self._fail(ModelIncomplete("the model called too many tools at once"))
+            return
+        for chunk in chunks:
+            self.size += len(chunk.arguments) + len(chunk.name or "")
+            self._batch.add(chunk)
+
+    def _finish_reason(self) -> FinishReason:
+        """What the service said, unless what it sent says otherwise."""
+        said = FINISH_REASONS.get(self._finish or "stop")
+        if said:
+            return said
+        if self._calls:
+            return "tool_calls"
+        return "refusal" if self._refused else "stop"
+
+
+# ---------------------------------------------------------------- reading the JSON
+def _dicts(value: JsonValue) -> list[JsonDict]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _usage(value: JsonValue) -> Usage:
+    cached = _count(value, "prompt_tokens_details", "cached_tokens")
+    return Usage(
+        input_tokens=_count(value, "prompt_tokens"),
+        output_tokens=_count(value, "completion_tokens"),
+        cached_tokens=cached or _count(value, "prompt_cache_hit_tokens"),
+        reasoning_tokens=_count(value, "completion_tokens_details", "reasoning_tokens"),
+    )
+
+
+def _count(value: JsonValue, *path: str) -> int:
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, int) and value > 0 else 0

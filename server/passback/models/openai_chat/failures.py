@@ -1,0 +1,112 @@
+"""What went wrong at the model's service, in our own words.
+
+What a service says is never passed on: its messages may hold keys, names of organisations or of hosts. Only codes
+that are known here change the words.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+
+from pydantic import JsonValue
+
+from passback.core.errors import ModelError, ModelRateLimited, ModelRejected, ModelUnavailable
+
+MAX_RETRY_AFTER = 24 * 3600
+"""Seconds; what asks for more is read as this."""
+
+_TRANSIENT = {408, 409, 425, 429, 529}
+
+_STATUS_WORDS: Mapping[int, str] = {
+    400: "the model's service refused the request",
+    401: "the model's service refused the key",
+    402: "the account at the model's service has no credit left",
+    403: "the model's service does not allow this with the key",
+    404: "the model's service does not know the model or the address",
+    413: "the conversation is too long for the model",
+    422: "the model's service refused the request",
+}
+
+_CODE_WORDS: Mapping[str, str] = {
+    "billing_hard_limit_reached": "the account at the model's service has no credit left",
+    "content_filter": "the model's service refused the content of the conversation",
+    "content_policy_violation": "the model's service refused the content of the conversation",
+    "context_length_exceeded": "the conversation is too long for the model",
+    "insufficient_quota": "the account at the model's service has no credit left",
+    "invalid_api_key": "the model's service refused the key",
+    "model_not_found": "the model's service does not know the model",
+    "string_above_max_length": "the conversation is too long for the model",
+}
+"""The service's own codes: with one of these a repeat cannot help, whatever the status says."""
+
+
+def status_failure(status: int, body: bytes, retry_after: str | None, /) -> ModelError:
+    """What a status that is not 200 means; `body` and `retry_after` are the answer's own."""
+    known = _CODE_WORDS.get(_code(_error_of(body)))
+    if known:
+        return ModelRejected(known)
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+        return ModelRejected(
+            "the model's address redirects; the address that it leads to is needed"
+        )
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        wait = parse_retry_after(retry_after, datetime.now(UTC))
+        return ModelRateLimited("the model's service takes no more requests now", retry_after=wait)
+    if status in _TRANSIENT or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        wait = parse_retry_after(retry_after, datetime.now(UTC))
+        return ModelUnavailable("the model's service cannot answer now", retry_after=wait)
+    return ModelRejected(_STATUS_WORDS.get(status, _STATUS_WORDS[400]))
+
+
+def reported_failure(error: JsonValue, /) -> ModelError:
+    """What an error object in the middle of an answer means."""
+    code = _code(error)
+    if code in _CODE_WORDS:
+        return ModelRejected(_CODE_WORDS[code])
+    if code == "429" or "rate_limit" in code or "too_many_requests" in code:
+        return ModelRateLimited("the model's service takes no more requests now")
+    if code in {str(status) for status in _STATUS_WORDS}:
+        return ModelRejected(_STATUS_WORDS[int(code)])
+    return ModelUnavailable("the model's service failed in the middle of its answer")
+
+
+def parse_retry_after(value: str | None, now: datetime, /) -> float | None:
+    """Seconds to wait by a `Retry-After` header, in seconds or as a date; None for junk."""
+    if value is None:
+        return None
+    seconds = _seconds(value.strip(), now)
+    if seconds is None or not math.isfinite(seconds):
+        return None
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER)
+
+
+def _seconds(value: str, now: datetime) -> float | None:
+    try:
+        return float(value)
+    except ValueError:
+        pass
+    try:
+        date = parsedate_to_datetime(value)
+        # A date without a zone is meant as UTC.
+        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now.timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _error_of(body: bytes) -> JsonValue:
+    try:
+        parsed: JsonValue = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return parsed.get("error") if isinstance(parsed, dict) else None
+
+
+def _code(error: JsonValue) -> str:
+    """The service's code for an error, lower case; services differ in where they put it."""
+    if not isinstance(error, dict):
+        return ""
+    codes = [str(error.get(key) or "").lower() for key in ("code", "type")]
+    return next((code for code in codes if code in _CODE_WORDS), codes[0] or codes[1])
