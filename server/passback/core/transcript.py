@@ -208,17 +208,10 @@ def _repeat(
 
 
 def _parked(messages: Sequence[Message]) -> list[ToolMessage]:
-    """The answers at the tail: results of client calls that came in earlier posts."""
-    tail: list[ToolMessage] = []
-    for message in reversed(messages):
-        if isinstance(message, ToolMessage):
-            tail.append(message)
-            continue
-        if isinstance(message, AssistantMessage):
-            client = {call.id for call in message.tool_calls if call.client}
-            return [result for result in tail if result.call_id in client]
-        break
-    return []
+    """The results of an open turn's client calls that came in earlier posts."""
+    turn = next(message for message in reversed(messages) if isinstance(message, AssistantMessage))
+    client = {call.id for call in turn.tool_calls if call.client}
+    return [m for m in messages if isinstance(m, ToolMessage) and m.call_id in client]
 
 
 # ---------------------------------------------------------------- what a model may be shown

@@ -66,9 +66,9 @@ class Toolbox:
         Neighbouring read-only calls run together, every other one alone, in the model's order.
         """
         send, receive = anyio.create_memory_object_stream[tuple[ToolCall, ToolResult]](len(calls))
+        failure: PassbackError | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._run_batches, calls, run, send)
-            failure: PassbackError | None = None
             try:
                 with receive:
                     yield receive

@@ -1,0 +1,22 @@
+"""Stores that are open, in memory and in a file."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from passback.core.ports import Store
+from passback.stores.open import open_store
+
+
+@pytest.fixture
+async def memory() -> AsyncGenerator[Store]:
+    async with open_store("memory:") as store:
+        yield store
+
+
+@pytest.fixture(params=["memory", "file"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Store]:
+    url = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/store.db"
+    async with open_store(url) as opened:
+        yield opened

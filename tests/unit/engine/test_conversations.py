@@ -1,0 +1,417 @@
+"""Whole conversations through the service of runs: text, client tools, server tools."""
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+from tests.support import runs as support
+from tests.support.runs import (
+    ASK,
+    KEY,
+    OTHER,
+    PAINT,
+    call_ids,
+    events,
+    outcome,
+    park,
+    post,
+    reply,
+    result,
+    worker,
+)
+
+from passback.core.deltas import (
+    Finish,
+    ModelDelta,
+    ModelRequest,
+    TextChunk,
+    ToolCallChunk,
+    UsageChunk,
+)
+from passback.core.errors import (
+    ConversationBusy,
+    NothingToDo,
+    ResultConflict,
+    ToolNameClash,
+    UnknownConversation,
+    UnknownToolCall,
+)
+from passback.core.events import (
+    Completed,
+    CompletedReason,
+    HandedBack,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolResulted,
+    TurnStarted,
+    UsageReported,
+)
+from passback.core.messages import (
+    AssistantMessage,
+    CallId,
+    Message,
+    MessageId,
+    Owed,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    Usage,
+    UserMessage,
+)
+from passback.core.ports import Parked, StartRun, Store
+from passback.core.transcript import SYNTHETIC_TEXT, owed
+from passback.engine.runs import RunService
+from passback.models.scripted import ScriptedModel, calls, says
+from passback.toolsets.functions import tool
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(read_only=True)
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def record(runs: RunService) -> list[Message]:
+    page = await runs.messages(KEY, start=0, limit=100)
+    assert len(page.messages) == page.total
+    return list(page.messages)
+
+
+# ---------------------------------------------------------------- text
+async def test_a_post_is_answered_and_both_are_kept(store: Store) -> None:
+    model = ScriptedModel([says("Hel", "lo")])
+    async with worker(store, model) as runs:
+        run = await post(runs, support.says("hi"))
+        said = await events(runs, run)
+        started = said[1]
+        assert isinstance(started, TurnStarted)
+        assert said == [
+            RunStarted(run.run_id),
+            started,
+            TextDelta("Hel"),
+            TextDelta("lo"),
+            RunFinished(Completed("end_turn")),
+        ]
+        assert await record(runs) == [
+            support.says("hi"),
+            AssistantMessage(started.message_id, "Hello"),
+        ]
+    assert model.requests == [ModelRequest((support.says("hi"),), "be brief", ())]
+    assert model.open_streams == 0
+
+
+async def test_a_client_posts_only_what_is_new(store: Store) -> None:
+    model = ScriptedModel([says("one"), says("two")])
+    async with worker(store, model) as runs:
+        assert await reply(runs, support.says("first", "u1")) == "one"
+        assert await reply(runs, support.says("second", "u2")) == "two"
+    shown = [message.content for message in model.requests[1].messages]
+    assert shown == ["first", "one", "second"]
+
+
+async def test_conversations_do_not_see_each_other(store: Store) -> None:
+    model = ScriptedModel([says("one"), says("two")])
+    async with worker(store, model) as runs:
+        await outcome(runs, await post(runs, support.says("mine")))
+        await outcome(runs, await post(runs, support.says("yours"), key=OTHER))
+    assert [[m.content for m in request.messages] for request in model.requests] == [
+        ["mine"],
+        ["yours"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("finish", "reason"),
+    [
+        (Finish("stop"), "end_turn"),
+        (Finish("tool_calls"), "end_turn"),
+        (Finish("length"), "max_tokens"),
+        (Finish("refusal"), "refusal"),
+    ],
+)
+async def test_the_outcome_says_why_the_answer_ended(
+    memory: Store, finish: Finish, reason: CompletedReason
+) -> None:
+    async with worker(memory, ScriptedModel([["words", finish]])) as runs:
+        assert await outcome(runs, await post(runs, support.says())) == Completed(reason)
+        answer = (await record(runs))[-1]
+    assert isinstance(answer, AssistantMessage)
+    assert (answer.content, answer.partial) == ("words", reason == "max_tokens")
+
+
+async def test_an_empty_answer_ends_the_run_and_leaves_no_message(memory: Store) -> None:
+    async with worker(memory, ScriptedModel([[Finish("stop")]])) as runs:
+        assert await outcome(runs, await post(runs, support.says())) == Completed("end_turn")
+        assert await record(runs) == [support.says()]
+
+
+async def test_the_usage_of_each_model_call_is_reported(memory: Store) -> None:
+    script: list[ModelDelta] = [TextChunk("a"), UsageChunk(Usage(3, 1)), Finish("stop")]
+    async with worker(memory, ScriptedModel([script])) as runs:
+        said = await events(runs, await post(runs, support.says()))
+    assert said[-2:] == [UsageReported(Usage(3, 1)), RunFinished(Completed())]
+
+
+# ---------------------------------------------------------------- client tools
+async def test_a_client_tool_call_is_handed_back_and_its_result_goes_on(store: Store) -> None:
+    model = ScriptedModel([calls(("paint", {"to": "red"})), says("It is red.")])
+    async with worker(store, model) as runs:
+        run = await post(runs, support.says(), tools=[PAINT])
+        said = await events(runs, run)
+        (call_id,) = await call_ids(runs)
+        owing = (Owed(call_id, "paint", '{"to": "red"}'),)
+        assert said[2:] == [
+            ToolCallStarted(call_id, "paint", client=True),
+            ToolCallArguments(call_id, '{"to": "red"}'),
+            ToolCallEnded(call_id),
+            RunFinished(HandedBack(owing)),
+        ]
+        assert owed(await record(runs)) == owing
+        assert await reply(runs, result(call_id)) == "It is red."
+        assert await call_ids(runs) == []
+    answered = model.requests[1].messages[1:]
+    assert answered == (
+        AssistantMessage(
+            said[1].message_id if isinstance(said[1], TurnStarted) else MessageId(""),
+            "",
+            (ToolCall(call_id, "paint", '{"to": "red"}', client=True, provider_id="call_0"),),
+        ),
+        result(call_id),
+    )
+
+
+async def test_declared_tools_are_kept_until_they_are_replaced_or_cleared(memory: Store) -> None:
+    model = ScriptedModel([says(str(n)) for n in range(4)])
+    async with worker(memory, model) as runs:
+        for tools in ([PAINT], None, [ASK], []):
+            await outcome(runs, await post(runs, support.says(), tools=tools))
+    assert [request.tools for request in model.requests] == [(PAINT,), (PAINT,), (ASK,), ()]
+
+
+async def test_tools_that_come_with_a_parked_result_are_kept(memory: Store) -> None:
+    model = ScriptedModel([calls(("paint", {}), ("paint", {})), says("done")])
+    async with worker(memory, model) as runs:
+        await outcome(runs, await post(runs, support.says(), tools=[PAINT]))
+        one, two = await call_ids(runs)
+        await runs.start(StartRun(KEY, (result(one),), (ASK,)))
+        parked = await runs.start(StartRun(KEY, (result(one),), (PAINT, ASK)))
+        assert parked == Parked(KEY, (Owed(two, "paint", "{}"),))
+        await outcome(runs, await post(runs, result(two)))
+    assert model.requests[1].tools == (PAINT, ASK)
+
+
+@pytest.mark.parametrize("name", ["add", "ADD", "\uff41\uff44\uff44"])
+async def test_a_client_tool_cannot_take_a_servers_name(memory: Store, name: str) -> None:
+    async with worker(memory, ScriptedModel([]), add) as runs:
+        with pytest.raises(ToolNameClash):
+            await post(runs, support.says(), tools=[ToolSpec(name, "", {})])
+        with pytest.raises(UnknownConversation):
+            await runs.status(KEY)
+
+
+async def test_some_results_are_parked_and_the_last_starts_the_run(store: Store) -> None:
+    model = ScriptedModel([calls(("paint", {}), ("paint", {})), says("both")])
+    async with worker(store, model) as runs:
+        await outcome(runs, await post(runs, support.says(), tools=[PAINT]))
+        one, two = await call_ids(runs)
+        assert await park(runs, result(two)) == Parked(KEY, (Owed(one, "paint", "{}"),))
+        assert await park(runs, result(two)) == Parked(KEY, (Owed(one, "paint", "{}"),))
+        assert await call_ids(runs) == [one]
+        assert await reply(runs, result(one)) == "both"
+    answers = [m.call_id for m in model.requests[1].messages if isinstance(m, ToolMessage)]
+    assert answers == [one, two]
+
+
+ORDERS = [
+    [order[:cut], order[cut:]] for order in itertools.permutations(range(3)) for cut in range(3)
+] + [[[one], [two], [three]] for one, two, three in itertools.permutations(range(3))]
+
+
+@pytest.mark.parametrize("posts", ORDERS, ids=str)
+async def test_parallel_calls_are_answered_in_any_order_and_grouping(
+    memory: Store, posts: Sequence[Sequence[int]]
+) -> None:
+    model = ScriptedModel([calls(("paint", {}), ("ask", {}), ("paint", {})), says("all")])
+    async with worker(memory, model) as runs:
+        await outcome(runs, await post(runs, support.says(), tools=[PAINT, ASK]))
+        owing = await call_ids(runs)
+        groups = [[result(owing[n], f"result {n}") for n in group] for group in posts if group]
+        for group in groups[:-1]:
+            left = (await park(runs, *group)).owed
+            assert [one.id for one in left] == await call_ids(runs)
+        run = await post(runs, *groups[-1])
+        assert await outcome(runs, run) == Completed()
+        for group in groups:
+            assert await post(runs, *group) == run
+    shown = [m.content for m in model.requests[1].messages if isinstance(m, ToolMessage)]
+    assert shown == ["result 0", "result 1", "result 2"]
+
+
+async def test_a_user_message_supersedes_what_is_owed(store: Store) -> None:
+    model = ScriptedModel([calls(("paint", {})), says("as you like")])
+    async with worker(store, model) as runs:
+        await outcome(runs, await post(runs, support.says(), tools=[PAINT]))
+        (call_id,) = await call_ids(runs)
+        assert await reply(runs, support.says("never mind", "u2")) == "as you like"
+        with pytest.raises(ResultConflict):
+            await post(runs, result(call_id))
+    closed = model.requests[1].messages[2]
+    assert isinstance(closed, ToolMessage)
+    assert (closed.call_id, closed.content, closed.is_error, closed.synthetic) == (
+        call_id,
+        SYNTHETIC_TEXT["superseded"],
+        True,
+        "superseded",
+    )
+
+
+async def test_a_wrong_post_changes_nothing(store: Store) -> None:
+    model = ScriptedModel([calls(("paint", {})), says("done")])
+    async with worker(store, model) as runs:
+        await outcome(runs, await post(runs, support.says(), tools=[PAINT]))
+        (call_id,) = await call_ids(runs)
+        before = await runs.status(KEY), await record(runs)
+        with pytest.raises(UnknownToolCall):
+            await post(runs, result(CallId("never")))
+        with pytest.raises(UnknownToolCall):
+            await post(runs, result(call_id), result(CallId("never")))
+        with pytest.raises(UnknownToolCall):
+            await post(runs, result(call_id), key=OTHER)
+        with pytest.raises(ResultConflict):
+            await post(runs, result(call_id, "one"), result(call_id, "two"))
+        with pytest.raises(NothingToDo):
+            await post(runs)
+        assert (await runs.status(KEY), await record(runs)) == before
+
+
+# ---------------------------------------------------------------- server tools
+async def test_a_server_tool_runs_and_the_model_goes_on_in_the_same_run(store: Store) -> None:
+    model = ScriptedModel([["Let me see. ", *calls(("add", {"a": 2, "b": 3}))], says("5")])
+    async with worker(store, model, add) as runs:
+        run = await post(runs, support.says())
+        said = await events(runs, run)
+        messages = await record(runs)
+        turns = [event.message_id for event in said if isinstance(event, TurnStarted)]
+        answer, outcome_of_call, end = messages[1:]
+        assert isinstance(answer, AssistantMessage)
+        assert isinstance(outcome_of_call, ToolMessage)
+        call_id = answer.tool_calls[0].id
+        assert said == [
+            RunStarted(run.run_id),
+            TurnStarted(turns[0]),
+            TextDelta("Let me see. "),
+            ToolCallStarted(call_id, "add", client=False),
+            ToolCallArguments(call_id, '{"a": 2, "b": 3}'),
+            ToolCallEnded(call_id),
+            ToolResulted(call_id, "5"),
+            TurnStarted(turns[1]),
+            TextDelta("5"),
+            RunFinished(Completed()),
+        ]
+        assert outcome_of_call == ToolMessage(outcome_of_call.id, call_id, "5")
+        assert end == AssistantMessage(turns[1], "5")
+    assert model.requests[0].tools == (add.spec,)
+    assert model.requests[1].messages == tuple(messages[:-1])
+
+
+async def test_server_calls_run_before_client_calls_are_handed_back(store: Store) -> None:
+    model = ScriptedModel([calls(("paint", {}), ("add", {"a": 1, "b": 1})), says("done")])
+    async with worker(store, model, add) as runs:
+        run = await post(runs, support.says(), tools=[PAINT])
+        said = await events(runs, run)
+        (call_id,) = await call_ids(runs)
+        server_id = next(e.call_id for e in said if isinstance(e, ToolResulted))
+        assert said[-4:] == [
+            ToolCallEnded(server_id),
+            ToolResulted(server_id, "2"),
+            ToolCallEnded(call_id),
+            RunFinished(HandedBack((Owed(call_id, "paint", "{}"),))),
+        ]
+        assert await reply(runs, result(call_id)) == "done"
+    shown = [m.call_id for m in model.requests[1].messages if isinstance(m, ToolMessage)]
+    assert shown == [call_id, server_id]
+
+
+async def test_invalid_calls_are_answered_by_the_server_and_the_model_may_try_again(
+    store: Store,
+) -> None:
+    bad: list[ModelDelta] = [
+        ToolCallChunk(0, name="paint", arguments="{"),
+        ToolCallChunk(1, name="fly", arguments="{}"),
+        Finish("tool_calls"),
+    ]
+    model = ScriptedModel([bad, says("Sorry.")])
+    async with worker(store, model) as runs:
+        said = await events(runs, await post(runs, support.says(), tools=[PAINT]))
+        messages = await record(runs)
+    started = next(e for e in said if isinstance(e, ToolCallStarted))
+    reason = "Not executed: the arguments are not a JSON object: {"
+    assert [e for e in said if isinstance(e, ToolCallStarted | ToolCallEnded | ToolResulted)] == [
+        started,
+        ToolResulted(started.call_id, reason, is_error=True),
+    ]
+    answers = [m for m in messages if isinstance(m, ToolMessage)]
+    assert [(m.content, m.is_error, m.synthetic) for m in answers] == [
+        (reason, True, "invalid"),
+        ("Not executed: there is no tool named 'fly'.", True, "invalid"),
+    ]
+    assert said[-1] == RunFinished(Completed())
+
+
+async def test_an_invalid_call_beside_a_client_call_is_not_owed(memory: Store) -> None:
+    mixed: list[ModelDelta] = [
+        ToolCallChunk(0, name="paint", arguments="{"),
+        ToolCallChunk(1, name="paint", arguments="{}"),
+        Finish("tool_calls"),
+    ]
+    async with worker(memory, ScriptedModel([mixed])) as runs:
+        ending = await outcome(runs, await post(runs, support.says(), tools=[PAINT]))
+        (call_id,) = await call_ids(runs)
+    assert ending == HandedBack((Owed(call_id, "paint", "{}"),))
+
+
+async def test_a_run_has_so_many_turns_and_no_more(memory: Store) -> None:
+    model = ScriptedModel([calls(("add", {"a": n, "b": 1})) for n in range(4)])
+    async with worker(memory, model, add) as runs:
+        assert await outcome(runs, await post(runs, support.says())) == Completed("max_turns")
+        assert isinstance((await record(runs))[-1], ToolMessage)
+
+
+# ---------------------------------------------------------------- other questions
+async def test_an_unknown_conversation_is_said_to_be_unknown(memory: Store) -> None:
+    async with worker(memory, ScriptedModel([])) as runs:
+        await runs.ready()
+        for question in (runs.status(KEY), runs.delete(KEY), runs.messages(KEY, start=0, limit=1)):
+            with pytest.raises(UnknownConversation):
+                await question
+
+
+async def test_a_deleted_conversation_begins_anew(store: Store) -> None:
+    model = ScriptedModel([says("one"), says("two")])
+    async with worker(store, model) as runs:
+        await reply(runs, support.says("first"))
+        await runs.delete(KEY)
+        with pytest.raises(UnknownConversation):
+            await runs.status(KEY)
+        await reply(runs, support.says("second"))
+    assert model.requests[1].messages == (UserMessage(MessageId("u"), "second"),)
+
+
+async def test_a_second_message_during_a_run_meets_busy(store: Store) -> None:
+    gate = anyio.Event()
+    model = ScriptedModel([calls(("paint", {})), [gate, *says("x")]])
+    async with worker(store, model) as runs:
+        await outcome(runs, await post(runs, support.says(), tools=[PAINT]))
+        (call_id,) = await call_ids(runs)
+        run = await post(runs, result(call_id))
+        with pytest.raises(ConversationBusy):
+            await post(runs, support.says("and?"))
+        gate.set()
+        assert await post(runs, result(call_id)) == run
+        assert await outcome(runs, run) == Completed()
