@@ -19,6 +19,7 @@ _CONTAINERS = 100_000
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
 
 
 async def read_object(request: Request, limits: Limits, /) -> dict[str, JsonValue]:
@@ -95,10 +96,10 @@ def _check_depth(text: bytes, depth: int) -> None:
     """Raise when brackets are nested too deep: peel pairs off, one level in each round."""
     if text.count(b"[") + text.count(b"{") <= depth:
         return
-    brackets = _STRING.sub(b"", text).translate(None, _NOT_BRACKETS)
+    brackets = _STRING.sub(b"", text).translate(_ONE_KIND, _NOT_BRACKETS)
     if len(brackets) > 2 * _CONTAINERS:
         raise BadRequest(f"the JSON has more than {_CONTAINERS} arrays and objects")
     for _ in range(depth):
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        brackets = brackets.replace(b"[]", b"")
     if brackets:
         raise BadRequest(f"the JSON is nested deeper than {depth} levels, or is not valid")

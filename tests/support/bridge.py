@@ -1,0 +1,164 @@
+"""Requests to an ASGI application without a socket: chunks are handed over as they are sent, the client can leave.
+
+A ready-made ASGI transport gives the answer only when the application has ended, so it cannot test a stream.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Scope
+
+SECONDS = 5
+"""How long anything may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Headers
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        """The code of an error."""
+        code: str = self.json["code"]
+        return code
+
+
+@dataclass
+class Exchange:
+    """One request that is being answered. The application waits in each send until the client takes the chunk."""
+
+    scope: Scope
+    body: list[bytes]
+    sent: MemoryObjectSendStream[Message]
+    answer: MemoryObjectReceiveStream[Message]
+    left: anyio.Event = field(default_factory=anyio.Event)
+    stalled_body: bool = False
+    status: int = 0
+    headers: Headers = field(default_factory=Headers)
+    ended: bool = False
+
+    def leave(self) -> None:
+        """Close the connection from the client's side."""
+        self.left.set()
+
+    async def receive(self) -> Message:
+        if self.body:
+            chunk = self.body.pop(0)
+            more = bool(self.body) or self.stalled_body
+            return {"type": "http.request", "body": chunk, "more_body": more}
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        await self.sent.send(message)
+
+    async def start(self) -> None:
+        """Wait for status and headers."""
+        with anyio.fail_after(SECONDS):
+            message = await self.answer.receive()
+        assert message["type"] == "http.response.start"
+        self.status, self.headers = message["status"], Headers(raw=message["headers"])
+
+    async def chunk(self) -> bytes:
+        """The next chunk, empty at the end of the answer, also when the application just returned."""
+        with anyio.fail_after(SECONDS):
+            try:
+                message = await self.answer.receive()
+            except anyio.EndOfStream:
+                return b""
+        self.ended = not message.get("more_body", False)
+        body: bytes = message.get("body", b"")
+        return body
+
+    async def rest(self) -> bytes:
+        """All that is still to come."""
+        whole = b""
+        while not self.ended and (chunk := await self.chunk()):
+            whole += chunk
+        return whole
+
+
+@asynccontextmanager
+async def exchange(
+    app: ASGIApp,
+    method: str,
+    path: str,
+    *,
+    headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    body: bytes | Iterable[bytes] = b"",
+    stalled_body: bool = False,
+    leaves_at_once: bool = False,
+) -> AsyncGenerator[Exchange]:
+    """Send a request; leaving the context closes the connection, and the application has to end then.
+
+    Args:
+        app: what answers.
+        method: such as GET.
+        path: as it stands in a request line, percent-encoded, with its query.
+        headers: `Host` is added where none is given.
+        body: whole, or in chunks.
+        stalled_body: never send the end of the body.
+        leaves_at_once: close the connection after the last chunk of the body.
+    """
+    given = list(headers.items() if isinstance(headers, Mapping) else headers)
+    if all(name.lower() != "host" for name, _ in given):
+        given.append(("host", "127.0.0.1:8000"))
+    raw_path, _, query = path.partition("?")
+    scope: Scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": unquote(raw_path),
+        "raw_path": raw_path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given],
+        "client": ("127.0.0.1", 50000),
+        "server": ("127.0.0.1", 8000),
+    }
+    sent, answer = anyio.create_memory_object_stream[Message](0)
+    chunks = [body] if isinstance(body, bytes) else list(body)
+    one = Exchange(scope, chunks, sent, answer, stalled_body=stalled_body)
+
+    if leaves_at_once:
+        one.leave()
+
+    async def serve() -> None:
+        with sent:
+            await app(scope, one.receive, one.send)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve)
+        with answer:
+            await one.start()
+            yield one
+            one.leave()
+            with anyio.move_on_after(SECONDS):
+                await one.rest()
+
+
+async def ask(app: ASGIApp, method: str, path: str, **request: Any) -> Answer:
+    """Send a request and read the whole answer."""
+    async with exchange(app, method, path, **request) as one:
+        return Answer(one.status, one.headers, await one.rest())
+
+
+async def ask_json(app: ASGIApp, method: str, path: str, value: object, **request: Any) -> Answer:
+    """Send a JSON body."""
+    headers = {"content-type": "application/json", **request.pop("headers", {})}
+    return await ask(app, method, path, headers=headers, body=json.dumps(value).encode(), **request)

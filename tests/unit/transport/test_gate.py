@@ -1,0 +1,239 @@
+"""Foreign hosts, foreign pages and missing keys are stopped at the gate."""
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message
+from tests.support.bridge import Answer, ask
+
+from passback.core.errors import NotFound
+from passback.core.messages import OwnerId
+from passback.transport.access import Access
+from passback.transport.http import owner_of
+from passback.transport.site import build_site
+from passback.transport.wires import Wire
+
+pytestmark = pytest.mark.anyio
+
+KEYS = {"the-key-of-alice": OwnerId("alice"), "the-key-of-bob": OwnerId("bob")}
+SITE = "https://app.example.com"
+
+
+def _app(access: Access) -> ASGIApp:
+    async def whose(request: Request) -> Response:
+        return Response(owner_of(request))
+
+    async def missing(request: Request) -> Response:
+        raise NotFound("not here")
+
+    methods = ["GET", "POST"]
+    routes = [
+        Route("/", whose, methods=methods),
+        Route("/open", whose, methods=methods),
+        Route("/missing", missing),
+    ]
+    return build_site([Wire(routes, public=frozenset({"/open"}))], access)
+
+
+async def _get(access: Access, path: str = "/", **headers: str) -> Answer:
+    return await ask(_app(access), "GET", path, headers=headers)
+
+
+# ---------------------------------------------------------------- host
+LOOPBACK_HOSTS = [
+    "127.0.0.1",
+    "127.0.0.1:8000",
+    "127.8.9.10",
+    "localhost",
+    "localhost:1",
+    "LOCALHOST:8000",
+    "[::1]",
+    "[::1]:8000",
+]
+ADDRESSES = ["192.168.1.7:8000", "10.0.0.1", "[fe80::1]:80", "203.0.113.9"]
+FOREIGN_HOSTS = [
+    "",
+    "evil.example",
+    "evil.example:8000",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+    "evil.example#127.0.0.1",
+    "evil.example/127.0.0.1",
+    "user@127.0.0.1",
+    "127.0.0.1:port",
+    "127.0.0.1:99999",
+    "[::1",
+    "::1",
+    "0x7f.1",
+    "127.1",
+    "localhost\t",
+    "agents.example.com.",
+]
+
+
+@pytest.mark.parametrize("host", LOOPBACK_HOSTS)
+async def test_loopback_is_always_served(host: str) -> None:
+    assert (await _get(Access(), host=host)).status == 200
+
+
+@pytest.mark.parametrize("host", FOREIGN_HOSTS)
+@pytest.mark.parametrize("loopback_only", [True, False])
+async def test_a_foreign_host_is_refused(host: str, loopback_only: bool) -> None:
+    access = Access(hosts=frozenset({"agents.example.com"}), loopback_only=loopback_only)
+    answer = await _get(access, host=host)
+    assert (answer.status, answer.code) == (421, "foreign_host")
+
+
+@pytest.mark.parametrize("host", ADDRESSES)
+@pytest.mark.parametrize(("loopback_only", "status"), [(True, 421), (False, 200)])
+async def test_an_address_is_a_host_where_the_server_is_bound_to_more_than_loopback(
+    host: str, loopback_only: bool, status: int
+) -> None:
+    assert (await _get(Access(loopback_only=loopback_only), host=host)).status == status
+
+
+@pytest.mark.parametrize("host", ["agents.example.com", "Agents.Example.com:8443", "[fe80::2]"])
+async def test_a_configured_host_is_served(host: str) -> None:
+    access = Access(hosts=frozenset({"agents.example.com", "[fe80::2]"}))
+    assert (await _get(access, host=host)).status == 200
+
+
+async def test_two_hosts_are_refused() -> None:
+    headers = [("host", "localhost"), ("host", "evil.example")]
+    assert (await ask(_app(Access()), "GET", "/", headers=headers)).status == 421
+
+
+# ---------------------------------------------------------------- origin
+@pytest.mark.parametrize(
+    ("origin", "host"),
+    [
+        ("http://127.0.0.1:8000", "127.0.0.1:8000"),
+        ("http://localhost", "localhost:80"),
+        ("https://localhost", "localhost"),
+        ("https://localhost:443", "localhost"),
+        ("http://[::1]:8000", "[::1]:8000"),
+    ],
+)
+async def test_our_own_pages_are_served(origin: str, host: str) -> None:
+    assert (await _get(Access(), host=host, origin=origin)).status == 200
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "null",
+        "",
+        "http://evil.example",
+        "http://127.0.0.1:8001",
+        "http://127.0.0.1:8000.evil.example",
+        "http://localhost:8000",
+        "chrome-extension://127.0.0.1:8000",
+        "127.0.0.1:8000",
+        "https://app.example.com.evil.example",
+        "http://app.example.com",
+        "https://app.example.com:444",
+    ],
+)
+async def test_a_page_of_another_origin_is_refused(origin: str) -> None:
+    access = Access(origins=frozenset({SITE}))
+    answer = await _get(access, host="127.0.0.1:8000", origin=origin)
+    assert (answer.status, answer.code) == (403, "foreign_origin")
+    assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_one_foreign_origin_of_two_is_enough() -> None:
+    headers = [("origin", SITE), ("origin", "http://evil.example")]
+    access = Access(origins=frozenset({SITE}))
+    assert (await ask(_app(access), "GET", "/", headers=headers)).status == 403
+
+
+# ---------------------------------------------------------------- pages of configured origins
+SHARING = Access(origins=frozenset({SITE}), keys=KEYS)
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "status"),
+    [("/", "the-key-of-bob", 200), ("/", "wrong", 401), ("/missing", "the-key-of-bob", 404)],
+)
+async def test_a_configured_page_may_read_every_answer(path: str, key: str, status: int) -> None:
+    answer = await _get(SHARING, path, origin=SITE, authorization=f"Bearer {key}")
+    assert answer.status == status
+    assert answer.headers["access-control-allow-origin"] == SITE
+    assert answer.headers["vary"] == "origin"
+    exposed = answer.headers["access-control-expose-headers"].split(", ")
+    assert {"X-Conversation-Id", "X-Run-Id", "X-Request-Id", "Retry-After"} <= set(exposed)
+    assert "access-control-allow-credentials" not in answer.headers
+
+
+async def test_a_preflight_of_a_configured_page_needs_no_key() -> None:
+    asked = {"origin": SITE, "access-control-request-method": "POST", "x-request-id": "r"}
+    answer = await ask(_app(SHARING), "OPTIONS", "/", headers=asked)
+    assert (answer.status, answer.body) == (204, b"")
+    assert answer.headers["access-control-allow-origin"] == SITE
+    assert answer.headers["access-control-allow-methods"] == "GET, POST, DELETE"
+    allowed = answer.headers["access-control-allow-headers"].split(", ")
+    assert {"Authorization", "Content-Type", "Last-Event-ID"} <= set(allowed)
+    assert answer.headers["x-request-id"] == "r"
+
+
+async def test_a_preflight_of_another_page_is_refused() -> None:
+    asked = {"origin": "http://evil.example", "access-control-request-method": "POST"}
+    assert (await ask(_app(SHARING), "OPTIONS", "/", headers=asked)).status == 403
+
+
+async def test_without_an_origin_there_are_no_cross_origin_headers() -> None:
+    answer = await _get(SHARING, authorization="Bearer the-key-of-bob")
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+# ---------------------------------------------------------------- keys
+@pytest.mark.parametrize("key", [None, "Bearer x", "Basic x"])
+async def test_without_configured_keys_everyone_is_anonymous(key: str | None) -> None:
+    headers = {"authorization": key} if key else {}
+    assert (await _get(Access(), **headers)).body == b"anonymous"
+
+
+@pytest.mark.parametrize(
+    ("given", "owner"),
+    [
+        ("Bearer the-key-of-alice", b"alice"),
+        ("bearer  the-key-of-bob ", b"bob"),
+    ],
+)
+async def test_a_key_says_whose_request_it_is(given: str, owner: bytes) -> None:
+    assert (await _get(Access(keys=KEYS), authorization=given)).body == owner
+
+
+@pytest.mark.parametrize(
+    "given",
+    [None, "", "Bearer", "Bearer ", "Bearer wrong", "Bearer the-key-of-alic", "the-key-of-alice"],
+)
+async def test_without_one_of_the_keys_nothing_is_told(given: str | None) -> None:
+    headers = {"authorization": given} if given is not None else {}
+    for path in ("/", "/missing", "/nowhere"):
+        answer = await _get(Access(keys=KEYS), path, **headers)
+        assert (answer.status, answer.code) == (401, "unauthenticated")
+
+
+@pytest.mark.parametrize(("method", "status"), [("GET", 200), ("HEAD", 200), ("POST", 401)])
+async def test_a_public_path_is_open_for_reading_only(method: str, status: int) -> None:
+    assert (await ask(_app(Access(keys=KEYS)), method, "/open")).status == status
+
+
+async def test_a_public_path_is_not_open_to_a_foreign_host() -> None:
+    assert (await _get(Access(keys=KEYS), "/open", host="evil.example")).status == 421
+
+
+# ---------------------------------------------------------------- other scopes
+async def test_a_websocket_is_closed() -> None:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    await _app(Access())({"type": "websocket", "path": "/", "headers": []}, receive, send)
+    assert sent == [{"type": "websocket.close", "code": 1008}]
