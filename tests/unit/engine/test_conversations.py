@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 
+import anyio
 import pytest
 from tests.support import runs as support
 from tests.support.runs import (
