@@ -30,6 +30,7 @@ class Budget:
     function_lines: int
     positional_arguments: int
     nesting: int
+    nesting_in_tests: int
     broad_except: list[str]
     late_import: list[str]
     sleep_in_tests: list[str]
@@ -77,8 +78,11 @@ def check(module: Module, budget: Budget, /) -> Iterator[Finding]:
 def _sizes(module: Module, budget: Budget) -> Iterator[Finding]:
     if (lines := module.text.count("\n")) > budget.file_lines:
         yield 1, f"{lines} lines; at most {budget.file_lines}"
+    nesting = budget.nesting_in_tests if module.is_test else budget.nesting
     for function in module.functions():
         yield from _function_sizes(function, budget)
+        if (depth := _depth(function)) > nesting:
+            yield function.lineno, f"{function.name} nests {depth} deep; at most {nesting}"
 
 
 def _function_sizes(
@@ -95,8 +99,6 @@ def _function_sizes(
             where,
             f"{function.name} takes {count} arguments; at most {budget.positional_arguments}",
         )
-    if (depth := _depth(function)) > budget.nesting:
-        yield where, f"{function.name} nests {depth} deep; at most {budget.nesting}"
 
 
 def _depth(node: ast.AST) -> int:
