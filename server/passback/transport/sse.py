@@ -135,9 +135,11 @@ class EventStream:
         scope.cancel()
 
     def _seconds_until_due(self) -> float:
-        if self._sending_since is not None:
-            return self._sending_since + self._services.limits.send_seconds - monotonic()
-        return self._last_sent + self._services.ping_seconds - monotonic()
+        """How long nothing can be due: no silence to fill, no patience to lose."""
+        now, ping = monotonic(), self._services.ping_seconds
+        if self._sending_since is None:
+            return self._last_sent + ping - now
+        return min(ping, self._sending_since + self._services.limits.send_seconds - now)
 
 
 def _start(headers: Mapping[str, str]) -> Message:

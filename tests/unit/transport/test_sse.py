@@ -1,0 +1,208 @@
+"""A stream follows its run to the end, and lets go of clients that leave, sleep, or have to go elsewhere."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import anyio
+import pytest
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import ASGIApp
+from tests.support.bridge import SECONDS, Exchange, exchange
+from tests.support.logged_runs import RUN, LoggedRuns
+
+from passback.core.errors import StoreUnavailable, UnknownRun
+from passback.core.events import Completed, Cursor, Position, RunFinished, RunStarted, TextDelta
+from passback.core.messages import ConversationId, RunId, RunRef
+from passback.transport.access import Access
+from passback.transport.frames import EventId
+from passback.transport.native import NativeEncoder
+from passback.transport.site import build_site
+from passback.transport.sse import CUT, OPENING, PING, EventStream, stream_headers
+from passback.transport.wires import Limits, Services, Wire
+
+pytestmark = pytest.mark.anyio
+
+END = RunFinished(Completed())
+DONE = b"data: [DONE]\n\n"
+
+
+def _text(number: int, text: str) -> bytes:
+    return f'id: run_1.1-{number}\ndata: {{"type":"text","content":"{text}"}}\n\n'.encode()
+
+
+def _done(number: int) -> bytes:
+    return f"id: run_1.1-{number}\n".encode() + DONE
+
+
+class _Site:
+    """One route that streams `RUN`."""
+
+    def __init__(self, *, ping: float = 60, patience: float = 60) -> None:
+        self.runs = LoggedRuns()
+        self.stopping = anyio.Event()
+        self.services = Services(
+            self.runs, self.stopping, dict, Limits(send_seconds=patience), ping_seconds=ping
+        )
+
+    def app(self, run: RunRef = RUN, since: EventId | None = None) -> ASGIApp:
+        async def stream(_: Request) -> ASGIApp:
+            return EventStream(self.services, run, NativeEncoder(), since)
+
+        return build_site([Wire([Route("/", stream, methods=["GET", "POST"])])], Access())
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncGenerator[Exchange]:
+        """A stream whose first chunk was read."""
+        async with exchange(self.app(), "GET", "/", headers={"x-request-id": "r"}) as one:
+            assert await one.chunk() == OPENING.encode()
+            yield one
+
+    async def is_left(self) -> None:
+        """Wait until nobody follows the run."""
+        with anyio.fail_after(SECONDS):
+            while self.runs.readers:
+                await anyio.wait_all_tasks_blocked()
+
+
+async def test_the_headers_and_the_first_byte_come_before_the_run_says_anything() -> None:
+    async with _Site().opened() as one:
+        assert one.status == 200
+        assert dict(one.headers) == {
+            "content-type": "text/event-stream; charset=utf-8",
+            "cache-control": "no-cache, no-transform",
+            "x-accel-buffering": "no",
+            "x-conversation-id": "c",
+            "x-run-id": "run_1",
+            "x-request-id": "r",
+        }
+
+
+async def test_each_batch_is_one_chunk_and_the_end_comes_with_the_last() -> None:
+    site = _Site()
+    async with site.opened() as one:
+        site.runs.say(RunStarted(RUN.run_id), TextDelta("a"), TextDelta("b"))
+        assert await one.chunk() == _text(3, "ab")
+        site.runs.say(TextDelta("c"))
+        assert await one.chunk() == _text(4, "c")
+        site.runs.say(TextDelta("d"), END)
+        assert await one.chunk() == _text(5, "d") + _done(6)
+        assert one.ended
+
+
+async def test_a_batch_that_says_nothing_to_the_client_is_no_chunk() -> None:
+    site = _Site()
+    async with site.opened() as one:
+        site.runs.say(RunStarted(RUN.run_id))
+        await anyio.wait_all_tasks_blocked()
+        site.runs.say(TextDelta("a"))
+        assert await one.chunk() == _text(2, "a")
+
+
+async def test_a_stream_begins_after_what_the_client_has() -> None:
+    site = _Site()
+    site.runs.say(TextDelta("a"), TextDelta("b"), END)
+    since = EventId(Cursor(RUN.run_id, Position(1, 1)))
+    async with exchange(site.app(since=since), "GET", "/") as one:
+        assert await one.rest() == OPENING.encode() + _text(2, "b") + _done(3)
+
+
+async def test_an_unknown_run_is_an_error_and_no_stream() -> None:
+    run = replace(RUN, run_id=RunId("run_2"))
+    async with exchange(_Site().app(run), "GET", "/") as one:
+        assert one.status == 404
+        assert b'"code":"run_not_found"' in await one.rest()
+
+
+async def test_silence_is_filled_with_comments() -> None:
+    site = _Site(ping=0.01)
+    async with site.opened() as one:
+        assert [await one.chunk(), await one.chunk()] == [PING.encode(), PING.encode()]
+        site.runs.say(TextDelta("a"), END)
+        assert (await one.rest()).endswith(_text(1, "a") + _done(2))
+
+
+async def test_a_client_that_leaves_is_forgotten() -> None:
+    site = _Site()
+    async with site.opened() as one:
+        one.leave()
+        await site.is_left()
+        assert await one.chunk() == b""
+        assert not one.ended
+
+
+@pytest.mark.parametrize("ping", [0.01, 60])
+async def test_a_client_that_does_not_read_is_dropped(ping: float) -> None:
+    site = _Site(ping=ping, patience=0.02)
+    async with site.opened() as one:
+        site.runs.say(TextDelta("nobody reads this"))
+        await site.is_left()
+        assert not one.ended
+
+
+async def test_a_client_that_does_not_even_read_a_comment_is_dropped() -> None:
+    site = _Site(ping=0.01, patience=0.02)
+    async with site.opened():
+        await site.is_left()
+
+
+async def test_a_client_that_does_not_read_the_end_is_dropped() -> None:
+    site = _Site(patience=0.02)
+    async with site.opened():
+        site.runs.say(END)
+        await site.is_left()
+
+
+async def test_a_stopping_server_sends_its_clients_away_without_an_end_of_the_run() -> None:
+    site = _Site()
+    async with site.opened() as one:
+        site.runs.say(TextDelta("a"))
+        assert await one.chunk() == _text(1, "a")
+        site.stopping.set()
+        assert await one.chunk() == CUT.encode()
+        assert one.ended
+        await site.is_left()
+
+
+async def test_a_stream_that_begins_while_the_server_stops_is_sent_away_too() -> None:
+    site = _Site()
+    site.stopping.set()
+    async with exchange(site.app(), "GET", "/") as one:
+        assert (await one.rest()).endswith(CUT.encode())
+
+
+async def test_a_store_that_fails_cuts_the_stream_so_that_the_client_comes_back() -> None:
+    site = _Site()
+    async with site.opened() as one:
+        site.runs.breaks(StoreUnavailable("away"))
+        assert await one.rest() == CUT.encode()
+
+
+async def test_a_run_that_is_gone_ends_the_stream_with_an_error() -> None:
+    site = _Site()
+    async with site.opened() as one:
+        site.runs.breaks(UnknownRun("gone"))
+        assert await one.rest() == (
+            b'data: {"type":"error","error":"gone","code":"run_not_found","retryable":false}\n\n'
+            + DONE
+        )
+
+
+async def test_a_head_request_gets_the_headers_only() -> None:
+    async with exchange(_Site().app(), "HEAD", "/") as one:
+        assert (one.status, await one.rest()) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("conversation", "header"),
+    [
+        ("a-B_1.{}", "a-B_1.{}"),
+        ("a b", "a%20b"),
+        ("100%", "100%25"),
+        ("é\u2028", "%C3%A9%E2%80%A8"),
+    ],
+)
+def test_a_conversations_id_fits_into_a_header(conversation: str, header: str) -> None:
+    scope = {"type": "http", "headers": []}
+    assert stream_headers(scope, ConversationId(conversation))["x-conversation-id"] == header
