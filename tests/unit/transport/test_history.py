@@ -1,0 +1,68 @@
+"""Messages are shown in the forms in which the protocol posts them."""
+
+import pytest
+
+from passback.core.messages import (
+    AssistantMessage,
+    CallId,
+    Message,
+    MessageId,
+    Reasoning,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from passback.transport.history import MessageView, view
+
+ID, CALL = MessageId("m"), CallId("c")
+MESSAGES: list[tuple[Message, MessageView]] = [
+    (UserMessage(ID, "hi"), {"id": "m", "role": "user", "content": "hi"}),
+    (SystemMessage(ID, "be kind"), {"id": "m", "role": "system", "content": "be kind"}),
+    (
+        UserMessage(ID, (TextPart("hi"),)),
+        {"id": "m", "role": "user", "content": [{"type": "text", "text": "hi"}]},
+    ),
+    (
+        AssistantMessage(ID, "hello", reasoning=(Reasoning("secret", "x", "opaque"),)),
+        {"id": "m", "role": "assistant", "content": "hello"},
+    ),
+    (
+        AssistantMessage(ID, "", (ToolCall(CALL, "t", "{}", client=True),), partial=True),
+        {
+            "id": "m",
+            "role": "assistant",
+            "content": "",
+            "toolCalls": [
+                {
+                    "id": "c",
+                    "type": "function",
+                    "function": {"name": "t", "arguments": "{}"},
+                    "client": True,
+                }
+            ],
+            "partial": True,
+        },
+    ),
+    (
+        ToolMessage(ID, CALL, "done"),
+        {"id": "m", "role": "tool", "toolCallId": "c", "content": "done"},
+    ),
+    (
+        ToolMessage(ID, CALL, "late", is_error=True, synthetic="timeout"),
+        {
+            "id": "m",
+            "role": "tool",
+            "toolCallId": "c",
+            "content": "late",
+            "isError": True,
+            "synthetic": "timeout",
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "shown"), MESSAGES)
+def test_a_message_is_shown(message: Message, shown: MessageView) -> None:
+    assert view(message) == shown

@@ -1,0 +1,124 @@
+"""Content of all kinds is read from JSON, and shown as it could be posted again."""
+
+import pytest
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from passback.core.errors import InvalidRequest
+from passback.core.messages import Content, DataPart, MediaPart, RefusalPart, TextPart
+from passback.transport.parts import PostedContent, read_content, read_result, show_content
+
+_posted: TypeAdapter[PostedContent] = TypeAdapter(PostedContent)
+PNG = "data:image/png;base64,iVBORw0="
+
+CONTENTS: list[tuple[JsonValue, Content]] = [
+    ("hello", "hello"),
+    ([{"type": "text", "text": "hello"}], (TextPart("hello"),)),
+    (
+        [{"type": "text", "text": " "}, {"type": "data", "data": {"a": [1]}}],
+        (DataPart({"a": [1]}),),
+    ),
+    (
+        [{"type": "image_url", "image_url": {"url": "https://x/a.png", "detail": "low"}}],
+        (MediaPart("image", "https://x/a.png"),),
+    ),
+    ([{"type": "image_url", "image_url": PNG}], (MediaPart("image", PNG),)),
+    (
+        [{"type": "image", "url": "http://x/", "mediaType": "image/png", "name": "a"}],
+        (MediaPart("image", "http://x/", "image/png", "a"),),
+    ),
+    (
+        [{"type": "file", "data": "iVBORw0=", "mediaType": "image/png"}],
+        (MediaPart("file", PNG, "image/png"),),
+    ),
+    (
+        [{"type": "input_audio", "input_audio": {"data": "UklG", "format": "wav"}}],
+        (MediaPart("audio", "data:audio/wav;base64,UklG", "audio/wav"),),
+    ),
+    (
+        [{"type": "input_audio", "input_audio": {"data": "UklG", "format": "mp3"}}],
+        (MediaPart("audio", "data:audio/mpeg;base64,UklG", "audio/mpeg"),),
+    ),
+]
+
+
+@pytest.mark.parametrize(("posted", "content"), CONTENTS)
+def test_content_is_read(posted: JsonValue, content: Content) -> None:
+    assert read_content(_posted.validate_python(posted)) == content
+
+
+@pytest.mark.parametrize(
+    "posted",
+    [
+        "",
+        " \n",
+        [],
+        [{"type": "text", "text": ""}],
+        [{"type": "image"}],
+        [{"type": "image", "data": "AAAA"}],
+    ],
+)
+def test_content_that_says_nothing_is_refused(posted: JsonValue) -> None:
+    with pytest.raises(InvalidRequest):
+        read_content(_posted.validate_python(posted))
+
+
+@pytest.mark.parametrize(
+    "posted",
+    [
+        None,
+        1,
+        True,
+        {"type": "text", "text": "a"},
+        ["a"],
+        [{}],
+        [{"type": "video", "url": "https://x/"}],
+        [{"type": "text", "text": 1}],
+        [{"type": "text"}],
+        [{"type": "refusal", "text": "a"}],
+        [{"type": "image", "url": "javascript:alert(1)"}],
+        [{"type": "image", "url": "file:///etc/passwd"}],
+        [{"type": "image_url", "image_url": {}}],
+        [{"type": "image", "data": "not base64!", "mediaType": "image/png"}],
+        [{"type": "image", "data": "AAAA", "mediaType": "a\r\nb/c"}],
+        [{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "exe"}}],
+    ],
+)
+def test_content_of_the_wrong_kind_is_refused(posted: JsonValue) -> None:
+    with pytest.raises(ValidationError):
+        _posted.validate_python(posted)
+
+
+@pytest.mark.parametrize(
+    ("posted", "content"),
+    [
+        ("", ""),
+        ("done", "done"),
+        ([{"type": "text", "text": "a"}], (TextPart("a"),)),
+        ([{"type": "text", "text": ""}], ""),
+        ({"ok": True}, (DataPart({"ok": True}),)),
+        ([], (DataPart([]),)),
+        ([1, "a"], (DataPart([1, "a"]),)),
+        ([{"type": "image"}], (DataPart([{"type": "image"}]),)),
+        (0, (DataPart(0),)),
+        (None, (DataPart(None),)),
+    ],
+)
+def test_a_result_may_be_any_json(posted: JsonValue, content: Content) -> None:
+    assert read_result(posted) == content
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "hello",
+        [{"type": "text", "text": "a"}, {"type": "data", "data": [1]}],
+        [{"type": "image", "url": PNG, "mediaType": "image/png", "name": "a.png"}],
+        [{"type": "audio", "url": "https://x/"}],
+    ],
+)
+def test_content_is_shown_as_it_was_posted(shown: JsonValue) -> None:
+    assert show_content(read_content(_posted.validate_python(shown))) == shown
+
+
+def test_a_refusal_is_shown_as_one() -> None:
+    assert show_content((RefusalPart("no"),)) == [{"type": "refusal", "text": "no"}]
