@@ -26,10 +26,10 @@ from tests.support.runs import (
 from passback.core.deltas import Finish, ToolCallChunk
 from passback.core.errors import ConversationBusy, ResultConflict, UnknownToolCall
 from passback.core.events import Completed, HandedBack, ToolCallEnded, ToolCallStarted
-from passback.core.messages import CallId, RunRef, ToolMessage
-from passback.core.ports import Parked, PostedMessage, StartRun, Store
+from passback.core.messages import CallId, PostedMessage, RunRef, ToolMessage
+from passback.core.ports import Parked, StartRun, Store
 from passback.engine.runs import RunService
-from passback.models.scripted import ScriptedModel, calls
+from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.stores.open import open_store
 from passback.toolsets.functions import tool
@@ -76,9 +76,8 @@ async def test_the_first_result_wins(store: Store) -> None:
         await outcome(runs, await post(runs, says(), tools=[PAINT, ASK]))
         one, two = await call_ids(runs)
         await runs.start(StartRun(KEY, (result(one, "first"),)))
-        for parked in (result(one, "second"),):
-            with pytest.raises(ResultConflict):
-                await post(runs, parked)
+        with pytest.raises(ResultConflict):
+            await post(runs, result(one, "second"))
         await outcome(runs, await post(runs, result(two)))
         with pytest.raises(ResultConflict):
             await post(runs, result(one, "second"))
@@ -216,7 +215,7 @@ async def post_early(runs: RunService, other: RunService, gate: anyio.Event) -> 
 
 
 def early_script(gate: anyio.Event) -> ScriptedModel:
-    turn = [ToolCallChunk(0, name="paint"), gate, ToolCallChunk(1, name="ask")]
+    turn: list[Step] = [ToolCallChunk(0, name="paint"), gate, ToolCallChunk(1, name="ask")]
     return ScriptedModel([[*turn, Finish("tool_calls")], words("done")])
 
 

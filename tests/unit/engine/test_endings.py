@@ -1,0 +1,359 @@
+"""Every run ends once, also when it is cancelled, deleted, fails or its server stops."""
+
+import logging
+from collections.abc import Sequence
+
+import anyio
+import anyio.lowlevel
+import pytest
+from tests.support.runs import (
+    KEY,
+    OTHER,
+    PAINT,
+    at_once,
+    call_ids,
+    events,
+    followed,
+    outcome,
+    post,
+    reply,
+    result,
+    says,
+    until,
+    worker,
+)
+
+from passback.core.deltas import Finish, ToolCallChunk, UsageChunk
+from passback.core.errors import ModelRateLimited, ModelUnavailable, ShuttingDown
+from passback.core.events import (
+    Cancelled,
+    Completed,
+    Failed,
+    Outcome,
+    RunFinished,
+    TextDelta,
+    ToolCallStarted,
+    UsageReported,
+)
+from passback.core.messages import (
+    AssistantMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    ToolSpec,
+    Usage,
+)
+from passback.core.ports import Store, ToolContext
+from passback.engine.reader import GONE
+from passback.engine.runs import RunService
+from passback.engine.supervisor import BROKEN, STOPPED
+from passback.models.scripted import ScriptedModel, Step, calls
+from passback.models.scripted import says as words
+from passback.toolsets.functions import tool
+
+pytestmark = pytest.mark.anyio
+
+
+async def record(runs: RunService) -> Sequence[Message]:
+    return (await runs.messages(KEY, start=0, limit=100)).messages
+
+
+async def last_answer(runs: RunService) -> tuple[object, bool]:
+    """The text of the last message and whether it is marked as cut."""
+    message = (await record(runs))[-1]
+    assert isinstance(message, AssistantMessage)
+    return message.content, message.partial
+
+
+# ---------------------------------------------------------------- cancel
+async def test_a_cancelled_run_keeps_the_text_that_readers_saw_and_closes_the_model(
+    store: Store,
+) -> None:
+    model = ScriptedModel([["half a", " sentence", anyio.Event()], words("next")])
+    async with worker(store, model) as runs:
+        run = await post(runs, says())
+        await until(runs, run, TextDelta)
+        assert await runs.cancel(run)
+        assert await outcome(runs, run) == Cancelled()
+        assert model.open_streams == 0
+        assert await last_answer(runs) == ("half a sentence", True)
+        assert await reply(runs, says("go on")) == "next"
+
+
+async def test_any_worker_can_cancel_a_run(store: Store) -> None:
+    model = ScriptedModel([["half", anyio.Event()]])
+    async with (
+        worker(store, model) as owner,
+        worker(store, ScriptedModel([])) as other,
+    ):
+        run = await post(owner, says())
+        await until(other, run, TextDelta)
+        assert await other.cancel(run)
+        assert await outcome(other, run) == Cancelled()
+        assert await outcome(owner, run) == Cancelled()
+        assert model.open_streams == 0
+
+
+async def test_a_run_is_cancelled_before_its_first_word(memory: Store) -> None:
+    model = ScriptedModel([[anyio.Event()]])
+    async with worker(memory, model) as runs:
+        run = await post(runs, says())
+        assert await runs.cancel(run)
+        assert await outcome(runs, run) == Cancelled()
+        assert await record(runs) == (says(),)
+
+
+async def test_a_run_that_has_ended_cannot_be_cancelled(store: Store) -> None:
+    async with worker(store, ScriptedModel([words("done")])) as runs:
+        run = await post(runs, says())
+        before = await followed(runs, run)
+        assert not await runs.cancel(run)
+        assert await followed(runs, run) == before
+        assert await last_answer(runs) == ("done", False)
+
+
+async def test_a_cancelled_call_is_void_and_a_servers_call_is_closed(memory: Store) -> None:
+    started, never = anyio.Event(), anyio.Event()
+
+    @tool
+    async def wait() -> str:
+        """A tool that waits for ever."""
+        started.set()
+        await never.wait()
+        return ""
+
+    model = ScriptedModel([["ok", *calls(("wait", {}))], words("next")])
+    async with worker(memory, model, wait) as runs:
+        run = await post(runs, says())
+        await started.wait()
+        assert await runs.cancel(run)
+        assert await outcome(runs, run) == Cancelled()
+        closed = (await record(runs))[-1]
+        assert isinstance(closed, ToolMessage)
+        assert closed.synthetic == "interrupted"
+        assert await reply(runs, says("and?")) == "next"
+
+
+async def test_an_announced_call_of_a_cancelled_answer_is_not_kept(memory: Store) -> None:
+    chunk = ToolCallChunk(0, name="paint", arguments="{}")
+    model = ScriptedModel([["text", chunk, anyio.Event()]])
+    async with worker(memory, model) as runs:
+        run = await post(runs, says(), tools=[PAINT])
+        await until(runs, run, ToolCallStarted)
+        await runs.cancel(run)
+        await outcome(runs, run)
+        assert await last_answer(runs) == ("text", True)
+        assert await call_ids(runs) == []
+
+
+# ---------------------------------------------------------------- delete
+async def test_a_deleted_conversation_ends_its_run_and_every_reader(store: Store) -> None:
+    model = ScriptedModel([["half", anyio.Event()], words("anew")])
+    async with (
+        worker(store, model) as owner,
+        worker(store, ScriptedModel([])) as other,
+    ):
+        run = await post(owner, says())
+        ends: list[Outcome] = []
+
+        async def read(reader: RunService, reading: anyio.Event) -> None:
+            async with reader.follow(run) as batches:
+                async for batch in batches:
+                    reading.set()
+                    last = batch[-1].event
+                    if isinstance(last, RunFinished):
+                        ends.append(last.outcome)
+
+        async with at_once() as tasks:
+            for reader in (owner, other):
+                reading = anyio.Event()
+                tasks.start_soon(read, reader, reading)
+                await reading.wait()
+            await owner.delete(KEY)
+        assert ends == [GONE, GONE]
+        assert await reply(owner, says("again")) == "anew"
+    assert model.open_streams == 0
+
+
+# ---------------------------------------------------------------- failures
+@pytest.mark.parametrize(
+    ("script", "failure", "kept"),
+    [
+        ([ModelUnavailable("gone")], Failed("model_unavailable", "gone", retryable=True), None),
+        (
+            ["half", ModelRateLimited("slow down")],
+            Failed("model_rate_limited", "slow down", retryable=True),
+            "half",
+        ),
+        (
+            ["half"],
+            Failed("model_incomplete", "the model's answer broke off", retryable=True),
+            "half",
+        ),
+        ([], Failed("model_incomplete", "the model's answer broke off", retryable=True), None),
+        (
+            ["half", ToolCallChunk(0, name="paint", arguments='{"to":'), Finish("length")],
+            Failed(
+                "model_incomplete",
+                "the model's answer was cut off within a tool call",
+                retryable=True,
+            ),
+            "half",
+        ),
+    ],
+    ids=["before the first word", "in the middle", "broken off", "empty", "within a call"],
+)
+async def test_a_failing_model_ends_the_run_and_the_conversation_stays_usable(
+    store: Store, script: list[Step], failure: Failed, kept: str | None
+) -> None:
+    model = ScriptedModel([script, words("better")])
+    async with worker(store, model) as runs:
+        assert await outcome(runs, await post(runs, says(), tools=[PAINT])) == failure
+        if kept is None:
+            assert await record(runs) == (says(),)
+        else:
+            assert await last_answer(runs) == (kept, True)
+        assert await reply(runs, says("again")) == "better"
+    assert model.open_streams == 0
+
+
+async def test_the_usage_of_a_failed_answer_is_reported(memory: Store) -> None:
+    script: list[Step] = [UsageChunk(Usage(5, 0)), ModelUnavailable("gone")]
+    async with worker(memory, ScriptedModel([script])) as runs:
+        said = await events(runs, await post(runs, says()))
+    assert said[-2] == UsageReported(Usage(5, 0))
+
+
+async def test_an_unknown_failure_is_logged_and_its_text_is_not_told(
+    memory: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = anyio.Event()
+    model = ScriptedModel([[RuntimeError("secret")], [gate, *words("fine")]])
+    async with worker(memory, model) as runs:
+        broken = await post(runs, says())
+        other = await post(runs, says(), key=OTHER)
+        assert await outcome(runs, broken) == BROKEN
+        gate.set()
+        assert await outcome(runs, other) == Completed()
+    assert "secret" not in BROKEN.message
+    (entry,) = [one for one in caplog.records if one.levelno >= logging.ERROR]
+    assert entry.exc_info is not None
+
+
+class Unwritable:
+    """A toolset that answers with text that no store can keep."""
+
+    async def specs(self) -> Sequence[ToolSpec]:
+        return [ToolSpec("look", "", {})]
+
+    def is_read_only(self, name: str, /) -> bool:
+        return False
+
+    async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
+        return ToolResult("\ud800")
+
+
+async def test_what_cannot_be_written_down_does_not_end_the_other_runs(memory: Store) -> None:
+    gate = anyio.Event()
+    model = ScriptedModel([[gate, *words("fine")], calls(("look", {}))])
+    async with worker(memory, model, toolsets=[Unwritable()]) as runs:
+        other = await post(runs, says(), key=OTHER)
+        await anyio.wait_all_tasks_blocked()
+        broken = await post(runs, says())
+        await until_forgotten(runs, broken.run_id)
+        gate.set()
+        assert await outcome(runs, other) == Completed()
+
+
+async def until_forgotten(runs: RunService, run_id: str) -> None:
+    """Wait until a run does not go on in its worker any more."""
+    while any(task.name == run_id for task in anyio.get_running_tasks()):
+        await anyio.lowlevel.checkpoint()
+
+
+class Leaky:
+    """A toolset whose call ends by a cancellation of its own making."""
+
+    async def specs(self) -> Sequence[ToolSpec]:
+        return [ToolSpec("look", "", {})]
+
+    def is_read_only(self, name: str, /) -> bool:
+        return True
+
+    async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
+        raise anyio.get_cancelled_exc_class()
+
+
+async def test_a_call_that_ends_without_a_result_is_closed(memory: Store) -> None:
+    model = ScriptedModel([calls(("look", {}), ("look", {})), words("odd")])
+    async with worker(memory, model, toolsets=[Leaky()]) as runs:
+        assert await reply(runs, says()) == "odd"
+        answers = [m for m in await record(runs) if isinstance(m, ToolMessage)]
+    assert [one.synthetic for one in answers] == ["interrupted", "interrupted"]
+
+
+# ---------------------------------------------------------------- the server stops
+async def test_a_stopping_server_lets_runs_end_and_admits_no_more(memory: Store) -> None:
+    gate = anyio.Event()
+    async with worker(memory, ScriptedModel([[gate, *words("done")]])) as runs:
+        run = await post(runs, says())
+        async with at_once() as tasks:
+            tasks.start_soon(runs.drain, 5)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(ShuttingDown):
+                await post(runs, says(), key=OTHER)
+            with pytest.raises(ShuttingDown):
+                await runs.ready()
+            gate.set()
+        assert await outcome(runs, run) == Completed()
+
+
+async def test_a_run_that_outlives_the_grace_is_stopped_and_says_so(store: Store) -> None:
+    model = ScriptedModel([["half", anyio.Event()]])
+    async with worker(store, model) as runs:
+        run = await post(runs, says())
+        await until(runs, run, TextDelta)
+        await runs.drain(0.01)
+        assert await outcome(runs, run) == STOPPED
+        assert await last_answer(runs) == ("half", True)
+    assert model.open_streams == 0
+
+
+async def test_leaving_the_service_ends_its_runs(store: Store) -> None:
+    async with worker(store, ScriptedModel([["half", anyio.Event()]])) as runs:
+        run = await post(runs, says())
+        await until(runs, run, TextDelta)
+    async with worker(store, ScriptedModel([])) as other:
+        assert await outcome(other, run) == STOPPED
+        assert await last_answer(other) == ("half", True)
+
+
+async def test_a_service_whose_task_is_cancelled_ends_its_runs_too(store: Store) -> None:
+    async with worker(store, ScriptedModel([])) as other:
+        with anyio.CancelScope() as scope:
+            async with worker(store, ScriptedModel([["half", anyio.Event()]])) as runs:
+                run = await post(runs, says())
+                await until(runs, run, TextDelta)
+                scope.cancel()
+        assert await outcome(other, run) == STOPPED
+
+
+async def test_runs_need_their_service_around_them(memory: Store) -> None:
+    runs = RunService(memory, brain=None)  # type: ignore[arg-type]  # nothing is asked
+    with pytest.raises(ShuttingDown):
+        await post(runs, says())
+
+
+async def test_a_result_during_the_last_run_of_a_stopping_server_is_not_lost(
+    memory: Store,
+) -> None:
+    model = ScriptedModel([calls(("paint", {})), words("done")])
+    async with worker(memory, model) as runs:
+        await outcome(runs, await post(runs, says(), tools=[PAINT]))
+        (call_id,) = await call_ids(runs)
+        await runs.drain(0)
+        with pytest.raises(ShuttingDown):
+            await post(runs, result(call_id))
+    async with worker(memory, model) as other:
+        assert await reply(other, result(call_id)) == "done"
