@@ -1,17 +1,27 @@
-"""Servers and clients for tests over real HTTP. One server serves a module; each test has a conversation of its own."""
+"""Servers and clients for tests over real HTTP. Servers serve a module; each test has a conversation of its own."""
 
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 from tests.support.server import Server, running_server
 from tests.support.wire import Client, client_of
 
+if TYPE_CHECKING:
+    from tests.support.redis_server import RedisServer
+
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
     """Of a scope that lets a server be a module's."""
     return "asyncio"
+
+
+@pytest.fixture
+def conversation() -> str:
+    return f"conversation-{uuid4()}"
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +37,37 @@ async def client(server: Server) -> AsyncGenerator[Client]:
         yield client
 
 
-@pytest.fixture
-def conversation() -> str:
-    return f"conversation-{uuid4()}"
+# ---------------------------------------------------------------- two workers
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store that workers can share."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path_factory.mktemp('store')}/passback.db"
+    redis: RedisServer = request.getfixturevalue("shared_redis")
+    return redis.url
+
+
+@pytest.fixture(scope="module")
+async def pair(store: str) -> AsyncGenerator[tuple[Client, Client]]:
+    """Clients of two workers on one store, whose model answers at once."""
+    async with two_workers(store, "demo:fast") as clients:
+        yield clients
+
+
+@pytest.fixture(scope="module")
+async def slow_pair(store: str) -> AsyncGenerator[tuple[Client, Client]]:
+    """Clients of two workers on one store, whose model says some thirty words a second."""
+    async with two_workers(store, "demo") as clients:
+        yield clients
+
+
+@asynccontextmanager
+async def two_workers(store: str, model: str) -> AsyncGenerator[tuple[Client, Client]]:
+    async with AsyncExitStack() as stack:
+
+        async def worker() -> Client:
+            serving = running_server("--store", store, "--model", model)
+            server = await stack.enter_async_context(serving)
+            return await stack.enter_async_context(client_of(server.url))
+
+        yield await worker(), await worker()

@@ -1,0 +1,220 @@
+"""How servers and runs end: restarts, crashes, signals, cancellations. What was acknowledged is there, once."""
+
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from tests.support.server import running_server
+from tests.support.wire import (
+    DONE,
+    ZONE,
+    Client,
+    Stream,
+    client_of,
+    result,
+    user,
+)
+
+pytestmark = pytest.mark.anyio
+
+COUNTING = user("count to 1000")
+"""Its answer takes half a minute, longer than any test waits."""
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/passback.db"
+
+
+# ---------------------------------------------------------------- restarts and crashes
+async def test_a_restart_keeps_conversations_and_what_is_owed(
+    sqlite: str, conversation: str
+) -> None:
+    async with running_server("--store", sqlite) as server, client_of(server.url) as client:
+        await client.post(conversation, user("hi"))
+        asked = await client.post(conversation, user("time zone"), tools=[ZONE])
+        before = await client.conversation(conversation)
+        server.terminate()
+        assert await server.exit_code() == 0
+    async with running_server("--store", sqlite) as server, client_of(server.url) as client:
+        assert await client.conversation(conversation) == before
+        told = await client.post(conversation, result(asked.call.id, "UTC"))
+    assert told.text == 'Done. get-time-zone answered: "UTC".'
+
+
+async def test_after_a_crash_in_an_answer_the_conversation_goes_on_within_the_lease(
+    store: str, conversation: str
+) -> None:
+    arguments = ("--store", store, "--lease", "1")
+    async with running_server(*arguments) as server, client_of(server.url) as client:
+        await client.post(conversation, user("hi"))
+        async with client.stream(conversation, [COUNTING]) as stream:
+            await stream.take(3)
+            server.kill()
+            seen = await _to_the_cut(stream)
+        assert DONE not in seen
+    async with running_server(*arguments) as server, client_of(server.url) as client:
+        with anyio.fail_after(10):
+            ended = await client.replay(conversation)
+        assert ended.types[-2:] == ["error", DONE]
+        assert ended.frames[-2].event["code"] == "lost"
+        assert ended.frames[-2].event["retryable"] is True
+        assert (await client.post(conversation, user("count to 3"))).text.startswith("1 2 3")
+        roles = [(m["role"], m["content"][:7]) for m in await client.messages(conversation)]
+    assert roles == [
+        ("user", "hi"),
+        ("assistant", "Hello! "),
+        ("user", "count t"),
+        ("user", "count t"),
+        ("assistant", "1 2 3 -"),
+    ]
+
+
+async def _to_the_cut(stream: Stream) -> str:
+    """Everything up to the place where the connection broke."""
+    with pytest.raises(httpx.RemoteProtocolError):
+        await stream.whole()
+    return stream.raw.decode()
+
+
+async def test_a_reader_on_another_worker_learns_of_a_crash(store: str, conversation: str) -> None:
+    arguments = ("--store", store, "--lease", "1")
+    async with (
+        running_server(*arguments) as dies,
+        running_server(*arguments) as lives,
+        client_of(dies.url) as client,
+        client_of(lives.url) as other,
+        client.stream(conversation, [COUNTING]) as stream,
+    ):
+        await stream.take(3)
+        async with other.follow(conversation) as followed:
+            await followed.next()
+            dies.kill()
+            with anyio.fail_after(10):
+                ended = await followed.whole()
+    assert ended.types == ["text", "error", DONE]
+    assert ended.frames[-2].event["code"] == "lost"
+
+
+@pytest.mark.parametrize("kill", [True, False])
+async def test_acknowledged_results_survive_whatever_ends_the_server(
+    sqlite: str, conversation: str, kill: bool
+) -> None:
+    arguments = ("--store", sqlite, "--lease", "1")
+    async with running_server(*arguments) as server, client_of(server.url) as client:
+        asked = await client.post(conversation, user("time zone"), tools=[ZONE])
+        told = result(asked.call.id, "UTC")
+        async with client.stream(conversation, [told]):
+            server.kill() if kill else server.terminate()
+            await server.exit_code()
+    async with running_server(*arguments) as server, client_of(server.url) as client:
+        again = await client.post(conversation, told)
+        assert again.status == 200
+        roles = [message["role"] for message in await client.messages(conversation)]
+    assert roles[:3] == ["user", "assistant", "tool"]
+    assert roles.count("tool") == 1
+
+
+# ---------------------------------------------------------------- signals
+@pytest.mark.parametrize("press_ctrl_c", [False, True])
+async def test_a_stop_lets_a_short_answer_end_and_exits_0(
+    conversation: str, press_ctrl_c: bool
+) -> None:
+    async with running_server() as server, client_of(server.url) as client:
+        async with client.stream(conversation, [user("count to 20")]) as stream:
+            await stream.take(2)
+            server.interrupt() if press_ctrl_c else server.terminate()
+            answer = await stream.whole()
+        assert answer.text.endswith("20 - counted by the demo model.")
+        assert answer.types == ["text", DONE]
+        assert await server.exit_code() == 0
+
+
+async def test_a_stop_ends_a_long_answer_cleanly_and_keeps_what_was_said(
+    sqlite: str, conversation: str
+) -> None:
+    arguments = ("--store", sqlite, "--shutdown-grace", "0")
+    async with running_server(*arguments) as server, client_of(server.url) as client:
+        async with client.stream(conversation, [COUNTING]) as stream:
+            await stream.take(3)
+            server.terminate()
+            answer = await stream.whole()
+        assert await server.exit_code() == 0
+    assert answer.types == ["text", "error", DONE]
+    assert answer.frames[-2].event["code"] == "shutting_down"
+    async with running_server("--store", sqlite) as server, client_of(server.url) as client:
+        _, kept = await client.messages(conversation)
+        assert (kept["content"], kept["partial"]) == (answer.text, True)
+
+
+async def test_a_stopping_server_takes_no_new_posts_and_says_so(conversation: str) -> None:
+    async with (
+        running_server() as server,
+        client_of(server.url) as client,
+        client.stream(conversation, [user("count to 100")]) as stream,
+    ):
+        await stream.next()
+        assert (await client.http.get("/readyz")).status_code == 200
+        server.terminate()
+        assert await _until_refused(client) in {"shutting_down", "closed"}
+        await stream.whole()
+
+
+async def _until_refused(client: Client) -> str:
+    """Ask whether it is ready until it is not."""
+    with anyio.fail_after(5):
+        while True:
+            try:
+                ready = await client.http.get("/readyz")
+            except httpx.TransportError:
+                return "closed"
+            if ready.status_code != 200:
+                return str(ready.json()["code"])
+
+
+async def test_a_second_ctrl_c_ends_a_server_without_waiting_for_its_answers(
+    conversation: str,
+) -> None:
+    async with (
+        running_server() as server,
+        client_of(server.url) as client,
+        client.stream(conversation, [COUNTING]) as stream,
+    ):
+        await stream.next()
+        server.interrupt()
+        await _until_refused(client)
+        server.interrupt()
+        with anyio.fail_after(5):
+            await server.process.wait()
+
+
+# ---------------------------------------------------------------- cancel and delete
+async def test_cancel_keeps_what_was_said_and_the_conversation_goes_on(conversation: str) -> None:
+    async with running_server() as server, client_of(server.url) as client:
+        async with client.stream(conversation, [COUNTING], include=["run"]) as stream:
+            await stream.take(4)
+            assert (await client.cancel(conversation)).status_code == 202
+            with anyio.fail_after(2):
+                answer = await stream.whole()
+        assert answer.types == ["run-start", "text", "run-end", DONE]
+        assert answer.frames[-2].event == {"type": "run-end", "outcome": "cancelled"}
+        again = await client.cancel(conversation)
+        assert again.json() == {"cancelled": False}
+        _, kept = await client.messages(conversation)
+        assert (kept["content"], kept["partial"]) == (answer.text, True)
+        assert (await client.post(conversation, user("hi"))).types == ["text", DONE]
+
+
+async def test_a_deleted_conversation_is_gone_with_its_logs(
+    client: Client, conversation: str
+) -> None:
+    answer = await client.post(conversation, user("hi"))
+    path = f"/conversations/{conversation}"
+    assert (await client.http.delete(path)).status_code == 204
+    assert (await client.http.delete(path)).json()["code"] == "conversation_not_found"
+    gone = await client.replay(conversation, after=answer.frames[0].id)
+    assert (gone.status, gone.json["code"]) == (404, "run_not_found")
+    fresh = await client.post(conversation, user("hi"))
+    assert fresh.types == ["text", DONE]
+    assert (await client.conversation(conversation))["messageCount"] == 2
