@@ -119,10 +119,10 @@ def _begins_another(call: _Call, piece: _Piece) -> bool:
     """Whether a piece in the place of a known call is the first of another call all the same."""
     if piece.name is None or call.name is None:
         return False
-    if call.pieces:
-        return bool(piece.arguments or _differ(call.id, piece.id)) and call.is_complete()
     if piece.name != call.name:
         return True
+    if call.pieces:
+        return bool(piece.arguments or _differ(call.id, piece.id)) and call.is_complete()
     return _differ(call.id, piece.id) and (not piece.arguments or _is_json(piece.arguments))
 
 

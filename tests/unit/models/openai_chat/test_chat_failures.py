@@ -1,0 +1,136 @@
+"""What a service's errors mean here, and when another attempt is made."""
+
+import json
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+
+from passback.core.errors import (
+    ModelError,
+    ModelIncomplete,
+    ModelRateLimited,
+    ModelRejected,
+    ModelUnavailable,
+)
+from passback.models.openai_chat.bounds import Bounds
+from passback.models.openai_chat.failures import (
+    MAX_RETRY_AFTER,
+    parse_retry_after,
+    status_failure,
+)
+
+NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
+SECRET = "sk-1234567890"
+
+
+def error(**fields: object) -> bytes:
+    return json.dumps({"error": {"message": f"key {SECRET} is wrong", **fields}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        *((status, ModelUnavailable) for status in (408, 409, 425, 500, 502, 503, 504, 529)),
+        (429, ModelRateLimited),
+        *((status, ModelRejected) for status in (301, 307, 400, 401, 402, 403, 404, 413, 418, 422)),
+    ],
+)
+def test_each_status_is_one_kind_of_failure_in_our_own_words(
+    status: int, kind: type[ModelError]
+) -> None:
+    failure = status_failure(status, error(code="whatever"), None)
+    assert type(failure) is kind
+    assert SECRET not in repr(failure)
+    assert failure.details == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (400, error(code="context_length_exceeded"), "too long"),
+        (400, error(type="content_filter", code=None), "refused the content"),
+        (429, error(code="insufficient_quota"), "no credit"),
+        (500, error(code="invalid_api_key"), "refused the key"),
+        (401, b"", "refused the key"),
+        (404, b"not JSON", "does not know the model"),
+        (413, b"[1]", "too long"),
+        (422, b'{"error": "text"}', "refused the request"),
+        (418, b'{"detail": 1}', "refused the request"),
+        (400, b"[" * 100_000, "refused the request"),
+        (302, b"", "redirects"),
+    ],
+)
+def test_codes_that_are_known_say_more(status: int, body: bytes, words: str) -> None:
+    failure = status_failure(status, body, None)
+    assert type(failure) is ModelRejected
+    assert words in failure.message
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_the_wait_that_the_service_asks_for_is_told(status: int) -> None:
+    assert status_failure(status, b"", "30").retry_after == 30
+    assert status_failure(status, b"", None).retry_after is None
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("3", 3),
+        (" 1.5 ", 1.5),
+        ("0", 0),
+        ("-4", 0),
+        ("1e9", MAX_RETRY_AFTER),
+        ("Fri, 20 Nov 2026 12:00:30 GMT", 30),
+        ("Fri, 20 Nov 2026 11:00:00 GMT", 0),
+        ("Fri, 20 Nov 2026 12:00:30 -0000", 30),
+        ("Fri, 20 Nov 2099 12:00:30 GMT", MAX_RETRY_AFTER),
+        ("nan", None),
+        ("inf", None),
+        ("soon", None),
+        ("", None),
+        ("Fri, 99 Nov 2026 12:00:30 GMT", None),
+        (None, None),
+    ],
+)
+def test_retry_after_in_all_its_forms(value: str | None, seconds: float | None) -> None:
+    assert parse_retry_after(value, NOW) == seconds
+
+
+# ---------------------------------------------------------------- attempts
+BOUNDS = Bounds(retries=2, retry_delay=1.0, max_retry_after=5.0)
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_the_pause_doubles_and_varies(attempt: int) -> None:
+    pauses = {BOUNDS.pause(ModelUnavailable("x"), attempt) for _ in range(50)}
+    assert len(pauses) > 1
+    assert all(pause and 0.5 * 2**attempt <= pause <= 2**attempt for pause in pauses)
+
+
+@pytest.mark.parametrize(
+    ("failure", "attempt", "pause"),
+    [
+        (ModelRateLimited("x", retry_after=5), 0, 5),
+        (ModelRateLimited("x", retry_after=0), 1, 0),
+        (ModelRateLimited("x", retry_after=5.1), 0, None),
+        (ModelUnavailable("x", retry_after=3), 2, None),
+        (ModelRejected("x"), 0, None),
+    ],
+)
+def test_whether_there_is_another_attempt(
+    failure: ModelError, attempt: int, pause: float | None
+) -> None:
+    assert BOUNDS.pause(failure, attempt) == pause
+
+
+def test_a_service_that_was_silent_too_long_is_not_asked_again() -> None:
+    failure = ModelUnavailable("x")
+    failure.__cause__ = httpx.ReadTimeout("silent")
+    assert BOUNDS.pause(failure, 0) is None
+    failure.__cause__ = httpx.ConnectTimeout("no connection")
+    assert BOUNDS.pause(failure, 0) is not None
+
+
+def test_only_what_a_repeat_can_help_is_repeated() -> None:
+    assert (ModelIncomplete.retryable, ModelRejected.retryable) == (True, False)
