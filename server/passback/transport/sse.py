@@ -27,6 +27,8 @@ CUT = "retry: 1000\n\n"
 """The end of a response whose run goes on: the client comes back after a second, and saw no end of the run."""
 
 _LAST_WORDS_SECONDS = 2
+"""How long a stopping server waits for a client to take them."""
+
 _VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
 
 
@@ -84,7 +86,7 @@ class EventStream:
                 self._last_words = await self._pump(batches, send)
                 tasks.cancel_scope.cancel()
             if self._last_words is not None:
-                with anyio.move_on_after(_LAST_WORDS_SECONDS):
+                with anyio.move_on_after(self._patience()):
                     await send(_body(self._last_words, more=False))
 
     async def _pump(self, batches: AsyncIterator[Sequence[Logged]], send: Send) -> str:
@@ -133,6 +135,12 @@ class EventStream:
         else:
             self._last_words = CUT
         scope.cancel()
+
+    def _patience(self) -> float:
+        """How long the last chunk may wait for the client to read; the server's stop cannot wait long."""
+        patience = self._services.limits.send_seconds
+        stops = self._services.stopping.is_set()
+        return min(patience, _LAST_WORDS_SECONDS) if stops else patience
 
     def _seconds_until_due(self) -> float:
         """How long nothing can be due: no silence to fill, no patience to lose."""

@@ -48,7 +48,7 @@ _HEADERS = {
 
 def build(_: Services, /) -> Wire:
     """Serve what is there now; without the folder there is no page."""
-    files = _files(_FOLDERS)
+    files = files_of(_FOLDERS)
     if not files:
         logger.warning("the playground's files are missing: no page is served")
     return Wire(
@@ -68,7 +68,7 @@ class _File:
         return Response(self._content, headers=headers, media_type=self._media_type)
 
 
-def _files(folders: tuple[Path, ...]) -> dict[str, _File]:
+def files_of(folders: tuple[Path, ...]) -> dict[str, _File]:
     """The files of the first folder that is there, by their paths."""
     folder = next((folder for folder in folders if (folder / "index.html").is_file()), None)
     if folder is None:

@@ -149,9 +149,18 @@ async def test_a_client_that_does_not_even_read_a_comment_is_dropped() -> None:
 
 async def test_a_client_that_does_not_read_the_end_is_dropped() -> None:
     site = _Site(patience=0.02)
-    async with site.opened():
+    async with site.opened() as one:
         site.runs.say(END)
         await site.is_left()
+        assert not one.ended
+
+
+async def test_a_client_that_does_not_read_does_not_hold_up_a_stop() -> None:
+    site = _Site(patience=0.02)
+    async with site.opened() as one:
+        site.stopping.set()
+        await site.is_left()
+        assert not one.ended
 
 
 async def test_a_stopping_server_sends_its_clients_away_without_an_end_of_the_run() -> None:

@@ -1,0 +1,170 @@
+"""The OpenAPI document is valid, whole, and true."""
+
+import json
+from typing import Any
+
+import anyio
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import validate
+from starlette.routing import Route
+from tests.support.bridge import ask, ask_json
+from tests.support.logged_runs import RUN, LoggedRuns
+
+from passback.core.changes import Status
+from passback.core.errors import ConfigurationError
+from passback.core.events import Completed, RunFinished
+from passback.core.messages import (
+    AssistantMessage,
+    CallId,
+    MessageId,
+    Owed,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from passback.transport.access import Access
+from passback.transport.http import STATUS
+from passback.transport.openapi import compose
+from passback.transport.site import build_site
+from passback.transport.wires import Services, Wire
+from passback.wire import agkit, page, rest
+
+pytestmark = pytest.mark.anyio
+
+RUNS = LoggedRuns(RunFinished(Completed()))
+SERVICES = Services(RUNS, anyio.Event(), lambda: DOCUMENT)
+WIRES = [module.build(SERVICES) for module in (agkit, rest, page)]
+DOCUMENT: dict[str, Any] = json.loads(json.dumps(compose(WIRES, version="1.2.3")))
+APP = build_site(WIRES, Access())
+METHODS = {"get", "post", "put", "delete", "patch"}
+
+OPERATIONS = {
+    f"{method} {path}": operation
+    for path, item in DOCUMENT["paths"].items()
+    for method, operation in item.items()
+    if method in METHODS
+}
+
+
+def _fits(value: object, schema: dict[str, Any]) -> None:
+    Draft202012Validator({**schema, "components": DOCUMENT["components"]}).validate(value)
+
+
+def test_the_document_is_valid() -> None:
+    validate(DOCUMENT)
+    assert DOCUMENT["openapi"] == "3.1.0"
+    assert DOCUMENT["info"]["version"] == "1.2.3"
+
+
+def test_every_route_is_described_and_every_description_is_a_route() -> None:
+    routed = {
+        f"{method.lower()} {route.path}"
+        for wire in WIRES
+        for route in wire.routes
+        if isinstance(route, Route)
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    files = {f"get {path}" for path in WIRES[2].public} - {"get /"}
+    assert routed - files == OPERATIONS.keys()
+
+
+def test_every_operation_has_a_name_of_its_own() -> None:
+    names = [operation["operationId"] for operation in OPERATIONS.values()]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
+def test_each_code_is_told_with_its_status(operation: dict[str, Any]) -> None:
+    for status, response in operation["responses"].items():
+        if int(status) < 400:
+            continue
+        [_, codes] = response["content"]["application/json"]["schema"]["allOf"]
+        for code in codes["properties"]["code"]["enum"]:
+            assert str(STATUS[code]) == status
+
+
+def test_every_code_that_a_request_can_meet_is_told() -> None:
+    told = {
+        code
+        for operation in OPERATIONS.values()
+        for response in operation["responses"].values()
+        for part in response.get("content", {})
+        .get("application/json", {})
+        .get("schema", {})
+        .get("allOf", [])
+        for code in part.get("properties", {}).get("code", {}).get("enum", [])
+    }
+    roots = {"client_error", "conflict", "refused"}  # never raised themselves
+    inside = {code for code in STATUS if code.startswith("model_")} | {"lease_lost"}
+    assert told == STATUS.keys() - roots - inside - {"configuration_error"}
+
+
+def _examples() -> list[tuple[object, dict[str, Any]]]:
+    found: list[tuple[object, dict[str, Any]]] = []
+    for operation in OPERATIONS.values():
+        bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
+        found += [
+            (content["example"], content["schema"])
+            for body in bodies
+            for content in body.get("content", {}).values()
+            if "example" in content
+        ]
+    return found
+
+
+@pytest.mark.parametrize(("example", "schema"), _examples())
+def test_each_example_fits_its_schema(example: object, schema: dict[str, Any]) -> None:
+    _fits(example, schema)
+
+
+def test_each_event_of_an_example_fits_the_events_schema() -> None:
+    stream = OPERATIONS["post /send-message"]["responses"]["200"]["content"]["text/event-stream"]
+    frames = stream["example"].removesuffix("\n\n").split("\n\n")
+    assert len(frames) == 5
+    for frame in frames:
+        data = frame.partition("data: ")[2]
+        _fits(data if data == "[DONE]" else json.loads(data), stream["x-event-schema"])
+
+
+async def test_the_example_of_a_post_is_accepted() -> None:
+    content = OPERATIONS["post /send-message"]["requestBody"]["content"]["application/json"]
+    assert (await ask_json(APP, "POST", "/send-message", content["example"])).status == 200
+
+
+HISTORY = (
+    UserMessage(MessageId("m1"), "paint"),
+    AssistantMessage(
+        MessageId("m2"), "", (ToolCall(CallId("a"), "paint", "{}", client=True),), partial=True
+    ),
+    ToolMessage(MessageId("m3"), CallId("a"), "late", is_error=True, synthetic="timeout"),
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "described"),
+    [
+        ("GET", "/conversations/c", "/conversations/{id}"),
+        ("GET", "/conversations/c/messages", "/conversations/{id}/messages"),
+        ("GET", "/conversations/unknown", "/conversations/{id}"),
+        ("POST", "/conversations/c/cancel", "/conversations/{id}/cancel"),
+        ("GET", "/healthz", "/healthz"),
+        ("GET", "/readyz", "/readyz"),
+        ("GET", "/openapi.json", "/openapi.json"),
+        ("POST", "/send-message", "/send-message"),
+    ],
+)
+async def test_what_is_answered_fits_its_description(
+    method: str, path: str, described: str
+) -> None:
+    RUNS.known[RUN.key] = Status(1, RUN.run_id, owed=(Owed(CallId("a"), "paint", "{}"),))
+    RUNS.history = HISTORY
+    answer = await ask(APP, method, path)
+    response = OPERATIONS[f"{method.lower()} {described}"]["responses"][str(answer.status)]
+    _fits(answer.json, response["content"]["application/json"]["schema"])
+    assert "x-request-id" in answer.headers
+
+
+def test_two_wires_cannot_claim_one_path() -> None:
+    with pytest.raises(ConfigurationError, match="/a"):
+        compose([Wire([], paths={"/a": {}}), Wire([], paths={"/a": {"get": {}}})])

@@ -1,0 +1,88 @@
+"""The playground's files are served by an allow-list, under a policy that lets nothing else run."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from starlette.types import ASGIApp
+from tests.support.bridge import ask
+from tests.support.logged_runs import LoggedRuns
+
+from passback.core.messages import OwnerId
+from passback.transport.access import Access
+from passback.transport.site import build_site
+from passback.transport.wires import Services
+from passback.wire.page import build, files_of
+
+pytestmark = pytest.mark.anyio
+
+FOLDER = Path(__file__).parents[3] / "client_tools" / "playground"
+
+
+def _app() -> ASGIApp:
+    wire = build(Services(LoggedRuns(), anyio.Event(), dict))
+    return build_site([wire], Access(keys={"a-key": OwnerId("alice")}))
+
+
+KINDS = {
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+SERVED = {file.name: file.read_bytes() for file in FOLDER.iterdir() if file.suffix in KINDS}
+INDEX = (FOLDER / "index.html").read_bytes()
+
+
+@pytest.mark.parametrize(("name", "content"), SERVED.items(), ids=SERVED.keys())
+async def test_each_file_is_served_as_it_is(name: str, content: bytes) -> None:
+    answer = await ask(_app(), "GET", f"/{name}")
+    assert (answer.status, answer.body) == (200, content)
+    assert answer.headers["content-type"] == KINDS[Path(name).suffix]
+
+
+async def test_the_page_is_at_the_root_and_needs_no_key() -> None:
+    answer = await ask(_app(), "GET", "/", headers={"x-request-id": "r"})
+    assert (answer.status, answer.body) == (200, INDEX)
+    assert dict(answer.headers) == {
+        "content-security-policy": (
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+            "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        ),
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cross-origin-opener-policy": "same-origin",
+        "cache-control": "no-cache",
+        "x-request-id": "r",
+        "content-type": "text/html; charset=utf-8",
+        "content-length": str(len(answer.body)),
+    }
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/index.html/",
+        "/../app.py",
+        "/%2e%2e/app.py",
+        "/..%2fapp.py",
+        "//etc/passwd",
+        "/%2fetc%2fpasswd",
+        "/main.js%00.html",
+        "/tsconfig.json",
+        "/.git/config",
+    ],
+)
+async def test_no_path_leads_elsewhere(path: str) -> None:
+    headers = {"authorization": "Bearer a-key"}
+    assert (await ask(_app(), "GET", path, headers=headers)).status == 404
+
+
+def test_only_files_of_known_kinds_are_served(tmp_path: Path) -> None:
+    for name in ("index.html", "a.js", "b.css", "c.svg", "secret.txt", "d.js.map", ".env"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "folder.js").mkdir()
+    assert files_of((tmp_path / "missing", tmp_path)).keys() == {"/", "/a.js", "/b.css", "/c.svg"}
+
+
+def test_without_the_folder_there_is_no_page(tmp_path: Path) -> None:
+    assert files_of((tmp_path,)) == {}

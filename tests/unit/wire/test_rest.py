@@ -1,0 +1,261 @@
+"""Our own routes: what they tell of a conversation, its messages and its runs, and of the server."""
+
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from starlette.types import ASGIApp
+from tests.support.bridge import Answer, ask
+from tests.support.logged_runs import RUN, LoggedRuns
+
+from passback.core.changes import Status
+from passback.core.errors import ShuttingDown, StoreUnavailable
+from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
+from passback.core.messages import (
+    CallId,
+    ConversationId,
+    MessageId,
+    Owed,
+    OwnerId,
+    UserMessage,
+)
+from passback.transport.access import Access
+from passback.transport.site import build_site
+from passback.transport.sse import OPENING
+from passback.transport.wires import Services
+from passback.wire.rest import build
+
+pytestmark = pytest.mark.anyio
+
+KEY = RUN.key
+OPEN = Access()
+IDLE = Status(3, RUN.run_id, message_count=2)
+STREAM = b'id: run_1.1-2\ndata: {"type":"text","content":"hi"}\n\nid: run_1.1-3\ndata: [DONE]\n\n'
+
+
+def _runs(status: Status = IDLE, conversation: str = "c") -> LoggedRuns:
+    runs = LoggedRuns(RunStarted(RUN.run_id), TextDelta("hi"), RunFinished(Completed()))
+    runs.known[replace(KEY, id=ConversationId(conversation))] = status
+    return runs
+
+
+def _app(runs: LoggedRuns, access: Access = OPEN) -> ASGIApp:
+    services = Services(runs, anyio.Event(), lambda: {"openapi": "3.1.0"})
+    return build_site([build(services)], access)
+
+
+async def _get(runs: LoggedRuns, path: str, **headers: str) -> Answer:
+    return await ask(_app(runs), "GET", path, headers=headers)
+
+
+# ---------------------------------------------------------------- one conversation
+async def test_a_conversation_is_told_without_its_messages() -> None:
+    owed = (Owed(CallId("call_1"), "paint", '{"color":"blue"}'),)
+    status = Status(3, RUN.run_id, running=False, owed=owed, message_count=2)
+    answer = await _get(_runs(status), "/conversations/c")
+    assert answer.status == 200
+    assert answer.json == {
+        "id": "c",
+        "status": "idle",
+        "runId": "run_1",
+        "owed": [
+            {
+                "id": "call_1",
+                "name": "paint",
+                "arguments": '{"color":"blue"}',
+                "kind": "tool_result",
+            }
+        ],
+        "messageCount": 2,
+    }
+
+
+async def test_a_conversation_whose_run_goes_on_is_running() -> None:
+    answer = await _get(_runs(replace(IDLE, running=True)), "/conversations/c")
+    assert answer.json["status"] == "running"
+
+
+ROUTES = [
+    ("GET", "/conversations/{}"),
+    ("DELETE", "/conversations/{}"),
+    ("GET", "/conversations/{}/messages"),
+    ("GET", "/conversations/{}/stream"),
+    ("POST", "/conversations/{}/cancel"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+async def test_an_unknown_conversation_is_not_found(method: str, path: str) -> None:
+    answer = await ask(_app(_runs()), method, path.format("other"))
+    assert (answer.status, answer.code) == (404, "conversation_not_found")
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+async def test_a_conversation_of_another_owner_is_as_unknown(method: str, path: str) -> None:
+    app = _app(_runs(), Access(keys={"a-key": OwnerId("alice")}))
+    headers = {"authorization": "Bearer a-key"}
+    answer = await ask(app, method, path.format("c"), headers=headers)
+    assert (answer.status, answer.code) == (404, "conversation_not_found")
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [("%00", 422), ("a%0D%0Ab", 422), ("x" * 257, 422), ("%FF", 400), ("%ED%A0%80", 400)],
+)
+async def test_an_impossible_id_is_refused(method: str, path: str, given: str, status: int) -> None:
+    assert (await ask(_app(_runs()), method, path.format(given))).status == status
+
+
+@pytest.mark.parametrize(
+    ("given", "conversation"),
+    [
+        ("a%2Fb", "a/b"),
+        ("c%2Fmessages", "c/messages"),
+        ("c%2Fstream", "c/stream"),
+        ("%2F", "/"),
+        ("a%20b", "a b"),
+        ("%7Bc%7D", "{c}"),
+        ("{c}", "{c}"),
+        ("%C3%A9", "é"),
+        ("100%2525", "100%25"),
+        ("messages", "messages"),
+    ],
+)
+async def test_an_id_may_hold_anything_that_can_be_encoded(given: str, conversation: str) -> None:
+    runs = _runs(conversation=conversation)
+    assert (await _get(runs, f"/conversations/{given}")).json["id"] == conversation
+    assert (await _get(runs, f"/conversations/{given}/messages")).status == 200
+
+
+async def test_a_conversation_is_deleted_once() -> None:
+    app = _app(_runs())
+    gone = await ask(app, "DELETE", "/conversations/c", headers={"x-request-id": "r"})
+    assert (gone.status, gone.body, gone.headers["x-request-id"]) == (204, b"", "r")
+    assert (await ask(app, "DELETE", "/conversations/c")).status == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+async def test_other_methods_are_not_allowed(method: str) -> None:
+    answer = await ask(_app(_runs()), method, "/conversations/c")
+    assert answer.status == 405
+    assert {"GET", "DELETE"} <= set(answer.headers["allow"].split(", "))
+
+
+# ---------------------------------------------------------------- messages
+def _message(number: int) -> dict[str, Any]:
+    return {"id": f"m{number}", "role": "user", "content": str(number)}
+
+
+@pytest.mark.parametrize(
+    ("query", "numbers", "following"),
+    [
+        ("", range(5), None),
+        ("?limit=2", range(2), 2),
+        ("?after=2&limit=2", range(2, 4), 4),
+        ("?after=4&limit=2", range(4, 5), None),
+        ("?after=3&limit=2", range(3, 5), None),
+        ("?after=5", range(0), None),
+        ("?after=99", range(0), None),
+    ],
+)
+async def test_messages_come_in_pages(query: str, numbers: range, following: int | None) -> None:
+    runs = _runs()
+    runs.history = tuple(UserMessage(MessageId(f"m{n}"), str(n)) for n in range(5))
+    answer = await _get(runs, f"/conversations/c/messages{query}")
+    assert answer.json == {
+        "messages": [_message(number) for number in numbers],
+        "next": following,
+        "total": 5,
+    }
+
+
+BAD_PAGES = "after=-1 after=x after= after=1.0 after=² limit=0 limit=1001 limit=x"
+
+
+@pytest.mark.parametrize("query", [*BAD_PAGES.split(), f"after={'9' * 5000}"])
+async def test_a_page_that_cannot_be_is_refused(query: str) -> None:
+    answer = await _get(_runs(), f"/conversations/c/messages?{query}")
+    assert (answer.status, answer.code) == (422, "invalid_request")
+
+
+# ---------------------------------------------------------------- stream
+async def test_the_newest_run_is_streamed_from_its_start() -> None:
+    answer = await _get(_runs(), "/conversations/c/stream")
+    assert answer.body == OPENING.encode() + STREAM
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert (answer.headers["x-run-id"], answer.headers["x-conversation-id"]) == ("run_1", "c")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/conversations/c/stream", {"last-event-id": "run_1.1-2"}),
+        ("/conversations/c/stream?lastEventId=run_1.1-2", {}),
+        ("/conversations/c/stream?lastEventId=run_1.0-0", {"last-event-id": "run_1.1-2"}),
+    ],
+)
+async def test_a_stream_goes_on_after_what_was_seen(path: str, headers: dict[str, str]) -> None:
+    answer = await _get(_runs(), path, **headers)
+    assert answer.body == OPENING.encode() + b"id: run_1.1-3\ndata: [DONE]\n\n"
+
+
+async def test_a_stream_may_say_more() -> None:
+    answer = await _get(_runs(), "/conversations/c/stream?include=usage,run")
+    assert b'id: run_1.1-1\ndata: {"type":"run-start","runId":"run_1"}\n\n' in answer.body
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "answered"),
+    [
+        (Status(1), {}, (404, "run_not_found")),
+        (IDLE, {"last-event-id": "run_2.1-2"}, (404, "run_not_found")),
+        (IDLE, {"last-event-id": "nonsense"}, (422, "invalid_cursor")),
+    ],
+)
+async def test_a_stream_of_nothing_is_an_error(
+    status: Status, headers: dict[str, str], answered: tuple[int, str]
+) -> None:
+    answer = await _get(_runs(status), "/conversations/c/stream", **headers)
+    assert (answer.status, answer.code) == answered
+
+
+# ---------------------------------------------------------------- cancel
+async def test_a_run_that_goes_on_is_cancelled() -> None:
+    runs = _runs(replace(IDLE, running=True))
+    answer = await ask(_app(runs), "POST", "/conversations/c/cancel")
+    assert (answer.status, answer.json) == (202, {"cancelled": True})
+    assert runs.cancelled == [RUN]
+
+
+async def test_cancelling_when_nothing_runs_is_no_error() -> None:
+    runs = _runs()
+    answer = await ask(_app(runs), "POST", "/conversations/c/cancel")
+    assert (answer.status, answer.json) == (200, {"cancelled": False})
+    assert runs.cancelled == []
+
+
+# ---------------------------------------------------------------- the server
+async def test_the_server_tells_that_it_is_alive_and_ready() -> None:
+    assert (await _get(_runs(), "/healthz")).json == {"status": "ok"}
+    assert (await _get(_runs(), "/readyz")).json == {"status": "ready"}
+
+
+@pytest.mark.parametrize("error", [ShuttingDown("bye"), StoreUnavailable("away")])
+async def test_a_server_that_is_not_ready_says_why(error: Any) -> None:
+    runs = _runs()
+    runs.unready = error
+    answer = await _get(runs, "/readyz")
+    assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, error.code, "1")
+    assert (await _get(runs, "/healthz")).status == 200
+
+
+async def test_health_needs_no_key() -> None:
+    app = _app(_runs(), Access(keys={"a-key": OwnerId("alice")}))
+    paths = ("/healthz", "/readyz", "/openapi.json")
+    assert [(await ask(app, "GET", path)).status for path in paths] == [200, 200, 401]
+
+
+async def test_the_server_describes_itself() -> None:
+    assert (await _get(_runs(), "/openapi.json")).json == {"openapi": "3.1.0"}
