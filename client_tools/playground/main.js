@@ -150,7 +150,7 @@ need("#clear-events", HTMLElement).addEventListener("click", () => inspector.cle
 need("#show-chat", HTMLElement).addEventListener("click", () => switchTo("chat"));
 need("#show-events", HTMLElement).addEventListener("click", () => switchTo("events"));
 for (const example of need("#examples", HTMLElement).querySelectorAll("button")) {
-  example.addEventListener("click", () => send(example.textContent?.trim() ?? ""));
+  example.addEventListener("click", () => send(example.dataset.say ?? example.textContent?.trim() ?? ""));
 }
 keyForm.addEventListener("submit", (event) => {
   event.preventDefault();

@@ -95,19 +95,21 @@ export class Transcript {
 
   /** @param {string} text */
   addText(text) {
+    const answer = this.#open();
     if (this.#text === null) {
       this.#text = document.createTextNode("");
-      this.#open().append(el("div", { class: "text" }, this.#text));
+      answer.append(el("div", { class: "text" }, this.#text));
     }
     this.#text.appendData(text);
   }
 
   /** @param {string} text */
   addReasoning(text) {
+    const answer = this.#open();
     if (this.#reasoning === null) {
       this.#reasoning = document.createTextNode("");
       const body = el("div", { class: "reasoning-text" }, this.#reasoning);
-      this.#open().append(el("details", { class: "reasoning" }, el("summary", {}, "Reasoning"), body));
+      answer.append(el("details", { class: "reasoning" }, el("summary", {}, "Reasoning"), body));
     }
     this.#reasoning.appendData(text);
   }
@@ -120,6 +122,7 @@ export class Transcript {
     const card = new ToolCard(name);
     this.#cards.set(id, card);
     this.#open().append(card.element);
+    this.#reasoning = null;
     this.#text = null;
   }
 

