@@ -81,10 +81,6 @@ class Toolset(Protocol):
         ...
 
 
-class ContextPolicy(Protocol):
-    async def fit(self, request: ModelRequest, /) -> ModelRequest: ...
-
-
 # ---------------------------------------------------------------- the store
 class Watch(Protocol):
     async def wait(self) -> None:
