@@ -141,7 +141,7 @@ class OpenAIChat:
         await self._http.aclose()
 
     def _url(self, path: str) -> httpx.URL:
-        return self._base.copy_with(path=f"{self._base.path}/{path}")
+        return self._base.copy_with(path=f"{self._base.path.rstrip('/')}/{path}")
 
     # ------------------------------------------------------------ asking
     async def _ask(self, body: bytes) -> _Answer:

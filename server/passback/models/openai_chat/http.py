@@ -45,10 +45,8 @@ def media_type(response: httpx.Response) -> str:
 
 
 def body_of(response: httpx.Response) -> AsyncGenerator[bytes]:
-    """The body as it comes; decompressed when the service compressed it unasked."""
-    encoded = "content-encoding" in response.headers
-    body = response.aiter_bytes() if encoded else response.aiter_raw()
-    return cast("AsyncGenerator[bytes]", body)
+    """The body as it comes, decompressed when the service compressed it unasked."""
+    return cast("AsyncGenerator[bytes]", response.aiter_bytes())
 
 
 async def read_some(response: httpx.Response, limit: int) -> bytes:

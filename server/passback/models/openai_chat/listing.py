@@ -40,7 +40,7 @@ def _names(listing: JsonValue) -> list[str]:
     models = listing.get("data") if isinstance(listing, dict) else None
     if not isinstance(models, list):
         return []
-    names = [str(model.get("id")) for model in models if isinstance(model, dict)]
+    names = [str(model.get("id") or "") for model in models if isinstance(model, dict)]
     return [name for name in names if "*" in name or _PRINTABLE_NAME.fullmatch(name)]
 
 

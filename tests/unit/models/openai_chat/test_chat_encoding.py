@@ -40,10 +40,9 @@ def sent(*messages: Message, **fields: Any) -> list[dict[str, Any]]:
     return encoded
 
 
-def user_content(*parts: Content) -> JsonValue:
-    [message] = [sent(UserMessage(ID, content))[0] for content in parts]
-    content: JsonValue = message["content"]
-    return content
+def user_content(content: Content) -> JsonValue:
+    encoded: JsonValue = sent(UserMessage(ID, content))[0]["content"]
+    return encoded
 
 
 def call(call_id: str, provider_id: str | None = None) -> ToolCall:
