@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pydantic import JsonValue
+
+from passback.core.messages import JsonObject
 from passback.core.ports import ModelClient, Toolset
 from passback.toolsets.functions import Function, Functions, FunctionTool, tool
 
@@ -17,6 +20,7 @@ class Agent:
         tools: server tools: functions, decorated with `@tool` or plain.
         toolsets: other sources of server tools.
         max_turns: model calls in one run; None: what the settings say.
+        options: goes to the model's service as it is, such as `{"temperature": 0}`.
     """
 
     model: ModelClient | str | None = None
@@ -24,6 +28,7 @@ class Agent:
     tools: Sequence[FunctionTool | Function] = ()
     toolsets: Sequence[Toolset] = field(default=())
     max_turns: int | None = None
+    options: JsonObject = field(default_factory=dict[str, JsonValue])
 
     def all_toolsets(self) -> tuple[Toolset, ...]:
         """Raises ConfigurationError when a function cannot be a tool, or two have one name."""

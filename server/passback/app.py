@@ -44,7 +44,10 @@ class Application:
         self.model: ModelClient = open_model(agent.model, settings)
         self._stopping = anyio.Event()
         brain = Brain(
-            self.model, settings.prompt or agent.prompt, agent.max_turns or settings.max_turns
+            self.model,
+            settings.prompt or agent.prompt,
+            agent.max_turns or settings.max_turns,
+            agent.options,
         )
         tempo = Tempo(lease=settings.lease, log_delay=settings.log_delay)
         self._runs = RunService(self.store, brain, agent.all_toolsets(), tempo)

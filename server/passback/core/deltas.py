@@ -1,10 +1,12 @@
 """What a model is asked and what comes back, piece by piece."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from passback.core.messages import Message, Reasoning, ToolSpec, Usage
+from pydantic import JsonValue
+
+from passback.core.messages import JsonObject, Message, Reasoning, ToolSpec, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +16,7 @@ class ModelRequest:
     messages: Sequence[Message]
     system: str = ""
     tools: Sequence[ToolSpec] = ()
+    options: JsonObject = field(default_factory=dict[str, JsonValue])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """The agent's loop: turns until there is an outcome. It never waits for a client (P1)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from pydantic import JsonValue
 
 from passback.core.deltas import ModelRequest
 from passback.core.errors import ModelIncomplete
@@ -18,7 +20,7 @@ from passback.core.events import (
     UsageReported,
 )
 from passback.core.ids import new_call_id, new_message_id
-from passback.core.messages import Message, ToolCall, ToolMessage, ToolResult
+from passback.core.messages import JsonObject, Message, ToolCall, ToolMessage, ToolResult
 from passback.core.ports import ModelClient
 from passback.core.transcript import closing, owed, paired, unanswered
 from passback.engine.assembler import Assembler, Turn
@@ -33,6 +35,7 @@ class Brain:
     model: ModelClient
     prompt: str = ""
     max_turns: int = 20
+    options: JsonObject = field(default_factory=dict[str, JsonValue])
 
 
 class Loop:
@@ -73,7 +76,9 @@ class Loop:
         assembler = Assembler(message_id, self._toolbox.whose, new_call_id)
         self._assembler = assembler
         self._log.append([TurnStarted(message_id)])
-        request = ModelRequest(paired(self._messages), self._brain.prompt, self._toolbox.specs())
+        request = ModelRequest(
+            paired(self._messages), self._brain.prompt, self._toolbox.specs(), self._brain.options
+        )
         async with self._brain.model.stream(request) as batches:
             async for deltas in batches:
                 if events := assembler.feed(deltas):
