@@ -31,7 +31,7 @@ OTHER = ConversationKey(OwnerId("owner"), ConversationId("other"))
 QUICK = Tempo(lease=30, heartbeat=0.01, log_delay=0.001, early_result=5, last_words=2)
 """Everything soon, and nothing lost."""
 
-DYING = Tempo(lease=0, heartbeat=3600, log_delay=3600, early_result=5, last_words=2)
+DYING = Tempo(lease=0, heartbeat=3600, log_delay=3600, early_result=5, last_words=0.05)
 """A worker whose leases are over as soon as they are taken, and that does not notice."""
 
 PAINT = ToolSpec("paint", "Paint it.", {"type": "object", "properties": {}})

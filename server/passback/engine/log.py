@@ -63,11 +63,15 @@ class RunLog:
             LeaseLost: another worker owns the run; nothing was written or shown.
             StoreError: it is not known whether it was written; the next commit finds out first.
         """
+        self._step += 1
+        write = self._waiting_events(events)
+        self._in_doubt.append(Commit(write, self._step, append, owed, ends))
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Store what is in doubt; raises as `commit` does. Not cancellable midway."""
         with anyio.CancelScope(shield=True):
             async with self._writing:
-                self._step += 1
-                write = self._waiting_events(events)
-                self._in_doubt.append(Commit(write, self._step, append, owed, ends))
                 await self._settle()
 
     def abandon(self) -> None:

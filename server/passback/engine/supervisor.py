@@ -1,9 +1,10 @@
 """The runs of this process: each in a task of the app's own group, and each ends exactly once (P6, P7)."""
 
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import anyio
 import anyio.abc
@@ -161,15 +162,28 @@ class Supervisor:
     async def _last_words(self, active: _Active, loop: Loop, place: Mapping[str, str]) -> None:
         with anyio.CancelScope(shield=True), anyio.move_on_after(self._tempo.last_words):
             try:
-                await loop.stop(active.outcome)
-            except StoreError as error:
-                logger.warning(
-                    "end not stored: %s", error.code, extra={"action": "end_not_stored", **place}
-                )
+                await self._insist(active, loop, place)
+            except LeaseLost:
+                logger.warning("lease lost", extra={"action": "lease_lost", **place})
             except (
                 Exception
             ):  # the run supervisor: what cannot be written down must not end the others
                 logger.exception("end broken", extra={"action": "end_not_stored", **place})
+
+    async def _insist(self, active: _Active, loop: Loop, place: Mapping[str, str]) -> None:
+        """End a run; what a failing store does not take is sent again until it does."""
+        attempt: Callable[[], Awaitable[None]] = partial(loop.stop, active.outcome)
+        while True:
+            try:
+                return await attempt()
+            except LeaseLost:
+                raise
+            except StoreError as error:
+                logger.warning(
+                    "end not stored: %s", error.code, extra={"action": "end_not_stored", **place}
+                )
+            attempt = active.log.settle
+            await anyio.sleep(self._tempo.heartbeat)
 
     def _forget(self, run_id: RunId) -> None:
         del self._active[run_id]

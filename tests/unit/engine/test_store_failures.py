@@ -1,0 +1,258 @@
+"""The store refuses, or its replies get lost: nothing is doubled, nothing half done (P15)."""
+
+from collections import Counter
+from dataclasses import replace
+
+import anyio
+import pytest
+from tests.support.faults import Fault, Faults
+from tests.support.runs import (
+    DYING,
+    KEY,
+    PAINT,
+    QUICK,
+    call_ids,
+    followed,
+    outcome,
+    park,
+    post,
+    reply,
+    result,
+    says,
+    until,
+    worker,
+)
+
+from passback.core.errors import StoreUnavailable
+from passback.core.events import (
+    Completed,
+    Failed,
+    HandedBack,
+    Position,
+    RunFinished,
+    TextDelta,
+)
+from passback.core.messages import AssistantMessage, RunRef, ToolMessage
+from passback.core.ports import Store
+from passback.core.transcript import owed, paired
+from passback.engine.runs import LOST, RunService
+from passback.models.scripted import ScriptedModel, Step, calls
+from passback.models.scripted import says as words
+from passback.toolsets.functions import tool
+
+pytestmark = pytest.mark.anyio
+
+
+@tool
+def look() -> str:
+    """A server tool."""
+    return "seen"
+
+
+async def assert_sound(runs: RunService, other: RunService, run: RunRef) -> None:
+    """One end, one log for everybody, a transcript that keeps the rules, and nothing twice."""
+    log = await followed(runs, run)
+    assert await followed(other, run) == log
+    assert [one.position for one in log] == [Position(1, n) for n in range(1, len(log) + 1)]
+    assert [isinstance(one.event, RunFinished) for one in log] == [False] * (len(log) - 1) + [True]
+    messages = (await runs.messages(KEY, start=0, limit=100)).messages
+    assert max(Counter(message.id for message in messages).values()) == 1
+    if not (owing := owed(messages)):
+        assert Counter(paired(messages)) == Counter(messages)
+    assert (await runs.status(KEY)).owed == owing
+
+
+FAULTS: list[Fault] = ["refuse", "lose reply"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("before", range(5))
+async def test_a_failing_commit_leaves_a_sound_conversation(
+    memory: Store, fault: Fault, count: int, before: int
+) -> None:
+    faults = Faults(memory)
+    first: list[Step] = ["one", *calls(("look", {}))]
+    second: list[Step] = ["two", *calls(("look", {}), ("paint", {}))]
+    model = ScriptedModel([first, second, words("three")])
+    quiet: list[Fault] = ["none"] * before
+    faults.plan["commit"] = [*quiet, *([fault] * count)]
+    async with (
+        worker(faults.store, model, look) as runs,
+        worker(memory, ScriptedModel([words("after")])) as other,
+    ):
+        run = await post(runs, says(), tools=[PAINT])
+        await outcome(runs, run)
+        await assert_sound(runs, other, run)
+        assert await reply(other, says("and now?")) == "after"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_the_end_of_a_run_stands_although_its_first_try_failed(
+    memory: Store, fault: Fault
+) -> None:
+    faults = Faults(memory)
+    faults.plan["commit"] = [fault]
+    async with worker(faults.store, ScriptedModel([words("done")])) as runs:
+        assert await outcome(runs, await post(runs, says())) == Completed()
+
+
+async def test_a_turn_that_could_not_be_stored_is_closed_with_the_run(memory: Store) -> None:
+    faults = Faults(memory)
+    faults.plan["commit"] = ["refuse"]
+    async with worker(faults.store, ScriptedModel([calls(("look", {}))]), look) as runs:
+        failed = Failed("store_unavailable", "refused by the test", retryable=True)
+        assert await outcome(runs, await post(runs, says())) == failed
+        answer, closed = (await runs.messages(KEY, start=1, limit=9)).messages
+        assert isinstance(answer, AssistantMessage)
+        assert isinstance(closed, ToolMessage)
+        assert closed.synthetic == "interrupted"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("count", [1, 2, 3])
+async def test_text_whose_write_failed_is_stored_later(
+    memory: Store, fault: Fault, count: int
+) -> None:
+    faults = Faults(memory)
+    faults.plan["append"] = [fault] * count
+    gates = [anyio.Event(), anyio.Event()]
+    script: list[Step] = ["a", gates[0], "b", gates[1], *words("c")]
+    async with (
+        worker(faults.store, ScriptedModel([script])) as runs,
+        worker(memory, ScriptedModel([])) as other,
+    ):
+        run = await post(runs, says())
+        await faults.until("append", 1)
+        gates[0].set()
+        await faults.until("append", count + 1)
+        gates[1].set()
+        assert await outcome(runs, run) == Completed()
+        await assert_sound(runs, other, run)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_hand_back_that_waits_behind_a_failed_write_is_not_lost(
+    memory: Store, fault: Fault
+) -> None:
+    """The commit cannot even be tried before the text ahead of it is stored."""
+    faults = Faults(memory)
+    faults.plan["append"] = ["refuse"] * 1000
+    gate = anyio.Event()
+    async with (
+        worker(faults.store, ScriptedModel([["text", gate, *calls(("paint", {}))]])) as runs,
+        worker(memory, ScriptedModel([])) as other,
+    ):
+        run = await post(runs, says(), tools=[PAINT])
+        await faults.until("append", 2)
+        # the commit's own try fails too; the next one is that of the run's end
+        faults.plan["append"] = []
+        faults.plan["commit"] = [fault]
+        gate.set()
+        assert isinstance(await outcome(runs, run), HandedBack)
+        assert len(await call_ids(runs)) == 1
+        await assert_sound(runs, other, run)
+
+
+async def test_a_commit_behind_a_text_that_is_refused_is_sent_with_the_end(
+    memory: Store,
+) -> None:
+    faults = Faults(memory)
+    gate = anyio.Event()
+    slow = replace(QUICK, log_delay=0.01)
+    async with (
+        worker(
+            faults.store, ScriptedModel([["text", gate, *calls(("paint", {}))]]), tempo=slow
+        ) as runs,
+        worker(memory, ScriptedModel([])) as other,
+    ):
+        faults.plan["append"] = ["refuse"]
+
+        async def open_gate() -> None:
+            """In the instant of the first refusal: the next to send is the commit."""
+            faults.plan["append"] = ["refuse", "refuse"]
+            gate.set()
+
+        faults.first["append"] = open_gate
+        run = await post(runs, says(), tools=[PAINT])
+        assert isinstance(await outcome(runs, run), HandedBack)
+        await assert_sound(runs, other, run)
+
+
+async def test_a_store_that_is_gone_at_the_end_leaves_the_run_to_others(memory: Store) -> None:
+    faults = Faults(memory)
+    faults.plan["commit"] = ["refuse"] * 9
+    async with worker(faults.store, ScriptedModel([words("done")]), tempo=DYING) as runs:
+        run = await post(runs, says())
+        assert await outcome(runs, run) == LOST
+        faults.plan["commit"] = []
+        assert (await runs.messages(KEY, start=0, limit=9)).messages == (says(),)
+
+
+async def test_a_heartbeat_that_fails_is_tried_again(memory: Store) -> None:
+    faults = Faults(memory)
+    faults.plan["renew"] = ["refuse", "lose reply"]
+    gate = anyio.Event()
+    async with worker(faults.store, ScriptedModel([[gate, *words("done")]])) as runs:
+        run = await post(runs, says())
+        await faults.until("renew", 4)
+        gate.set()
+        assert await outcome(runs, run) == Completed()
+
+
+async def test_a_post_that_the_store_refused_was_not_stored_and_may_be_sent_again(
+    memory: Store,
+) -> None:
+    faults = Faults(memory)
+    faults.plan["begin"] = ["refuse"]
+    async with worker(faults.store, ScriptedModel([words("done")])) as runs:
+        with pytest.raises(StoreUnavailable):
+            await post(runs, says())
+        assert await reply(runs, says()) == "done"
+        assert (await runs.messages(KEY, start=0, limit=9)).total == 2
+
+
+async def test_results_whose_reply_was_lost_lead_to_the_run_that_they_began(
+    memory: Store,
+) -> None:
+    """Nobody works on it: it ends as lost, and the conversation goes on."""
+    faults = Faults(memory)
+    model = ScriptedModel([calls(("paint", {})), words("next")])
+    async with worker(faults.store, model, tempo=DYING) as runs:
+        await outcome(runs, await post(runs, says(), tools=[PAINT]))
+        (call_id,) = await call_ids(runs)
+        faults.plan["begin"] = ["lose reply"]
+        with pytest.raises(StoreUnavailable):
+            await post(runs, result(call_id))
+        run = await post(runs, result(call_id))
+        assert await outcome(runs, run) == LOST
+        assert await reply(runs, says("well?")) == "next"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_parked_result_may_be_sent_again(memory: Store, fault: Fault) -> None:
+    faults = Faults(memory)
+    faults.plan["park"] = [fault]
+    model = ScriptedModel([calls(("paint", {}), ("paint", {})), words("done")])
+    async with worker(faults.store, model) as runs:
+        await outcome(runs, await post(runs, says(), tools=[PAINT]))
+        one, two = await call_ids(runs)
+        with pytest.raises(StoreUnavailable):
+            await park(runs, result(one))
+        assert [owing.id for owing in (await park(runs, result(one))).owed] == [two]
+        assert await reply(runs, result(two)) == "done"
+        assert (await runs.messages(KEY, start=0, limit=9)).total == 5
+
+
+async def test_a_cancellation_that_the_store_refused_is_told_and_may_be_sent_again(
+    memory: Store,
+) -> None:
+    faults = Faults(memory)
+    faults.plan["cancel"] = ["refuse"]
+    async with worker(faults.store, ScriptedModel([["half", anyio.Event()]])) as runs:
+        run = await post(runs, says())
+        await until(runs, run, TextDelta)
+        with pytest.raises(StoreUnavailable):
+            await runs.cancel(run)
+        assert await runs.cancel(run)
+        assert (await outcome(runs, run)).type == "cancelled"
