@@ -3,11 +3,12 @@
  * results together, until nothing is owed.
  */
 
+import { Answers } from "./answers.js";
 import { ApiError, NetworkError, isAbort } from "./api.js";
 import { follow, pause } from "./follow.js";
 import { loadHistory } from "./history.js";
 import { Run } from "./run.js";
-import { declarations, isOurs, runTool } from "./tools.js";
+import { declarations, isOurs } from "./tools.js";
 
 /** @typedef {import("./api.js").Api} Api */
 /** @typedef {import("./api.js").OutgoingMessage} OutgoingMessage */
@@ -15,7 +16,6 @@ import { declarations, isOurs, runTool } from "./tools.js";
 /** @typedef {import("./history.js").PastMessage} PastMessage */
 /** @typedef {import("./sse.js").SseEvent} SseEvent */
 /** @typedef {import("./tools.js").Hands} Hands */
-/** @typedef {import("./tools.js").ToolResult} ToolResult */
 
 /** @typedef {"idle" | "loading" | "sending" | "answering" | "working" | "reconnecting"} Activity */
 
@@ -38,7 +38,7 @@ const RESULT_ATTEMPTS = 4;
 export class Conversation {
   #api;
   #view;
-  #hands;
+  #answers;
   #wait;
   #abort = new AbortController();
   /** @type {Activity} */
@@ -48,8 +48,6 @@ export class Conversation {
   #declared = false;
   /** User messages that the server is known to have. */
   #heard = 0;
-  /** Each call runs once, whatever is repeated. @type {Map<string, Promise<ToolResult>>} */
-  #results = new Map();
 
   /**
    * @param {string} id
@@ -63,7 +61,7 @@ export class Conversation {
     this.id = id;
     this.#api = api;
     this.#view = view;
-    this.#hands = hands;
+    this.#answers = new Answers(view, hands);
     this.#wait = wait;
   }
 
@@ -232,50 +230,10 @@ export class Conversation {
   /**
    * @param {OwedCall[]} owed
    * @param {AbortSignal} signal
-   * @returns {Promise<OutgoingMessage[]>} the results of those calls that are this page's to answer
    */
-  async #answer(owed, signal) {
-    const ours = owed.filter(({ name }) => isOurs(name));
-    for (const call of owed) {
-      if (!isOurs(call.name)) this.#view.setCallState(call.id, "elsewhere");
-    }
-    if (ours.length > 0) this.#become("working");
-    return Promise.all(
-      ours.map(async (call) => {
-        const result = await this.#runOnce(call, signal);
-        /** @type {OutgoingMessage} */
-        const message = { role: "tool", content: result.content, toolCallId: call.id };
-        return result.isError ? { ...message, isError: true } : message;
-      }),
-    );
-  }
-
-  /**
-   * @param {OwedCall} call
-   * @param {AbortSignal} signal
-   * @returns {Promise<ToolResult>}
-   */
-  async #runOnce(call, signal) {
-    const running = this.#results.get(call.id) ?? this.#runNow(call, signal);
-    this.#results.set(call.id, running);
-    try {
-      const result = await running;
-      this.#view.setResult(call.id, result.content, result.isError);
-      return result;
-    } catch (error) {
-      this.#results.delete(call.id);
-      if (!this.#closed) this.#view.setCallState(call.id, "skipped");
-      throw error;
-    }
-  }
-
-  /**
-   * @param {OwedCall} call
-   * @param {AbortSignal} signal
-   */
-  #runNow(call, signal) {
-    this.#view.setCallState(call.id, "running");
-    return runTool(call, this.#hands, signal);
+  #answer(owed, signal) {
+    if (owed.some(({ name }) => isOurs(name))) this.#become("working");
+    return this.#answers.to(owed, signal);
   }
 
   async #cancel() {

@@ -46,7 +46,6 @@ const hands = {
 };
 
 const toEnd = keepAtEnd(need("#scroll", HTMLElement), need("#jump", HTMLElement));
-let lastText = "";
 let onKey = () => {};
 const composer = new Composer({ onSend: send, onStop: () => void conversation.stop() });
 const view = Object.assign(new Transcript(transcriptRoot, onRemedy), {
@@ -74,7 +73,6 @@ function open(id) {
 
 /** @param {string} text */
 function send(text) {
-  lastText = text;
   toEnd();
   void conversation.send(text);
 }
@@ -107,7 +105,7 @@ function onRemedy(remedy, again) {
   else if (remedy === "new") startNew();
   else if (remedy === "key") askForKey(again);
   else if (remedy === "edit") {
-    composer.text = lastText;
+    composer.text = view.lastWords;
     composer.focus();
   }
 }

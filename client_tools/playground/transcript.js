@@ -28,6 +28,9 @@ const SYNTHETIC = {
 };
 
 export class Transcript {
+  /** What the user said last. */
+  lastWords = "";
+
   #root;
   #onRemedy;
   /** @type {HTMLElement | null} */
@@ -59,6 +62,7 @@ export class Transcript {
 
   /** @param {string} text */
   addUser(text) {
+    this.lastWords = text;
     this.#dropProblems();
     this.#add(el("article", { class: "message user", label: "You" }, text));
   }
