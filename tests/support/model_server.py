@@ -147,6 +147,11 @@ class ModelServer:
         """How many were opened so far."""
         return self._connections
 
+    def play(self, *replies: Reply) -> None:
+        """Begin anew with these: nothing was asked yet."""
+        self._replies = list(replies)
+        self.requests, self.violations, self.left = [], [], anyio.Event()
+
     def will(self, *replies: Reply) -> None:
         """Play these after those that are still to be played."""
         self._replies.extend(replies)
