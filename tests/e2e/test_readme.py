@@ -11,7 +11,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.support.programs import program
+from tests.support.model_server import model_server, says
+from tests.support.programs import missing, program
 from tests.support.server import SERVE, Server, running_server
 from tests.support.wire import FrameReader, client_of, user
 
@@ -119,7 +120,7 @@ async def test_a_start_prints_what_readme_shows(fresh_server: Server, tmp_path: 
 async def test_the_first_command_of_readme_serves() -> None:
     first = blocks("Start")[0].text.strip()
     if not (ROOT / ".venv" / "passback-stamp.json").exists():
-        pytest.skip(f"{first} would set .venv up anew: it was not made by the scripts")
+        missing(f"a .venv that {first} made, and would not make anew,")
     async with (
         running_server(command=[str(ROOT / first)]) as server,
         client_of(server.url) as client,
@@ -145,6 +146,24 @@ async def test_the_agent_of_readme_is_served_and_answers_as_shown(start: tuple[s
     start = (program(start[0]), *start[1:])
     async with running_server(agent, command=start, cwd=str(example.parent)) as server:
         await run_requests(server, "Your own agent")
+
+
+async def test_the_settings_of_a_real_model_reach_it_as_readme_shows() -> None:
+    exports = dict(
+        re.findall(r"^export (\w+)=(\S+)$", blocks("A real model")[0].text, re.MULTILINE)
+    )
+    async with model_server(says("I am real.")) as model:
+        environment = exports | {"PASSBACK_MODEL_BASE_URL": model.base_url}
+        async with (
+            running_server(environment=environment) as server,
+            client_of(server.url) as client,
+        ):
+            assert "\n  model   openai:gpt-5-mini\n" in server.banner
+            assert (await client.post("c", user("Are you?"))).text == "I am real."
+    [request] = model.requests
+    assert exports.keys() == {f"PASSBACK_MODEL{end}" for end in ("", "_BASE_URL", "_API_KEY")}
+    assert request.json["model"] == "gpt-5-mini"
+    assert request.headers["authorization"] == f"Bearer {exports['PASSBACK_MODEL_API_KEY']}"
 
 
 async def test_check_says_what_readme_shows(tmp_path: Path) -> None:

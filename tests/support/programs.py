@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from typing import NoReturn
 
 import pytest
 
@@ -9,8 +10,11 @@ import pytest
 def program(name: str, *, variable: str = "") -> str:
     """The path of a program, from `variable` or the PATH. Missing: a skip on a person's machine, a failure in CI."""
     found = os.environ.get(variable) or shutil.which(name)
-    if found:
-        return found
+    return found or missing(name)
+
+
+def missing(name: str) -> NoReturn:
+    """End this test: it needs what is not here."""
     if os.environ.get("CI"):
         pytest.fail(f"{name} is missing")
     pytest.skip(f"{name} is missing")
