@@ -1,0 +1,112 @@
+"""What is said of settings before the first message."""
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+from tests.unit.models.openai_chat.chat_service import (
+    KEY,
+    Answer,
+    Service,
+    ok,
+    status,
+)
+
+from passback.core.errors import (
+    ConfigurationError,
+    ModelError,
+    ModelRejected,
+    ModelUnavailable,
+)
+from passback.models.openai_chat import create
+
+pytestmark = pytest.mark.anyio
+
+
+# ---------------------------------------------------------------- checking
+def listing(*names: str) -> Callable[[], Answer]:
+    return lambda: httpx.Response(200, json={"data": [{"id": name} for name in names]})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        listing("gpt-test", "other"),
+        listing("models/gpt-test"),
+        listing("gpt-test:latest"),
+        listing("openai/*"),
+        listing(),
+        status(404),
+        status(405),
+        status(501),
+        lambda: httpx.Response(200, text="fine"),
+        lambda: httpx.Response(200, json=["gpt-5"]),
+        lambda: httpx.Response(200, json={"data": [1, {}]}),
+    ],
+)
+async def test_a_service_that_has_the_model_or_tells_no_names_is_fine(
+    answer: Callable[[], Answer],
+) -> None:
+    service = Service(answer)
+    async with service.client() as client:
+        await client.check()
+    assert [str(request.url) for request in service.requests] == ["http://model.test/v1/models"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        (status(401), ModelRejected, "http://model.test/v1 refuses the key, or wants one"),
+        (status(403), ModelRejected, "does not allow this key"),
+        (status(500), ModelUnavailable, "answers with the error 500"),
+        (
+            lambda: httpx.ConnectError(KEY),
+            ModelUnavailable,
+            "http://model.test/v1 cannot be reached",
+        ),
+        (ok(httpx.ReadError(KEY)), ModelUnavailable, "cannot be reached"),
+        (
+            listing("gpt-tests", "llama", "\x1b[2J" * 9),
+            ModelRejected,
+            "has no model 'gpt-test'; it has gpt-tests",
+        ),
+        (listing("x", "y", "z", "w"), ModelRejected, "it has x, y, z"),
+    ],
+)
+async def test_what_is_wrong_is_said_in_plain_words(
+    answer: Callable[[], Answer], kind: type[ModelError], words: str
+) -> None:
+    async with Service(answer).client() as client:
+        with pytest.raises(kind) as raised:
+            await client.check()
+    assert words in raised.value.message
+    assert KEY not in raised.value.message
+
+
+# ---------------------------------------------------------------- settings
+async def test_a_client_is_made_from_settings() -> None:
+    client = create("gpt-5", base_url=None, api_key=KEY)
+    assert client.name == "openai:gpt-5"
+    await client.aclose()
+
+
+@pytest.mark.parametrize(
+    ("name", "base_url", "api_key", "words"),
+    [
+        ("", None, KEY, "openai:NAME"),
+        ("gpt-5", None, None, "OpenAI needs a key"),
+        ("gpt-5", "", "", "OpenAI needs a key"),
+        ("gpt-5", "model.test/v1", None, "https://host/v1"),
+        ("gpt-5", "ftp://model.test/v1", None, "https://host/v1"),
+        ("gpt-5", "http://user:pass@model.test/v1", None, "https://host/v1"),
+        ("gpt-5", "http://model.test/v1#x", None, "https://host/v1"),
+        ("gpt-5", "http://[::1/v1", None, "not a URL"),
+        ("gpt-5", None, "sk-\nx", "characters that no key has"),
+        ("gpt-5", None, "sk-ä", "characters that no key has"),
+    ],
+)
+async def test_settings_that_cannot_work_are_refused(
+    name: str, base_url: str | None, api_key: str | None, words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        create(name, base_url=base_url, api_key=api_key)
