@@ -124,6 +124,7 @@ async def test_stop_takes_a_question_back_and_the_next_message_goes_on_without_i
     await expect(page.get_by_role("dialog")).to_be_visible()
     await page.locator("#stop").dispatch_event("click")
     await expect(page.get_by_role("dialog")).to_be_hidden()
+    await playground.settled()
     assert await playground.notes() == ["Stopped."]
     await playground.say("count to 2")
     assert await playground.answers() == ["1 2 - counted by the demo model."]
