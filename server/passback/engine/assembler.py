@@ -7,7 +7,7 @@ repaired, a call of an unknown tool never reaches the client.
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
 from pydantic_core import from_json
 
@@ -109,6 +109,8 @@ class Assembler:
                     self._usage = usage
                 case Finish(reason):
                     self._finish = reason
+                case _:
+                    assert_never(delta)
         return events
 
     def finish(self) -> tuple[list[RunEvent], Turn]:

@@ -85,13 +85,13 @@ class RunLog:
         What was to come after an end that turns out to be written is dropped.
         """
         while self._in_doubt and not self.ended:
-            match self._in_doubt[0]:
-                case LogWrite() as write:
-                    await self._writer.send([write])
-                case Commit() as commit:
-                    await self._writer.commit(commit)
-                    self._events[commit.log.first - 1 :] = commit.log.events
-                    self.ended = commit.ends
+            write = self._in_doubt[0]
+            if isinstance(write, LogWrite):
+                await self._writer.send([write])
+            else:
+                await self._writer.commit(write)
+                self._events[write.log.first - 1 :] = write.log.events
+                self.ended = write.ends
             self._in_doubt.popleft()
             self._notify()
 

@@ -97,13 +97,11 @@ class RunService:
             answers=loaded.answers,
             running=running,
         )
-        match verdict:
-            case Joins(run_id):
-                return RunRef(command.key, run_id)
-            case Parks():
-                return await self._park(command, loaded, verdict)
-            case Begins():
-                return await self._begin(command, loaded, verdict)
+        if isinstance(verdict, Joins):
+            return RunRef(command.key, verdict.run_id)
+        if isinstance(verdict, Parks):
+            return await self._park(command, loaded, verdict)
+        return await self._begin(command, loaded, verdict)
 
     async def _park(self, command: StartRun, loaded: Loaded, verdict: Parks) -> Parked | None:
         parked = Parked(command.key, verdict.owed)

@@ -100,11 +100,11 @@ class Supervisor:
         messages: Sequence[Message],
     ) -> None:
         """Start a run whose lease was just taken; `opening` is in its stored log already."""
+        if self._tasks is None:
+            raise RuntimeError("runs need `running()` around them")
         active = _Active(lease, opening, self._writer)
         self._active[lease.run.run_id] = active
         loop = Loop(self._brain, toolbox, active.log, messages)
-        if self._tasks is None:
-            raise RuntimeError("runs need `running()` around them")
         self._tasks.start_soon(self._supervise, active, loop, name=lease.run.run_id)
 
     def log_of(self, run: RunRef) -> RunLog | None:
@@ -121,9 +121,12 @@ class Supervisor:
         """Admit nothing more; give what goes on `grace` seconds to end, then stop it and wait for its end."""
         self._draining = True
         await self._quiet(grace)
+        self._stop_all()
+        await self._quiet(self._tempo.last_words)
+
+    def _stop_all(self) -> None:
         for active in self._active.values():
             active.stop(STOPPED)
-        await self._quiet(self._tempo.last_words)
 
     async def _quiet(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):

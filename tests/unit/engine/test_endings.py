@@ -10,6 +10,7 @@ from tests.support.runs import (
     KEY,
     OTHER,
     PAINT,
+    QUICK,
     at_once,
     call_ids,
     events,
@@ -23,6 +24,7 @@ from tests.support.runs import (
     worker,
 )
 
+from passback.core.changes import Lease
 from passback.core.deltas import Finish, ToolCallChunk, UsageChunk
 from passback.core.errors import ModelRateLimited, ModelUnavailable, ShuttingDown
 from passback.core.events import (
@@ -38,6 +40,8 @@ from passback.core.events import (
 from passback.core.messages import (
     AssistantMessage,
     Message,
+    RunId,
+    RunRef,
     ToolCall,
     ToolMessage,
     ToolResult,
@@ -45,9 +49,11 @@ from passback.core.messages import (
     Usage,
 )
 from passback.core.ports import Store, ToolContext
+from passback.engine.loop import Brain
 from passback.engine.reader import GONE
 from passback.engine.runs import RunService
-from passback.engine.supervisor import BROKEN, STOPPED
+from passback.engine.supervisor import BROKEN, STOPPED, Supervisor
+from passback.engine.toolbox import Toolbox
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import tool
@@ -272,6 +278,30 @@ async def until_forgotten(runs: RunService, run_id: str) -> None:
         await anyio.lowlevel.checkpoint()
 
 
+class Broken:
+    """A toolset that breaks its door's promise never to raise."""
+
+    async def specs(self) -> Sequence[ToolSpec]:
+        return [ToolSpec("look", "", {})]
+
+    def is_read_only(self, name: str, /) -> bool:
+        return True
+
+    async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
+        raise RuntimeError("secret")
+
+
+async def test_a_broken_toolset_is_an_error_that_the_model_can_react_to(
+    memory: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = ScriptedModel([calls(("look", {})), words("pity")])
+    async with worker(memory, model, toolsets=[Broken()]) as runs:
+        assert await reply(runs, says()) == "pity"
+        (answer,) = [m for m in await record(runs) if isinstance(m, ToolMessage)]
+    assert (answer.content, answer.is_error) == ("The tool failed.", True)
+    assert "toolset failed" in caplog.messages
+
+
 class Leaky:
     """A toolset whose call ends by a cancellation of its own making."""
 
@@ -340,9 +370,12 @@ async def test_a_service_whose_task_is_cancelled_ends_its_runs_too(store: Store)
 
 
 async def test_runs_need_their_service_around_them(memory: Store) -> None:
-    runs = RunService(memory, brain=None)  # type: ignore[arg-type]  # nothing is asked
+    brain = Brain(ScriptedModel([]))
     with pytest.raises(ShuttingDown):
-        await post(runs, says())
+        await post(RunService(memory, brain), says())
+    lease = Lease(RunRef(KEY, RunId("r")), 1, "fence")
+    with pytest.raises(RuntimeError):
+        Supervisor(memory, brain, QUICK).spawn(lease, (), Toolbox({}, ()), ())
 
 
 async def test_a_result_during_the_last_run_of_a_stopping_server_is_not_lost(

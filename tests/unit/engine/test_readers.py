@@ -104,6 +104,24 @@ async def test_text_is_seen_before_the_answer_is_complete(store: Store) -> None:
         assert await outcome(other, run) == Completed()
 
 
+async def test_a_run_is_followed_live_from_elsewhere(store: Store, tmp_path: Path) -> None:
+    gates = [anyio.Event() for _ in range(4)]
+    script = [step for n, gate in enumerate(gates) for step in (f"{n}", gate)]
+    async with (
+        worker(store, ScriptedModel([[*script, Finish("stop")]])) as owner,
+        worker(store, ScriptedModel([])) as other,
+    ):
+        run = await post(owner, says())
+        waiting = iter(gates)
+        seen: list[Logged] = []
+        async with other.follow(run) as batches:
+            async for batch in batches:
+                seen.extend(batch)
+                if isinstance(batch[-1].event, TextDelta):
+                    next(waiting).set()
+        assert seen == await followed(owner, run)
+
+
 async def test_what_is_ready_together_comes_as_one_batch(memory: Store) -> None:
     async with worker(memory, ScriptedModel([words("a", "b")])) as runs:
         run = await post(runs, says())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.support.faults import Faults
 from tests.support.runs import (
     ASK,
     KEY,
@@ -229,6 +230,37 @@ async def test_an_early_result_at_another_worker_waits_too(tmp_path: Path) -> No
     gate = anyio.Event()
     async with two_workers(tmp_path, early_script(gate)) as (first, second):
         await post_early(first, second, gate)
+
+
+async def test_an_early_result_may_overtake_the_log_of_its_call(memory: Store) -> None:
+    """The other worker's readers saw the call begin before that was stored."""
+    gate, stored = anyio.Event(), anyio.Event()
+    owning, asked = Faults(memory), Faults(memory)
+
+    async def look_again() -> None:
+        stored.set()
+        await owning.until("append", 1)
+
+    async def look() -> None:
+        asked.first["read_log"] = look_again
+
+    owning.first["append"] = stored.wait
+    asked.first["read_log"] = look
+    model = early_script(gate)
+    async with worker(owning.store, model) as owner, worker(asked.store, model) as other:
+        run = await post(owner, says(), tools=[PAINT, ASK])
+        begun = await until(owner, run, ToolCallStarted)
+        assert isinstance(begun.event, ToolCallStarted)
+        answers: list[RunRef] = []
+
+        async def start(call_id: CallId) -> None:
+            answers.append(await post(other, result(call_id), says("go on")))
+
+        async with at_once() as tasks:
+            tasks.start_soon(start, begun.event.call_id)
+            await stored.wait()
+            gate.set()
+        assert await outcome(other, answers[0]) == Completed()
 
 
 async def test_an_early_result_waits_only_so_long(memory: Store) -> None:
