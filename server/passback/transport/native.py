@@ -6,7 +6,7 @@ Only `text` has a field `content`: a published client prints that field of whate
 import json
 from collections.abc import Sequence
 from json.encoder import encode_basestring_ascii as quoted
-from typing import Annotated, Literal, NotRequired, TypeAlias
+from typing import Annotated, Literal, NotRequired, TypeAlias, assert_never
 
 from pydantic import Field, TypeAdapter
 from typing_extensions import TypedDict
@@ -190,6 +190,8 @@ class NativeEncoder:
             case RunStarted() | TurnStarted() | ReasoningDelta() | UsageReported():
                 wanted, native = _asked_event(event)
                 return (native_data(native),) if wanted in self._include else ()
+            case _:
+                assert_never(event)
 
     def end(self) -> Sequence[str]:
         return (DONE,)
@@ -222,6 +224,8 @@ def _call_event(event: _CallEvent) -> NativeEvent:
             return {"type": "tool-call-end", "toolCallId": call_id}
         case ToolResulted(call_id, content):
             return {"type": "tool-result", "toolCallId": call_id, "result": as_text(content)}
+        case _:
+            assert_never(event)
 
 
 def _asked_event(event: _AskedEvent) -> tuple[str, NativeEvent]:
@@ -241,6 +245,8 @@ def _asked_event(event: _AskedEvent) -> tuple[str, NativeEvent]:
                 "cachedTokens": usage.cached_tokens,
                 "reasoningTokens": usage.reasoning_tokens,
             }
+        case _:
+            assert_never(event)
 
 
 def _run_end(outcome: Outcome) -> RunEndEvent:

@@ -1,6 +1,6 @@
 """Content in JSON: what clients may post as parts, and how parts are shown to them."""
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
@@ -119,6 +119,8 @@ def _read_part(part: PostedPart) -> Part:
             return MediaPart("audio", _data_url(media_type, audio.data), media_type)
         case PostedMedia():
             return _read_media(part)
+        case _:
+            assert_never(part)
 
 
 def _read_media(part: PostedMedia) -> MediaPart:

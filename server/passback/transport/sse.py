@@ -79,15 +79,21 @@ class EventStream:
             if scope["method"] == "HEAD":
                 await send(_body("", more=False))
                 return
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._watch_client, receive, tasks.cancel_scope)
-                tasks.start_soon(self._watch_clock, send, tasks.cancel_scope)
-                await self._send(send, OPENING)
-                self._last_words = await self._pump(batches, send)
-                tasks.cancel_scope.cancel()
+            await self._serve(batches, receive, send)
             if self._last_words is not None:
                 with anyio.move_on_after(self._patience()):
                     await send(_body(self._last_words, more=False))
+
+    async def _serve(
+        self, batches: AsyncIterator[Sequence[Logged]], receive: Receive, send: Send
+    ) -> None:
+        """Send until there is nothing more to send, or nobody to send it to."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch_client, receive, tasks.cancel_scope)
+            tasks.start_soon(self._watch_clock, send, tasks.cancel_scope)
+            await self._send(send, OPENING)
+            self._last_words = await self._pump(batches, send)
+            tasks.cancel_scope.cancel()
 
     async def _pump(self, batches: AsyncIterator[Sequence[Logged]], send: Send) -> str:
         """Send what the log says, one chunk per batch; gives the last one, unsent."""
@@ -113,8 +119,9 @@ class EventStream:
 
     async def _watch_client(self, receive: Receive, scope: anyio.CancelScope) -> None:
         """End the stream when the client has left."""
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        message = await receive()
+        while message["type"] != "http.disconnect":
+            message = await receive()
         scope.cancel()
 
     async def _watch_clock(self, send: Send, scope: anyio.CancelScope) -> None:

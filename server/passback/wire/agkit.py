@@ -4,7 +4,7 @@ The client executes its own tools: their calls end the stream, and the next post
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, assert_never
 
 from pydantic import Field, JsonValue
 from starlette.requests import Request
@@ -172,6 +172,8 @@ class _SendMessage:
             case PostedToolMessage(content=content, tool_call_id=call_id, is_error=is_error):
                 result = read_result(content)
                 return ToolMessage(new_message_id(), CallId(call_id), result, is_error)
+            case _:
+                assert_never(posted)
 
 
 def _still_owed(scope: Scope, parked: Parked, include: frozenset[str]) -> Response:

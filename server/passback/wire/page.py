@@ -1,6 +1,7 @@
 """The playground at `/`: static files by an allow-list made at start, so that no path can lead elsewhere."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -47,8 +48,12 @@ _HEADERS = {
 
 
 def build(_: Services, /) -> Wire:
-    """Serve what is there now; without the folder there is no page."""
-    files = files_of(_FOLDERS)
+    """Serve the files that are there now."""
+    return wire_of(files_of(_FOLDERS))
+
+
+def wire_of(files: Mapping[str, "File"], /) -> Wire:
+    """The page, or nothing where its files are missing."""
     if not files:
         logger.warning("the playground's files are missing: no page is served")
     return Wire(
@@ -58,7 +63,7 @@ def build(_: Services, /) -> Wire:
     )
 
 
-class _File:
+class File:
     def __init__(self, content: bytes, media_type: str) -> None:
         self._content = content
         self._media_type = media_type
@@ -68,15 +73,15 @@ class _File:
         return Response(self._content, headers=headers, media_type=self._media_type)
 
 
-def files_of(folders: tuple[Path, ...]) -> dict[str, _File]:
+def files_of(folders: tuple[Path, ...]) -> dict[str, File]:
     """The files of the first folder that is there, by their paths."""
     folder = next((folder for folder in folders if (folder / "index.html").is_file()), None)
     if folder is None:
         return {}
-    files = {"/": _File((folder / "index.html").read_bytes(), _HTML)}
+    files = {"/": File((folder / "index.html").read_bytes(), _HTML)}
     for file in sorted(folder.iterdir()):
         if file.suffix in _MEDIA_TYPES and file.is_file():
-            files[f"/{file.name}"] = _File(file.read_bytes(), _MEDIA_TYPES[file.suffix])
+            files[f"/{file.name}"] = File(file.read_bytes(), _MEDIA_TYPES[file.suffix])
     return files
 
 

@@ -1,6 +1,10 @@
 """Foreign hosts, foreign pages and missing keys are stopped at the gate."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
 import pytest
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -226,6 +230,29 @@ async def test_a_public_path_is_not_open_to_a_foreign_host() -> None:
 
 
 # ---------------------------------------------------------------- other scopes
+async def test_the_lifespan_passes_the_gate() -> None:
+    lived: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        lived.append("started")
+        yield
+        lived.append("stopped")
+
+    asked: list[Message] = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+    told: list[str] = []
+
+    async def receive() -> Message:
+        return asked.pop(0)
+
+    async def send(message: Message) -> None:
+        told.append(message["type"])
+
+    await build_site([], Access(), lifespan)({"type": "lifespan"}, receive, send)
+    assert lived == ["started", "stopped"]
+    assert told == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
 async def test_a_websocket_is_closed() -> None:
     sent: list[Message] = []
 

@@ -108,6 +108,14 @@ async def test_a_stream_begins_after_what_the_client_has() -> None:
         assert await one.rest() == OPENING.encode() + _text(2, "b") + _done(3)
 
 
+async def test_a_client_that_has_everything_is_told_that_it_is_done() -> None:
+    site = _Site()
+    site.runs.say(TextDelta("a"), END)
+    since = EventId(Cursor(RUN.run_id, Position(1, 2)))
+    async with exchange(site.app(since=since), "GET", "/") as one:
+        assert await one.rest() == OPENING.encode() + _done(2)
+
+
 async def test_an_unknown_run_is_an_error_and_no_stream() -> None:
     run = replace(RUN, run_id=RunId("run_2"))
     async with exchange(_Site().app(run), "GET", "/") as one:
@@ -121,6 +129,17 @@ async def test_silence_is_filled_with_comments() -> None:
         assert [await one.chunk(), await one.chunk()] == [PING.encode(), PING.encode()]
         site.runs.say(TextDelta("a"), END)
         assert (await one.rest()).endswith(_text(1, "a") + _done(2))
+
+
+async def test_silence_begins_when_the_last_chunk_was_taken() -> None:
+    site = _Site(ping=0.1)
+    async with exchange(site.app(), "GET", "/") as one:
+        with anyio.move_on_after(0.05):  # a client that is slow to take the first chunk
+            await site.stopping.wait()
+        assert await one.chunk() == OPENING.encode()
+        taken = anyio.current_time()
+        assert await one.chunk() == PING.encode()
+        assert anyio.current_time() - taken > 0.09
 
 
 async def test_a_client_that_leaves_is_forgotten() -> None:

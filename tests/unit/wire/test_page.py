@@ -11,8 +11,8 @@ from tests.support.logged_runs import LoggedRuns
 from passback.core.messages import OwnerId
 from passback.transport.access import Access
 from passback.transport.site import build_site
-from passback.transport.wires import Services
-from passback.wire.page import build, files_of
+from passback.transport.wires import Services, Wire
+from passback.wire.page import build, files_of, wire_of
 
 pytestmark = pytest.mark.anyio
 
@@ -85,4 +85,4 @@ def test_only_files_of_known_kinds_are_served(tmp_path: Path) -> None:
 
 
 def test_without_the_folder_there_is_no_page(tmp_path: Path) -> None:
-    assert files_of((tmp_path,)) == {}
+    assert wire_of(files_of((tmp_path,))) == Wire([])
