@@ -1,0 +1,383 @@
+"""Typed functions as server tools: what the model is told, and what becomes of its calls."""
+
+import functools
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Literal
+
+import anyio
+import anyio.lowlevel
+import pytest
+from pydantic import BaseModel, Field
+from tests.support.runs import KEY, at_once, events, post, says, worker
+
+from passback.agent import Agent
+from passback.core.errors import ConfigurationError
+from passback.core.events import ToolResulted
+from passback.core.messages import CallId, RunId, RunRef, ToolCall, ToolResult, ToolSpec
+from passback.core.ports import Store, ToolContext
+from passback.models.scripted import ScriptedModel, calls
+from passback.models.scripted import says as words
+from passback.stores.open import open_store
+from passback.toolsets.functions import Functions, FunctionTool, ToolError, tool
+
+pytestmark = pytest.mark.anyio
+
+CONTEXT = ToolContext(RunRef(KEY, RunId("r")), CallId("c"))
+
+
+async def run(one: FunctionTool, arguments: str = "{}") -> ToolResult:
+    with anyio.fail_after(5):
+        return await one.run(ToolCall(CallId("c"), one.spec.name, arguments), CONTEXT)
+
+
+# ---------------------------------------------------------------- what the model is told
+class Place(BaseModel):
+    city: str
+
+
+def test_name_docstring_and_annotations_are_what_the_model_is_told() -> None:
+    @tool
+    def forecast(
+        place: Place,
+        days: Annotated[int, Field(ge=1, description="How many.")] = 3,
+        *,
+        unit: Literal["C", "F"] = "C",
+    ) -> str:
+        """Tell the weather.
+
+        With details.
+        """
+        return ""
+
+    assert forecast.spec == ToolSpec(
+        "forecast",
+        "Tell the weather.\n\nWith details.",
+        {
+            "$defs": {
+                "Place": {
+                    "properties": {"city": {"title": "City", "type": "string"}},
+                    "required": ["city"],
+                    "title": "Place",
+                    "type": "object",
+                }
+            },
+            "additionalProperties": False,
+            "properties": {
+                "place": {"$ref": "#/$defs/Place"},
+                "days": {
+                    "default": 3,
+                    "description": "How many.",
+                    "minimum": 1,
+                    "title": "Days",
+                    "type": "integer",
+                },
+                "unit": {
+                    "default": "C",
+                    "enum": ["C", "F"],
+                    "title": "Unit",
+                    "type": "string",
+                },
+            },
+            "required": ["place"],
+            "type": "object",
+        },
+    )
+
+
+def test_name_and_description_can_be_given() -> None:
+    @tool(name="look-up", description="Look it up.", read_only=True, seconds=1)
+    def function() -> None:
+        """Not this."""
+
+    spec = ToolSpec(
+        "look-up",
+        "Look it up.",
+        {"additionalProperties": False, "properties": {}, "type": "object"},
+    )
+    assert (function.spec, function.read_only, function.seconds) == (spec, True, 1)
+
+
+@pytest.mark.parametrize("optional", [False, True])
+async def test_the_context_is_filled_in_and_hidden_from_the_model(optional: bool) -> None:
+    def plain(context: ToolContext, text: str) -> str:
+        return f"{context.call_id} {text}"
+
+    def maybe(text: str, context: ToolContext | None = None) -> str:
+        return f"{context and context.call_id} {text}"
+
+    one = tool(maybe if optional else plain)
+    properties = one.spec.parameters["properties"]
+    assert properties == {"text": {"title": "Text", "type": "string"}}
+    assert await run(one, '{"text": "hi"}') == ToolResult("c hi")
+    forged = await run(one, '{"text": "hi", "context": null}')
+    assert forged.is_error
+
+
+async def test_a_parameter_may_have_any_name() -> None:
+    @tool
+    def odd(schema: str, model_dump: int, _private: bool, json: str = "x") -> str:
+        return f"{schema} {model_dump} {_private} {json}"
+
+    given = '{"schema": "s", "model_dump": 1, "_private": true}'
+    assert await run(odd, given) == ToolResult("s 1 True x")
+
+
+def test_a_decorated_function_can_still_be_called() -> None:
+    @tool
+    def double(number: int) -> int:
+        return 2 * number
+
+    assert double(21) == 42
+
+
+def star(*names: str) -> None: ...
+def keywords(**names: str) -> None: ...
+def positional(name: str, /) -> None: ...
+def unknown(name: "NoSuchType") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def opaque(lock: threading.Event) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (star, "passable by name"),
+        (positional, "passable by name"),
+        (keywords, r"\*\*names cannot be described"),
+        (unknown, "annotations cannot be read: name 'NoSuchType' is not defined"),
+        (opaque, "has no JSON Schema"),
+        (lambda: None, "cannot be named '<lambda>'"),
+        (functools.partial(star), "cannot be named ''"),
+    ],
+)
+def test_a_function_that_cannot_be_a_tool_is_refused_in_plain_words(
+    function: Callable[..., object], why: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        tool(function)
+
+
+@pytest.mark.parametrize("name", ["two words", "x" * 65, "dots.too", "t\u00fcr"])
+def test_a_name_that_providers_refuse_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be named"):
+        tool(name=name)(star)
+
+
+# ---------------------------------------------------------------- results
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("as it is", "as it is"),
+        ("", ""),
+        (None, "null"),
+        (3, "3"),
+        ({"a": [1, "ü"]}, '{"a":[1,"ü"]}'),
+        (Place(city="Rome"), '{"city":"Rome"}'),
+        (Ellipsis, '"Ellipsis"'),
+        ("lone \ud800 half", "lone ? half"),
+    ],
+)
+async def test_a_result_is_text_or_json(value: object, text: str) -> None:
+    def give() -> object:
+        return value
+
+    assert await run(tool(give)) == ToolResult(text)
+
+
+async def test_a_plain_function_runs_in_a_thread_and_an_async_one_in_the_loop() -> None:
+    @tool
+    def plain() -> bool:
+        return threading.current_thread() is threading.main_thread()
+
+    @tool
+    async def asynchronous() -> bool:
+        return threading.current_thread() is threading.main_thread()
+
+    assert await run(plain) == ToolResult("false")
+    assert await run(asynchronous) == ToolResult("true")
+
+
+async def test_a_function_that_gives_an_awaitable_is_awaited() -> None:
+    async def inner() -> str:
+        return "awaited"
+
+    def wrapper() -> Awaitable[str]:
+        return inner()
+
+    assert await run(tool(wrapper)) == ToolResult("awaited")
+
+
+async def test_a_long_result_is_cut_and_says_so() -> None:
+    cut = "\n[cut: the result was longer than the limit]"
+    length = 64 * 1024
+
+    @tool
+    def long(extra: int) -> str:
+        return "x" * (length + extra)
+
+    assert await run(long, '{"extra": 0}') == ToolResult("x" * length)
+    assert await run(long, '{"extra": 1}') == ToolResult("x" * length + cut)
+
+
+# ---------------------------------------------------------------- failures
+async def test_bad_arguments_are_named_to_the_model_and_reach_no_function() -> None:
+    @tool
+    def add(a: int, b: int = 0) -> int:
+        raise AssertionError("not called")
+
+    assert await run(add, '{"a": "one", "c": 2}') == ToolResult(
+        "The arguments are not valid.\n"
+        "a: Input should be a valid integer, unable to parse string as an integer\n"
+        "c: Extra inputs are not permitted",
+        is_error=True,
+    )
+    assert await run(add, "[]") == ToolResult(
+        "The arguments are not valid.\narguments: Input should be an object", is_error=True
+    )
+    assert (await run(add, "{")).is_error
+
+
+async def test_a_tool_error_is_told_to_the_model() -> None:
+    @tool
+    def refuse() -> None:
+        raise ToolError("the shop is closed")
+
+    assert await run(refuse) == ToolResult("the shop is closed", is_error=True)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("secret"), TimeoutError("secret"), StopIteration()])
+async def test_another_exception_is_named_but_its_text_goes_to_the_log_alone(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    @tool
+    async def fail() -> None:
+        raise error
+
+    @tool
+    def fail_in_thread() -> None:
+        raise error
+
+    for one in (fail, fail_in_thread):
+        caplog.clear()
+        answer = await run(one)
+        assert answer.is_error
+        assert answer.content in {
+            f"The tool failed: {name}." for name in (type(error).__name__, "RuntimeError")
+        }
+        (entry,) = caplog.records
+        assert (entry.levelno, entry.message) == (logging.ERROR, "tool failed")
+
+
+async def test_a_deadline_that_passes_is_an_error() -> None:
+    @tool(seconds=0.01)
+    async def wait() -> None:
+        await anyio.Event().wait()
+
+    answer = ToolResult("The tool did not answer in 0.01 s.", is_error=True)
+    assert await run(wait) == answer
+
+
+async def test_a_deadline_leaves_a_thread_behind() -> None:
+    release = threading.Event()
+
+    @tool(seconds=0.01)
+    def hang() -> None:
+        release.wait(5)
+
+    answer = ToolResult("The tool did not answer in 0.01 s.", is_error=True)
+    assert await run(hang) == answer
+    release.set()
+
+
+# ---------------------------------------------------------------- several tools
+async def test_a_toolset_knows_its_tools_by_name() -> None:
+    @tool(read_only=True)
+    def one() -> str:
+        return "1"
+
+    @tool
+    def two() -> str:
+        return "2"
+
+    tools = Functions([one, two])
+    assert list(await tools.specs()) == [one.spec, two.spec]
+    assert (tools.is_read_only("one"), tools.is_read_only("two")) == (True, False)
+    assert await tools.call(ToolCall(CallId("c"), "two", "{}"), CONTEXT) == ToolResult("2")
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    def same() -> None: ...
+
+    with pytest.raises(ConfigurationError, match="two tools are named 'same'"):
+        Agent(tools=[same, tool(same)]).all_toolsets()
+
+
+async def test_an_agent_takes_functions_with_and_without_the_decorator() -> None:
+    def plain() -> None: ...
+
+    @tool
+    def decorated() -> None: ...
+
+    other = Functions([])
+    mine, theirs = Agent(tools=[plain, decorated], toolsets=[other]).all_toolsets()
+    assert [spec.name for spec in await mine.specs()] == ["plain", "decorated"]
+    assert theirs is other
+    assert Agent().all_toolsets() == ()
+
+
+# ---------------------------------------------------------------- together and alone
+class Stage:
+    """Tools that start when they are called and end when the test says so."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.ends: dict[str, anyio.Event] = {}
+
+    def tools(self) -> Sequence[FunctionTool]:
+        async def perform(name: str) -> str:
+            self.started.append(name)
+            self.ends[name] = anyio.Event()
+            await self.ends[name].wait()
+            return name
+
+        return [tool(name="read", read_only=True)(perform), tool(name="write")(perform)]
+
+
+async def test_neighbouring_read_only_calls_run_together_and_others_alone_in_order() -> None:
+    stage = Stage()
+    asked = [("read", "r1"), ("read", "r2"), ("write", "w1"), ("write", "w2"), ("read", "r3")]
+    script = [calls(*((kind, {"name": name}) for kind, name in asked)), words("done")]
+    said: list[object] = []
+
+    async with (
+        open_store("memory:") as store,
+        worker(store, ScriptedModel(script), *stage.tools()) as runs,
+        at_once() as tasks,
+    ):
+
+        async def read() -> None:
+            said.extend(await events(runs, await post(runs, says())))
+
+        tasks.start_soon(read)
+        for ended, expected in [
+            ((), ["r1", "r2"]),
+            (("r2", "r1"), ["r1", "r2", "w1"]),
+            (("w1",), ["r1", "r2", "w1", "w2"]),
+            (("w2",), ["r1", "r2", "w1", "w2", "r3"]),
+            (("r3",), ["r1", "r2", "w1", "w2", "r3"]),
+        ]:
+            for name in ended:
+                stage.ends[name].set()
+                await settled(store)
+            await settled(store)
+            assert stage.started == expected
+    results = [event.content for event in said if isinstance(event, ToolResulted)]
+    assert results == ["r2", "r1", "w1", "w2", "r3"]
+
+
+async def settled(store: Store) -> None:
+    """Let the tasks go as far as they can, with the store's thread between them."""
+    for _ in range(20):
+        await store.status(KEY)
+        await anyio.lowlevel.checkpoint()
