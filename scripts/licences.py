@@ -46,6 +46,8 @@ def licence(package: Distribution, /) -> str:
     classifiers = _fields(package, "Classifier")
     spoken = [one.split(" :: ")[-1] for one in classifiers if one.startswith("License :: OSI")]
     first = [*spoken, *_fields(package, "License"), "unknown"][0]
+    if "Redistribution and use in source and binary forms" in first:
+        return "BSD"  # the whole text instead of its name
     return SPOKEN.get(first, first)
 
 

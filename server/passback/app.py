@@ -108,7 +108,10 @@ def open_model(model: ModelClient | str | None, settings: Settings) -> ModelClie
             f"PASSBACK_MODEL: no model is called {kind!r}; there are {', '.join(MODELS)}"
         )
     client: ModelClient = importlib.import_module(MODELS[kind]).create(
-        name, base_url=settings.model_base_url, api_key=settings.model_api_key
+        name,
+        base_url=settings.model_base_url,
+        api_key=settings.model_api_key,
+        timeout=settings.model_timeout,
     )
     return client
 

@@ -124,6 +124,9 @@ class Settings:
         None, _text, "address of an OpenAI-compatible service, such as http://127.0.0.1:11434/v1"
     )
     model_api_key: str | None = _secret(None, _text, "its key; the variable is safer than the flag")
+    model_timeout: float = _setting(
+        60, _number(1, 3600), "seconds that a model may be silent before or in its answer"
+    )
     prompt: str | None = _setting(
         None, _text, "what the model is told first (default: the agent's)"
     )

@@ -92,11 +92,18 @@ async def _play(turn: Turn) -> AsyncGenerator[Sequence[ModelDelta]]:
             yield step
 
 
-def create(name: str, /, *, base_url: str | None = None, api_key: str | None = None) -> NoReturn:
+def create(
+    name: str,
+    /,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    timeout: float | None = None,
+) -> NoReturn:
     """Refuse: a script cannot be named in a setting, it is written in Python.
 
     Raises:
         ConfigurationError: always.
     """
-    del name, base_url, api_key
+    del name, base_url, api_key, timeout
     raise ConfigurationError("the scripted model takes a script: make a ScriptedModel in Python")

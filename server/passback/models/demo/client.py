@@ -77,12 +77,20 @@ class DemoModel:
         """Nothing is held."""
 
 
-def create(name: str, /, *, base_url: str | None = None, api_key: str | None = None) -> DemoModel:
+def create(
+    name: str,
+    /,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    timeout: float | None = None,
+) -> DemoModel:
     """Make the model for a setting: `demo`, or `demo:fast` for one that does not pause.
 
     Raises:
         ConfigurationError: another name, or settings that only a real model can use.
     """
+    del timeout  # it never waits
     if base_url or api_key:
         raise ConfigurationError(
             "the demo model takes no base URL and no key: name a model such as openai:NAME"

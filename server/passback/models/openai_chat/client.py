@@ -218,7 +218,14 @@ class OpenAIChat:
             raise ModelIncomplete("the connection to the model's service was cut") from error
 
 
-def create(name: str, /, *, base_url: str | None = None, api_key: str | None = None) -> OpenAIChat:
+def create(
+    name: str,
+    /,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    timeout: float | None = None,
+) -> OpenAIChat:
     """Make the client for a setting: `openai:NAME`.
 
     Raises:
@@ -228,7 +235,8 @@ def create(name: str, /, *, base_url: str | None = None, api_key: str | None = N
         raise ConfigurationError("the model needs a name: openai:NAME")
     if not base_url and not api_key:
         raise ConfigurationError("OpenAI needs a key, and any other service a base URL")
-    return OpenAIChat(name, base_url=base_url or DEFAULT_BASE_URL, api_key=api_key)
+    bounds = Bounds() if timeout is None else Bounds(content_timeout=timeout)
+    return OpenAIChat(name, base_url=base_url or DEFAULT_BASE_URL, api_key=api_key, bounds=bounds)
 
 
 async def _read_to_end(body: AsyncGenerator[bytes]) -> None:
