@@ -63,8 +63,7 @@ _RETRY_AFTER = 1
 
 _EXTRA_HEADERS: Mapping[str, Mapping[str, str]] = {
     "unauthenticated": {"www-authenticate": "Bearer"},
-    # what is left of the body is not worth reading
-    "body_too_large": {"connection": "close"},
+    # not for a body that is too large: to close on a client that still sends is to reset, and it would miss the answer
     "request_timeout": {"connection": "close"},
 }
 

@@ -78,8 +78,9 @@ async def test_a_missing_key_is_asked_for() -> None:
     assert (await _error(errors.Unauthenticated(""))).headers["www-authenticate"] == "Bearer"
 
 
-async def test_a_connection_whose_body_is_not_read_is_closed() -> None:
-    assert (await _error(errors.BodyTooLarge(""))).headers["connection"] == "close"
+async def test_a_connection_is_closed_only_on_a_client_that_has_stopped_sending() -> None:
+    assert (await _error(errors.RequestTimeout(""))).headers["connection"] == "close"
+    assert "connection" not in (await _error(errors.BodyTooLarge(""))).headers
 
 
 async def test_an_unknown_error_says_nothing_of_itself() -> None:
