@@ -2,7 +2,7 @@
 
 import importlib
 import importlib.util
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
@@ -63,17 +63,18 @@ class Application:
         self.asgi: ASGIApp = build_site(self._wires, _access(settings), self._lifespan)
 
     @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None]:
-        """Connect to the store and own the runs.
+    async def running(self) -> AsyncGenerator[Sequence[str]]:
+        """Connect to the store and own the runs; gives warnings about the store's settings.
 
         Raises:
-            StoreError: the store cannot be used.
+            ConfigurationError, StoreError: the store cannot be used.
         """
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.model.aclose)
             await stack.enter_async_context(self.store)
+            warnings = await self.store.check()
             await stack.enter_async_context(self._runs.running())
-            yield
+            yield warnings
 
     async def drain(self) -> None:
         """Take no new runs, let those that go on end, then tell open streams to reconnect elsewhere."""

@@ -80,12 +80,12 @@ def _flags(options: argparse.Namespace) -> dict[str, str]:
 
 def _load_agent(target: str) -> Agent:
     module, colon, name = target.partition(":")
-    if not colon:
+    if not colon or not all(part.isidentifier() for part in module.split(".")):
         raise ConfigurationError(f"{target!r} is not MODULE:AGENT, such as my_agent:agent")
     sys.path.insert(0, str(Path.cwd()))
     try:
         loaded = importlib.import_module(module)
-    except ModuleNotFoundError as error:
+    except (ImportError, SyntaxError) as error:
         raise ConfigurationError(f"{target!r} cannot be loaded: {error}") from error
     found = getattr(loaded, name, None)
     if not isinstance(found, Agent):
@@ -112,8 +112,6 @@ async def serve(settings: Settings, agent: Agent | None) -> int:
     application = Application(settings, agent)
     config = uvicorn.Config(
         application.asgi,
-        host=settings.host,
-        port=settings.port,
         http="httptools",
         ws="none",
         lifespan="off",
@@ -125,13 +123,22 @@ async def serve(settings: Settings, agent: Agent | None) -> int:
     stop = asyncio.Event()
     server = _Server(config, stop)
     server.on_listening = lambda address: _announce(address, application)
-    async with application.running(), anyio.create_task_group() as tasks:
-        for warning in await application.store.check():
-            _warn(warning)
-        tasks.start_soon(_drain_at, stop, application)
-        await server.serve()
-        tasks.cancel_scope.cancel()
+    with _listen(settings) as listening:
+        async with application.running() as warnings, anyio.create_task_group() as tasks:
+            for warning in warnings:
+                _warn(warning)
+            tasks.start_soon(_drain_at, stop, application)
+            await server.serve([listening])
+            tasks.cancel_scope.cancel()
     return 0 if server.started else EXIT_FAILED
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+    except OSError as error:
+        raise ConfigurationError(f"cannot listen: {error.strerror}") from error
 
 
 class _Server(uvicorn.Server):
