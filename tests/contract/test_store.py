@@ -252,6 +252,17 @@ async def test_only_a_run_that_goes_on_can_be_cancelled(store: Store) -> None:
     assert await store.renew([after], lease=LONG) == ["held"]
 
 
+async def test_a_cancellation_does_not_outlive_its_run(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key)
+    await store.cancel(held.run)
+    await store.commit(ending(held, 0, 2), lease=LONG)
+
+    following = await begun(store, key)
+
+    assert await store.renew([following], lease=LONG) == ["held"]
+
+
 async def test_one_append_answers_for_each_of_its_runs(store: Store) -> None:
     held = await begun(store, new_key())
     cancelled = await begun(store, new_key())

@@ -6,7 +6,7 @@ a loss of power at most deltas, which a take-over voids anyway.
 """
 
 from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from passback.stores.sqlite_rules import PackedCommit
 from passback.stores.sqlite_schema import connect, prepare_file
 from passback.stores.sqlite_thread import Job, SqliteThread, T
 
+CLOSE_TIMEOUT = 5.0
 POLL_PAUSE = 0.1  # seconds between two looks for what other processes have written
 
 
@@ -52,6 +53,8 @@ class SqliteStore:
         self._reader = (
             self._writer if path is None else SqliteThread(opening, "BEGIN", options.patience)
         )
+        self._threads = [self._writer] if path is None else [self._writer, self._reader]
+        self._stack = AsyncExitStack()
         self._bells = Bells()
         self._seen = -1
         self._looked = 0.0
@@ -60,16 +63,16 @@ class SqliteStore:
         """Raises ConfigurationError when the file cannot be used."""
         if self._path is not None:
             await anyio.to_thread.run_sync(prepare_file, self._path)
-        await self._writer.open()
-        if self._reader is not self._writer:
-            await self._reader.open()
+        async with AsyncExitStack() as stack:
+            for thread in self._threads:
+                await thread.open()
+                stack.push_async_callback(thread.close)
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        with anyio.CancelScope(shield=True), anyio.move_on_after(5):
-            if self._reader is not self._writer:
-                await self._reader.close()
-            await self._writer.close()
+        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_TIMEOUT):
+            await self._stack.aclose()
 
     @property
     def location(self) -> str:

@@ -88,11 +88,15 @@ class SqliteThread:
 
     async def open(self) -> None:
         """Raises what `connect` raises."""
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="passback-sqlite")
+        executor = ThreadPoolExecutor(1, thread_name_prefix="passback-sqlite")
+        self._executor = executor
         self._synchronous = ""
-        loop = asyncio.get_running_loop()
-        self._db = await loop.run_in_executor(self._executor, self._connect)
-        self._open = True
+        try:
+            self._db = await asyncio.get_running_loop().run_in_executor(executor, self._connect)
+            self._open = True
+        finally:
+            if not self._open:
+                executor.shutdown(wait=False)
 
     async def close(self) -> None:
         """Take no more jobs, finish those that wait, then close the connection."""

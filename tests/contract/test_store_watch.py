@@ -1,0 +1,107 @@
+"""Hints that a log has grown: none is lost around a wait, and another worker's writes wake too."""
+
+from collections.abc import Callable, Coroutine
+
+import anyio
+import pytest
+from tests.support.conversations import LONG, begun, change, ending, new_key, texts
+
+from passback.core.changes import Lease
+from passback.core.events import Failed, Position, RunFinished
+from passback.core.ports import Store, Watch
+
+pytestmark = pytest.mark.anyio
+
+WAKE_SECONDS = 1.5  # less than the 2 seconds after which a wait ends without a hint
+Write = Callable[[Store, Lease], Coroutine[object, object, None]]
+
+
+async def append(store: Store, held: Lease) -> None:
+    await store.append([texts(held, 2, "a")], lease=LONG)
+
+
+async def commit(store: Store, held: Lease) -> None:
+    await store.commit(ending(held, 0, 2), lease=LONG)
+
+
+async def reap(store: Store, held: Lease) -> None:
+    await store.renew([held], lease=0)
+    key = held.run.key
+    lost = RunFinished(Failed("lost", "the worker died"))
+    assert await store.reap(change(key, (await store.status(key)).version), held.run.run_id, lost)
+
+
+async def quiet(watch: Watch) -> None:
+    """Let pass what a store says when a watch begins."""
+    with anyio.move_on_after(0.3):
+        await watch.wait()
+
+
+async def until_grown(store: Store, watch: Watch, held: Lease) -> None:
+    """Follow as a reader does: read, and wait for a hint when there is nothing new."""
+    while not await store.read_log(held.run, after=Position(held.epoch, 1)):
+        await watch.wait()
+
+
+@pytest.mark.parametrize("write", [append, commit, reap])
+async def test_a_write_of_this_process_wakes_its_readers(store: Store, write: Write) -> None:
+    held = await begun(store, new_key())
+    async with store.watch(held.run) as watch, anyio.create_task_group() as tasks:
+        await quiet(watch)
+        with anyio.fail_after(WAKE_SECONDS):
+            tasks.start_soon(write, store, held)
+            await until_grown(store, watch, held)
+
+
+@pytest.mark.parametrize("write", [append, commit, reap])
+async def test_a_write_of_another_worker_wakes_the_readers_here(
+    store: Store, peer: Store, write: Write
+) -> None:
+    held = await begun(store, new_key())
+    async with peer.watch(held.run) as watch, anyio.create_task_group() as tasks:
+        await quiet(watch)
+        with anyio.fail_after(WAKE_SECONDS):
+            tasks.start_soon(write, store, held)
+            await until_grown(peer, watch, held)
+
+
+async def test_a_write_between_a_read_and_the_wait_is_not_missed(store: Store) -> None:
+    held = await begun(store, new_key())
+    async with store.watch(held.run) as watch:
+        await store.read_log(held.run)
+        await append(store, held)
+        with anyio.fail_after(WAKE_SECONDS):
+            await watch.wait()
+
+
+async def test_all_readers_of_a_run_wake(store: Store, peer: Store) -> None:
+    held = await begun(store, new_key())
+
+    async def follow(here: Store) -> None:
+        async with here.watch(held.run) as watch:
+            await until_grown(here, watch, held)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(10):
+                tasks.start_soon(follow, store)
+                tasks.start_soon(follow, peer)
+            await append(store, held)
+
+
+async def test_readers_of_a_deleted_run_wake(store: Store, peer: Store) -> None:
+    held = await begun(store, new_key())
+    async with peer.watch(held.run) as watch, anyio.create_task_group() as tasks:
+        await quiet(watch)
+        with anyio.fail_after(WAKE_SECONDS):
+            tasks.start_soon(store.delete, held.run.key)
+            while (await peer.status(held.run.key)).running:
+                await watch.wait()
+
+
+async def test_a_wait_without_news_ends_all_the_same(store: Store) -> None:
+    held = await begun(store, new_key())
+    async with store.watch(held.run) as watch:
+        with anyio.fail_after(10):
+            await watch.wait()
+            await watch.wait()
