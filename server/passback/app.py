@@ -9,6 +9,7 @@ import anyio
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
+from passback import __version__
 from passback.agent import Agent
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
@@ -87,7 +88,7 @@ class Application:
             yield
 
     def _describe(self) -> JsonObject:
-        return compose(self._wires)
+        return compose(self._wires, version=__version__)
 
 
 def create_app(settings: Settings, agent: Agent | None = None) -> ASGIApp:

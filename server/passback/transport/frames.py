@@ -80,14 +80,15 @@ class Framer:
 
     def end(self) -> str:
         """The frames after the end of the log."""
-        return "".join(
-            f"{self._prefix}{self.position}\ndata: {data}\n\n" for data in self._encoder.end()
-        )
+        return self._at_position(self._encoder.end())
 
     def failure(self, error: PassbackError, /) -> str:
-        """The end for a reader whose run cannot be read any more; no ids, since the log has nothing of it."""
+        """The end for a reader whose run cannot be read any more; its ids are of what was read last."""
         frames = self._encoder.feed(RunFinished(Failed(error.code, error.message)))
-        return "".join(f"data: {data}\n\n" for data in (*frames, *self._encoder.end()))
+        return self._at_position((*frames, *self._encoder.end()))
+
+    def _at_position(self, frames: Sequence[str]) -> str:
+        return "".join(f"{self._prefix}{self.position}\ndata: {data}\n\n" for data in frames)
 
 
 def coalesced(batch: Sequence[Logged], /) -> Sequence[Logged]:

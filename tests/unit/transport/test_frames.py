@@ -104,10 +104,13 @@ def test_several_frames_of_one_event_have_ids_of_their_own() -> None:
     assert ids == ["run_1.0-0~1", "run_1.1-1", "run_1.1-1"]
 
 
-def test_the_failure_of_a_reader_has_no_ids() -> None:
+def test_the_failure_of_a_reader_has_the_id_of_what_was_read_last() -> None:
     framer = Framer(NativeEncoder(), RUN)
+    framer.batch(_log(TextDelta("a")))
     assert framer.failure(UnknownRun("gone")) == (
+        "id: run_1.1-1\n"
         'data: {"type":"error","error":"gone","code":"run_not_found","retryable":false}\n\n'
+        "id: run_1.1-1\n"
         "data: [DONE]\n\n"
     )
 
