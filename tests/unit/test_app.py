@@ -1,0 +1,82 @@
+"""Settings and an agent become an application."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from passback.agent import Agent
+from passback.app import Application, create_app, open_model
+from passback.core.errors import ConfigurationError
+from passback.models.demo import DemoModel
+from passback.models.scripted import ScriptedModel
+from passback.settings import load
+from passback.toolsets.functions import tool
+
+pytestmark = pytest.mark.anyio
+
+MEMORY = {"PASSBACK_STORE": "memory:"}
+
+
+async def test_a_worker_runs_and_drains() -> None:
+    model = ScriptedModel([], name="mine")
+    application = Application(load(MEMORY), Agent(model=model))
+    assert application.model is model
+    with anyio.fail_after(10):
+        async with application.running() as warnings:
+            assert len(warnings) == 1
+            assert "in memory" in warnings[0]
+            await application.drain()
+
+
+async def test_the_application_has_a_lifespan_for_any_server() -> None:
+    asgi = create_app(load(MEMORY))
+    sent: list[object] = []
+    send_in, receive = anyio.create_memory_object_stream[dict[str, str]](2)
+    with send_in, receive:
+        for kind in ("startup", "shutdown"):
+            send_in.send_nowait({"type": f"lifespan.{kind}"})
+
+        async def send(message: object) -> None:
+            sent.append(message)
+
+        with anyio.fail_after(10):
+            await asgi({"type": "lifespan", "state": {}}, receive.receive, send)
+    assert sent == [{"type": "lifespan.startup.complete"}, {"type": "lifespan.shutdown.complete"}]
+
+
+async def test_a_store_that_cannot_be_used_is_an_error_of_its_own_kind(tmp_path: Path) -> None:
+    """Not wrapped in a group: the command line says it in plain words."""
+    (tmp_path / "file").touch()
+    application = Application(load({"PASSBACK_STORE": f"sqlite:///{tmp_path}/file/store.db"}))
+    with pytest.raises(ConfigurationError):
+        async with application.running():
+            pass
+
+
+def test_the_agents_model_comes_before_the_settings() -> None:
+    mine = ScriptedModel([])
+    assert open_model(mine, load({})) is mine
+    assert isinstance(open_model("demo", load({"PASSBACK_MODEL": "nonsense"})), DemoModel)
+    assert isinstance(open_model(None, load({})), DemoModel)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "why"),
+    [
+        ("MODEL", "gpt-5", "PASSBACK_MODEL: no model is called 'gpt-5'"),
+        ("WIRES", "agkit,nosuchwire", "PASSBACK_WIRES: there is no wire called 'nosuchwire'"),
+        ("WIRES", "os.path", "PASSBACK_WIRES: there is no wire called 'os.path'"),
+        ("STORE", "mysql://db", "the store's URL has to begin with one of"),
+    ],
+)
+def test_a_setting_that_names_nothing_is_refused(variable: str, value: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        create_app(load({**MEMORY, f"PASSBACK_{variable}": value}))
+
+
+def test_two_tools_of_one_name_are_refused_at_the_start() -> None:
+    def same() -> None: ...
+
+    with pytest.raises(ConfigurationError, match="two tools"):
+        create_app(load(MEMORY), Agent(tools=[same, tool(same)]))

@@ -1,0 +1,221 @@
+"""The command line in processes of its own: what it prints, and how it ends."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from tests.support.server import running_server
+
+from passback import __version__
+from passback.cli import EXIT_FAILED, EXIT_USAGE, main
+
+AGENT = """
+from passback import Agent, tool
+
+@tool
+def roll(sides: int = 6) -> int:
+    "Roll a die."
+    return sides
+
+agent = Agent(prompt="You run a game.", tools=[roll])
+not_one = "an agent"
+"""
+
+
+def passback(
+    *arguments: str, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    inherited = {
+        name: text for name, text in os.environ.items() if not name.startswith("PASSBACK_")
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "passback", *arguments],
+        env={**inherited, **environment},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+# ---------------------------------------------------------------- usage
+def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"passback {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["serve", "--no-such-flag", "1"]])
+def test_wrong_usage_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=str(EXIT_USAGE)):
+        main(arguments)
+    assert "usage: passback" in capsys.readouterr().err
+
+
+def test_the_help_names_every_flag_with_its_variable(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["serve", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--model-api-key MODEL_API_KEY its key" in text
+    assert "(PASSBACK_MODEL_API_KEY)" in text
+    assert "MODULE:AGENT" in text
+
+
+@pytest.mark.parametrize("command", ["serve", "check"])
+@pytest.mark.parametrize(
+    ("arguments", "environment", "said"),
+    [
+        ([], {"PASSBACK_PROT": "1"}, "passback: unknown setting PASSBACK_PROT\n"),
+        (["--port", "x"], {}, "passback: PASSBACK_PORT: must be a number\n"),
+        (
+            ["--model", "gpt"],
+            {},
+            "passback: PASSBACK_MODEL: no model is called 'gpt'; there are demo, openai\n",
+        ),
+        (["--store", "mysql:x"], {}, "passback: the store's URL has to begin with one of"),
+        (
+            ["my_agent"],
+            {},
+            "passback: 'my_agent' is not MODULE:AGENT, such as my_agent:agent\n",
+        ),
+        ([":agent"], {}, "passback: ':agent' is not MODULE:AGENT, such as my_agent:agent\n"),
+        ([".my:agent"], {}, "passback: '.my:agent' is not MODULE:AGENT, such as"),
+        (
+            ["nosuch:agent"],
+            {},
+            "passback: 'nosuch:agent' cannot be loaded: No module named 'nosuch'\n",
+        ),
+        (["broken:agent"], {}, "passback: 'broken:agent' cannot be loaded: invalid syntax"),
+        (["badtool:agent"], {}, "passback: tool 'roll': parameters must be passable by name\n"),
+        (
+            ["my_agent:missing"],
+            {},
+            "passback: 'my_agent:missing': my_agent has no Agent called 'missing'\n",
+        ),
+        (
+            ["my_agent:not_one"],
+            {},
+            "passback: 'my_agent:not_one': my_agent has no Agent called 'not_one'\n",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_work_is_told_in_one_line(
+    command: str, arguments: list[str], environment: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "my_agent.py").write_text(AGENT)
+    (tmp_path / "broken.py").write_text("agent = = 1\n")
+    (tmp_path / "badtool.py").write_text(AGENT.replace("sides: int = 6", "*sides: int"))
+    store = [] if "--store" in arguments else ["--store", "memory:"]
+    ended = passback(command, *store, *arguments, cwd=tmp_path, **environment)
+    assert ended.returncode == EXIT_USAGE
+    assert ended.stdout == ""
+    assert ended.stderr.startswith(said)
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_port_in_use_is_told_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = passback("serve", "--store", "memory:", "--port", str(port))
+    assert (ended.returncode, ended.stdout) == (EXIT_USAGE, "")
+    assert ended.stderr.startswith("passback: cannot listen: Address already in use")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_secret_in_a_wrong_setting_is_not_shown() -> None:
+    ended = passback("serve", PASSBACK_PORT="sk-secret", PASSBACK_STORE="memory:")
+    assert ended.returncode == EXIT_USAGE
+    assert "sk-secret" not in ended.stderr
+
+
+# ---------------------------------------------------------------- check
+def test_check_says_that_all_is_well(tmp_path: Path) -> None:
+    (tmp_path / "my_agent.py").write_text(AGENT)
+    store = f"sqlite:///{tmp_path}/state/passback.db"
+    ended = passback("check", "my_agent:agent", "--store", store, cwd=tmp_path)
+    assert ended.stdout == f"settings  ok\nstore     {store}: ok\nmodel     demo: ok\n"
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_check_says_what_is_wrong_and_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    store = f"sqlite:///{tmp_path}/file/passback.db"
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        nowhere = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
+    model = ("--model", "openai:gpt-test", "--model-base-url", nowhere, "--model-api-key", "sk-hid")
+    ended = passback("check", "--store", store, *model)
+    assert ended.returncode == EXIT_FAILED
+    settings, broken_store, broken_model = ended.stdout.splitlines()
+    assert settings == "settings  ok"
+    assert broken_store.startswith(f"store     {store}: ")
+    assert broken_model.startswith("model     openai:gpt-test: ")
+    assert not broken_store.endswith(": ok")
+    assert not broken_model.endswith(": ok")
+    assert "sk-hid" not in ended.stdout + ended.stderr
+
+
+def test_check_shows_the_stores_warnings() -> None:
+    ended = passback("check", "--store", "memory:")
+    assert ended.returncode == 0
+    assert "          warning: The store is in memory" in ended.stdout
+
+
+# ---------------------------------------------------------------- serve
+@pytest.mark.anyio
+async def test_serve_tells_where_to_look_and_stops_when_it_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "my_agent.py").write_text(AGENT)
+    with anyio.fail_after(40):
+        async with running_server("my_agent:agent", cwd=str(tmp_path)) as server:
+            async with httpx.AsyncClient() as client:
+                assert (await client.get(f"{server.url}/healthz")).status_code == 200
+            server.terminate()
+            await server.process.wait()
+        assert server.process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "warned"),
+    [
+        (["--host", "127.0.0.1"], {}, False),
+        (["--host", "0.0.0.0"], {}, True),
+        ([], {"PASSBACK_HOST": "0.0.0.0"}, True),
+        (["--host", "127.0.0.1"], {"PASSBACK_HOST": "0.0.0.0"}, False),
+        (["--host", "0.0.0.0"], {"PASSBACK_API_KEYS": "ann:0123456789abcdef"}, False),
+    ],
+)
+def test_serving_everybody_without_authentication_is_said_loudly(
+    flags: list[str], environment: dict[str, str], warned: bool, tmp_path: Path
+) -> None:
+    """Also: a flag wins over its variable."""
+    inherited = {
+        name: text for name, text in os.environ.items() if not name.startswith("PASSBACK_")
+    }
+    command = [sys.executable, "-m", "passback", "serve", "--port", "0"]
+    store = f"sqlite:///{tmp_path}/store.db"
+    with subprocess.Popen(
+        [*command, "--store", store, *flags],
+        env={**inherited, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            banner = [process.stdout.readline() for _ in range(8)]
+        finally:
+            process.terminate()
+        errors = process.stderr.read()
+        assert process.wait(20) == 0
+    assert banner[0].startswith(f"passback {__version__} is listening on http://")
+    assert [line.split()[0] for line in banner[2:6]] == ["page", "curl", "store", "model"]
+    assert banner[4].split()[1] == store
+    assert banner[7] == "Ctrl-C stops it.\n"
+    assert ("without authentication" in errors) is warned

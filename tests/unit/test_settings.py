@@ -1,0 +1,140 @@
+"""Every setting from its variable, and what is said when one is wrong."""
+
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+
+import pytest
+
+from passback.core.errors import ConfigurationError
+from passback.settings import Settings, load, state_folder, variable
+
+KEY = "0123456789abcdef"
+
+GOOD: list[tuple[str, str, object]] = [
+    ("host", "0.0.0.0", "0.0.0.0"),
+    ("port", "0", 0),
+    ("store", "redis://:pw@db/1", "redis://:pw@db/1"),
+    ("model", "openai:gpt-test", "openai:gpt-test"),
+    ("model_base_url", "http://127.0.0.1:11434/v1", "http://127.0.0.1:11434/v1"),
+    ("model_api_key", "sk-secret", "sk-secret"),
+    ("model_timeout", "2.5", 2.5),
+    ("prompt", "Be brief.", "Be brief."),
+    ("max_turns", "3", 3),
+    ("wires", "agkit, rest", ("agkit", "rest")),
+    ("allowed_hosts", "Chat.Example,[::1]", frozenset({"chat.example", "[::1]"})),
+    (
+        "allowed_origins",
+        "https://a.example http://b.example:8080",
+        frozenset({"https://a.example", "http://b.example:8080"}),
+    ),
+    ("api_keys", f"ann:{KEY},bob:{KEY}:x", {KEY: "ann", f"{KEY}:x": "bob"}),
+    ("allow_roles", "user,tool,system", frozenset({"user", "tool", "system"})),
+    ("max_body_bytes", "1024", 1024),
+    ("conversation_ttl", "60", 60.0),
+    ("log_ttl", "60", 60.0),
+    ("log_delay", "0.001", 0.001),
+    ("lease", "1.5", 1.5),
+    ("shutdown_grace", "0", 0.0),
+    ("ping", "1", 1.0),
+    ("allow_eviction", "YES", True),
+    ("log_level", "debug", "debug"),
+]
+
+BAD: list[tuple[str, str, str]] = [
+    ("port", "65536", "must be from 0 to 65535"),
+    ("port", "-1", "must be from 0 to 65535"),
+    ("port", "secret", "must be a number"),
+    ("max_turns", "1.5", "must be a number"),
+    ("max_turns", "0", "must be from 1 to 1000"),
+    ("lease", "0", "must be from 1 to 600"),
+    ("lease", "nan", "must be from 1 to 600"),
+    ("log_delay", "inf", "must be from 0.001 to 5"),
+    ("ping", "secret", "must be a number"),
+    ("allow_eviction", "perhaps", "must be yes or no"),
+    ("log_level", "loud", "must be one of debug, info, warning, error"),
+    ("allowed_origins", "*", "must be exact origins such as https://app.example.com"),
+    ("allowed_origins", "https://a.example/", "must be exact origins such as"),
+    ("allowed_hosts", "https://a.example", "must be host names without scheme and port"),
+    ("allowed_hosts", "a.example:80", "must be host names without scheme and port"),
+    ("api_keys", KEY, "must be OWNER:KEY"),
+    ("api_keys", "ann:short", "must be OWNER:KEY"),
+    ("api_keys", f":{KEY}", "must be OWNER:KEY"),
+    ("allow_roles", "user", "must be user,tool or user,tool,system"),
+    ("allow_roles", "user,tool,assistant", "must be user,tool or user,tool,system"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "value"), GOOD, ids=[name for name, _, _ in GOOD])
+def test_a_setting_is_read_from_its_variable(name: str, text: str, value: object) -> None:
+    settings = load({f"PASSBACK_{name.upper()}": text})
+    assert getattr(settings, name) == value
+    if name != "store":
+        assert {
+            one.name
+            for one in fields(Settings)
+            if getattr(settings, one.name) != getattr(load({}), one.name)
+        } == {name}
+
+
+def test_every_setting_is_tested_here_and_has_a_help_text() -> None:
+    assert [one.name for one in fields(Settings)] == [name for name, _, _ in GOOD]
+    assert all(one.metadata["text"] for one in fields(Settings))
+
+
+@pytest.mark.parametrize(("name", "text", "why"), BAD)
+def test_a_wrong_value_is_named_and_never_shown(name: str, text: str, why: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        load({variable(name): text})
+    assert raised.value.message.startswith(f"PASSBACK_{name.upper()}: {why}")
+    if text in {"secret", KEY, "ann:short"}:
+        assert text not in raised.value.message
+        assert raised.value.__cause__ is None
+
+
+def test_an_unknown_setting_is_an_error_that_names_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"^unknown setting PASSBACK_A, PASSBACK_PROT$"):
+        load({"PASSBACK_PROT": "1", "PASSBACK_A": "2", "PASSBACK_PORT": "3", "OTHER": "4"})
+
+
+def test_an_empty_variable_is_none_at_all() -> None:
+    assert load({"PASSBACK_PORT": "", "PASSBACK_API_KEYS": ""}) == load({})
+
+
+def test_secrets_are_not_in_the_settings_text() -> None:
+    shown = repr(
+        load(
+            {
+                "PASSBACK_STORE": "redis://:hidden1@db",
+                "PASSBACK_MODEL_API_KEY": "hidden2",
+                "PASSBACK_API_KEYS": f"ann:hidden3{KEY}",
+            }
+        )
+    )
+    assert "hidden" not in shown
+    assert "ann" not in shown
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        load({}).port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_this_machine_alone_is_loopback(host: str) -> None:
+    assert load({"PASSBACK_HOST": host}).is_loopback
+    assert not load({"PASSBACK_HOST": "0.0.0.0"}).is_loopback
+
+
+# ---------------------------------------------------------------- where conversations are kept
+def test_the_store_is_a_file_in_the_users_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    default = "sqlite:////home/somebody/.local/state/passback/passback.db"
+    assert load({}).store == default
+    assert load({"XDG_STATE_HOME": "relative"}).store == default
+    assert load({"XDG_STATE_HOME": "/state"}).store == "sqlite:////state/passback/passback.db"
+
+
+def test_a_folder_with_odd_characters_is_no_other_folder() -> None:
+    values = {"XDG_STATE_HOME": "/a b/50%/what?"}
+    assert state_folder(values) == Path("/a b/50%/what?/passback")
+    assert load(values).store == "sqlite:////a%20b/50%25/what%3F/passback/passback.db"
