@@ -263,7 +263,10 @@ _PATHS: Mapping[str, JsonValue] = {
             {
                 "200": stream_response(
                     "The run's events, to its end; `[DONE]` is last.",
-                    headers={"X-Run-Id": {"schema": {"type": "string"}}},
+                    headers={
+                        "X-Conversation-Id": {"schema": {"type": "string"}},
+                        "X-Run-Id": {"schema": {"type": "string"}},
+                    },
                     example="id: run_5f0c2a9be1d84f6a7c3e9b10.1-4\ndata: [DONE]\n\n",
                 )
             },

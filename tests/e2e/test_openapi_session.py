@@ -1,0 +1,171 @@
+"""The OpenAPI document, held against what a session really gets."""
+
+import json
+import re
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import validate
+from tests.support.model_server import Act, ModelServer, Reply, calls, event, fails, model_server
+from tests.support.server import Server, running_server
+from tests.support.wire import (
+    COLOR,
+    DONE,
+    PATH,
+    Client,
+    FrameReader,
+    Json,
+    client_tool,
+    result,
+    user,
+)
+
+pytestmark = pytest.mark.anyio
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+THINKS = Reply(
+    [
+        event(reasoning_content="hm"),
+        event(content="so"),
+        event("stop"),
+        {"choices": [], "usage": USAGE},
+        b"data: [DONE]\n\n",
+    ]
+)
+SCRIPT = (
+    THINKS,
+    calls(("a", "set-color", '{"color":"blue"}'), ("b", "price", '{"drink":"tea"}')),
+    THINKS,
+    Reply([event(content="half"), Act.CUT]),
+    fails(401),
+)
+EVERYTHING = ["reasoning", "usage", "message-ids", "run", "owed"]
+
+
+OUR_HEADERS = frozenset({"x-conversation-id", "x-run-id", "x-request-id", "x-owed-tool-calls"})
+
+
+def closed(schema: Any) -> Any:
+    """A schema in which an object has no other keys than those that are described."""
+    if isinstance(schema, list):
+        return [closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    strict = {key: closed(value) for key, value in schema.items()}
+    if schema.get("type") == "object" and schema.get("properties"):
+        strict.setdefault("additionalProperties", False)
+    return strict
+
+
+class Described:
+    """Holds answers against a document, and keeps what they were."""
+
+    def __init__(self, document: Json) -> None:
+        self.document = document
+        self.answers: set[str] = set()
+        self.events: set[str] = set()
+        self._components = closed(document["components"])
+
+    def check(self, answer: httpx.Response) -> None:
+        """This answer is one that the document tells of."""
+        method, path = answer.request.method, self._template(answer.request.url.path)
+        told = self.document["paths"][path][method.lower()]["responses"][str(answer.status_code)]
+        self.answers.add(f"{method} {path} {answer.status_code}")
+        assert OUR_HEADERS & answer.headers.keys() <= {name.lower() for name in told["headers"]}
+        media_type = answer.headers.get("content-type", "").partition(";")[0]
+        if media_type == "application/json":
+            self._fits(answer.json(), told["content"][media_type]["schema"])
+        elif media_type == "text/event-stream":
+            for frame in FrameReader().feed(answer.content):
+                self._check_event(frame.data, told["content"][media_type]["x-event-schema"])
+        else:
+            assert "content" not in told
+            assert answer.content == b""
+
+    def _template(self, path: str) -> str:
+        [found] = [
+            template
+            for template in self.document["paths"]
+            if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path)
+        ]
+        return str(found)
+
+    def _check_event(self, data: str, schema: Json) -> None:
+        value: Any = data if data == DONE else json.loads(data)
+        self._fits(value, schema)
+        self.events.add(DONE if isinstance(value, str) else value["type"])
+
+    def _fits(self, value: object, schema: Json) -> None:
+        Draft202012Validator({**closed(schema), "components": self._components}).validate(value)
+
+
+@pytest.fixture(scope="module")
+async def model() -> AsyncGenerator[ModelServer]:
+    async with model_server(*SCRIPT) as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+async def server(model: ModelServer) -> AsyncGenerator[Server]:
+    environment = {"PASSBACK_MODEL": "openai:mock", "PASSBACK_MODEL_BASE_URL": model.base_url}
+    async with running_server(
+        "my_agent:agent", environment=environment, cwd=str(EXAMPLES)
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+async def described(client: Client) -> Described:
+    return Described((await client.http.get("/openapi.json")).json())
+
+
+async def test_the_served_document_is_valid_openapi(described: Described) -> None:
+    validate(described.document)
+    assert described.document["openapi"].startswith("3.1")
+
+
+async def test_every_answer_and_event_of_a_session_is_described(
+    client: Client, described: Described, conversation: str
+) -> None:
+    async def ask(method: str, path: str, **request: Any) -> httpx.Response:
+        answer = await client.http.request(method, path, **request)
+        described.check(answer)
+        return answer
+
+    async def say(*messages: Json, **more: Any) -> httpx.Response:
+        body = {"conversationId": conversation, "messages": messages, "include": EVERYTHING, **more}
+        return await ask("POST", more.pop("path", PATH), json=body)
+
+    here = f"/conversations/{conversation}"
+    await say(user("think"))
+    called = await say(user("set color, price of tea"), tools=[COLOR])
+    owed = re.findall(r"call_[0-9a-f]{24}", called.text)
+    await ask("GET", here)
+    await say(result(owed[0], "blue"), path="/v1/aibot/bots/any/send-message")
+    await say(result(owed[0], "red"))
+    await say(user("fail"))
+    await say(user("fail"))
+    await say(user("hi"), tools=[client_tool("price")])
+    await say(result("call_0", "x"))
+    await ask("POST", PATH, content=b"{", headers={"content-type": "application/json"})
+    await ask("POST", PATH, content=b"{}", headers={"content-type": "text/plain"})
+    await ask("POST", PATH, json={"messages": []}, headers={"host": "evil.example"})
+    await ask("POST", PATH, json={"messages": []}, headers={"origin": "http://evil.example"})
+    await ask("GET", f"{here}/messages?limit=2")
+    await ask("GET", f"{here}/messages?limit=no")
+    await ask("GET", f"{here}/stream")
+    await ask("GET", f"{here}/stream", headers={"last-event-id": "no"})
+    await ask("POST", f"{here}/cancel")
+    for _ in range(2):
+        await ask("DELETE", here)
+    for path in ("/healthz", "/readyz", "/openapi.json"):
+        await ask("GET", path)
+    mapping = described.document["components"]["schemas"]["NativeEvent"]["discriminator"]["mapping"]
+    assert described.events == {*mapping, DONE}
+    paths = {answer.split()[1] for answer in described.answers}
+    assert paths == described.document["paths"].keys() - {"/"}
