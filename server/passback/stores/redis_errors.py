@@ -1,6 +1,7 @@
 """What an error of Redis means for the door's callers; its text stays here, it may quote what was sent."""
 
 import re
+from collections.abc import Mapping
 
 from redis import exceptions as redis
 
@@ -8,36 +9,44 @@ from passback.core.errors import StoreError, StoreFull, StoreUnavailable
 
 REDIS_ERRORS = (redis.RedisError, redis.RedisClusterException)
 
+_DAMAGED = StoreError, "the conversation's keys in Redis are damaged"
+_FULL = StoreFull, "Redis has no memory left"
+_REFUSED = StoreError, "Redis refuses the user, the password or the command"
+_UNAVAILABLE = StoreUnavailable, "Redis cannot be reached, or takes no writes now"
+
+# redis-py makes classes of some codes, and takes the code out of their text then.
+_BY_CLASS: Mapping[type[Exception], tuple[type[StoreError], str]] = {
+    redis.AuthenticationError: _REFUSED,
+    redis.AuthenticationWrongNumberOfArgsError: _REFUSED,
+    redis.AuthorizationError: _REFUSED,
+    redis.NoPermissionError: _REFUSED,
+    redis.OutOfMemoryError: _FULL,
+    redis.ReadOnlyError: _UNAVAILABLE,
+    redis.ClusterError: _UNAVAILABLE,
+    redis.RedisClusterException: _UNAVAILABLE,
+    redis.TryAgainError: _UNAVAILABLE,
+    redis.AskError: _UNAVAILABLE,
+    redis.ConnectionError: _UNAVAILABLE,
+    redis.TimeoutError: _UNAVAILABLE,
+}
+_BY_CODE: Mapping[str, tuple[type[StoreError], str]] = {
+    **dict.fromkeys(("NOAUTH", "WRONGPASS", "NOPERM"), _REFUSED),
+    **dict.fromkeys(("WRONGTYPE", "PBDAMAGED"), _DAMAGED),
+    **dict.fromkeys(("BUSY", "MISCONF", "NOREPLICAS", "READONLY", "LOADING"), _UNAVAILABLE),
+    **dict.fromkeys(("CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN"), _UNAVAILABLE),
+    "OOM": _FULL,
+}
 # Redis 6.2 wraps an error inside a script: "Error running script ...: -READONLY ...".
-_CODE = re.compile(
-    r"(?:^|[-\s])"
-    r"(OOM|READONLY|LOADING|CLUSTERDOWN|MASTERDOWN|TRYAGAIN|MOVED|ASK|BUSY|MISCONF|NOREPLICAS"
-    r"|NOAUTH|WRONGPASS|NOPERM|WRONGTYPE|PBDAMAGED)\b"
-)
-_REFUSED = {"NOAUTH", "WRONGPASS", "NOPERM"}
-_REFUSALS = (redis.AuthenticationError, redis.AuthorizationError, redis.NoPermissionError)
-_DAMAGED = {"WRONGTYPE", "PBDAMAGED"}
+_CODE = re.compile(rf"(?:^|[-\s])({'|'.join(_BY_CODE)})\b")
 
 
 def store_error(error: Exception, /) -> StoreError:
     """The error to raise instead of one of `REDIS_ERRORS`."""
+    for kind, (made, message) in _BY_CLASS.items():
+        if isinstance(error, kind):
+            return made(message, retry_after=1 if made is StoreUnavailable else None)
     found = _CODE.search(str(error))
-    code = found[1] if found else ""
-    if code in _REFUSED or isinstance(error, _REFUSALS):
-        return StoreError("Redis refuses the user, the password or the command")
-    if code == "OOM":
-        return StoreFull("Redis has no memory left", retry_after=5)
-    if code in _DAMAGED:
-        return StoreError("the conversation's keys in Redis are damaged")
-    if code or isinstance(
-        error,
-        (
-            redis.ConnectionError,
-            redis.TimeoutError,
-            redis.ClusterError,
-            redis.RedisClusterException,
-        ),
-    ):
-        reason = f": {code}" if code else ""
-        return StoreUnavailable(f"Redis does not answer{reason}", retry_after=1)
-    return StoreError(f"Redis answered with an error ({type(error).__name__})")
+    if found is None:
+        return StoreError(f"Redis answered with an error ({type(error).__name__})")
+    made, message = _BY_CODE[found[1]]
+    return made(message, retry_after=1 if made is StoreUnavailable else None)

@@ -19,23 +19,23 @@ end
 if version then check_parts(keys, count) end
 -- nothing above this line writes
 
+-- The state comes first: a server without memory refuses it, but would let pass all that follows another write.
+if kind ~= 'park' then epoch = epoch + 1 end
+redis.call('HSET', keys.state, 'version', digits((version or first_version - 1) + 1), 'nonce', nonce,
+  'owed', owed, 'epoch', digits(epoch), 'count', digits(count + n))
+if tools ~= '' then redis.call('HSET', keys.state, 'tools', tools) end
 if not version then
   redis.call('DEL', keys.messages, keys.answers, keys.runs)  -- what an eviction may have left over
-  version = first_version - 1
 end
 local messages_end = 14 + n
 for i = 15, messages_end do redis.call('RPUSH', keys.messages, ARGV[i]) end
 for i = messages_end + 1, #ARGV, 2 do redis.call('HSET', keys.answers, ARGV[i], ARGV[i + 1]) end
 if kind ~= 'park' then
-  epoch = epoch + 1
-  if record ~= '' then redis.call('XADD', keys.log, epoch .. '-' .. last, 'events', record) end
-  keep_log(keys, run, log_ttl)
   redis.call('HSET', keys.state, 'run', run, 'running', kind == 'begin' and '1' or '0',
     'fence', epoch .. ':' .. nonce, 'expires', digits(now + lease), 'step', '-1', 'seq', last, 'cancelled', '0')
+  if record ~= '' then redis.call('XADD', keys.log, epoch .. '-' .. last, 'events', record) end
+  keep_log(keys, run, log_ttl)
 end
-if tools ~= '' then redis.call('HSET', keys.state, 'tools', tools) end
-redis.call('HSET', keys.state, 'version', digits(version + 1), 'nonce', nonce, 'owed', owed,
-  'epoch', digits(epoch), 'count', digits(count + n))
 keep(keys, ttl)
 redis.call('PUBLISH', channel, '')
 return epoch
