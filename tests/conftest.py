@@ -6,6 +6,10 @@ import pytest
 from tests.support.redis_server import RedisServer, redis_cluster, redis_server
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "promise(*ids): holds to promises of tests/requirements.py")
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"

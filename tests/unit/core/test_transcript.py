@@ -188,11 +188,13 @@ def test_a_late_result_for_a_superseded_call_is_a_conflict() -> None:
 
 
 @pytest.mark.parametrize("messages", [[], IDLE, OWING], ids=["none", "idle", "owing"])
+@pytest.mark.promise("P9", "P13")
 def test_a_result_for_a_call_that_was_never_made_is_unknown(messages: list[Message]) -> None:
     with pytest.raises(UnknownToolCall):
         judge(messages, result("c9"))
 
 
+@pytest.mark.promise("P13")
 def test_a_client_cannot_answer_a_servers_call() -> None:
     with pytest.raises(UnknownToolCall):
         judge([user(), asks(call("c1", client=False), C2)], result("c1"))

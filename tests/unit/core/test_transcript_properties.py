@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -66,6 +67,7 @@ def assert_every_call_is_answered_next_to_it(view: Sequence[Message]) -> None:
 
 
 @given(st.lists(MESSAGES, max_size=12))
+@pytest.mark.promise("P5")
 def test_the_view_of_any_history_has_every_call_answered_once_next_to_it(
     messages: list[Message],
 ) -> None:
@@ -79,6 +81,7 @@ def test_the_view_of_any_history_has_every_call_answered_once_next_to_it(
 
 
 @given(st.lists(MESSAGES, max_size=12))
+@pytest.mark.promise("P2")
 def test_what_is_owed_is_a_client_call_of_the_last_answer_without_a_result_behind_it(
     messages: list[Message],
 ) -> None:
@@ -221,4 +224,4 @@ class Conversation(RuleBasedStateMachine):
 
 
 Conversation.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-TestConversation = Conversation.TestCase
+TestConversation = pytest.mark.promise("P2", "P5")(Conversation.TestCase)

@@ -179,6 +179,7 @@ def test_interleaved_calls_are_told_apart_and_keep_the_order_in_which_they_began
     ],
 )
 @pytest.mark.parametrize("name", ["paint", "add"])
+@pytest.mark.promise("P4")
 def test_arguments_that_are_no_json_object_reach_no_tool(name: str, arguments: str) -> None:
     events, turn = assembled(ToolCallChunk(0, name=name, arguments=arguments), Finish("tool_calls"))
     call = ToolCall(ONE, name, "{}", client=name == "paint")

@@ -160,6 +160,7 @@ async def test_the_usage_of_each_model_call_is_reported(memory: Store) -> None:
 
 
 # ---------------------------------------------------------------- client tools
+@pytest.mark.promise("P1")
 async def test_a_client_tool_call_is_handed_back_and_its_result_goes_on(store: Store) -> None:
     model = ScriptedModel([calls(("paint", {"to": "red"})), says("It is red.")])
     async with worker(store, model) as runs:
@@ -208,6 +209,7 @@ async def test_tools_that_come_with_a_parked_result_are_kept(memory: Store) -> N
 
 
 @pytest.mark.parametrize("name", ["add", "ADD", "\uff41\uff44\uff44"])
+@pytest.mark.promise("P14")
 async def test_a_client_tool_cannot_take_a_servers_name(memory: Store, name: str) -> None:
     async with worker(memory, ScriptedModel([]), add) as runs:
         with pytest.raises(ToolNameClash):
@@ -254,6 +256,7 @@ async def test_parallel_calls_are_answered_in_any_order_and_grouping(
     assert shown == ["result 0", "result 1", "result 2"]
 
 
+@pytest.mark.promise("P5")
 async def test_a_user_message_supersedes_what_is_owed(store: Store) -> None:
     model = ScriptedModel([calls(("paint", {})), says("as you like")])
     async with worker(store, model) as runs:
@@ -272,6 +275,7 @@ async def test_a_user_message_supersedes_what_is_owed(store: Store) -> None:
     )
 
 
+@pytest.mark.promise("P12", "P13")
 async def test_a_wrong_post_changes_nothing(store: Store) -> None:
     model = ScriptedModel([calls(("paint", {})), says("done")])
     async with worker(store, model) as runs:
@@ -321,6 +325,7 @@ async def test_a_server_tool_runs_and_the_model_goes_on_in_the_same_run(store: S
     assert model.requests[1].messages == tuple(messages[:-1])
 
 
+@pytest.mark.promise("P1")
 async def test_server_calls_run_before_client_calls_are_handed_back(store: Store) -> None:
     model = ScriptedModel([calls(("paint", {}), ("add", {"a": 1, "b": 1})), says("done")])
     async with worker(store, model, add) as runs:

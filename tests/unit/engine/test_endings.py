@@ -73,6 +73,7 @@ async def last_answer(runs: RunService) -> tuple[object, bool]:
 
 
 # ---------------------------------------------------------------- cancel
+@pytest.mark.promise("P7")
 async def test_a_cancelled_run_keeps_the_text_that_readers_saw_and_closes_the_model(
     store: Store,
 ) -> None:
@@ -87,6 +88,7 @@ async def test_a_cancelled_run_keeps_the_text_that_readers_saw_and_closes_the_mo
         assert await reply(runs, says("go on")) == "next"
 
 
+@pytest.mark.promise("P7")
 async def test_any_worker_can_cancel_a_run(store: Store) -> None:
     model = ScriptedModel([["half", anyio.Event()]])
     async with (
@@ -154,6 +156,7 @@ async def test_an_announced_call_of_a_cancelled_answer_is_not_kept(memory: Store
 
 
 # ---------------------------------------------------------------- delete
+@pytest.mark.promise("P6")
 async def test_a_deleted_conversation_ends_its_run_and_every_reader(store: Store) -> None:
     model = ScriptedModel([["half", anyio.Event()], words("anew")])
     async with (
@@ -210,6 +213,7 @@ async def test_a_deleted_conversation_ends_its_run_and_every_reader(store: Store
     ],
     ids=["before the first word", "in the middle", "broken off", "empty", "within a call"],
 )
+@pytest.mark.promise("P6", "P12")
 async def test_a_failing_model_ends_the_run_and_the_conversation_stays_usable(
     store: Store, script: list[Step], failure: Failed, kept: str | None
 ) -> None:
@@ -315,6 +319,7 @@ class Leaky:
         raise anyio.get_cancelled_exc_class()
 
 
+@pytest.mark.promise("P5")
 async def test_a_call_that_ends_without_a_result_is_closed(memory: Store) -> None:
     model = ScriptedModel([calls(("look", {}), ("look", {})), words("odd")])
     async with worker(memory, model, toolsets=[Leaky()]) as runs:
@@ -350,6 +355,7 @@ async def test_a_run_that_outlives_the_grace_is_stopped_and_says_so(store: Store
     assert model.open_streams == 0
 
 
+@pytest.mark.promise("P6")
 async def test_leaving_the_service_ends_its_runs(store: Store) -> None:
     async with worker(store, ScriptedModel([["half", anyio.Event()]])) as runs:
         run = await post(runs, says())

@@ -62,6 +62,7 @@ async def test_a_reader_elsewhere_gives_a_silent_workers_run_its_end(store: Stor
         assert await contents(other) == ["hi", "again", "next"]
 
 
+@pytest.mark.promise("P6", "P10")
 async def test_a_post_elsewhere_ends_a_silent_workers_run_and_starts_its_own(
     store: Store,
 ) -> None:
@@ -95,6 +96,7 @@ async def test_a_worker_that_wakes_up_stops_its_lost_run(memory: Store) -> None:
         assert model.open_streams == 0
 
 
+@pytest.mark.promise("P10")
 async def test_the_result_of_a_tool_of_a_lost_run_is_not_written(memory: Store) -> None:
     started, gate = anyio.Event(), anyio.Event()
 
@@ -145,6 +147,7 @@ async def test_calls_that_nobody_was_told_of_are_closed_with_the_lost_run(memory
         assert await reply(other, says("again")) == "next"
 
 
+@pytest.mark.promise("P6")
 async def test_many_readers_give_a_lost_run_one_end(store: Store) -> None:
     async with (
         worker(store, ScriptedModel([[anyio.Event()]]), tempo=DYING) as dying,
@@ -200,6 +203,7 @@ async def test_a_result_for_a_run_that_is_lost_meanwhile_is_judged_by_what_is_le
         assert isinstance(page.messages[-1], AssistantMessage)
 
 
+@pytest.mark.promise("P10")
 async def test_an_answered_call_survives_the_loss_of_its_run(memory: Store) -> None:
     model = ScriptedModel([calls(("paint", {})), [anyio.Event()]])
     async with (

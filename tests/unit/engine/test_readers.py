@@ -57,6 +57,7 @@ async def places(store: Store, tmp_path: Path) -> AsyncGenerator[list[tuple[str,
             yield [*readers, ("same file", other)]
 
 
+@pytest.mark.promise("P3")
 async def test_a_log_cut_anywhere_adds_up_to_the_uncut_one(store: Store, tmp_path: Path) -> None:
     async with places(store, tmp_path) as readers:
         run = await post(readers[0][1], says())
@@ -69,6 +70,7 @@ async def test_a_log_cut_anywhere_adds_up_to_the_uncut_one(store: Store, tmp_pat
                 assert await followed(reader, run, last.position) == whole[cut:]
 
 
+@pytest.mark.promise("P3")
 async def test_readers_that_leave_after_every_event_miss_nothing(
     store: Store, tmp_path: Path
 ) -> None:
@@ -148,6 +150,7 @@ async def test_readers_share_a_run_and_each_sees_all_of_it(memory: Store) -> Non
         assert seen == [await followed(runs, run)] * 5
 
 
+@pytest.mark.promise("P7")
 async def test_a_closed_reader_does_not_stop_the_run(store: Store) -> None:
     gate = anyio.Event()
     async with worker(store, ScriptedModel([["first", gate, *words(" second")]])) as runs:

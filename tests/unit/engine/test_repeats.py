@@ -46,6 +46,7 @@ async def tool_messages(runs: RunService) -> list[ToolMessage]:
 
 
 # ---------------------------------------------------------------- equal and other repeats
+@pytest.mark.promise("P8", "P9")
 async def test_an_equal_repeat_joins_the_run_also_after_later_runs(store: Store) -> None:
     model = ScriptedModel([TWO_CALLS, words("one"), words("two")])
     async with worker(store, model) as runs:
@@ -71,6 +72,7 @@ async def test_an_answer_keeps_leading_to_a_run_that_failed_without_a_word(memor
         assert await post(runs, result(call_id)) == run
 
 
+@pytest.mark.promise("P9")
 async def test_the_first_result_wins(store: Store) -> None:
     model = ScriptedModel([TWO_CALLS, words("done")])
     async with worker(store, model) as runs:
@@ -101,6 +103,7 @@ async def start_many(runs: RunService, *posts: PostedMessage) -> list[RunRef | P
     return answers
 
 
+@pytest.mark.promise("P8")
 async def test_equal_results_at_once_are_one_run(store: Store) -> None:
     model = ScriptedModel([calls(("paint", {})), words("once")])
     async with worker(store, model) as runs:
@@ -127,6 +130,7 @@ async def test_partial_results_at_once_start_one_run(store: Store) -> None:
         assert len(await tool_messages(runs)) == 2
 
 
+@pytest.mark.promise("P9")
 async def test_of_other_results_at_once_one_wins_and_the_rest_conflict(store: Store) -> None:
     model = ScriptedModel([calls(("paint", {})), words("once")])
     async with worker(store, model) as runs:
@@ -325,6 +329,7 @@ async def answer_at_once(reader: RunService, run: RunRef) -> RunRef:
     raise AssertionError("the call did not end")
 
 
+@pytest.mark.promise("P4")
 async def test_a_result_in_the_instant_of_its_calls_end_never_meets_busy(store: Store) -> None:
     rounds = 100
     model = ScriptedModel([calls(("paint", {}))] * rounds + [words("done")])
@@ -336,6 +341,7 @@ async def test_a_result_in_the_instant_of_its_calls_end_never_meets_busy(store: 
         assert len(await tool_messages(runs)) == rounds
 
 
+@pytest.mark.promise("P4")
 async def test_nor_does_it_at_another_worker(tmp_path: Path) -> None:
     rounds = 20
     model = ScriptedModel([calls(("paint", {}))] * rounds + [words("done")])
@@ -346,6 +352,7 @@ async def test_nor_does_it_at_another_worker(tmp_path: Path) -> None:
         assert await outcome(workers[0], run) == Completed()
 
 
+@pytest.mark.promise("P4", "P8")
 async def test_clients_at_two_workers_that_post_the_same_result_share_a_run(
     tmp_path: Path,
 ) -> None:

@@ -68,6 +68,7 @@ FAULTS: list[Fault] = ["refuse", "lose reply"]
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.parametrize("before", range(5))
+@pytest.mark.promise("P5", "P6", "P15")
 async def test_a_failing_commit_leaves_a_sound_conversation(
     memory: Store, fault: Fault, count: int, before: int
 ) -> None:
@@ -111,6 +112,7 @@ async def test_a_turn_that_could_not_be_stored_is_closed_with_the_run(memory: St
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.promise("P3", "P15")
 async def test_text_whose_write_failed_is_stored_later(
     memory: Store, fault: Fault, count: int
 ) -> None:
@@ -230,6 +232,7 @@ async def test_results_whose_reply_was_lost_lead_to_the_run_that_they_began(
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.promise("P15")
 async def test_a_parked_result_may_be_sent_again(memory: Store, fault: Fault) -> None:
     faults = Faults(memory)
     faults.plan["park"] = [fault]

@@ -208,6 +208,7 @@ async def test_a_function_that_gives_an_awaitable_is_awaited() -> None:
     assert await run(tool(wrapper)) == ToolResult("awaited")
 
 
+@pytest.mark.promise("P11")
 async def test_a_long_result_is_cut_and_says_so() -> None:
     cut = "\n[cut: the result was longer than the limit]"
     length = 64 * 1024

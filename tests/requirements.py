@@ -1,0 +1,79 @@
+"""The promises of the design as data. A test says which one it holds to: `@pytest.mark.promise("P4")`.
+
+`test_requirements.py` sees to it that every promise has tests and every mark names a promise.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What users may rely on.
+
+    Args:
+        id: what a mark names.
+        text: the promise, in one sentence.
+        source: where it is explained.
+        later: the part that is not built yet; its tests come with it.
+    """
+
+    id: str
+    text: str
+    source: str = "docs/design.md, Promises"
+    later: str = ""
+
+
+PROMISES = (
+    Promise(
+        "P1",
+        "A run never waits for a client: it ends handed back, and the answers start the next run.",
+    ),
+    Promise(
+        "P2", "What the client owes changes only together with the transcript, and follows from it."
+    ),
+    Promise(
+        "P3",
+        "A stream that is cut anywhere and resumed with its cursor adds up to the uncut stream.",
+    ),
+    Promise(
+        "P4",
+        "The end of a client tool's call is a commitment: its result may be posted in the same instant.",
+        later="the check of a call's arguments against the tool's schema; they have to be a JSON object",
+    ),
+    Promise(
+        "P5", "A transcript always answers each call once, next to it, or owes it at the tail."
+    ),
+    Promise(
+        "P6",
+        "Every run has exactly one terminal event, the last of its log, also when its worker died.",
+    ),
+    Promise(
+        "P7",
+        "A closed connection never stops a run; cancelling does, from any worker, and closes the model's stream.",
+        later="a request that asks for its run to be cancelled when its connection closes",
+    ),
+    Promise(
+        "P8",
+        "A repeated post is one run.",
+        later="idempotency keys, and knowing a user message again by its id; tool results are known again",
+    ),
+    Promise(
+        "P9", "The first result of a call wins: an equal repeat joins, another one is a conflict."
+    ),
+    Promise(
+        "P10",
+        "A killed worker loses nothing that was committed, and its own late writes are refused.",
+        later="a worker that takes over the run and goes on; now it ends it as lost",
+    ),
+    Promise("P11", "Every buffer has a limit."),
+    Promise(
+        "P12",
+        "Bad input changes nothing and is answered before the stream starts; a later failure is one event.",
+    ),
+    Promise(
+        "P13",
+        "Nothing in a client's post is trusted: results count only for calls that the server issued.",
+    ),
+    Promise("P14", "Client tools cannot shadow server tools, however their names are written."),
+    Promise("P15", "Every write to the store may be sent twice."),
+)
