@@ -1,7 +1,6 @@
 """A real model's service behind the server, with all that can go wrong there: one `error` event, and life goes on."""
 
 from collections.abc import AsyncGenerator, Iterator
-from pathlib import Path
 
 import anyio
 import pytest
@@ -213,30 +212,16 @@ async def test_a_cancelled_run_hangs_up_on_a_model_that_has_stalled(
             await model.left.wait()
 
 
-IMPATIENT = """
-import os
-from passback import Agent
-from passback.models.openai_chat import Bounds, OpenAIChat
-
-bounds = Bounds(content_timeout=0.5)
-agent = Agent(model=OpenAIChat("mock", base_url=os.environ["MODEL_URL"], bounds=bounds))
-"""
-
-
 @pytest.mark.parametrize("said", ["", "half"])
-async def test_a_model_that_stalls_is_given_up(
-    conversation: str, tmp_path: Path, said: str
-) -> None:
-    (tmp_path / "impatient.py").write_text(IMPATIENT)
+async def test_a_model_that_stalls_is_given_up(conversation: str, said: str) -> None:
     stalls = Reply([event(content=said), Act.STALL])
-    async with (
-        model_server(stalls) as model,
-        running_server(
-            "impatient:agent", environment={"MODEL_URL": model.base_url}, cwd=str(tmp_path)
-        ) as server,
-        client_of(server.url) as client,
-    ):
-        error = check_failure(await client.post(conversation, user("go")), said=said)
-        assert (error["code"], error["retryable"]) == ("model_unavailable", True)
-        with anyio.fail_after(5):
-            await model.left.wait()
+    async with model_server(stalls) as model:
+        settings = ("--model", "openai:mock", "--model-base-url", model.base_url)
+        async with (
+            running_server(*settings, "--model-timeout", "1") as server,
+            client_of(server.url) as client,
+        ):
+            error = check_failure(await client.post(conversation, user("go")), said=said)
+            assert (error["code"], error["retryable"]) == ("model_unavailable", True)
+            with anyio.fail_after(5):
+                await model.left.wait()
