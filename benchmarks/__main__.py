@@ -16,10 +16,19 @@ from benchmarks.idle import Idle, raise_file_limit
 from benchmarks.processes import BenchmarkError, split_cores
 from benchmarks.report import Results, save, text
 from benchmarks.rounds import Sample, idle, model_alone, sample, warm_up
-from benchmarks.servers import NAMES, PASSBACK_MEMORY, Server, Site, server, site
-from benchmarks.workloads import BURST, PACED, RUSH, SHORT, Workload
+from benchmarks.servers import (
+    NAMES,
+    PASSBACK_MEMORY,
+    PASSBACK_REDIS,
+    PROXY,
+    Server,
+    Site,
+    server,
+    site,
+)
+from benchmarks.workloads import BURST, BUSY, PACED, RUSH, SHORT, Workload
 
-WORKLOADS = (PACED, BURST, SHORT, RUSH)
+WORKLOADS = (PACED, BUSY, BURST, SHORT, RUSH)
 RESULTS = Path(__file__).with_name("results.json")
 
 
@@ -30,6 +39,7 @@ class Plan:
     rounds: int
     works: Sequence[Workload]
     servers: Sequence[str]
+    idle_servers: Sequence[str]
     idle_streams: int
 
 
@@ -54,8 +64,8 @@ class Session:
                     self.say(f"{work.name}, round {number} of {self.plan.rounds}")
                     samples.append(model_alone(self.place, work, number))
                     samples += self._round(targets, work, number)
-        names = [target.name for target in targets]
-        return Results(samples, self._idle(names), self.left_out)
+        started = [target.name for target in targets]
+        return Results(samples, self._idle(started), self.left_out)
 
     def _round(self, targets: Sequence[Server], work: Workload, number: int) -> list[Sample]:
         """Each server once; another one goes first each time, so that no place in the row is an advantage."""
@@ -83,9 +93,11 @@ class Session:
             return []
         return [target]
 
-    def _idle(self, names: Sequence[str]) -> dict[str, Idle]:
+    def _idle(self, started: Sequence[str]) -> dict[str, Idle]:
         found: dict[str, Idle] = {}
-        for name in names if self.plan.idle_streams else ():
+        for name in self.plan.idle_servers if self.plan.idle_streams else ():
+            if name not in started:
+                continue
             self.say(f"idle, {name}")
             try:
                 found[name] = idle(name, self.place, self.plan.idle_streams)
@@ -97,11 +109,12 @@ class Session:
 def _plan(options: argparse.Namespace) -> Plan:
     works = [work for work in WORKLOADS if work.name in options.workloads]
     servers = [name for name in NAMES if any(word in name for word in options.servers)]
-    if options.quick:
-        works = [replace(work, requests=max(1, work.requests // 2)) for work in works]
-        servers = [name for name in servers if name != PASSBACK_MEMORY]
-        return Plan(1, works, servers, min(options.idle_streams, 200))
-    return Plan(options.rounds, works, servers, options.idle_streams)
+    if not options.quick:
+        return Plan(options.rounds, works, servers, servers, options.idle_streams)
+    works = [replace(work, requests=max(1, work.requests // 2)) for work in works if work != BUSY]
+    servers = [name for name in servers if name != PASSBACK_MEMORY]
+    idle_servers = [name for name in servers if name in (PROXY, PASSBACK_REDIS)]
+    return Plan(1, works, servers, idle_servers, min(options.idle_streams, 200))
 
 
 def _options() -> argparse.Namespace:
