@@ -122,6 +122,22 @@ async def test_the_result_of_a_tool_of_a_lost_run_is_not_written(memory: Store) 
         assert closed.synthetic == "interrupted"
 
 
+async def test_the_end_of_a_lost_run_is_not_sent_again_and_again(memory: Store) -> None:
+    faults = Faults(memory)
+    faults.plan["renew"] = ["refuse"] * 1000
+    deaf = replace(QUICK, lease=0, log_delay=3600)
+    async with (
+        worker(faults.store, ScriptedModel([["half", anyio.Event()]]), tempo=deaf) as dying,
+        worker(memory, ScriptedModel([])) as other,
+    ):
+        run = await post(dying, says())
+        await until(dying, run, TextDelta)
+        assert await outcome(other, run) == LOST
+        await dying.drain(0)
+        assert await outcome(dying, run) == LOST
+        assert faults.calls["commit"] == 1
+
+
 async def test_calls_that_nobody_was_told_of_are_closed_with_the_lost_run(memory: Store) -> None:
     """The turn was committed, its client call not yet handed back: nothing is owed for it."""
     started = anyio.Event()

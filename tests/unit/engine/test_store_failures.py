@@ -96,6 +96,32 @@ async def test_the_end_of_a_run_stands_although_its_first_try_failed(
     faults.plan["commit"] = [fault]
     async with worker(faults.store, ScriptedModel([words("done")])) as runs:
         assert await outcome(runs, await post(runs, says())) == Completed()
+    assert faults.calls["commit"] == 2
+
+
+async def test_a_tools_result_that_the_store_refuses_fails_the_run_with_the_stores_code(
+    memory: Store,
+) -> None:
+    faults = Faults(memory)
+    faults.plan["commit"] = ["none", "refuse"]
+    async with worker(faults.store, ScriptedModel([calls(("look", {}))]), look) as runs:
+        ended = await outcome(runs, await post(runs, says()))
+    assert ended == Failed("store_unavailable", "refused by the test", retryable=True)
+
+
+async def test_a_client_that_leaves_while_its_post_is_stored_has_its_run(memory: Store) -> None:
+    faults = Faults(memory)
+    async with worker(faults.store, ScriptedModel([words("done")])) as runs:
+        with anyio.CancelScope() as client:
+
+            async def leave() -> None:
+                client.cancel()
+
+            faults.first["begin"] = leave
+            await post(runs, says())
+        run_id = (await runs.status(KEY)).run_id
+        assert run_id is not None
+        assert await outcome(runs, RunRef(KEY, run_id)) == Completed()
 
 
 async def test_a_turn_that_could_not_be_stored_is_closed_with_the_run(memory: Store) -> None:
