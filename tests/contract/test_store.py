@@ -341,6 +341,16 @@ async def test_an_older_step_that_arrives_late_changes_nothing(store: Store) -> 
     assert await store.load(key) == before
 
 
+async def test_steps_count_anew_in_each_run(store: Store) -> None:
+    key = new_key()
+    for words in ("ab", "cd"):
+        held = await begun(store, key)
+        await store.commit(turn(held, 0, 2, say=words[0]), lease=LONG)
+        await store.commit(ending(held, 1, 2, say=words[1]), lease=LONG)
+
+    assert [message.content for message in (await store.load(key)).messages] == [*"abcd"]
+
+
 async def test_a_released_lease_writes_nothing_more(store: Store) -> None:
     key = new_key()
     held = await begun(store, key)
@@ -444,7 +454,6 @@ async def test_a_conversation_made_anew_has_nothing_of_the_deleted_one(store: St
         Change(key, new_nonce(), 0, (user("old"),), {CallId("c"): Answer("ab" * 32)}, (), tools)
     )
     old = await begun(store, key)
-    deleted = await store.status(key)
     await store.delete(key)
 
     held = await begun(store, key, user("new"))
@@ -454,7 +463,20 @@ async def test_a_conversation_made_anew_has_nothing_of_the_deleted_one(store: St
         Status(loaded.status.version, held.run.run_id, True, False, (), 1), (user("new"),)
     )
     assert await store.renew([old], lease=LONG) == ["lost"]
-    assert not await store.park(change(key, deleted.version, user("judged by the old one")))
+
+
+async def test_a_change_judged_by_a_deleted_conversation_does_not_fit_the_new_one(
+    store: Store,
+) -> None:
+    key = new_key()
+    await store.park(change(key, 0, user("old")))
+    judged = await store.status(key)
+    await store.delete(key)
+    await store.park(change(key, 0, user("new")))
+
+    assert not await store.park(change(key, judged.version, user("late")))
+
+    assert (await store.load(key)).messages == (user("new"),)
 
 
 # ---------------------------------------------------------------- logs

@@ -6,6 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 import redis
+import trustme
 from tests.support.conversations import (
     FINISHED,
     LONG,
@@ -267,6 +268,21 @@ async def test_deleting_leaves_no_key_behind(store: Store, shared_redis: RedisSe
     assert keys_of(shared_redis, key) == set()
 
 
+async def test_deleting_while_runs_begin_leaves_no_log_behind(
+    store: Store, shared_redis: RedisServer
+) -> None:
+    key = new_key()
+    for _ in range(40):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(begun, store, key)
+            tasks.start_soon(store.delete, key)
+        held = await store.status(key)
+        if held.running and held.run_id:
+            await store.delete(key)
+
+    assert keys_of(shared_redis, key) == set()
+
+
 # ---------------------------------------------------------------- damage from outside
 async def test_a_run_whose_keys_vanish_is_fenced_and_nothing_is_made_anew(
     store: Store, shared_redis: RedisServer
@@ -446,7 +462,37 @@ async def test_a_refused_login_is_named_and_its_password_is_not(
     assert "hunter" not in shown
 
 
-# ---------------------------------------------------------------- Sentinel
+# ---------------------------------------------------------------- TLS and Sentinel
+async def test_an_encrypted_connection_checks_whom_it_talks_to(tmp_path: Path) -> None:
+    port, authority = free_port(), trustme.CA()
+    (key, cert), ca = write_certificate(authority, tmp_path), tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(ca)
+    files = f"--tls-key-file {key}", f"--tls-cert-file {cert}", f"--tls-ca-cert-file {ca}"
+    try:
+        server = start(tmp_path, "--port 0", f"--tls-port {port}", "--tls-auth-clients no", *files)
+    except AssertionError:
+        pytest.skip("this redis-server was built without TLS")
+    try:
+        async with open_store(f"rediss://127.0.0.1:{port}?ssl_ca_certs={ca}") as store:
+            held = await begun(store, new_key(), user("hello"))
+            async with store.watch(held.run):
+                await store.commit(ending(held, 0, 2), lease=LONG)
+        async with open_store(f"rediss://127.0.0.1:{port}") as store:
+            with anyio.fail_after(10), pytest.raises(StoreUnavailable):
+                await store.status(new_key())
+    finally:
+        server.kill()
+        server.communicate(timeout=5)
+
+
+def write_certificate(authority: trustme.CA, folder: Path) -> tuple[Path, Path]:
+    certificate = authority.issue_cert("127.0.0.1")
+    key, chain = folder / "key.pem", folder / "cert.pem"
+    certificate.private_key_pem.write_to_path(key)
+    certificate.cert_chain_pems[0].write_to_path(chain)
+    return key, chain
+
+
 async def test_the_master_is_found_through_a_sentinel(
     own_redis: RedisServer, tmp_path: Path
 ) -> None:

@@ -60,6 +60,22 @@ async def test_conversations_and_logs_are_there_after_a_restart(path: Path) -> N
         assert (await store.load(held.run.key), await store.read_log(held.run)) == before
 
 
+async def test_several_workers_may_open_a_new_file_at_once(path: Path) -> None:
+    opened: list[SqliteStore] = []
+
+    async def open_one() -> None:
+        async with SqliteStore(path) as store:
+            opened.append(store)
+            await begun(store, new_key())
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(open_one)
+
+    assert len(opened) == 8
+
+
 async def test_only_the_owner_may_read_the_file(path: Path) -> None:
     previous = os.umask(0)
     try:

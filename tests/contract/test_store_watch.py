@@ -99,6 +99,17 @@ async def test_readers_of_a_deleted_run_wake(store: Store, peer: Store) -> None:
                 await watch.wait()
 
 
+async def test_without_news_a_wait_lasts(store: Store) -> None:
+    held = await begun(store, new_key())
+    async with store.watch(held.run) as watch:
+        await quiet(watch)
+        await quiet(watch)
+        with anyio.move_on_after(0.3) as patience:
+            await watch.wait()
+
+    assert patience.cancelled_caught
+
+
 async def test_a_wait_without_news_ends_all_the_same(store: Store) -> None:
     held = await begun(store, new_key())
     async with store.watch(held.run) as watch:

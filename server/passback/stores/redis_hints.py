@@ -14,9 +14,7 @@ from passback.stores.redis_servers import Subscriber
 
 logger = logging.getLogger(__name__)
 
-CONFIRM_TIMEOUT = (
-    1.0  # seconds to wait for a subscription; a hint missed costs `QUIET_LIMIT` at most
-)
+CONFIRM_TIMEOUT = 1.0  # seconds to wait for a subscription before watching without it
 RECONNECT_PAUSE = 0.5
 READ_TIMEOUT = 30.0  # seconds after which a silent connection is tried
 
