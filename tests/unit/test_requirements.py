@@ -14,11 +14,11 @@ BY_ID = {promise.id: promise for promise in PROMISES}
 def marks() -> Iterator[tuple[str, str]]:
     """The file and the id of each mark in the tests."""
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("mark.promise"):
-                for argument in node.args:
-                    assert isinstance(argument, ast.Constant)
-                    yield path.name, str(argument.value)
+        nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        for call in calls:
+            if ast.unparse(call.func).endswith("mark.promise"):
+                yield from ((path.name, ast.literal_eval(argument)) for argument in call.args)
 
 
 def test_the_promises_are_numbered_through() -> None:

@@ -1,4 +1,4 @@
-"""Whole conversations through the service of runs: text, client tools, server tools."""
+"""Whole conversations through the service of runs: text, client tools, posts that are refused."""
 
 import itertools
 from collections.abc import Sequence
@@ -26,7 +26,6 @@ from passback.core.deltas import (
     ModelDelta,
     ModelRequest,
     TextChunk,
-    ToolCallChunk,
     UsageChunk,
 )
 from passback.core.errors import (
@@ -47,7 +46,6 @@ from passback.core.events import (
     ToolCallArguments,
     ToolCallEnded,
     ToolCallStarted,
-    ToolResulted,
     TurnStarted,
     UsageReported,
 )
@@ -293,100 +291,6 @@ async def test_a_wrong_post_changes_nothing(store: Store) -> None:
         with pytest.raises(NothingToDo):
             await post(runs)
         assert (await runs.status(KEY), await record(runs)) == before
-
-
-# ---------------------------------------------------------------- server tools
-async def test_a_server_tool_runs_and_the_model_goes_on_in_the_same_run(store: Store) -> None:
-    model = ScriptedModel([["Let me see. ", *calls(("add", {"a": 2, "b": 3}))], says("5")])
-    async with worker(store, model, add) as runs:
-        run = await post(runs, support.says())
-        said = await events(runs, run)
-        messages = await record(runs)
-        turns = [event.message_id for event in said if isinstance(event, TurnStarted)]
-        answer, outcome_of_call, end = messages[1:]
-        assert isinstance(answer, AssistantMessage)
-        assert isinstance(outcome_of_call, ToolMessage)
-        call_id = answer.tool_calls[0].id
-        assert said == [
-            RunStarted(run.run_id),
-            TurnStarted(turns[0]),
-            TextDelta("Let me see. "),
-            ToolCallStarted(call_id, "add", client=False),
-            ToolCallArguments(call_id, '{"a": 2, "b": 3}'),
-            ToolCallEnded(call_id),
-            ToolResulted(call_id, "5"),
-            TurnStarted(turns[1]),
-            TextDelta("5"),
-            RunFinished(Completed()),
-        ]
-        assert outcome_of_call == ToolMessage(outcome_of_call.id, call_id, "5")
-        assert end == AssistantMessage(turns[1], "5")
-    assert model.requests[0].tools == (add.spec,)
-    assert model.requests[1].messages == tuple(messages[:-1])
-
-
-@pytest.mark.promise("P1")
-async def test_server_calls_run_before_client_calls_are_handed_back(store: Store) -> None:
-    model = ScriptedModel([calls(("paint", {}), ("add", {"a": 1, "b": 1})), says("done")])
-    async with worker(store, model, add) as runs:
-        run = await post(runs, support.says(), tools=[PAINT])
-        said = await events(runs, run)
-        (call_id,) = await call_ids(runs)
-        server_id = next(e.call_id for e in said if isinstance(e, ToolResulted))
-        assert said[-4:] == [
-            ToolCallEnded(server_id),
-            ToolResulted(server_id, "2"),
-            ToolCallEnded(call_id),
-            RunFinished(HandedBack((Owed(call_id, "paint", "{}"),))),
-        ]
-        assert await reply(runs, result(call_id)) == "done"
-    shown = [m.call_id for m in model.requests[1].messages if isinstance(m, ToolMessage)]
-    assert shown == [call_id, server_id]
-
-
-async def test_invalid_calls_are_answered_by_the_server_and_the_model_may_try_again(
-    store: Store,
-) -> None:
-    bad: list[ModelDelta] = [
-        ToolCallChunk(0, name="paint", arguments="{"),
-        ToolCallChunk(1, name="fly", arguments="{}"),
-        Finish("tool_calls"),
-    ]
-    model = ScriptedModel([bad, says("Sorry.")])
-    async with worker(store, model) as runs:
-        said = await events(runs, await post(runs, support.says(), tools=[PAINT]))
-        messages = await record(runs)
-    started = next(e for e in said if isinstance(e, ToolCallStarted))
-    reason = "Not executed: the arguments are not a JSON object: {"
-    assert [e for e in said if isinstance(e, ToolCallStarted | ToolCallEnded | ToolResulted)] == [
-        started,
-        ToolResulted(started.call_id, reason, is_error=True),
-    ]
-    answers = [m for m in messages if isinstance(m, ToolMessage)]
-    assert [(m.content, m.is_error, m.synthetic) for m in answers] == [
-        (reason, True, "invalid"),
-        ("Not executed: there is no tool named 'fly'.", True, "invalid"),
-    ]
-    assert said[-1] == RunFinished(Completed())
-
-
-async def test_an_invalid_call_beside_a_client_call_is_not_owed(memory: Store) -> None:
-    mixed: list[ModelDelta] = [
-        ToolCallChunk(0, name="paint", arguments="{"),
-        ToolCallChunk(1, name="paint", arguments="{}"),
-        Finish("tool_calls"),
-    ]
-    async with worker(memory, ScriptedModel([mixed])) as runs:
-        ending = await outcome(runs, await post(runs, support.says(), tools=[PAINT]))
-        (call_id,) = await call_ids(runs)
-    assert ending == HandedBack((Owed(call_id, "paint", "{}"),))
-
-
-async def test_a_run_has_so_many_turns_and_no_more(memory: Store) -> None:
-    model = ScriptedModel([calls(("add", {"a": n, "b": 1})) for n in range(4)])
-    async with worker(memory, model, add) as runs:
-        assert await outcome(runs, await post(runs, support.says())) == Completed("max_turns")
-        assert isinstance((await record(runs))[-1], ToolMessage)
 
 
 # ---------------------------------------------------------------- other questions
