@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 from tests.support.server import Server, running_server
-from tests.support.wire import Client, client_of
+from tests.support.wire import ZONE, Client, client_of, result, user
 
 if TYPE_CHECKING:
     from tests.support.redis_server import RedisServer
@@ -71,3 +71,16 @@ async def two_workers(store: str, model: str) -> AsyncGenerator[tuple[Client, Cl
             return await stack.enter_async_context(client_of(server.url))
 
         yield await worker(), await worker()
+
+
+# ---------------------------------------------------------------- nothing may change
+@pytest.fixture
+async def waiting(client: Client, conversation: str) -> AsyncGenerator[tuple[Client, str]]:
+    """A conversation in which a call is owed: it is the same afterwards, and its call can be answered."""
+    asked = await client.post(conversation, user("time zone"), tools=[ZONE])
+    before = await client.conversation(conversation)
+    yield client, conversation
+    assert await client.conversation(conversation) == before
+    assert (await client.http.get("/healthz")).status_code == 200
+    told = await client.post(conversation, result(asked.call.id, "UTC"))
+    assert told.text == 'Done. get-time-zone answered: "UTC".'

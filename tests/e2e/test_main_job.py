@@ -125,6 +125,7 @@ async def test_the_first_byte_comes_before_the_models_first_word(
 
 
 # ---------------------------------------------------------------- client tools
+@pytest.mark.promise("P1")
 async def test_a_client_tool_is_called_and_its_result_answered(
     client: Client, conversation: str
 ) -> None:
@@ -175,6 +176,7 @@ async def test_results_of_two_calls_may_come_in_one_post_in_any_order(
     assert answer.text == 'Done. get-time-zone answered: "UTC". set-color answered: "red".'
 
 
+@pytest.mark.promise("P2")
 async def test_results_may_come_one_by_one_and_the_answer_names_what_is_owed(
     client: Client, conversation: str
 ) -> None:
@@ -186,6 +188,7 @@ async def test_results_may_come_one_by_one_and_the_answer_names_what_is_owed(
     assert answer.text == 'Done. get-time-zone answered: "UTC". set-color answered: "red".'
 
 
+@pytest.mark.promise("P5")
 async def test_a_user_who_goes_on_supersedes_the_calls_and_they_are_closed(
     client: Client, conversation: str
 ) -> None:
@@ -199,6 +202,7 @@ async def test_a_user_who_goes_on_supersedes_the_calls_and_they_are_closed(
     assert (late.status, late.json["code"]) == (409, "tool_result_conflict")
 
 
+@pytest.mark.promise("P9", "P8")
 async def test_the_first_result_wins_and_an_equal_one_joins_its_run(
     client: Client, conversation: str
 ) -> None:
@@ -212,6 +216,7 @@ async def test_the_first_result_wins_and_an_equal_one_joins_its_run(
     assert len(await client.messages(conversation)) == 4
 
 
+@pytest.mark.promise("P9", "P13")
 async def test_a_result_for_another_conversations_call_is_unknown(
     client: Client, conversation: str
 ) -> None:

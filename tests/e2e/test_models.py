@@ -87,6 +87,7 @@ async def test_a_tool_round_trip_asks_the_model_twice_with_paired_messages(
     assert [message["role"] for message in two.json["messages"]] == ["user", "assistant", "tool"]
 
 
+@pytest.mark.promise("P5")
 async def test_superseded_and_parked_calls_stay_paired_for_the_model(
     client: Client, model: ModelServer, conversation: str
 ) -> None:
@@ -141,6 +142,7 @@ FAILURES = {
 MODEL_CODES = {"model_unavailable", "model_incomplete", "model_error"}
 
 
+@pytest.mark.promise("P6", "P12")
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
 async def test_a_failing_model_is_one_error_and_the_conversation_stays_usable(
     client: Client,

@@ -6,7 +6,7 @@ import pytest
 from tests.support.server import running_server
 from tests.support.wire import DONE, ZONE, Client, client_of, merged, result, user
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("P3")]
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,7 @@ async def test_an_older_run_is_read_on_by_its_own_ids(client: Client, conversati
     assert merged((older.frames[0], *rest.frames)) == merged(older.frames)
 
 
+@pytest.mark.promise("P7")
 async def test_a_client_that_leaves_does_not_stop_the_run(
     slow_client: Client, conversation: str
 ) -> None:

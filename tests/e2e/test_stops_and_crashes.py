@@ -43,6 +43,7 @@ async def test_a_restart_keeps_conversations_and_what_is_owed(
     assert told.text == 'Done. get-time-zone answered: "UTC".'
 
 
+@pytest.mark.promise("P6", "P10")
 async def test_after_a_crash_in_an_answer_the_conversation_goes_on_within_the_lease(
     store: str, conversation: str
 ) -> None:
@@ -78,6 +79,7 @@ async def _to_the_cut(stream: Stream) -> str:
     return stream.raw.decode()
 
 
+@pytest.mark.promise("P6")
 async def test_a_reader_on_another_worker_learns_of_a_crash(store: str, conversation: str) -> None:
     arguments = ("--store", store, "--lease", "1")
     async with (
@@ -97,6 +99,7 @@ async def test_a_reader_on_another_worker_learns_of_a_crash(store: str, conversa
     assert ended.frames[-2].event["code"] == "lost"
 
 
+@pytest.mark.promise("P10")
 @pytest.mark.parametrize("kill", [True, False])
 async def test_acknowledged_results_survive_whatever_ends_the_server(
     sqlite: str, conversation: str, kill: bool
@@ -190,6 +193,7 @@ async def test_a_second_ctrl_c_ends_a_server_without_waiting_for_its_answers(
 
 
 # ---------------------------------------------------------------- cancel and delete
+@pytest.mark.promise("P7")
 async def test_cancel_keeps_what_was_said_and_the_conversation_goes_on(conversation: str) -> None:
     async with running_server() as server, client_of(server.url) as client:
         async with client.stream(conversation, [COUNTING], include=["run"]) as stream:

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.anyio
 ROUNDS = 200
 
 
+@pytest.mark.promise("P1")
 async def test_a_call_made_on_one_worker_is_answered_on_the_other(
     pair: tuple[Client, Client], conversation: str
 ) -> None:
@@ -42,6 +43,7 @@ async def test_results_of_two_calls_may_be_posted_to_different_workers(
     assert told.text == 'Done. get-time-zone answered: "UTC". set-color answered: "red".'
 
 
+@pytest.mark.promise("P4")
 @pytest.mark.timeout(120)
 async def test_a_result_posted_in_the_instant_of_the_calls_end_never_meets_a_conflict(
     pair: tuple[Client, Client], conversation: str
@@ -57,6 +59,7 @@ async def test_a_result_posted_in_the_instant_of_the_calls_end_never_meets_a_con
     assert (await pair[0].conversation(conversation))["messageCount"] == 4 * ROUNDS
 
 
+@pytest.mark.promise("P4")
 @pytest.mark.parametrize("same_worker", [True, False])
 async def test_a_result_that_comes_before_the_calls_end_waits_for_it(
     slow_pair: tuple[Client, Client], conversation: str, same_worker: bool
@@ -69,6 +72,7 @@ async def test_a_result_that_comes_before_the_calls_end_waits_for_it(
     assert (told.status, told.text) == (200, 'Done. get-time-zone answered: "UTC".')
 
 
+@pytest.mark.promise("P8")
 async def test_equal_results_posted_to_both_workers_at_once_are_one_run(
     pair: tuple[Client, Client], conversation: str
 ) -> None:
@@ -105,6 +109,7 @@ async def test_of_two_posts_at_once_one_is_told_to_come_again(
     assert (await slow_pair[0].conversation(conversation))["messageCount"] == 2
 
 
+@pytest.mark.promise("P7")
 async def test_an_answer_is_followed_live_on_the_other_worker_and_cancelled_from_there(
     slow_pair: tuple[Client, Client], conversation: str
 ) -> None:
@@ -124,6 +129,7 @@ async def test_an_answer_is_followed_live_on_the_other_worker_and_cancelled_from
     assert (await other.post(conversation, user("hi"))).status == 200
 
 
+@pytest.mark.promise("P3")
 async def test_an_answer_cut_again_and_again_adds_up_to_the_uncut_one(
     slow_pair: tuple[Client, Client], conversation: str
 ) -> None:

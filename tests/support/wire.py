@@ -247,7 +247,7 @@ class Client:
     async def conversation(self, conversation: str) -> Json:
         """What GET tells of a conversation, and all of its messages."""
         found = await self.http.get(f"/conversations/{conversation}")
-        if found.status_code != httpx.codes.OK:
+        if found.status_code != 200:
             return {"status": found.status_code, "code": found.json()["code"]}
         page = await self.http.get(f"/conversations/{conversation}/messages?limit=1000")
         return {**found.json(), **page.json()}
@@ -270,3 +270,14 @@ async def client_of(url: str, *, key: str | None = None) -> AsyncGenerator[Clien
     client = Client(url, key=key)
     async with client.http:
         yield client
+
+
+# ---------------------------------------------------------------- refusals
+def check_refusal(answer: httpx.Response, status: int, code: str) -> None:
+    """A refusal has this status and code, in the one form of all refusals."""
+    body: Json = answer.json()
+    assert (answer.status_code, body["code"]) == (status, code), body
+    assert answer.headers["content-type"] == "application/json"
+    assert body.keys() - {"details"} == {"code", "message", "request_id"}
+    assert body["message"]
+    assert body["request_id"] == answer.headers["x-request-id"]
