@@ -4,6 +4,7 @@ Events that may be void later (text, arguments) are visible to readers at once a
 clients act on become visible only when the commit that makes them true has succeeded (P3, P4).
 """
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -39,8 +40,7 @@ class RunLog:
         self._writer = writer
         self._on_lease = on_lease
         self._writing = anyio.Lock()
-        self._grown = anyio.Event()
-        self._waiting = False
+        self._grown = asyncio.Event()
 
     # ---------------------------------------------------------------- the producer
     def append(self, events: Sequence[RunEvent]) -> None:
@@ -142,14 +142,12 @@ class RunLog:
 
     async def grown(self) -> None:
         """Wait until there may be more. Look first, then wait, with no await between."""
-        self._waiting = True
         await self._grown.wait()
 
     def _notify(self) -> None:
-        # an Event is made anew only when somebody waits: most appends find a reader that is still sending
-        if self._waiting:
-            event, self._grown, self._waiting = self._grown, anyio.Event(), False
-            event.set()
+        # wakes all who wait now; asyncio's own event, because anyio's cannot be cleared and costs ten times as much
+        self._grown.set()
+        self._grown.clear()
 
 
 class LogWriter:
@@ -160,7 +158,7 @@ class LogWriter:
         self._delay = delay
         self._lease = lease
         self._dirty: dict[RunLog, None] = {}
-        self._wake = anyio.Event()
+        self._wake = asyncio.Event()
 
     def mark(self, log: RunLog) -> None:
         self._dirty[log] = None
@@ -171,7 +169,7 @@ class LogWriter:
         while True:
             await self._wake.wait()
             await anyio.sleep(self._delay)
-            self._wake = anyio.Event()
+            self._wake.clear()
             await self.flush()
 
     async def flush(self) -> None:

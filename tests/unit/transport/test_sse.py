@@ -212,8 +212,9 @@ async def test_a_run_that_is_gone_ends_the_stream_with_an_error() -> None:
     async with site.opened() as one:
         site.runs.breaks(UnknownRun("gone"))
         assert await one.rest() == (
+            b"id: run_1.0-0\n"
             b'data: {"type":"error","error":"gone","code":"run_not_found","retryable":false}\n\n'
-            + DONE
+            b"id: run_1.0-0\n" + DONE
         )
 
 
