@@ -1,9 +1,10 @@
 """The stores that the contract suite runs on."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.redis_server import RedisServer, redis_server
 
 from passback.core.ports import Store
 from passback.stores.open import open_store
@@ -48,3 +49,10 @@ async def peer(store: Store, store_url: str) -> AsyncGenerator[Store]:
     """What another worker uses: the same conversations through connections of its own."""
     async with open_store(store_url) as opened:
         yield opened
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A server that a test may break."""
+    with redis_server(tmp_path) as server:
+        yield server

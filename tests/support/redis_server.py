@@ -38,6 +38,11 @@ class RedisServer:
         with redis.Redis(port=self.port, protocol=2) as client:
             return client.execute_command(*command)
 
+    def listeners(self) -> int:
+        """How many connections are subscribed."""
+        clients: bytes = self.command("CLIENT", "LIST", "TYPE", "PUBSUB")
+        return len(clients.splitlines())
+
     def stop(self) -> None:
         self.process.kill()
         self.process.wait(STOP_SECONDS)

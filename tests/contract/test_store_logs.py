@@ -1,0 +1,123 @@
+"""What every store promises: logs are read from any position, and each event once."""
+
+import pytest
+from tests.support.conversations import (
+    FINISHED,
+    LONG,
+    begun,
+    change,
+    ending,
+    new_key,
+    texts,
+    turn,
+)
+
+from passback.core.errors import UnknownRun
+from passback.core.events import (
+    START,
+    Failed,
+    Logged,
+    Position,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+)
+from passback.core.messages import (
+    RunId,
+    RunRef,
+)
+from passback.core.ports import Store
+
+pytestmark = pytest.mark.anyio
+
+LOST = RunFinished(Failed("lost", "the worker died", retryable=True))
+
+
+async def test_a_log_is_read_from_any_position(store: Store) -> None:
+    held = await begun(store, new_key())
+    await store.append([texts(held, 2, "a", "b", "c")], lease=LONG)
+    await store.append([texts(held, 5, "d")], lease=LONG)
+    await store.commit(ending(held, 0, 6), lease=LONG)
+    whole = await store.read_log(held.run)
+
+    assert [str(logged.position) for logged in whole] == [f"1-{seq}" for seq in range(1, 7)]
+    for place in range(len(whole)):
+        assert await store.read_log(held.run, after=whole[place].position) == whole[place + 1 :]
+    assert await store.read_log(held.run, after=START) == whole
+    assert await store.read_log(held.run, after=Position(held.epoch, 99)) == []
+    assert await store.read_log(held.run, after=Position(held.epoch + 5, 1)) == []
+
+
+async def test_a_position_of_an_older_epoch_is_followed_by_the_newer(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, lease=0)
+    await store.append([texts(held, 2, "a", "b")], lease=0)
+    await store.reap(change(key, (await store.status(key)).version), held.run.run_id, LOST)
+
+    rest = await store.read_log(held.run, after=Position(held.epoch, 2))
+    beyond = await store.read_log(held.run, after=Position(held.epoch, 99))
+
+    end = Logged(Position(held.epoch + 1, 1), LOST)
+    assert rest == [Logged(Position(held.epoch, 3), TextDelta("b")), end]
+    assert beyond == [end]
+
+
+async def test_a_limited_read_brings_whole_entries_until_the_limit_is_reached(store: Store) -> None:
+    held = await begun(store, new_key())
+    for first in range(2, 62, 3):
+        await store.append([texts(held, first, "a", "b", "c")], lease=LONG)
+
+    position, read = START, list[int]()
+    while batch := await store.read_log(held.run, after=position, limit=4):
+        assert len(batch) >= min(4, 61 - len(read))
+        read += [logged.position.seq for logged in batch]
+        position = batch[-1].position
+
+    assert read == list(range(1, 62))
+
+
+async def test_a_write_sent_twice_is_logged_once(store: Store) -> None:
+    held = await begun(store, new_key())
+    write = texts(held, 2, "a", "b")
+
+    assert await store.append([write], lease=LONG) == ["held"]
+    assert await store.append([write], lease=LONG) == ["held"]
+    assert await store.append([write, write], lease=LONG) == ["held", "held"]
+
+    assert [logged.position.seq for logged in await store.read_log(held.run)] == [1, 2, 3]
+
+
+async def test_a_write_repeated_with_more_is_read_once(store: Store) -> None:
+    held = await begun(store, new_key())
+    await store.append([texts(held, 2, "a", "b")], lease=LONG)
+    await store.append([texts(held, 2, "a", "b", "c")], lease=LONG)
+    await store.commit(
+        turn(held, 0, 2, TextDelta("a"), TextDelta("b"), TextDelta("c"), TextDelta("d")), lease=LONG
+    )
+
+    whole = await store.read_log(held.run)
+
+    assert [logged.event for logged in whole[1:]] == [TextDelta(word) for word in "abcd"]
+    for place in range(len(whole)):
+        assert await store.read_log(held.run, after=whole[place].position) == whole[place + 1 :]
+
+
+async def test_the_log_of_an_unknown_run_is_an_error_and_an_earlier_run_keeps_its_own(
+    store: Store,
+) -> None:
+    key = new_key()
+    first = await begun(store, key)
+    await store.commit(ending(first, 0, 2), lease=LONG)
+    second = await begun(store, key)
+
+    with pytest.raises(UnknownRun):
+        await store.read_log(RunRef(key, RunId("another")))
+    with pytest.raises(UnknownRun):
+        await store.read_log(RunRef(new_key(), first.run.run_id))
+    assert [logged.event for logged in await store.read_log(first.run)] == [
+        RunStarted(first.run.run_id),
+        FINISHED,
+    ]
+    assert [logged.event for logged in await store.read_log(second.run)] == [
+        RunStarted(second.run.run_id)
+    ]

@@ -1,0 +1,357 @@
+"""What every store promises: leases, commits, take-overs and deletions."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.support.conversations import (
+    FINISHED,
+    LONG,
+    asking,
+    begun,
+    change,
+    ending,
+    new_key,
+    new_nonce,
+    new_run,
+    texts,
+    turn,
+    user,
+)
+
+from passback.core.changes import Change, Commit, Loaded, LogWrite, Status
+from passback.core.errors import LeaseLost, UnknownRun
+from passback.core.events import (
+    Failed,
+    HandedBack,
+    Logged,
+    Position,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    ToolCallEnded,
+)
+from passback.core.messages import (
+    CallId,
+    RunId,
+    RunRef,
+    ToolSpec,
+)
+from passback.core.ports import Store
+from passback.core.transcript import Answer, owed
+
+pytestmark = pytest.mark.anyio
+
+LOST = RunFinished(Failed("lost", "the worker died", retryable=True))
+
+
+# ---------------------------------------------------------------- leases
+async def test_a_run_that_goes_on_shuts_out_others(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, user("hello"))
+    status = await store.status(key)
+
+    second = await store.begin(change(key, status.version), new_run(), (FINISHED,), lease=LONG)
+    parked = await store.park(change(key, status.version, user("in between")))
+
+    assert second is None
+    assert not parked
+    assert status == Status(status.version, held.run.run_id, True, False, (), 1)
+    assert await store.status(key) == status
+
+
+async def test_a_begin_sent_twice_gives_the_same_lease_and_one_log(store: Store) -> None:
+    key, run_id = new_key(), new_run()
+    opening = change(key, 0, user("hello"))
+
+    first = await store.begin(opening, run_id, (RunStarted(run_id),), lease=LONG)
+    again = await store.begin(opening, run_id, (RunStarted(run_id),), lease=LONG)
+
+    assert first is not None
+    assert again == first
+    assert (await store.load(key)).messages == (user("hello"),)
+    assert await store.read_log(first.run) == [Logged(Position(first.epoch, 1), RunStarted(run_id))]
+
+
+async def test_fences_and_epochs_of_a_conversation_do_not_repeat(store: Store) -> None:
+    key = new_key()
+    first = await begun(store, key)
+    await store.commit(ending(first, 0, 2), lease=LONG)
+    second = await begun(store, key)
+
+    assert second.epoch > first.epoch
+    assert second.fence != first.fence
+
+
+async def test_a_lease_lapses_and_a_write_of_its_owner_renews_it(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, lease=0)
+    lapsed = await store.status(key)
+
+    states = await store.renew([held], lease=LONG)
+
+    renewed = await store.status(key)
+    assert (lapsed.running, lapsed.lapsed) == (True, True)
+    assert states == ["held"]
+    assert (renewed.running, renewed.lapsed, renewed.version) == (True, False, lapsed.version)
+
+
+async def test_a_commit_renews_the_lease_for_the_time_it_names(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key)
+
+    await store.commit(turn(held, 0, 2), lease=0)
+    lapsed = await store.status(key)
+    await store.commit(turn(held, 1, 2), lease=LONG)
+
+    assert lapsed.lapsed
+    assert not (await store.status(key)).lapsed
+
+
+async def test_an_owner_learns_that_its_run_is_to_be_cancelled(store: Store) -> None:
+    held = await begun(store, new_key())
+
+    assert await store.cancel(held.run)
+    assert await store.cancel(held.run)
+
+    assert await store.append([texts(held, 2, "a")], lease=LONG) == ["cancelled"]
+    assert await store.renew([held], lease=LONG) == ["cancelled"]
+
+
+async def test_only_a_run_that_goes_on_can_be_cancelled(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key)
+    await store.commit(ending(held, 0, 2), lease=LONG)
+
+    assert not await store.cancel(held.run)
+    assert not await store.cancel(RunRef(new_key(), RunId("r")))
+
+    after = await begun(store, key)
+    assert not await store.cancel(held.run)
+    assert await store.renew([after], lease=LONG) == ["held"]
+
+
+async def test_a_cancellation_does_not_outlive_its_run(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key)
+    await store.cancel(held.run)
+    await store.commit(ending(held, 0, 2), lease=LONG)
+
+    following = await begun(store, key)
+
+    assert await store.renew([following], lease=LONG) == ["held"]
+
+
+async def test_one_append_answers_for_each_of_its_runs(store: Store) -> None:
+    held = await begun(store, new_key())
+    cancelled = await begun(store, new_key())
+    await store.cancel(cancelled.run)
+    gone = await begun(store, new_key())
+    await store.delete(gone.run.key)
+    writes = [texts(lease, 2, "a", "b") for lease in (gone, held, cancelled)]
+
+    states = await store.append(writes, lease=LONG)
+
+    assert states == ["lost", "held", "cancelled"]
+    assert await store.append([], lease=LONG) == []
+    assert [logged.position.seq for logged in await store.read_log(held.run)] == [1, 2, 3]
+
+
+# ---------------------------------------------------------------- commits
+async def test_a_commit_brings_messages_events_and_owed_calls_together(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, user("paint it"))
+    said = asking("c1", "c2")
+    waiting = owed((user("paint it"), said))
+    reveals = (ToolCallEnded(CallId("c1")), RunFinished(HandedBack(waiting)))
+
+    await store.commit(
+        Commit(LogWrite(held, 2, reveals), 0, (said,), waiting, ends=True), lease=LONG
+    )
+
+    loaded = await store.load(key)
+    assert loaded.messages == (user("paint it"), said)
+    assert loaded.status == Status(loaded.status.version, held.run.run_id, False, False, waiting, 2)
+    assert await store.read_log(held.run, after=Position(held.epoch, 1)) == [
+        Logged(Position(held.epoch, 2), reveals[0]),
+        Logged(Position(held.epoch, 3), reveals[1]),
+    ]
+
+
+@pytest.mark.parametrize("make", [turn, ending], ids=["turn", "ending"])
+async def test_a_commit_sent_twice_is_applied_once(
+    store: Store, make: Callable[..., Commit]
+) -> None:
+    key = new_key()
+    held = await begun(store, key)
+    commit = make(held, 0, 2, say="hello")
+
+    await store.commit(commit, lease=LONG)
+    after = await store.load(key), await store.read_log(held.run)
+    await store.commit(commit, lease=LONG)
+
+    assert (await store.load(key), await store.read_log(held.run)) == after
+    assert len(after[0].messages) == 1
+
+
+async def test_the_last_commit_may_be_repeated_when_the_next_run_has_begun(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key)
+    last = ending(held, 0, 2, say="goodbye")
+    await store.commit(last, lease=LONG)
+    following = await begun(store, key, user("one more thing"))
+    before = await store.load(key)
+
+    await store.commit(last, lease=LONG)
+
+    assert await store.load(key) == before
+    assert await store.renew([following], lease=LONG) == ["held"]
+
+
+async def test_an_older_step_that_arrives_late_changes_nothing(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key)
+    await store.commit(turn(held, 0, 2, say="one"), lease=LONG)
+    await store.commit(turn(held, 1, 2, say="two"), lease=LONG)
+    before = await store.load(key)
+
+    await store.commit(turn(held, 0, 2, say="one"), lease=LONG)
+
+    assert await store.load(key) == before
+
+
+async def test_steps_count_anew_in_each_run(store: Store) -> None:
+    key = new_key()
+    for words in ("ab", "cd"):
+        held = await begun(store, key)
+        await store.commit(turn(held, 0, 2, say=words[0]), lease=LONG)
+        await store.commit(ending(held, 1, 2, say=words[1]), lease=LONG)
+
+    assert [message.content for message in (await store.load(key)).messages] == [*"abcd"]
+
+
+async def test_a_released_lease_writes_nothing_more(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key)
+    await store.commit(ending(held, 0, 2), lease=LONG)
+    before = await store.load(key), await store.read_log(held.run)
+
+    assert await store.append([texts(held, 3, "late")], lease=LONG) == ["lost"]
+    assert await store.renew([held], lease=LONG) == ["lost"]
+    with pytest.raises(LeaseLost):
+        await store.commit(turn(held, 1, 3, say="late"), lease=LONG)
+
+    assert (await store.load(key), await store.read_log(held.run)) == before
+
+
+# ---------------------------------------------------------------- take-over and deletion
+async def test_a_lapsed_run_is_closed_under_a_new_epoch(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, user("hello"), lease=0)
+    await store.append([texts(held, 2, "half")], lease=0)
+    closing = change(key, (await store.status(key)).version, user("closing"))
+
+    assert await store.reap(closing, held.run.run_id, LOST)
+
+    status = await store.status(key)
+    assert status == Status(status.version, held.run.run_id, False, False, (), 2)
+    assert await store.read_log(held.run) == [
+        Logged(Position(held.epoch, 1), RunStarted(held.run.run_id)),
+        Logged(Position(held.epoch, 2), TextDelta("half")),
+        Logged(Position(held.epoch + 1, 1), LOST),
+    ]
+
+
+async def test_a_reap_sent_twice_is_applied_once(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, lease=0)
+    closing = change(key, (await store.status(key)).version, user("closing"))
+
+    assert await store.reap(closing, held.run.run_id, LOST)
+    after = await store.load(key), await store.read_log(held.run)
+    assert await store.reap(closing, held.run.run_id, LOST)
+
+    assert (await store.load(key), await store.read_log(held.run)) == after
+
+
+async def test_only_the_run_whose_lease_is_over_is_reaped(store: Store) -> None:
+    key = new_key()
+    assert not await store.reap(change(key), RunId("r"), LOST)
+    held = await begun(store, key)
+    version = (await store.status(key)).version
+    run_id = held.run.run_id
+
+    assert not await store.reap(change(key, version), run_id, LOST)
+    await store.renew([held], lease=0)
+    assert not await store.reap(change(key, version - 1), run_id, LOST)
+    assert not await store.reap(change(key, version), RunId("another"), LOST)
+    await store.commit(ending(held, 0, 2), lease=0)
+    assert not await store.reap(change(key, version + 1), run_id, LOST)
+
+    assert [logged.event for logged in await store.read_log(held.run)] == [
+        RunStarted(run_id),
+        FINISHED,
+    ]
+
+
+async def test_a_reaped_owner_that_comes_back_is_shut_out(store: Store) -> None:
+    key = new_key()
+    zombie = await begun(store, key, lease=0)
+    await store.reap(change(key, (await store.status(key)).version), zombie.run.run_id, LOST)
+    before = await store.load(key), await store.read_log(zombie.run)
+
+    assert await store.append([texts(zombie, 2, "late")], lease=LONG) == ["lost"]
+    assert await store.renew([zombie], lease=LONG) == ["lost"]
+    with pytest.raises(LeaseLost):
+        await store.commit(ending(zombie, 0, 2, say="late"), lease=LONG)
+
+    assert (await store.load(key), await store.read_log(zombie.run)) == before
+
+
+async def test_deleting_removes_conversation_and_logs_and_shuts_the_owner_out(store: Store) -> None:
+    key = new_key()
+    old = await begun(store, key, user("hello"))
+    await store.commit(ending(old, 0, 2), lease=LONG)
+    held = await begun(store, key)
+
+    assert await store.delete(key)
+    assert not await store.delete(key)
+
+    assert await store.append([texts(held, 2, "late")], lease=LONG) == ["lost"]
+    with pytest.raises(LeaseLost):
+        await store.commit(ending(held, 0, 2), lease=LONG)
+    assert await store.load(key) == Loaded(Status())
+    for run in (old.run, held.run):
+        with pytest.raises(UnknownRun):
+            await store.read_log(run)
+
+
+async def test_a_conversation_made_anew_has_nothing_of_the_deleted_one(store: Store) -> None:
+    key = new_key()
+    tools = (ToolSpec("paint", "Paints.", {"type": "object"}),)
+    await store.park(
+        Change(key, new_nonce(), 0, (user("old"),), {CallId("c"): Answer("ab" * 32)}, (), tools)
+    )
+    old = await begun(store, key)
+    await store.delete(key)
+
+    held = await begun(store, key, user("new"))
+
+    loaded = await store.load(key, calls=[CallId("c")])
+    assert loaded == Loaded(
+        Status(loaded.status.version, held.run.run_id, True, False, (), 1), (user("new"),)
+    )
+    assert await store.renew([old], lease=LONG) == ["lost"]
+
+
+async def test_a_change_judged_by_a_deleted_conversation_does_not_fit_the_new_one(
+    store: Store,
+) -> None:
+    key = new_key()
+    await store.park(change(key, 0, user("old")))
+    judged = await store.status(key)
+    await store.delete(key)
+    await store.park(change(key, 0, user("new")))
+
+    assert not await store.park(change(key, judged.version, user("late")))
+
+    assert (await store.load(key)).messages == (user("new"),)
