@@ -46,10 +46,7 @@ def media_type(response: httpx.Response) -> str:
 
 def body_of(response: httpx.Response) -> AsyncGenerator[bytes]:
     """The body as it comes, decompressed when the service compressed it unasked."""
-    # decoding is one more generator per read, so it is left out where there is nothing to decode
-    compressed = "content-encoding" in response.headers
-    body = response.aiter_bytes() if compressed else response.aiter_raw()
-    return cast("AsyncGenerator[bytes]", body)
+    return cast("AsyncGenerator[bytes]", response.aiter_bytes())
 
 
 async def read_some(response: httpx.Response, limit: int) -> bytes:
