@@ -56,9 +56,7 @@ def find_node() -> str | None:
 
 def find_nginx() -> str | None:
     # Debian's package starts a server on port 80: not on a person's machine
-    return _on_path("nginx", "/usr/sbin/nginx") or (
-        _from_apt("nginx", "nginx") if IN_CI else None
-    )
+    return _on_path("nginx", "/usr/sbin/nginx") or (_from_apt("nginx", "nginx") if IN_CI else None)
 
 
 def npm_ci(node: str, folder: Path) -> bool:

@@ -23,6 +23,7 @@ from passback.agent import Agent
 from passback.app import Application
 from passback.core.errors import ConfigurationError, PassbackError
 from passback.settings import Settings, load, variable
+from passback.transport.protocol import BoundedHttpProtocol
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -112,7 +113,7 @@ async def serve(settings: Settings, agent: Agent | None) -> int:
     application = Application(settings, agent)
     config = uvicorn.Config(
         application.asgi,
-        http="httptools",
+        http=BoundedHttpProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -27,9 +27,9 @@ pytestmark = pytest.mark.anyio
 MOUNTS = """\
 sysfs /sys sysfs rw 0 0
 /dev/sda1 / ext4 rw 0 0
-server:/homes /home nfs4 rw 0 0
+server:/shares /remote nfs4 rw 0 0
 //nas/two\\040words /mnt/two\\040words cifs rw 0 0
-/dev/sdb1 /home/local xfs rw 0 0
+/dev/sdb1 /remote/local xfs rw 0 0
 broken
 """
 
@@ -149,9 +149,9 @@ async def test_a_path_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     ("path", "kind"),
     [
         ("/var/lib/passback.db", "ext4"),
-        ("/home/me/passback.db", "nfs4"),
-        ("/home/local/passback.db", "xfs"),
-        ("/homestead/passback.db", "ext4"),
+        ("/remote/me/passback.db", "nfs4"),
+        ("/remote/local/passback.db", "xfs"),
+        ("/remotes/passback.db", "ext4"),
         ("/mnt/two words/passback.db", "cifs"),
     ],
 )

@@ -127,8 +127,8 @@ def test_this_machine_alone_is_loopback(host: str) -> None:
 
 # ---------------------------------------------------------------- where conversations are kept
 def test_the_store_is_a_file_in_the_users_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/somebody")
-    default = "sqlite:////home/somebody/.local/state/passback/passback.db"
+    monkeypatch.setenv("HOME", "/home/you")
+    default = "sqlite:////home/you/.local/state/passback/passback.db"
     assert load({}).store == default
     assert load({"XDG_STATE_HOME": "relative"}).store == default
     assert load({"XDG_STATE_HOME": "/state"}).store == "sqlite:////state/passback/passback.db"

@@ -4,6 +4,7 @@ PassbackError
 ├── ClientError                 the request is wrong; nothing was stored, a repeat fails the same way
 │   ├── BadRequest              bad_request              the body or a parameter cannot be read
 │   │   ├── BodyTooLarge        body_too_large
+│   │   ├── HeadersTooLarge     headers_too_large
 │   │   ├── UnsupportedMedia    unsupported_media_type
 │   │   └── RequestTimeout      request_timeout          the body did not arrive in time
 │   ├── InvalidRequest          invalid_request          it can be read, but a value is not allowed
@@ -76,6 +77,10 @@ class BadRequest(ClientError):
 
 class BodyTooLarge(BadRequest):
     code = "body_too_large"
+
+
+class HeadersTooLarge(BadRequest):
+    code = "headers_too_large"
 
 
 class UnsupportedMedia(BadRequest):

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 STATUS: Mapping[str, int] = {
     "bad_request": 400,
     "body_too_large": 413,
+    "headers_too_large": 431,
     "unsupported_media_type": 415,
     "request_timeout": 408,
     "client_error": 400,

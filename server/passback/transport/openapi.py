@@ -11,7 +11,13 @@ from passback.transport.http import STATUS
 from passback.transport.native import NATIVE_EVENT
 from passback.transport.wires import Wire
 
-GATE_ERRORS = ("unauthenticated", "foreign_host", "foreign_origin", "internal")
+GATE_ERRORS = (
+    "headers_too_large",
+    "unauthenticated",
+    "foreign_host",
+    "foreign_origin",
+    "internal",
+)
 """Codes with which any request may be answered."""
 
 STORE_ERRORS = ("store_unavailable", "store_full", "store_error")

@@ -1,0 +1,76 @@
+"""uvicorn's HTTP protocol with what it lacks: a limit on a request's head, in bytes and in time."""
+
+import asyncio
+from http import HTTPStatus
+
+from typing_extensions import override
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from passback.core.errors import BadRequest, ClientError, HeadersTooLarge
+from passback.transport.http import error_answer
+
+HEAD_BYTES = 64 * 1024
+HEAD_SECONDS = 10.0
+
+
+class BoundedHttpProtocol(HttpToolsProtocol):
+    """Refuses a head that is too large with 431, one that cannot be read with 400, both as our JSON errors.
+
+    A connection whose head does not come in time is closed: nobody is there to read an answer.
+    """
+
+    _head_bytes = 0
+    _in_head = True
+    _deadline: asyncio.TimerHandle | None = None
+
+    @override
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_has_come()
+        super().connection_lost(exc)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        if self._in_head:
+            if self._deadline is None:
+                self._expect_head()
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > HEAD_BYTES:
+            self._refuse(HeadersTooLarge(f"the headers have more than {HEAD_BYTES} bytes"))
+
+    @override
+    def on_headers_complete(self) -> None:
+        self._head_has_come()
+        super().on_headers_complete()
+
+    @override
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_head, self._head_bytes = True, 0
+
+    @override
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(BadRequest("this cannot be read as HTTP/1.1"))
+
+    def _expect_head(self) -> None:
+        self._deadline = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _head_has_come(self) -> None:
+        self._in_head = False
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _refuse(self, error: ClientError) -> None:
+        answer = error_answer({"type": "http", "headers": []}, error)
+        status = HTTPStatus(answer.status_code)
+        head = [f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode("ascii")]
+        head += [b"%b: %b\r\n" % header for header in answer.raw_headers]
+        self._head_has_come()
+        self.transport.write(b"".join((*head, b"connection: close\r\n\r\n", answer.body)))
+        self.transport.close()
