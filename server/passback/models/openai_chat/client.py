@@ -5,7 +5,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import anyio
 import httpx
@@ -25,6 +24,7 @@ from passback.models.openai_chat.failures import status_failure
 from passback.models.openai_chat.http import (
     body_of,
     checked_url,
+    endpoint,
     headers_with,
     media_type,
     read_some,
@@ -90,17 +90,15 @@ class OpenAIChat:
         self._model = model
         self._bounds = bounds or Bounds()
         self._base = checked_url(base_url)
-        self._http = httpx.AsyncClient(
-            transport=transport or Transport(),
-            trust_env=False,
-            follow_redirects=False,
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-            headers=headers_with(api_key),
-            timeout=httpx.Timeout(
-                self._bounds.content_timeout,
-                connect=self._bounds.connect_timeout,
-                pool=2 * self._bounds.connect_timeout,
-            ),
+        self._chat = endpoint(self._base, "chat/completions")
+        self._headers = httpx.Headers(headers_with(api_key))
+        # requests go to the transport as they are: httpx's client above it costs half as much again, and brings what
+        # must not be here (proxies of the environment, redirects, cookies)
+        self._transport = transport or Transport()
+        self._patience = httpx.Timeout(
+            self._bounds.content_timeout,
+            connect=self._bounds.connect_timeout,
+            pool=2 * self._bounds.connect_timeout,
         )
 
     @property
@@ -127,9 +125,10 @@ class OpenAIChat:
         Raises:
             ModelError: what is wrong, for the person who wrote the settings.
         """
-        listing = self._http.build_request("GET", self._url("models"), timeout=_CHECK_TIMEOUT)
+        timeout = httpx.Timeout(_CHECK_TIMEOUT)
+        listing = self._request("GET", endpoint(self._base, "models"), timeout)
         try:
-            response = await self._http.send(listing, stream=True)
+            response = await self._transport.handle_async_request(listing)
             async with aclosing(response):
                 body = await read_some(response, _MAX_MODEL_LIST)
         except httpx.HTTPError as error:
@@ -138,10 +137,15 @@ class OpenAIChat:
             raise wrong
 
     async def aclose(self) -> None:
-        await self._http.aclose()
+        await self._transport.aclose()
 
-    def _url(self, path: str) -> httpx.URL:
-        return self._base.copy_with(path=f"{self._base.path.rstrip('/')}/{path}")
+    def _request(
+        self, method: str, url: httpx.URL, timeout: httpx.Timeout, body: bytes | None = None
+    ) -> httpx.Request:
+        extensions = {"timeout": timeout.as_dict()}
+        return httpx.Request(
+            method, url, headers=self._headers, content=body, extensions=extensions
+        )
 
     # ------------------------------------------------------------ asking
     async def _ask(self, body: bytes) -> _Answer:
@@ -160,10 +164,10 @@ class OpenAIChat:
         raise AssertionError("the last attempt returns or raises")  # pragma: no cover
 
     async def _attempt(self, body: bytes) -> _Answer:
-        asking = self._http.build_request("POST", self._url("chat/completions"), content=body)
+        asking = self._request("POST", self._chat, self._patience, body)
         async with AsyncExitStack() as unless_it_begins:
             try:
-                response = await self._http.send(asking, stream=True)
+                response = await self._transport.handle_async_request(asking)
                 unless_it_begins.push_async_callback(_close, response)
                 answer = await self._begin(response)
             except httpx.HTTPError as error:

@@ -1,6 +1,6 @@
 """Addresses, headers and bodies: what the client needs of HTTP."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterable
 from contextlib import aclosing
 from typing import cast
 
@@ -21,6 +21,10 @@ def checked_url(text: str) -> httpx.URL:
         raise ConfigurationError("the model's base URL must look like https://host/v1")
     path = url.path.rstrip("/").removesuffix("/chat/completions")
     return url.copy_with(path=path)
+
+
+def endpoint(base: httpx.URL, path: str) -> httpx.URL:
+    return base.copy_with(path=f"{base.path.rstrip('/')}/{path}")
 
 
 def headers_with(api_key: str | None) -> dict[str, str]:
@@ -46,7 +50,10 @@ def media_type(response: httpx.Response) -> str:
 
 def body_of(response: httpx.Response) -> AsyncGenerator[bytes]:
     """The body as it comes, decompressed when the service compressed it unasked."""
-    return cast("AsyncGenerator[bytes]", response.aiter_bytes())
+    # straight from the transport where there is nothing to decode: two generators less for every read
+    plain = "content-encoding" not in response.headers
+    body = aiter(cast("AsyncIterable[bytes]", response.stream)) if plain else response.aiter_bytes()
+    return cast("AsyncGenerator[bytes]", body)
 
 
 async def read_some(response: httpx.Response, limit: int) -> bytes:
