@@ -1,5 +1,6 @@
 """The way to Redis: scripts by their digest, a bound on connections and on waiting, errors of our own tree."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class RedisLink:
         self._target = target
         self._max_connections = max_connections
         self._patience = patience
-        self._places = anyio.CapacityLimiter(max_connections)
+        self._places = asyncio.Semaphore(max_connections)
         self._servers: Servers | None = None
 
     def open(self) -> None:
@@ -108,9 +109,9 @@ class RedisLink:
         if self._servers is None:
             raise StoreUnavailable("the store is closed")
         try:
-            with anyio.fail_after(self._patience):
-                async with self._places:
-                    return await work(self._servers)
+            # asyncio's own, because anyio's scope and limiter cost as much as the rest of a call
+            async with asyncio.timeout(self._patience), self._places:
+                return await work(self._servers)
         except REDIS_ERRORS as error:
             raise store_error(error) from error
         except OSError as error:
