@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import uvloop
 
 from benchmarks.client import DIALECTS, Dialect, Reply, connect, request_bytes, says
-from benchmarks.processes import cpu_seconds
+from benchmarks.processes import cpu_seconds, waited_seconds
 from benchmarks.workloads import Answer, Workload
 
 _AFTER_SECONDS = 0.15
@@ -25,13 +25,21 @@ _SECONDS_PER_ANSWER = 30
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """`first_ms`: each answer's first text after its request. `cpu_seconds`: by the name given with --pid."""
+    """What one load found.
+
+    Attributes:
+        example: the end of a wrong answer.
+        first_ms: each answer's first text after its request.
+        cpu_seconds: by the name given with --pid.
+        waited_seconds: likewise; much of it means that other work disturbed the measurement.
+    """
 
     answers: int
     wrong: int
-    example: str  # the end of a wrong answer
+    example: str
     first_ms: list[float]
     cpu_seconds: dict[str, float]
+    waited_seconds: dict[str, float]
 
 
 async def _stream(url: str, dialect: Dialect, work: Workload, index: int) -> list[Reply]:
@@ -48,11 +56,14 @@ async def _stream(url: str, dialect: Dialect, work: Workload, index: int) -> lis
 
 
 async def measure(url: str, dialect: Dialect, work: Workload, pids: dict[str, int]) -> Measured:
-    before = {name: cpu_seconds(pid) for name, pid in pids.items()}
+    cpu = {name: -cpu_seconds(pid) for name, pid in pids.items()}
+    waited = {name: -waited_seconds(pid) for name, pid in pids.items()}
     streams = [_stream(url, dialect, work, index) for index in range(work.streams)]
     replies = [reply for done in await asyncio.gather(*streams) for reply in done]
     await asyncio.sleep(_AFTER_SECONDS)
-    cpu = {name: cpu_seconds(pid) - before[name] for name, pid in pids.items()}
+    for name, pid in pids.items():
+        cpu[name] += cpu_seconds(pid)
+        waited[name] += waited_seconds(pid)
     wrong = _wrong(dialect, replies, work.answer.text)
     return Measured(
         answers=len(replies),
@@ -60,6 +71,7 @@ async def measure(url: str, dialect: Dialect, work: Workload, pids: dict[str, in
         example=wrong[0].body[-300:].decode(errors="replace") if wrong else "",
         first_ms=[round(reply.first_ms, 3) for reply in replies],
         cpu_seconds=cpu,
+        waited_seconds=waited,
     )
 
 

@@ -67,6 +67,11 @@ def cpu_seconds(pid: int) -> float:
     return sum(time.clock_gettime(_cpu_clock(member)) for member in _family(pid))
 
 
+def waited_seconds(pid: int) -> float:
+    """How long the process's main thread was ready to run while something else had its core."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
 def resident_kib(pid: int) -> int:
     """Resident memory of the process and its children, in KiB."""
     return sum(_resident_kib(member) for member in _family(pid))

@@ -24,6 +24,7 @@ class Row:
     of_proxy: float | None
     of_proxy_redis: float | None
     store_cpu_ms: float
+    waited: float
     first_ms: float
     first_ms_p99: float
     first_after_model_ms: float | None
@@ -103,6 +104,7 @@ def _row(samples: Sequence[Sample], server: str) -> Row:
         of_proxy=_ratio(samples, server, PROXY),
         of_proxy_redis=_ratio(samples, server, PROXY_REDIS),
         store_cpu_ms=median(sample.store_cpu_ms for sample in own),
+        waited=median(sample.waited for sample in own),
         first_ms=median(firsts),
         first_ms_p99=firsts[int(0.99 * (len(firsts) - 1))],
         first_after_model_ms=_later(samples, server, MODEL_ALONE),
@@ -131,6 +133,7 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("x proxy", lambda row: _cell(row.of_proxy if row.cpu_ms else None, 2)),
     ("x proxy+Redis", lambda row: _cell(row.of_proxy_redis if row.cpu_ms else None, 2)),
     ("redis ms/1000", lambda row: _cell(row.store_cpu_ms or None, 2)),
+    ("waited", lambda row: f"{row.waited:.0%}" if row.cpu_ms else ""),
     ("first ms", lambda row: _cell(row.first_ms, 2)),
     ("p99", lambda row: _cell(row.first_ms_p99, 2)),
     ("after model", lambda row: _cell(row.first_after_model_ms, 2)),

@@ -20,7 +20,11 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One server under one workload in one round. CPU is in milliseconds per 1,000 text deltas of the model."""
+    """One server under one workload in one round. CPU is in milliseconds per 1,000 text deltas of the model.
+
+    Attributes:
+        waited: for each second on its core, the seconds that the server waited for it; high if others disturbed.
+    """
 
     workload: str
     server: str
@@ -28,6 +32,7 @@ class Sample:
     first_ms: tuple[float, ...]
     cpu_ms: float
     store_cpu_ms: float
+    waited: float
 
 
 def _client(module: str, arguments: Sequence[str], cores: Cores) -> Any:
@@ -71,14 +76,16 @@ def sample(target: Server, work: Workload, number: int, cores: Cores) -> Sample:
     measured = load(target.url, work, cores, dialect="wire", pids=pids)
     cpu = {name: seconds * 1e6 / work.deltas for name, seconds in measured["cpu_seconds"].items()}
     first = tuple(measured["first_ms"])
-    return Sample(work.name, target.name, number, first, cpu["server"], cpu.get("store", 0.0))
+    waited = measured["waited_seconds"]["server"] / measured["cpu_seconds"]["server"]
+    store = cpu.get("store", 0.0)
+    return Sample(work.name, target.name, number, first, cpu["server"], store, waited)
 
 
 def model_alone(place: Site, work: Workload, number: int) -> Sample:
     """The same streams without a server between."""
     url = place.model_url.removesuffix("/v1")
     measured = load(url, work, place.cores, dialect="model", pids={})
-    return Sample(work.name, MODEL_ALONE, number, tuple(measured["first_ms"]), 0.0, 0.0)
+    return Sample(work.name, MODEL_ALONE, number, tuple(measured["first_ms"]), 0.0, 0.0, 0.0)
 
 
 def warm_up(target: Server, cores: Cores) -> None:
