@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from passback.core.changes import Change, Commit, Lease, LeaseState, Loaded, LogWrite, Page, Status
 from passback.core.deltas import ModelDelta, ModelRequest
+from passback.core.errors import StoreError
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
 from passback.core.messages import (
     CallId,
@@ -133,10 +134,13 @@ class Store(Protocol):
         """
         ...
 
-    async def append(self, writes: Sequence[LogWrite], /, *, lease: float) -> Sequence[LeaseState]:
+    async def append(
+        self, writes: Sequence[LogWrite], /, *, lease: float
+    ) -> Sequence[LeaseState | StoreError]:
         """Write to the logs of many runs in one round trip and renew their leases; one answer per write.
 
-        Writing the same `LogWrite` again changes nothing. A lost lease writes nothing.
+        Writing the same `LogWrite` again changes nothing. A lost lease writes nothing. A write that fails by itself
+        (its conversation is damaged, its part of a cluster is away) gives its error as its answer; the others go on.
         """
         ...
 
@@ -148,7 +152,11 @@ class Store(Protocol):
         """
         ...
 
-    async def renew(self, leases: Sequence[Lease], /, *, lease: float) -> Sequence[LeaseState]: ...
+    async def renew(
+        self, leases: Sequence[Lease], /, *, lease: float
+    ) -> Sequence[LeaseState | StoreError]:
+        """As `append`, without events."""
+        ...
 
     async def reap(self, change: Change, run_id: RunId, finished: RunFinished, /) -> bool:
         """Close a run whose lease is over: the change, and `finished` in its log under a new epoch.
@@ -175,7 +183,9 @@ class Store(Protocol):
         """Hints that a run's log has grown in another process. The log itself is the truth."""
         ...
 
-    async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page: ...
+    async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
+        """At most `limit` messages, fewer when these are large, but one at least if there is one."""
+        ...
 
     async def delete(self, key: ConversationKey, /) -> bool:
         """Remove a conversation with its logs; a run that is going on loses its lease. False: there is none."""
