@@ -36,6 +36,7 @@ from passback.core.messages import (
     ToolCall,
     Usage,
 )
+from passback.core.text import mended
 
 Executor: TypeAlias = Literal["client", "server"]
 Whose: TypeAlias = Callable[[str], Executor | None]
@@ -97,12 +98,13 @@ class Assembler:
         for delta in deltas:
             match delta:
                 case TextChunk(text):
+                    text = mended(text)
                     self._text.append(text)
                     events.append(TextDelta(text))
                 case ToolCallChunk():
                     events.extend(self._feed_call(delta))
                 case ReasoningChunk(text):
-                    events.append(ReasoningDelta(text))
+                    events.append(ReasoningDelta(mended(text)))
                 case ReasoningBlock(reasoning):
                     self._reasoning.append(reasoning)
                 case UsageChunk(usage):
@@ -172,9 +174,10 @@ class Assembler:
                 if call.arguments:
                     yield ToolCallArguments(call.id, "".join(call.arguments))
         if chunk.arguments:
-            call.arguments.append(chunk.arguments)
+            arguments = mended(chunk.arguments)
+            call.arguments.append(arguments)
             if call.executor:
-                yield ToolCallArguments(call.id, chunk.arguments)
+                yield ToolCallArguments(call.id, arguments)
 
     def _judge(self, open_call: _OpenCall, name: str) -> ToolCall | InvalidCall:
         arguments = "".join(open_call.arguments) or "{}"

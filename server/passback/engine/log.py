@@ -12,12 +12,18 @@ from collections.abc import Callable, Sequence
 import anyio
 
 from passback.core.changes import Commit, Lease, LeaseState, LogWrite
-from passback.core.errors import StoreError
+from passback.core.errors import StoreError, StoreUnavailable
 from passback.core.events import Logged, Position, RunEvent
 from passback.core.messages import Message, Owed
 from passback.core.ports import Store
 
 logger = logging.getLogger(__name__)
+
+_SETTLE_SECONDS = 60
+"""A store bounds its own calls; this is for one that breaks that promise."""
+
+_BACK_OFF = 10
+"""After a failed write the next waits so many times longer."""
 
 
 class RunLog:
@@ -70,9 +76,12 @@ class RunLog:
 
     async def settle(self) -> None:
         """Store what is in doubt; raises as `commit` does. Not cancellable midway."""
-        with anyio.CancelScope(shield=True):
-            async with self._writing:
-                await self._settle()
+        try:
+            with anyio.fail_after(_SETTLE_SECONDS, shield=True):
+                async with self._writing:
+                    await self._settle()
+        except TimeoutError as error:
+            raise StoreUnavailable("the store does not answer in time", retry_after=1) from error
 
     def abandon(self) -> None:
         """The lease is another's: readers go on from the store."""
@@ -87,7 +96,7 @@ class RunLog:
         while self._in_doubt and not self.ended:
             write = self._in_doubt[0]
             if isinstance(write, LogWrite):
-                await self._writer.send([write])
+                await self._writer.write(write)
             else:
                 await self._writer.commit(write)
                 self._events[write.log.first - 1 :] = write.log.events
@@ -104,7 +113,7 @@ class RunLog:
 
     # ---------------------------------------------------------------- the writer
     def take(self) -> LogWrite | None:
-        """What is to be stored, and the right to write it until `stored` or `failed`. None: nothing to do."""
+        """What is to be stored, and the right to write it until `stored`. None: nothing to do."""
         try:
             self._writing.acquire_nowait()
         except anyio.WouldBlock:
@@ -116,17 +125,19 @@ class RunLog:
         self._writing.release()
         return None
 
-    def stored(self, state: LeaseState) -> None:
-        self._in_doubt.popleft()
+    def stored(self, answer: LeaseState | StoreError) -> None:
+        """What became of the write that was taken; what failed, and what came meanwhile, is written next."""
+        if not isinstance(answer, StoreError):
+            self._in_doubt.popleft()
         self._writing.release()
-        self.lease_is(state)
+        if self._in_doubt or len(self._events) > self._numbered:
+            self._writer.mark(self)
+        self.lease_is(answer)
 
-    def failed(self) -> None:
-        self._writing.release()
-
-    def lease_is(self, state: LeaseState) -> None:
-        if state != "held":
-            self._on_lease(state)
+    def lease_is(self, answer: LeaseState | StoreError) -> None:
+        """Tell the run when its lease is lost, or somebody asked to cancel it."""
+        if not isinstance(answer, StoreError) and answer != "held":
+            self._on_lease(answer)
 
     # ---------------------------------------------------------------- readers
     def read(self, after: Position) -> list[Logged]:
@@ -166,30 +177,38 @@ class LogWriter:
 
     async def run(self) -> None:
         """Work until cancelled."""
+        delay = self._delay
         while True:
             await self._wake.wait()
-            await anyio.sleep(self._delay)
+            await anyio.sleep(delay)
             self._wake.clear()
-            await self.flush()
+            delay = self._delay if await self.flush() else self._delay * _BACK_OFF
 
-    async def flush(self) -> None:
+    async def flush(self) -> bool:
+        """Write what is waiting. False: some of it, or all, has to be written again."""
         logs, self._dirty = self._dirty, {}
         taken = [(log, write) for log in logs if (write := log.take()) is not None]
+        answers: Sequence[LeaseState | StoreError] = [StoreError("not written")] * len(taken)
         try:
-            states = await self.send([write for _, write in taken])
+            answers = await self._send([write for _, write in taken])
         except StoreError as error:
-            logger.warning("log not stored: %s", error.code, extra={"action": "log_delayed"})
-            for log, _ in taken:
-                log.failed()
-                self.mark(log)
-            return
-        for (log, _), state in zip(taken, states, strict=True):
-            log.stored(state)
+            answers = [error] * len(taken)
+        finally:
+            for (log, _), answer in zip(taken, answers, strict=True):
+                log.stored(answer)
+        failures = [answer for answer in answers if isinstance(answer, StoreError)]
+        for failure in failures:
+            logger.warning("log not stored: %s", failure.code, extra={"action": "log_delayed"})
+        return not failures
 
-    async def send(self, writes: Sequence[LogWrite]) -> Sequence[LeaseState]:
-        if not writes:
-            return ()
-        return await self._store.append(writes, lease=self._lease)
+    async def write(self, write: LogWrite) -> None:
+        """Write one run's events now. Raises StoreError."""
+        for answer in await self._send([write]):
+            if isinstance(answer, StoreError):
+                raise answer
+
+    async def _send(self, writes: Sequence[LogWrite]) -> Sequence[LeaseState | StoreError]:
+        return await self._store.append(writes, lease=self._lease) if writes else ()
 
     async def commit(self, commit: Commit) -> None:
         await self._store.commit(commit, lease=self._lease)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 
@@ -56,9 +56,16 @@ class RunService:
         self._tempo = tempo or Tempo()
         self._supervisor = Supervisor(store, brain, self._tempo)
 
-    def running(self) -> AbstractAsyncContextManager[None]:
-        """Own the runs' tasks until the context is left."""
-        return self._supervisor.running()
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Own the runs' tasks until the context is left.
+
+        Raises:
+            ConfigurationError: two toolsets have a tool of one name.
+        """
+        await Toolbox.gather(self._toolsets, ())
+        async with self._supervisor.running():
+            yield
 
     async def drain(self, grace: float) -> None:
         """Admit nothing more; give runs that go on `grace` seconds to end, then stop them."""
@@ -66,13 +73,13 @@ class RunService:
 
     # ---------------------------------------------------------------- starting
     async def start(self, command: StartRun, /) -> RunRef | Parked:
-        self._supervisor.admit()
         if command.tools is not None:
             (await Toolbox.gather(self._toolsets, ())).refuse_clashes(command.tools)
         calls = {
             message.call_id for message in command.messages if isinstance(message, ToolMessage)
         }
         for _ in range(_ADMISSIONS):
+            self._supervisor.admit()
             loaded = await self._store.load(command.key, calls=calls)
             if loaded.status.lapsed:
                 await self._reap(command.key, loaded)
@@ -184,6 +191,9 @@ class RunService:
 
     async def status(self, key: ConversationKey, /) -> Status:
         status = await self._store.status(key)
+        if status.lapsed and status.run_id is not None:
+            await self._revive(RunRef(key, status.run_id))
+            status = await self._store.status(key)
         if status.version == 0:
             raise UnknownConversation("there is no such conversation")
         return status
@@ -206,6 +216,7 @@ class RunService:
     async def delete(self, key: ConversationKey, /) -> None:
         if not await self._store.delete(key):
             raise UnknownConversation("there is no such conversation")
+        self._supervisor.forsake(key)
 
     async def _revive(self, run: RunRef) -> None:
         await self._reap(run.key, await self._store.load(run.key))

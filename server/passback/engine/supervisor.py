@@ -12,7 +12,7 @@ import anyio.abc
 from passback.core.changes import Lease, LeaseState
 from passback.core.errors import LeaseLost, PassbackError, ShuttingDown, StoreError
 from passback.core.events import Cancelled, Failed, Outcome, RunEvent
-from passback.core.messages import Message, RunId, RunRef
+from passback.core.messages import ConversationKey, Message, RunId, RunRef
 from passback.core.ports import Store
 from passback.engine.log import LogWriter, RunLog
 from passback.engine.loop import Brain, Loop
@@ -72,14 +72,15 @@ class Supervisor:
         self._active: dict[RunId, _Active] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._draining = False
+        self._stopped = False
         self._idle = anyio.Event()
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Own the tasks. On leaving, the runs that still go on are stopped, and say so in their logs."""
         async with anyio.create_task_group() as helpers:
-            helpers.start_soon(self._writer.run)
-            helpers.start_soon(self._heartbeat)
+            helpers.start_soon(self._keep, self._writer.run)
+            helpers.start_soon(self._keep, self._heartbeat)
             async with anyio.create_task_group() as self._tasks:
                 try:
                     yield
@@ -103,6 +104,8 @@ class Supervisor:
         if self._tasks is None:
             raise RuntimeError("runs need `running()` around them")
         active = _Active(lease, opening, self._writer)
+        if self._stopped:  # it was admitted, then the server stopped
+            active.stop(STOPPED)
         self._active[lease.run.run_id] = active
         loop = Loop(self._brain, toolbox, active.log, messages)
         self._tasks.start_soon(self._supervise, active, loop, name=lease.run.run_id)
@@ -117,6 +120,13 @@ class Supervisor:
         if self.log_of(run) is not None:
             self._active[run.run_id].stop(Cancelled())
 
+    def forsake(self, key: ConversationKey) -> None:
+        """Stop the run of a conversation that is no more: nothing of it can be stored."""
+        for active in self._active.values():
+            if active.log.lease.run.key == key:
+                active.lost = True
+                active.stop(Cancelled())
+
     async def drain(self, grace: float) -> None:
         """Admit nothing more; give what goes on `grace` seconds to end, then stop it and wait for its end."""
         self._draining = True
@@ -125,6 +135,7 @@ class Supervisor:
         await self._quiet(self._tempo.last_words)
 
     def _stop_all(self) -> None:
+        self._stopped = True
         for active in self._active.values():
             active.stop(STOPPED)
 
@@ -195,6 +206,15 @@ class Supervisor:
             event.set()
 
     # ---------------------------------------------------------------- all runs
+    async def _keep(self, helper: Callable[[], Awaitable[None]]) -> None:
+        """Work for all runs, for ever: what goes wrong with one must not end the others."""
+        while True:
+            try:
+                await helper()
+            except Exception:  # the run supervisor's own loop
+                logger.exception("helper of all runs broken", extra={"action": "helper_broken"})
+            await anyio.sleep(self._tempo.heartbeat)
+
     async def _heartbeat(self) -> None:
         while True:
             await anyio.sleep(self._tempo.heartbeat)

@@ -4,16 +4,31 @@ import logging
 import unicodedata
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from passback.core.errors import PassbackError, ToolNameClash
-from passback.core.messages import RunRef, ToolCall, ToolResult, ToolSpec
+from passback.core.errors import ConfigurationError, PassbackError, ToolNameClash
+from passback.core.messages import (
+    CallId,
+    MessageId,
+    RunRef,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    ToolSpec,
+)
 from passback.core.ports import ToolContext, Toolset
+from passback.core.records import dump_message
+from passback.core.text import mended
 from passback.engine.assembler import Executor
 
 logger = logging.getLogger(__name__)
+
+
+RESULT_BYTES = 1024 * 1024
+"""The largest result of a server tool, whatever the toolset (P11)."""
 
 
 def folded(name: str, /) -> str:
@@ -36,10 +51,13 @@ class Toolbox:
 
     @classmethod
     async def gather(cls, toolsets: Sequence[Toolset], client: Sequence[ToolSpec]) -> "Toolbox":
+        """Raises ConfigurationError when two toolsets have a tool of one name."""
         server: dict[str, tuple[ToolSpec, Toolset]] = {}
         for toolset in toolsets:
             for spec in await toolset.specs():
-                server.setdefault(spec.name, (spec, toolset))
+                if spec.name in server:
+                    raise ConfigurationError(f"two tools of the server are named {spec.name!r}")
+                server[spec.name] = (spec, toolset)
         return cls(server, client)
 
     def refuse_clashes(self, declared: Iterable[ToolSpec]) -> None:
@@ -110,11 +128,24 @@ class Toolbox:
     ) -> None:
         toolset = self._server[call.name][1]
         try:
-            result = await toolset.call(call, ToolContext(run, call.id))
-        except Exception:  # the tool-call boundary: a broken toolset must not end the run
+            result = _storable(await toolset.call(call, ToolContext(run, call.id)))
+        except (
+            Exception,
+            SystemExit,
+        ):  # the tool-call boundary: a broken toolset must not end the run
             logger.exception(
                 "toolset failed",
                 extra={"action": "tool_failed", "run_id": run.run_id, "call_id": call.id},
             )
             result = ToolResult("The tool failed.", is_error=True)
         await send.send((call, result))
+
+
+def _storable(result: ToolResult) -> ToolResult:
+    """The result as it can be written down. Raises ValueError when it cannot."""
+    if isinstance(result.content, str):
+        result = replace(result, content=mended(result.content))
+    message = ToolMessage(MessageId(""), CallId(""), result.content, result.is_error)
+    if len(dump_message(message)) > RESULT_BYTES:
+        return ToolResult("The tool's result is too large.", is_error=True)
+    return result

@@ -1,0 +1,12 @@
+"""Text from elsewhere, made so that it can be written down."""
+
+
+def mended(text: str, /) -> str:
+    """The text with U+FFFD in place of each lone surrogate; a pair that was split in two becomes one character."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
