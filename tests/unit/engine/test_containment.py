@@ -1,0 +1,264 @@
+"""What goes wrong with one run, tool or write ends neither the others nor the server."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any, cast
+
+import anyio
+import pytest
+from tests.support.faults import Faults
+from tests.support.runs import (
+    DYING,
+    KEY,
+    OTHER,
+    PAINT,
+    QUICK,
+    at_once,
+    events,
+    outcome,
+    post,
+    reply,
+    says,
+    until,
+    worker,
+)
+from typing_extensions import override
+
+from passback.core.changes import LeaseState, LogWrite
+from passback.core.deltas import Finish, ReasoningChunk, TextChunk, ToolCallChunk
+from passback.core.errors import ConfigurationError, StoreError, UnknownConversation
+from passback.core.events import (
+    START,
+    Completed,
+    Failed,
+    HandedBack,
+    TextDelta,
+    ToolCallArguments,
+    ToolResulted,
+)
+from passback.core.messages import Content, DataPart, TextPart, ToolCall, ToolResult, ToolSpec
+from passback.core.ports import Store, ToolContext, Toolset
+from passback.engine.runs import LOST
+from passback.engine.supervisor import STOPPED
+from passback.engine.toolbox import RESULT_BYTES
+from passback.models.scripted import ScriptedModel, Step, calls
+from passback.models.scripted import says as words
+from passback.toolsets.functions import Functions, tool
+
+pytestmark = pytest.mark.anyio
+
+
+class Foreign:
+    """A toolset with one tool, `look`, that gives or raises what it was made with."""
+
+    def __init__(self, answer: Content | BaseException) -> None:
+        self._answer = answer
+
+    async def specs(self) -> Sequence[ToolSpec]:
+        return [ToolSpec("look", "", {"type": "object"})]
+
+    def is_read_only(self, name: str, /) -> bool:
+        return True
+
+    async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
+        if isinstance(self._answer, BaseException):
+            raise self._answer
+        return ToolResult(self._answer)
+
+
+class Wrapped:
+    """A store of which a test replaces some methods."""
+
+    def __init__(self, store: Store) -> None:
+        self.real = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+# ---------------------------------------------------------------- text that cannot be written
+async def test_half_a_character_from_a_model_becomes_a_mark(store: Store) -> None:
+    script: list[Step] = [
+        TextChunk("a\ud83d"),
+        ReasoningChunk("\udc00b"),
+        ToolCallChunk(0, name="paint", arguments='{"x":"\ud83d"}'),
+        Finish("tool_calls"),
+    ]
+    async with worker(store, ScriptedModel([script])) as runs:
+        run = await post(runs, says(), tools=[PAINT])
+        said = await events(runs, run)
+        assert TextDelta("a\ufffd") in said
+        assert [e.delta for e in said if isinstance(e, ToolCallArguments)] == ['{"x":"\ufffd"}']
+        assert isinstance(await outcome(runs, run), HandedBack)
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown", "is_error"),
+    [
+        ("a\ud83d", "a\ufffd", False),
+        ((DataPart({"n": cast("Any", object())}),), "The tool failed.", True),
+        ((TextPart("\ud83d"),), "The tool failed.", True),
+        ("x" * RESULT_BYTES, "The tool's result is too large.", True),
+        (SystemExit(2), "The tool failed.", True),
+        (RuntimeError("secret"), "The tool failed.", True),
+    ],
+    ids=["half a character", "no JSON", "half a character in a part", "large", "exit", "broken"],
+)
+@pytest.mark.promise("P11")
+async def test_whatever_a_toolset_does_is_a_result(
+    memory: Store, answer: Content | BaseException, shown: str, is_error: bool
+) -> None:
+    model = ScriptedModel([calls(("look", {})), words("so")])
+    async with worker(memory, model, toolsets=[Foreign(answer)]) as runs:
+        run = await post(runs, says())
+        results = [e for e in await events(runs, run) if isinstance(e, ToolResulted)]
+        assert [(one.content, one.is_error) for one in results] == [(shown, is_error)]
+        assert await outcome(runs, run) == Completed()
+
+
+async def test_a_tool_that_exits_is_a_tool_that_failed(memory: Store) -> None:
+    @tool
+    def leave() -> None:
+        sys.exit(2)
+
+    model = ScriptedModel([calls(("leave", {})), words("still here")])
+    async with worker(memory, model, leave) as runs:
+        assert await reply(runs, says()) == "still here"
+
+
+async def test_two_toolsets_with_one_name_are_refused_at_the_start(memory: Store) -> None:
+    @tool
+    def look() -> str:
+        return "seen"
+
+    toolsets: list[Toolset] = [Foreign("a"), Functions([look])]
+    with pytest.raises(ConfigurationError, match="'look'"):
+        async with worker(memory, ScriptedModel([]), toolsets=toolsets):
+            pass
+
+
+# ---------------------------------------------------------------- one write among many
+async def test_a_log_that_cannot_be_written_does_not_hold_up_the_others(memory: Store) -> None:
+    class RefusesOne(Wrapped):
+        refused = 0
+        mended = False
+
+        async def append(
+            self, writes: Sequence[LogWrite], /, *, lease: float
+        ) -> Sequence[LeaseState | StoreError]:
+            answers: list[LeaseState | StoreError] = []
+            for write in writes:
+                if write.lease.run.key == KEY and not self.mended:
+                    self.refused += 1
+                    answers.append(StoreError("damaged"))
+                else:
+                    answers += await self.real.append([write], lease=lease)
+            return answers
+
+    faulty = RefusesOne(memory)
+    gate = anyio.Event()
+    model = ScriptedModel([["bad", gate, *words("x")], ["good", gate, *words("y")]])
+    async with worker(cast("Store", faulty), model) as runs, worker(memory, model) as elsewhere:
+        bad = await post(runs, says())
+        await until(runs, bad, TextDelta)
+        good = await post(runs, says(), key=OTHER)
+        assert (await until(elsewhere, good, TextDelta)).event == TextDelta("good")
+        assert faulty.refused > 0
+        faulty.mended = True
+        gate.set()
+        assert await outcome(runs, bad) == Completed()
+
+
+async def test_text_that_came_during_a_failed_write_is_stored_soon(memory: Store) -> None:
+    faults = Faults(memory)
+    more, never = anyio.Event(), anyio.Event()
+
+    async def say_more() -> None:
+        more.set()
+        await anyio.wait_all_tasks_blocked()
+
+    faults.first["append"] = say_more
+    faults.plan["append"] = ["refuse"]
+    model = ScriptedModel([["one", more, "two", never]])
+    async with worker(faults.store, model) as runs, worker(memory, model) as elsewhere:
+        run = await post(runs, says())
+        async with elsewhere.follow(run) as batches:
+            seen: list[object] = []
+            async for batch in batches:
+                seen += [one.event for one in batch]
+                if TextDelta("two") in seen:
+                    break
+        assert await runs.cancel(run)
+        await outcome(runs, run)
+
+
+@pytest.mark.parametrize("method", ["renew", "append"])
+async def test_an_error_that_nobody_expects_ends_no_run(memory: Store, method: str) -> None:
+    class Broken(Wrapped):
+        broken = 0
+
+        @override
+        def __getattr__(self, name: str) -> Any:
+            if name != method or self.broken:
+                return super().__getattr__(name)
+            self.broken += 1
+
+            async def fail(*_: object, **__: object) -> None:
+                raise RuntimeError("unexpected")
+
+            return fail
+
+    store = Broken(memory)
+    gate = anyio.Event()
+    model = ScriptedModel([["a", gate, *words("b")], words("c")])
+    async with worker(cast("Store", store), model) as runs:
+        run = await post(runs, says())
+        while not store.broken:
+            await anyio.wait_all_tasks_blocked()
+        gate.set()
+        assert await outcome(runs, run) == Completed()
+        assert await reply(runs, says()) == "c"
+
+
+# ---------------------------------------------------------------- the end, whatever else
+async def test_asking_for_the_status_gives_a_dead_workers_run_its_end(store: Store) -> None:
+    never = anyio.Event()
+    async with (
+        worker(store, ScriptedModel([["half", never]]), tempo=DYING) as dying,
+        worker(store, ScriptedModel([])) as other,
+    ):
+        run = await post(dying, says())
+        status = await other.status(KEY)
+        assert (status.running, status.lapsed, status.run_id) == (False, False, run.run_id)
+        assert await outcome(other, run) == LOST
+
+
+async def test_a_run_that_begins_after_the_stop_is_stopped(memory: Store) -> None:
+    faults = Faults(memory)
+    never = anyio.Event()
+    async with worker(faults.store, ScriptedModel([["half", never]])) as runs:
+
+        async def stop() -> None:
+            await runs.drain(0)
+
+        faults.first["begin"] = stop
+        run = await post(runs, says())
+        assert await outcome(runs, run) == STOPPED
+
+
+async def test_deleting_a_conversation_stops_its_run_at_once(store: Store) -> None:
+    never = anyio.Event()
+    model = ScriptedModel([["half", never]])
+    slow = QUICK.__class__(lease=30, heartbeat=3600, log_delay=3600)
+    async with worker(store, model, tempo=slow) as runs:
+        run = await post(runs, says())
+        await until(runs, run, TextDelta)
+        async with at_once() as tasks, runs.follow(run, after=START) as batches:
+            tasks.start_soon(runs.delete, KEY)
+            last = [one async for batch in batches for one in batch][-1].event
+        assert getattr(last, "outcome", None) == Failed(
+            "run_not_found", "the conversation was deleted during this run"
+        )
+        assert model.open_streams == 0
+        with pytest.raises(UnknownConversation):
+            await runs.status(KEY)
