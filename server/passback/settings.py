@@ -153,7 +153,7 @@ class Settings:
         4 * 1024 * 1024, _count(1024, 2**30), "the largest body of a request"
     )
     conversation_ttl: float | None = _setting(
-        None, _number(60, 1e9), "seconds after which an untouched conversation is removed (Redis)"
+        None, _number(60, 1e9), "seconds after which an untouched conversation is removed"
     )
     log_ttl: float = _setting(
         3600, _number(60, 1e9), "seconds for which an ended run can be streamed again"

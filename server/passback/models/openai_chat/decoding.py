@@ -128,11 +128,14 @@ class ChatDecoder:
                 self._fail(ModelUnavailable("the model's service broke its answer off"))
 
     def _delta(self, delta: JsonDict) -> None:
+        content = delta.get("content")
+        if len(delta) == 1 and isinstance(content, str):  # nearly all of them
+            self._say(content)
+            return
         for field in _REASONING_FIELDS:
             if isinstance(thought := delta.get(field), str) and thought:
                 self._think(thought, field)
                 break  # some send the same text in both
-        content = delta.get("content")
         if isinstance(content, str):
             self._say(content)
         elif content:
