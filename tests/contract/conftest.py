@@ -18,9 +18,9 @@ ALL = ["memory", *SHARED]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that needs a `peer` runs on the stores that several processes can share, others on all."""
+    """A test that needs a `peer` or does `damage` runs on the stores that others can reach too, the rest on all."""
     if "store_kind" in metafunc.fixturenames:
-        kinds = SHARED if "peer" in metafunc.fixturenames else ALL
+        kinds = ALL if {"peer", "damage"}.isdisjoint(metafunc.fixturenames) else SHARED
         metafunc.parametrize("store_kind", kinds)
 
 

@@ -9,7 +9,6 @@ from tests.support.conversations import (
     ending,
     new_key,
     texts,
-    turn,
 )
 
 from passback.core.errors import UnknownRun
@@ -85,21 +84,6 @@ async def test_a_write_sent_twice_is_logged_once(store: Store) -> None:
     assert await store.append([write, write], lease=LONG) == ["held", "held"]
 
     assert [logged.position.seq for logged in await store.read_log(held.run)] == [1, 2, 3]
-
-
-async def test_a_write_repeated_with_more_is_read_once(store: Store) -> None:
-    held = await begun(store, new_key())
-    await store.append([texts(held, 2, "a", "b")], lease=LONG)
-    await store.append([texts(held, 2, "a", "b", "c")], lease=LONG)
-    await store.commit(
-        turn(held, 0, 2, TextDelta("a"), TextDelta("b"), TextDelta("c"), TextDelta("d")), lease=LONG
-    )
-
-    whole = await store.read_log(held.run)
-
-    assert [logged.event for logged in whole[1:]] == [TextDelta(word) for word in "abcd"]
-    for place in range(len(whole)):
-        assert await store.read_log(held.run, after=whole[place].position) == whole[place + 1 :]
 
 
 async def test_the_log_of_an_unknown_run_is_an_error_and_an_earlier_run_keeps_its_own(

@@ -134,9 +134,8 @@ def a_lease(walk: Walk, pick: int) -> Lease | None:
 
 
 def some_events(walk: Walk, pick: int) -> tuple[int, tuple[RunEvent, ...]]:
-    """Mostly those that follow, sometimes some that were logged before with more."""
-    first = walk.logged + 1 - (pick % 2 if walk.logged > 1 else 0)
-    return first, tuple(TextDelta(f"{pick}-{i}") for i in range(pick % 4))
+    """Those that follow; that writes are sent again is for `repeat`."""
+    return walk.logged + 1, tuple(TextDelta(f"{pick}-{i}") for i in range(pick % 4))
 
 
 async def append(walk: Walk, pick: int) -> None:

@@ -1,5 +1,6 @@
 """Redis servers in trouble, badly set up, encrypted, or behind a Sentinel."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import anyio
@@ -22,6 +23,8 @@ from passback.core.errors import (
     StoreFull,
     StoreUnavailable,
 )
+from passback.core.messages import ConversationKey
+from passback.stores.layout import tag
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 
@@ -72,8 +75,8 @@ async def test_a_full_server_takes_nothing_and_reads_on(own_redis: RedisServer) 
 
         with pytest.raises(StoreFull):
             await store.commit(ending(held, 0, 2, say="lost"), lease=LONG)
-        with pytest.raises(StoreFull):
-            await store.append([texts(held, 2, "a")], lease=LONG)
+        (appended,) = await store.append([texts(held, 2, "a")], lease=LONG)
+        assert type(appended) is StoreFull
         with pytest.raises(StoreFull):
             await store.park(change(new_key(), 0, user("new")))
         assert await store.load(held.run.key) == before
@@ -90,11 +93,74 @@ async def test_a_replica_refuses_writes(own_redis: RedisServer) -> None:
 
         with pytest.raises(StoreUnavailable):
             await store.commit(ending(held, 0, 2), lease=LONG)
-        with pytest.raises(StoreUnavailable):
-            await store.append([texts(held, 2, "a")], lease=LONG)
+        (appended,) = await store.append([texts(held, 2, "a")], lease=LONG)
+        assert type(appended) is StoreUnavailable
 
         own_redis.command("REPLICAOF", "NO", "ONE")
         await store.commit(ending(held, 0, 2), lease=LONG)
+
+
+# ---------------------------------------------------------------- a part of a cluster
+HALF = 8192  # slots
+
+
+@pytest.fixture
+def halves(tmp_path: Path) -> Iterator[tuple[RedisServer, RedisServer]]:
+    """A cluster of two servers, of which one goes on when the other is away."""
+    options = (
+        "--cluster-enabled yes",
+        "--cluster-announce-ip 127.0.0.1",
+        "--cluster-require-full-coverage no",
+        "--cluster-node-timeout 60000",
+    )
+    folders = tmp_path / "low", tmp_path / "high"
+    for folder in folders:
+        folder.mkdir()
+    with redis_server(folders[0], *options) as low, redis_server(folders[1], *options) as high:
+        low.command("CLUSTER", "ADDSLOTS", *range(HALF))
+        high.command("CLUSTER", "ADDSLOTS", *range(HALF, 2 * HALF))
+        high.command("CLUSTER", "SET-CONFIG-EPOCH", 2)
+        low.command("CLUSTER", "MEET", "127.0.0.1", high.port)
+        yield low, high
+
+
+async def all_slots_known(*servers: RedisServer) -> None:
+    with anyio.fail_after(20):
+        for server in servers:
+            while b"cluster_slots_ok:16384" not in server.command(
+                "CLUSTER", "INFO"
+            ) or b"cluster_state:ok" not in server.command("CLUSTER", "INFO"):
+                await anyio.lowlevel.checkpoint()
+
+
+def key_of(server: RedisServer, *, low: bool) -> ConversationKey:
+    """A conversation of one half."""
+    while True:
+        key = new_key()
+        slot: int = server.command("CLUSTER", "KEYSLOT", tag(key))
+        if (slot < HALF) == low:
+            return key
+
+
+@pytest.mark.parametrize("trouble", [RedisServer.stop, RedisServer.pause])
+async def test_runs_go_on_when_another_part_of_the_cluster_is_away(
+    halves: tuple[RedisServer, RedisServer], trouble: Callable[[RedisServer], None]
+) -> None:
+    low, high = halves
+    await all_slots_known(low, high)
+    async with open_store(low.cluster_url, options=StoreOptions(patience=2)) as store:
+        leases = [await begun(store, key_of(low, low=place < 2)) for place in range(4)]
+        trouble(high)
+        with anyio.fail_after(5):
+            appended = await store.append([texts(held, 2, "a") for held in leases], lease=LONG)
+        with anyio.fail_after(5):
+            renewed = await store.renew(leases, lease=LONG)
+
+        for answers in (appended, renewed):
+            assert answers[:2] == ["held", "held"]
+            assert [type(answer) for answer in answers[2:]] == [StoreUnavailable] * 2
+        for held in leases[:2]:
+            assert [logged.position.seq for logged in await store.read_log(held.run)] == [1, 2]
 
 
 # ---------------------------------------------------------------- settings

@@ -14,13 +14,19 @@ import pytest
 from tests.support.conversations import LONG, begun, change, ending, new_key, texts, user
 
 from passback.core.changes import Lease
-from passback.core.errors import ConfigurationError, StoreError, StoreFull, StoreUnavailable
+from passback.core.errors import (
+    ConfigurationError,
+    LeaseLost,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+)
 from passback.core.events import RunStarted
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId, RunRef
 from passback.stores.options import StoreOptions
 from passback.stores.sqlite import SqliteStore
 from passback.stores.sqlite_schema import NETWORK_FILE_SYSTEMS, file_system_of
-from passback.stores.sqlite_thread import store_error
+from passback.stores.sqlite_thread import Job, SqliteThread, store_error
 
 pytestmark = pytest.mark.anyio
 
@@ -194,16 +200,16 @@ async def test_what_was_begun_is_finished_before_the_store_closes(path: Path) ->
 async def test_a_cancelled_caller_leaves_the_others_their_answers(store: SqliteStore) -> None:
     held = await begun(store, new_key())
 
-    async def write(scope: anyio.CancelScope, *words: str) -> None:
+    async def write(scope: anyio.CancelScope, first: int) -> None:
         with scope:
-            await store.append([texts(held, 2, *words)], lease=LONG)
+            await store.append([texts(held, first, "a")], lease=LONG)
 
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             impatient = anyio.CancelScope()
-            tasks.start_soon(write, anyio.CancelScope(), "a")
-            tasks.start_soon(write, impatient, "a", "b")
-            tasks.start_soon(write, anyio.CancelScope(), "a", "b", "c")
+            tasks.start_soon(write, anyio.CancelScope(), 2)
+            tasks.start_soon(write, impatient, 3)
+            tasks.start_soon(write, anyio.CancelScope(), 4)
             await anyio.lowlevel.checkpoint()
             impatient.cancel()
 
@@ -234,6 +240,59 @@ async def test_a_damaged_file_is_a_store_error(path: Path, store: SqliteStore) -
         await store.park(change(new_key(), 0, user("hello")))
     with pytest.raises(StoreError):
         await store.load((await begun(store, new_key())).run.key)
+
+
+@pytest.fixture
+async def thread() -> AsyncGenerator[SqliteThread]:
+    def connect() -> sqlite3.Connection:
+        db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        db.execute("CREATE TABLE numbers (number INTEGER UNIQUE)")
+        return db
+
+    opened = SqliteThread(connect, "BEGIN IMMEDIATE", patience=5)
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+def writing(number: int, error: Exception | None = None) -> Job[int]:
+    """A job that writes first, and may fail then."""
+
+    def job(db: sqlite3.Connection) -> int:
+        db.execute("INSERT INTO numbers VALUES (?)", (number,))
+        if error is not None:
+            raise error
+        return number
+
+    return job
+
+
+def written(db: sqlite3.Connection) -> list[int]:
+    return [row[0] for row in db.execute("SELECT number FROM numbers ORDER BY number")]
+
+
+async def test_whatever_a_job_raises_undoes_its_own_writes_alone(thread: SqliteThread) -> None:
+    unreadable, lost = KeyError("hunter2"), LeaseLost("another's")
+
+    answers = await thread.run_all(
+        [writing(1), writing(2, unreadable), writing(1), writing(3, lost), writing(4)]
+    )
+
+    assert [answers[0], answers[3], answers[4]] == [1, lost, 4]
+    assert [type(answers[1]), type(answers[2])] == [StoreError, StoreError]
+    assert await thread.run(written) == [1, 4]
+
+
+async def test_a_lost_transaction_is_the_failure_of_all_its_jobs(thread: SqliteThread) -> None:
+    await thread.run(writing(1))
+
+    def give_up(db: sqlite3.Connection) -> None:
+        db.execute("INSERT OR ROLLBACK INTO numbers VALUES (1)")
+
+    with pytest.raises(StoreError, match="CONSTRAINT"):
+        await thread.run_all([writing(2), give_up, writing(3)])
+
+    assert await thread.run(written) == [1]
 
 
 def test_a_full_disk_is_told_apart() -> None:

@@ -1,14 +1,34 @@
 """How the stores name and write down what the door gives them: the part that does not depend on the engine."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from passback.core.changes import Change, Lease
+from passback.core.changes import Change, Commit, Lease
+from passback.core.errors import StoreError
 from passback.core.events import Logged, Position, RunEvent
 from passback.core.messages import ConversationKey, RunId
 from passback.core.records import dump_events, dump_message, dump_owed, dump_tools, load_events
 from passback.core.transcript import Answer
+
+logger = logging.getLogger(__name__)
+
+PAGE_SIZE = 8 * 2**20  # bytes of records in one page, unless its first message alone is larger
+
+# what it raises to unpack a record that is damaged or of another version
+_UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+
+
+@contextmanager
+def unpacking() -> Generator[None]:
+    """Makes a StoreError of what an unreadable record raises, whose text may quote the record."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        logger.warning("a record in the store cannot be read: %s", type(error).__name__)
+        raise StoreError("a record of the conversation cannot be read") from None
 
 
 def tag(key: ConversationKey, /) -> str:
@@ -94,11 +114,30 @@ def pack_write(lease: Lease, entry: PackedEntry | None = None, /) -> PackedWrite
     return PackedWrite(tag(lease.run.key), lease.run.run_id, lease.epoch, lease.fence, entry)
 
 
-def unpack_entries(entries: Iterable[tuple[Position, bytes]], after: Position, /) -> list[Logged]:
-    """Events after a position from entries in order, each with the position of its last event.
+@dataclass(frozen=True, slots=True)
+class PackedCommit:
+    """A `Commit` as a store writes it."""
 
-    Entries may overlap, when a write whose fate was unknown was repeated with more: each event is read once.
-    """
+    write: PackedWrite
+    step: int
+    messages: tuple[bytes, ...]
+    owed: bytes
+    ends: bool
+
+
+def pack_commit(commit: Commit, /) -> PackedCommit:
+    log = commit.log
+    return PackedCommit(
+        pack_write(log.lease, pack_entry(log.events, log.first)),
+        commit.step,
+        tuple(map(dump_message, commit.append)),
+        dump_owed(commit.owed),
+        commit.ends,
+    )
+
+
+def unpack_entries(entries: Iterable[tuple[Position, bytes]], after: Position, /) -> list[Logged]:
+    """Events after a position from entries in order, each with the position of its last event."""
     logged: list[Logged] = []
     for last, record in entries:
         events = load_events(record)
@@ -108,5 +147,4 @@ def unpack_entries(entries: Iterable[tuple[Position, bytes]], after: Position, /
         ):
             if position > after:
                 logged.append(Logged(position, event))
-        after = max(after, last)
     return logged

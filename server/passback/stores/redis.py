@@ -27,27 +27,24 @@ from passback.core.changes import (
     Page,
     Status,
 )
-from passback.core.errors import LeaseLost, StoreUnavailable, UnknownRun
+from passback.core.errors import LeaseLost, StoreError, StoreUnavailable, UnknownRun
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
 from passback.core.messages import CallId, ConversationKey, RunId, RunRef
 from passback.core.ports import Watch
-from passback.core.records import (
-    dump_message,
-    dump_owed,
-    load_message,
-    load_owed,
-    load_tools,
-)
+from passback.core.records import load_message, load_owed, load_tools
 from passback.stores import redis_scripts as scripts
 from passback.stores.layout import (
+    PAGE_SIZE,
     PackedEntry,
     fence,
     first_version,
     pack_change,
+    pack_commit,
     pack_entry,
     tag,
     unpack_answer,
     unpack_entries,
+    unpacking,
 )
 from passback.stores.options import Keep, StoreOptions, milliseconds
 from passback.stores.redis_check import check_servers
@@ -103,45 +100,46 @@ class RedisStore:
 
     # ------------------------------------------------------------ conversations
     async def status(self, key: ConversationKey, /) -> Status:
-        return _status(await self._read(key, 1, 0))
+        reply = await self._read(key, (1, 0, 0))
+        with unpacking():
+            return _status(reply)
 
     async def load(self, key: ConversationKey, /, *, calls: Collection[CallId] = ()) -> Loaded:
         asked = tuple(calls)
-        reply = await self._read(key, 0, -1, asked, with_tools=True)
+        reply = await self._read(key, (0, -1, 0), asked, with_tools=True)
         if reply is None:
             return Loaded(Status())
         *_, tools, messages, answers = reply
-        return Loaded(
-            _status(reply),
-            tuple(map(load_message, messages)),
-            load_tools(tools) if tools else (),
-            {
-                call: unpack_answer(answer.decode())
-                for call, answer in zip(asked, answers, strict=True)
-                if answer is not None
-            },
-        )
+        with unpacking():
+            return Loaded(
+                _status(reply),
+                tuple(map(load_message, messages)),
+                load_tools(tools) if tools else (),
+                {
+                    call: unpack_answer(answer.decode())
+                    for call, answer in zip(asked, answers, strict=True)
+                    if answer is not None
+                },
+            )
 
     async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
-        # LRANGE counts an end of -1 from the other side: an empty range is one that ends before it starts.
-        first, last = (start, start + limit - 1) if limit > 0 else (1, 0)
-        reply = await self._read(key, first, last)
+        reply = await self._read(key, (start, start + limit - 1, PAGE_SIZE))
         if reply is None:
             return Page((), start, 0)
-        return Page(tuple(map(load_message, reply[7])), start, int(reply[5]))
+        with unpacking():
+            return Page(tuple(map(load_message, reply[7])), start, int(reply[5]))
 
     async def _read(
         self,
         key: ConversationKey,
-        first: int,
-        last: int,
+        messages: tuple[int, int, int],
         calls: Sequence[str] = (),
         *,
         with_tools: bool = False,
     ) -> Reply:
-        state, messages, answers, _ = self._keys(tag(key))
+        """`messages`: positions of the first and the last, and how many bytes they may have, 0 for any number."""
         return await self._link.run(
-            Call(scripts.READ, (state, messages, answers), (first, last, int(with_tools), *calls))
+            Call(scripts.READ, self._keys(tag(key))[:3], (*messages, int(with_tools), *calls))
         )
 
     async def park(self, change: Change, /) -> bool:
@@ -206,14 +204,18 @@ class RedisStore:
         raise StoreUnavailable("the conversation changes too fast to be deleted", retry_after=1)
 
     # ------------------------------------------------------------ what the owner of a lease writes
-    async def append(self, writes: Sequence[LogWrite], /, *, lease: float) -> Sequence[LeaseState]:
+    async def append(
+        self, writes: Sequence[LogWrite], /, *, lease: float
+    ) -> Sequence[LeaseState | StoreError]:
         calls = [
             self._append(write.lease, pack_entry(write.events, write.first), lease)
             for write in writes
         ]
         return await self._lease_states(calls)
 
-    async def renew(self, leases: Sequence[Lease], /, *, lease: float) -> Sequence[LeaseState]:
+    async def renew(
+        self, leases: Sequence[Lease], /, *, lease: float
+    ) -> Sequence[LeaseState | StoreError]:
         return await self._lease_states([self._append(held, None, lease) for held in leases])
 
     def _append(self, held: Lease, entry: PackedEntry | None, lease: float) -> Call:
@@ -231,28 +233,28 @@ class RedisStore:
             ),
         )
 
-    async def _lease_states(self, calls: Sequence[Call]) -> list[LeaseState]:
-        replies = await self._link.run_all(calls) if calls else []
-        return [_LEASE_STATES[reply] for reply in replies]
+    async def _lease_states(self, calls: Sequence[Call]) -> list[LeaseState | StoreError]:
+        answers = await self._link.run_all(calls) if calls else []
+        return [a if isinstance(a, StoreError) else _LEASE_STATES[a] for a in answers]
 
     async def commit(self, commit: Commit, /, *, lease: float) -> None:
-        log = commit.log
-        run_id, name = log.lease.run.run_id, tag(log.lease.run.key)
+        packed = pack_commit(commit)
+        write = packed.write
         keep = self._idle if commit.ends else self._running
         arguments = (
-            log.lease.fence,
-            commit.step,
+            write.fence,
+            packed.step,
             milliseconds(lease),
             _ttl(keep),
             keep.log,
-            self._hints.channel(name),
-            run_id,
-            int(commit.ends),
-            dump_owed(commit.owed),
-            *_entry(pack_entry(log.events, log.first)),
-            *map(dump_message, commit.append),
+            self._hints.channel(write.tag),
+            write.run_id,
+            int(packed.ends),
+            packed.owed,
+            *_entry(write.entry),
+            *packed.messages,
         )
-        keys = (*self._keys(name), self._log(name, run_id))
+        keys = (*self._keys(write.tag), self._log(write.tag, write.run_id))
         if await self._link.run(Call(scripts.COMMIT, keys, arguments)) == b"lost":
             raise LeaseLost("another worker owns this run now")
 
@@ -267,7 +269,10 @@ class RedisStore:
             entries = await self._link.command(
                 "XRANGE", log, f"({place}", "+", "COUNT", min(limit, ENTRIES_AT_ONCE)
             )
-            logged += unpack_entries(((_position(e[0]), e[1][b"events"]) for e in entries), place)
+            with unpacking():
+                logged += unpack_entries(
+                    ((_position(e[0]), e[1][b"events"]) for e in entries), place
+                )
             if len(entries) < min(limit, ENTRIES_AT_ONCE):
                 break
         if not logged and not await self._link.command("EXISTS", log):

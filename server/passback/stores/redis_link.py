@@ -9,7 +9,7 @@ from typing import TypeVar
 import anyio
 from redis.exceptions import NoScriptError
 
-from passback.core.errors import StoreUnavailable
+from passback.core.errors import StoreError, StoreUnavailable
 from passback.stores.redis_errors import REDIS_ERRORS, store_error
 from passback.stores.redis_scripts import Script
 from passback.stores.redis_servers import (
@@ -62,8 +62,8 @@ class RedisLink:
         if servers is not None:
             await servers.aclose()
 
-    async def run(self, call: Call, /) -> Reply:
-        """Run one script."""
+    async def run(self, call: Call, /, *, patience: float | None = None) -> Reply:
+        """Run one script; `patience` in seconds, if it is not the link's own."""
 
         async def work(servers: Servers) -> Reply:
             try:
@@ -71,23 +71,37 @@ class RedisLink:
             except NoScriptError:
                 return await servers.client.execute_command(*call.command(with_text=True))
 
-        return await self._guarded(work)
+        return await self._guarded(work, patience)
 
-    async def run_all(self, calls: Sequence[Call], /) -> list[Reply]:
-        """Run scripts of many conversations in one round trip."""
+    async def run_all(self, calls: Sequence[Call], /) -> list[Reply | StoreError]:
+        """Run scripts of many conversations in one round trip; one that fails has its error as its answer.
 
-        async def work(servers: Servers) -> list[Reply]:
+        Raises:
+            StoreError: the servers cannot be asked.
+        """
+
+        async def work(servers: Servers) -> list[Reply | StoreError]:
             replies = await _pipelined(servers.client, [call.command() for call in calls])
             unknown = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
             again = [calls[i].command(with_text=True) for i in unknown]
             for i, reply in zip(unknown, await _pipelined(servers.client, again), strict=True):
                 replies[i] = reply
-            for reply in replies:
-                if isinstance(reply, Exception):
-                    raise reply
-            return replies
+            return [store_error(r) if isinstance(r, Exception) else r for r in replies]
 
-        return await self._guarded(work)
+        if self._target.topology != "cluster":
+            return await self._guarded(work)
+        half = self._patience / 2
+        try:
+            return await self._guarded(work, half)
+        except StoreUnavailable:
+            # a part of the cluster may be away, and redis-py gives up a pipeline as a whole
+            return await asyncio.gather(*(self._answer(call, half) for call in calls))
+
+    async def _answer(self, call: Call, patience: float) -> Reply | StoreError:
+        try:
+            return await self.run(call, patience=patience)
+        except StoreError as error:
+            return error
 
     async def command(self, *command: Argument) -> Reply:
         """Run one command, whose key says which server it is for."""
@@ -105,12 +119,14 @@ class RedisLink:
 
         return await self._guarded(work)
 
-    async def _guarded(self, work: Callable[[Servers], Awaitable[T]]) -> T:
+    async def _guarded(
+        self, work: Callable[[Servers], Awaitable[T]], patience: float | None = None
+    ) -> T:
         if self._servers is None:
             raise StoreUnavailable("the store is closed")
         try:
             # asyncio's own, because anyio's scope and limiter cost as much as the rest of a call
-            async with asyncio.timeout(self._patience), self._places:
+            async with asyncio.timeout(patience or self._patience), self._places:
                 return await work(self._servers)
         except REDIS_ERRORS as error:
             raise store_error(error) from error

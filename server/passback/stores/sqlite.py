@@ -26,13 +26,11 @@ from passback.core.errors import StoreError
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
 from passback.core.messages import CallId, ConversationKey, RunId, RunRef
 from passback.core.ports import Watch
-from passback.core.records import dump_message, dump_owed
 from passback.stores import sqlite_reads as reads
 from passback.stores import sqlite_rules as rules
 from passback.stores.bells import Bell, Bells
-from passback.stores.layout import fence, pack_change, pack_entry, pack_write, tag
+from passback.stores.layout import fence, pack_change, pack_commit, pack_entry, pack_write, tag
 from passback.stores.options import Keep, StoreOptions, milliseconds
-from passback.stores.sqlite_rules import PackedCommit
 from passback.stores.sqlite_schema import connect, prepare_file
 from passback.stores.sqlite_thread import Job, SqliteThread, T
 
@@ -131,29 +129,26 @@ class SqliteStore:
         return await self._write(name, lambda db: rules.delete(db, name))
 
     # ------------------------------------------------------------ what the owner of a lease writes
-    async def append(self, writes: Sequence[LogWrite], /, *, lease: float) -> Sequence[LeaseState]:
+    async def append(
+        self, writes: Sequence[LogWrite], /, *, lease: float
+    ) -> Sequence[LeaseState | StoreError]:
         packed = [pack_write(w.lease, pack_entry(w.events, w.first)) for w in writes]
         time = milliseconds(lease)
         try:
-            return await self._writer.run(
-                lambda db: [rules.append(db, write, time) for write in packed]
+            return await self._writer.run_all(
+                [partial(rules.append, write=write, lease=time) for write in packed]
             )
         finally:
             for write in packed:
                 self._bells.ring(write.tag)
 
-    async def renew(self, leases: Sequence[Lease], /, *, lease: float) -> Sequence[LeaseState]:
+    async def renew(
+        self, leases: Sequence[Lease], /, *, lease: float
+    ) -> Sequence[LeaseState | StoreError]:
         return await self.append([LogWrite(held, 1, ()) for held in leases], lease=lease)
 
     async def commit(self, commit: Commit, /, *, lease: float) -> None:
-        log = commit.log
-        packed = PackedCommit(
-            pack_write(log.lease, pack_entry(log.events, log.first)),
-            commit.step,
-            tuple(map(dump_message, commit.append)),
-            dump_owed(commit.owed),
-            commit.ends,
-        )
+        packed = pack_commit(commit)
         keep = self._keep_idle if commit.ends else self._keep_running
         await self._write(
             packed.write.tag, lambda db: rules.commit(db, packed, milliseconds(lease), keep)

@@ -1,15 +1,15 @@
 """The reads of the SQLite store, each a function of a connection inside a transaction: one moment's view."""
 
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 
 from passback.core.changes import Loaded, Page, Status
 from passback.core.errors import UnknownRun
 from passback.core.events import Logged, Position
-from passback.core.messages import CallId, Message, RunId
+from passback.core.messages import CallId, RunId
 from passback.core.records import load_message, load_owed, load_tools
 from passback.core.transcript import Answer
-from passback.stores.layout import unpack_answer, unpack_entries
+from passback.stores.layout import PAGE_SIZE, unpack_answer, unpack_entries
 from passback.stores.sqlite_rules import find, now
 
 
@@ -25,7 +25,7 @@ def load(db: sqlite3.Connection, tag: str, calls: Collection[CallId], /) -> Load
     tools = db.execute("SELECT tools FROM extras WHERE conversation = ?", (row["id"],)).fetchone()
     return Loaded(
         _status(db, row),
-        _messages(db, row["id"], 0, row["messages"]),
+        tuple(map(load_message, _records(db, row["id"], 0, row["messages"]))),
         load_tools(tools["tools"]) if tools["tools"] else (),
         dict(_answers(db, row["id"], calls)),
     )
@@ -35,7 +35,8 @@ def page(db: sqlite3.Connection, tag: str, start: int, limit: int, /) -> Page:
     row = find(db, tag)
     if row is None:
         return Page((), start, 0)
-    return Page(_messages(db, row["id"], start, limit), start, row["messages"])
+    records = _fitting(_records(db, row["id"], start, limit), PAGE_SIZE)
+    return Page(tuple(map(load_message, records)), start, row["messages"])
 
 
 def log(
@@ -85,14 +86,23 @@ def _status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
     )
 
 
-def _messages(
-    db: sqlite3.Connection, conversation: int, start: int, limit: int
-) -> tuple[Message, ...]:
+def _records(db: sqlite3.Connection, conversation: int, start: int, limit: int) -> Iterator[bytes]:
+    """Messages as they are read from the file, one after the other."""
     rows = db.execute(
         "SELECT record FROM messages WHERE conversation = ? AND position >= ? ORDER BY position LIMIT ?",
         (conversation, start, limit),
     )
-    return tuple(load_message(row["record"]) for row in rows)
+    return (row["record"] for row in rows)
+
+
+def _fitting(records: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """As many as fit in so many bytes, but the first in any case."""
+    total = 0
+    for record in records:
+        if total and total + len(record) > size:
+            return
+        total += len(record)
+        yield record
 
 
 def _answers(

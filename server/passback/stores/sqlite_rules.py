@@ -5,25 +5,20 @@ Every write may be sent twice: a change is known by its nonce, a commit by fence
 
 import sqlite3
 import time
-from dataclasses import dataclass
 
 from passback.core.changes import LeaseState
 from passback.core.errors import LeaseLost
-from passback.stores.layout import PackedChange, PackedEntry, PackedWrite, fence, first_version
+from passback.stores.layout import (
+    PackedChange,
+    PackedCommit,
+    PackedEntry,
+    PackedWrite,
+    fence,
+    first_version,
+)
 from passback.stores.options import Keep
 
 SWEEP_LIMIT = 20  # expired conversations and logs that one new run clears away
-
-
-@dataclass(frozen=True, slots=True)
-class PackedCommit:
-    """A `Commit` as it is written."""
-
-    write: PackedWrite
-    step: int
-    messages: tuple[bytes, ...]
-    owed: bytes
-    ends: bool
 
 
 def now() -> int:
@@ -159,7 +154,7 @@ def _next_epoch(db: sqlite3.Connection, conversation: int, nonce: str) -> int:
 
 
 # ---------------------------------------------------------------- what the owner of a lease writes
-def append(db: sqlite3.Connection, write: PackedWrite, lease: int, /) -> LeaseState:
+def append(db: sqlite3.Connection, /, write: PackedWrite, lease: int) -> LeaseState:
     """Write an entry, if there is one, and renew the lease."""
     row = find(db, write.tag)
     if row is None or not _held(row, write):

@@ -2,12 +2,13 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from passback.core.errors import PassbackError, StoreError, StoreFull, StoreUnavailable
+from passback.stores.layout import unpacking
 
 T = TypeVar("T")
 Job: TypeAlias = Callable[[sqlite3.Connection], T]
@@ -27,36 +28,41 @@ def store_error(error: sqlite3.Error, /) -> StoreError:
 
 
 class _Ticket(Generic[T]):
-    """A job and, once its transaction is over, what became of it."""
+    """A job and, once it was attempted, what became of it."""
 
     def __init__(self, job: Job[T]) -> None:
         self._job = job
         self._result: list[T] = []
-        self.failure: PassbackError | None = None
+        self._failure: PassbackError | None = None
 
     def attempt(self, db: sqlite3.Connection) -> None:
         """Run the job so that its failure leaves the transaction to the others."""
         db.execute("SAVEPOINT job")
         try:
-            self._result.append(self._job(db))
-        except PassbackError as error:
-            self.failure = error
-        except sqlite3.Error as error:
-            db.execute("ROLLBACK TO job")  # fails in its turn when the whole transaction is gone
-            self.failure = store_error(error)
+            with unpacking():
+                self._result.append(self._job(db))
+        except (PassbackError, sqlite3.Error) as error:
+            if not db.in_transaction:
+                raise  # SQLite has given up the whole transaction
+            db.execute("ROLLBACK TO job")
+            self._failure = store_error(error) if isinstance(error, sqlite3.Error) else error
         db.execute("RELEASE job")
 
     def collect(self) -> T:
-        if self.failure is not None:
-            raise self.failure
+        if self._failure is not None:
+            raise self._failure
         return self._result[0]
+
+    def answer(self) -> T | StoreError:
+        """As `collect`, but the failure of the store is an answer too."""
+        return self._failure if isinstance(self._failure, StoreError) else self.collect()
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Jobs that share a transaction."""
+    """Jobs that share a transaction; `done` brings the error that undid all of them."""
 
-    done: asyncio.Future[None]
+    done: asyncio.Future[sqlite3.Error | None]
     tickets: list[_Ticket[Any]] = field(default_factory=list[_Ticket[Any]])
     durable: bool = False
 
@@ -64,8 +70,8 @@ class _Batch:
 class SqliteThread:
     """Runs jobs on one connection, in their order.
 
-    A job is a function of the connection that checks first and writes last; what it raises of our own errors and of
-    SQLite's reaches its caller alone. While one transaction runs, the jobs of the next one gather.
+    A job is a function of the connection. What it raises undoes its own writes and reaches its caller alone. While
+    one transaction runs, the jobs of the next one gather.
 
     Args:
         connect: opens the connection, in the thread.
@@ -115,21 +121,36 @@ class SqliteThread:
             StoreError: and what the job raises.
         """
         ticket = _Ticket(job)
-        batch = self._join(ticket, durable=durable)
-        try:
-            async with asyncio.timeout(self._patience):
-                await asyncio.shield(batch.done)
-        except TimeoutError:
-            raise StoreUnavailable("the store's disk does not answer", retry_after=1) from None
+        await self._attempt([ticket], durable=durable)
         return ticket.collect()
 
-    def _join(self, ticket: _Ticket[T], *, durable: bool) -> _Batch:
+    async def run_all(self, jobs: Sequence[Job[T]]) -> list[T | StoreError]:
+        """Run jobs in the next transaction; one that fails by itself has its error as its answer.
+
+        Raises:
+            StoreError: the transaction failed, nothing of any job was written.
+        """
+        tickets = [_Ticket(job) for job in jobs]
+        await self._attempt(tickets)
+        return [ticket.answer() for ticket in tickets]
+
+    async def _attempt(self, tickets: Sequence[_Ticket[T]], *, durable: bool = False) -> None:
+        batch = self._join(tickets, durable=durable)
+        try:
+            async with asyncio.timeout(self._patience):
+                error = await asyncio.shield(batch.done)
+        except TimeoutError:
+            raise StoreUnavailable("the store's disk does not answer", retry_after=1) from None
+        if error is not None:
+            raise store_error(error)
+
+    def _join(self, tickets: Sequence[_Ticket[T]], *, durable: bool) -> _Batch:
         if not self._open:
             raise StoreUnavailable("the store is closed")
         if self._waiting is None:
             self._waiting = _Batch(asyncio.get_running_loop().create_future())
         batch = self._waiting
-        batch.tickets.append(ticket)
+        batch.tickets.extend(tickets)
         batch.durable |= durable
         self._start_next()
         return batch
@@ -143,7 +164,7 @@ class SqliteThread:
         )
         work.add_done_callback(self._finish)
 
-    def _finish(self, work: asyncio.Future[None]) -> None:
+    def _finish(self, work: asyncio.Future[sqlite3.Error | None]) -> None:
         batch, self._running = self._running, None
         self._start_next()
         if batch is None:
@@ -152,9 +173,9 @@ class SqliteThread:
         if error is not None:
             batch.done.set_exception(error)
         else:
-            batch.done.set_result(None)
+            batch.done.set_result(work.result())
 
-    def _transact(self, db: sqlite3.Connection, batch: _Batch) -> None:
+    def _transact(self, db: sqlite3.Connection, batch: _Batch) -> sqlite3.Error | None:
         try:
             self._set_synchronous(db, durable=batch.durable)
             db.execute(self._begin)
@@ -162,8 +183,9 @@ class SqliteThread:
                 ticket.attempt(db)
             db.execute("COMMIT")
         except sqlite3.Error as error:
-            for ticket in batch.tickets:
-                ticket.failure = store_error(error)
+            return error
+        else:
+            return None
         finally:
             if db.in_transaction:
                 db.rollback()
