@@ -2,8 +2,8 @@
 
 import importlib
 import importlib.util
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 import anyio
 from starlette.applications import Starlette
@@ -41,7 +41,8 @@ class Application:
     def __init__(self, settings: Settings, agent: Agent | None = None) -> None:
         agent = agent or Agent()
         self.settings = settings
-        self.store: Store = open_store(settings.store, options=_store_options(settings))
+        with _blaming("PASSBACK_STORE"):
+            self.store: Store = open_store(settings.store, options=_store_options(settings))
         self.model: ModelClient = open_model(agent.model, settings)
         self._stopping = anyio.Event()
         brain = Brain(
@@ -72,8 +73,9 @@ class Application:
         """
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.model.aclose)
-            await stack.enter_async_context(self.store)
-            warnings = await self.store.check()
+            with _blaming("PASSBACK_STORE"):
+                await stack.enter_async_context(self.store)
+                warnings = await self.store.check()
             await stack.enter_async_context(self._runs.running())
             yield warnings
 
@@ -109,13 +111,23 @@ def open_model(model: ModelClient | str | None, settings: Settings) -> ModelClie
         raise ConfigurationError(
             f"PASSBACK_MODEL: no model is called {kind!r}; there are {', '.join(MODELS)}"
         )
-    client: ModelClient = importlib.import_module(MODELS[kind]).create(
-        name,
-        base_url=settings.model_base_url,
-        api_key=settings.model_api_key,
-        timeout=settings.model_timeout,
-    )
+    with _blaming("PASSBACK_MODEL, PASSBACK_MODEL_BASE_URL, PASSBACK_MODEL_API_KEY"):
+        client: ModelClient = importlib.import_module(MODELS[kind]).create(
+            name,
+            base_url=settings.model_base_url,
+            api_key=settings.model_api_key,
+            timeout=settings.model_timeout,
+        )
     return client
+
+
+@contextmanager
+def _blaming(variables: str) -> Generator[None]:
+    """Name the settings at fault: the floors below do not know them."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{variables}: {error.message}") from error
 
 
 def load_wire(name: str, services: Services) -> Wire:

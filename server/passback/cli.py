@@ -142,7 +142,9 @@ def _listen(settings: Settings) -> socket.socket:
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as error:
-        raise ConfigurationError(f"cannot listen: {error.strerror}") from error
+        raise ConfigurationError(
+            f"PASSBACK_HOST, PASSBACK_PORT: cannot listen: {error.strerror}"
+        ) from error
 
 
 class _Server(uvicorn.Server):

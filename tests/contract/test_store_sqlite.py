@@ -99,11 +99,17 @@ async def test_only_the_owner_may_read_the_file(path: Path) -> None:
     }
 
 
-async def test_an_existing_file_is_closed_to_others(path: Path) -> None:
+async def test_a_file_that_is_there_keeps_its_mode_for_it_may_be_another_programs(
+    path: Path,
+) -> None:
     path.parent.mkdir()
-    os.close(os.open(path, os.O_CREAT, 0o644))
-    async with SqliteStore(path):
-        assert rights(path) == {path.name: 0o600}
+    path.write_text("not a database")
+    path.chmod(0o644)
+    with pytest.raises(ConfigurationError):
+        async with SqliteStore(path):
+            pass
+    assert rights(path) == {path.name: 0o644}
+    assert path.read_text() == "not a database"
 
 
 async def test_a_file_of_a_newer_version_is_refused(path: Path) -> None:

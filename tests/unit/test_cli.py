@@ -78,7 +78,7 @@ def test_the_help_names_every_flag_with_its_variable(capsys: pytest.CaptureFixtu
             {},
             "passback: PASSBACK_MODEL: no model is called 'gpt'; there are demo, openai\n",
         ),
-        (["--store", "mysql:x"], {}, "passback: the store's URL has to begin with one of"),
+        (["--store", "mysql:x"], {}, "passback: PASSBACK_STORE: the store's URL has to begin"),
         (
             ["my_agent"],
             {},
@@ -125,7 +125,9 @@ def test_a_port_in_use_is_told_in_one_line() -> None:
         port = taken.getsockname()[1]
         ended = passback("serve", "--store", "memory:", "--port", str(port))
     assert (ended.returncode, ended.stdout) == (EXIT_USAGE, "")
-    assert ended.stderr.startswith("passback: cannot listen: Address already in use")
+    assert ended.stderr.startswith(
+        "passback: PASSBACK_HOST, PASSBACK_PORT: cannot listen: Address already in use"
+    )
     assert ended.stderr.count("\n") == 1
 
 

@@ -86,8 +86,8 @@ def prepare_file(path: Path, /) -> None:
         )
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # a file that is there keeps its mode: it may be another program's
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        path.chmod(0o600)
     except OSError as error:
         raise ConfigurationError(
             f"the store's file {path} cannot be opened: {error.strerror}"
@@ -141,8 +141,10 @@ def _set_up(db: sqlite3.Connection) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
         _make_tables(db)
-    finally:
         db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.rollback()
 
 
 def _make_tables(db: sqlite3.Connection) -> None:

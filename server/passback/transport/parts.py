@@ -2,7 +2,14 @@
 
 from typing import Annotated, Literal, TypeAlias, assert_never
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic.alias_generators import to_camel
 
 from passback.core.errors import InvalidRequest
@@ -70,9 +77,14 @@ PostedPart: TypeAlias = Annotated[
     PostedText | PostedMedia | PostedImageUrl | PostedInputAudio | PostedData,
     Field(discriminator="type"),
 ]
-PostedContent: TypeAlias = str | list[PostedPart]
+MAX_ITEMS = 1000
+"""Messages of a post, parts of a message."""
 
-_parts: TypeAdapter[list[PostedPart]] = TypeAdapter(list[PostedPart])
+# the first wrong item ends the look at a list: telling of a million takes seconds
+_Parts: TypeAlias = Annotated[list[PostedPart], Field(fail_fast=True, max_length=MAX_ITEMS)]
+PostedContent: TypeAlias = str | _Parts
+
+_parts: TypeAdapter[list[PostedPart]] = TypeAdapter(_Parts)
 
 
 # ---------------------------------------------------------------- from the client

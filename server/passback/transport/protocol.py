@@ -11,6 +11,7 @@ from passback.transport.http import error_answer
 
 HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 10.0
+_LINGER_SECONDS = 2.0
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -21,6 +22,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     _head_bytes = 0
     _in_head = True
+    _refused = False
     _deadline: asyncio.TimerHandle | None = None
 
     @override
@@ -35,6 +37,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     @override
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
         if self._in_head:
             if self._deadline is None:
                 self._expect_head()
@@ -73,4 +77,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         head += [b"%b: %b\r\n" % header for header in answer.raw_headers]
         self._head_has_come()
         self.transport.write(b"".join((*head, b"connection: close\r\n\r\n", answer.body)))
-        self.transport.close()
+        # closed at once, a connection on which more arrives is reset, and the client never sees the answer
+        self._refused = True
+        self.transport.write_eof()
+        self._deadline = self.loop.call_later(_LINGER_SECONDS, self.transport.close)

@@ -44,12 +44,14 @@ def conversation_id(text: str, /) -> ConversationId:
     """Check an id that a client chose.
 
     Raises:
-        InvalidRequest: empty, longer than 256 characters, or with control characters or braces.
+        InvalidRequest: empty, longer than 256 characters, with control characters or braces, or a step in a path.
     """
     if not 1 <= len(text) <= _ID_CHARACTERS:
         raise InvalidRequest(f"a conversation id has 1 to {_ID_CHARACTERS} characters")
     if any(unicodedata.category(character) == "Cc" for character in text):
         raise InvalidRequest("a conversation id has no control characters")
+    if text in {".", ".."}:
+        raise InvalidRequest("a conversation id is not . or .., which URLs cannot hold")
     if "{" in text or "}" in text:  # mostly a template that was not filled in
         raise InvalidRequest("a conversation id has no braces")
     return ConversationId(text)

@@ -22,7 +22,6 @@ class Limits:
     body_bytes: int = 4 * 1024 * 1024
     body_seconds: float = 10
     depth: int = 64
-    messages: int = 1000
     tools: int = 128
     schema_bytes: int = 64 * 1024
     send_seconds: float = 30

@@ -51,7 +51,7 @@ from passback.transport.openapi import (
     schemas_of,
     stream_response,
 )
-from passback.transport.parts import Posted, PostedContent, read_content, read_result
+from passback.transport.parts import MAX_ITEMS, Posted, PostedContent, read_content, read_result
 from passback.transport.requests import conversation_id, validated
 from passback.transport.sse import EventStream, last_event_id, stream_headers
 from passback.transport.wires import Services, Wire
@@ -108,7 +108,7 @@ class SendMessage(Posted):
     conversation_id: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
         None, description="Missing: a new conversation, named in the header `X-Conversation-Id`."
     )
-    messages: list[_PostedMessage] = []
+    messages: Annotated[list[_PostedMessage], Field(fail_fast=True, max_length=MAX_ITEMS)] = []
     tools: Annotated[
         list[JsonValue] | None, Field(json_schema_extra={"items": reference("PostedTool")})
     ] = Field(
@@ -118,6 +118,8 @@ class SendMessage(Posted):
     resume: PostedResume | None = Field(None, description="The answer to an interrupt.")
     include: list[str] = Field(
         [],
+        fail_fast=True,
+        max_length=100,
         description="More kinds of events: "
         + ", ".join(sorted(INCLUDABLE))
         + "; others are ignored.",
@@ -154,11 +156,8 @@ class _SendMessage:
         conversation = new_conversation_id() if given is None else conversation_id(given)
         if post.resume is not None:
             raise NotFound("no interrupt with this id waits in this conversation")
-        limits = self._services.limits
-        if len(post.messages) > limits.messages:
-            raise InvalidRequest(f"there are more than {limits.messages} messages")
         messages = tuple(self._read(position, each) for position, each in enumerate(post.messages))
-        tools = None if post.tools is None else await parse_tools(post.tools, limits)
+        tools = None if post.tools is None else await parse_tools(post.tools, self._services.limits)
         return StartRun(ConversationKey(owner, conversation), messages, tools)
 
     def _read(self, position: int, posted: _PostedMessage) -> PostedMessage:

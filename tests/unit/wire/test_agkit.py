@@ -331,3 +331,26 @@ async def test_only_posts_are_routed(method: str) -> None:
         "method_not_allowed",
         "POST",
     )
+
+
+@pytest.mark.promise("P11")
+@pytest.mark.parametrize(
+    "post",
+    [
+        {"messages": [1] * 200_000},
+        {"messages": [{"role": "user", "content": [1] * 200_000}]},
+        {"messages": [{"role": "user", "content": "x"}] * 1001},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 1001}]},
+        {**HELLO, "include": [1] * 200_000},
+        {**HELLO, "include": ["x"] * 101},
+    ],
+    ids=["messages", "parts", "many messages", "many parts", "include", "many words"],
+)
+async def test_of_a_list_that_is_wrong_all_over_only_the_beginning_is_told(
+    post: dict[str, object],
+) -> None:
+    runs = _runs()
+    answer = await _post(runs, post)
+    assert (answer.status, answer.json["code"]) == (422, "invalid_request")
+    assert len(answer.json["details"]["problems"]) <= 2
+    assert runs.commands == []

@@ -32,6 +32,9 @@ from passback.core.messages import (
 from passback.models.demo.reading import NamedTool, arguments_for, named_tools
 
 WORD_DELAY = 0.03
+
+_HEARD = 4000
+"""Characters of a message that it looks at."""
 """Seconds between two pieces: fast enough not to bore, slow enough to see the stream."""
 
 MAX_QUOTE = 2000
@@ -159,7 +162,7 @@ def _quote_results(results: Sequence[tuple[str, ToolMessage]]) -> str:
 def _last_words(messages: Sequence[Message]) -> str:
     for message in reversed(messages):
         if isinstance(message, UserMessage):
-            return _plain(message.content)
+            return _plain(message.content)[:_HEARD]
     return ""
 
 

@@ -129,9 +129,13 @@ class ChatDecoder:
 
     def _delta(self, delta: JsonDict) -> None:
         content = delta.get("content")
-        if len(delta) == 1 and isinstance(content, str):  # nearly all of them
+        if len(delta) == 1 and isinstance(content, str):
             self._say(content)
-            return
+        else:
+            self._mixed_delta(delta, content)
+
+    def _mixed_delta(self, delta: JsonDict, content: JsonValue) -> None:
+        """All but the usual delta, which is a text and nothing else."""
         for field in _REASONING_FIELDS:
             if isinstance(thought := delta.get(field), str) and thought:
                 self._think(thought, field)
