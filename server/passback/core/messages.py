@@ -1,8 +1,10 @@
 """Ids, messages and their parts, tools, calls and results. All values are frozen."""
 
+import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NewType, TypeAlias
+from typing import Final, Literal, NewType, TypeAlias
 
 from pydantic import JsonValue
 
@@ -67,6 +69,15 @@ Content: TypeAlias = str | tuple[Part, ...]
 
 
 # ---------------------------------------------------------------- tools
+TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What the whole name of a tool has to match."""
+
+
+def folded(name: str, /) -> str:
+    """What names that look alike have in common."""
+    return unicodedata.normalize("NFKC", name).casefold()
+
+
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
     """What the model is told of a tool; `parameters` is a JSON Schema whose type is object."""

@@ -1,41 +1,27 @@
 """The client tools that a post declares. A schema is data: never fetched, its patterns never run."""
 
 import json
-import re
-import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
 import anyio
 import anyio.to_thread
-from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator
-from jsonschema.protocols import Validator
 from pydantic import JsonValue
 
 from passback.core.errors import BadRequest, InvalidTool, ToolNameClash
-from passback.core.messages import JsonObject, ToolSpec
+from passback.core.messages import TOOL_NAME, JsonObject, ToolSpec, folded
 from passback.transport.body import parse_json
+from passback.transport.metaschemas import metaschema
 from passback.transport.wires import Limits
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DESCRIPTION_CHARACTERS = 16_384
 _SCHEMA_VALUES = 1_000
-"""Objects, arrays and booleans in one schema: checking one costs up to 0.2 ms."""
+"""Objects, arrays and booleans in one schema: checking one costs up to 0.2 ms, another value some hundredths of that."""
 
 _POST_VALUES = 8_000
 """The same for all schemas of one post."""
-
-_NEWEST = "https://json-schema.org/draft/2020-12/schema"
-_METASCHEMAS: Mapping[str, Validator] = {
-    _NEWEST: Draft202012Validator(Draft202012Validator.META_SCHEMA),
-    "https://json-schema.org/draft/2019-09/schema": Draft201909Validator(
-        Draft201909Validator.META_SCHEMA
-    ),
-    "http://json-schema.org/draft-07/schema": Draft7Validator(Draft7Validator.META_SCHEMA),
-}
-"""Made without a format checker, so that the pattern of a schema is not even compiled."""
 
 _NO_PARAMETERS: Final = '{"type":"object","properties":{}}'
 _one_at_a_time = anyio.CapacityLimiter(1)
@@ -62,10 +48,10 @@ def _parse_all(declared: Sequence[JsonValue], limits: Limits) -> tuple[ToolSpec,
     size = 0
     for position, declaration in enumerate(declared):
         spec = _parse_one(position, declaration, limits)
-        folded = unicodedata.normalize("NFKC", spec.name).casefold()
-        if folded in specs:
+        key = folded(spec.name)
+        if key in specs:
             raise ToolNameClash(f"two tools are named {spec.name!r}, or look alike")
-        specs[folded] = spec
+        specs[key] = spec
         size += _size(spec.parameters)
         if size > _POST_VALUES:
             raise InvalidTool("the schemas of all tools together are too large")
@@ -76,7 +62,7 @@ def _parse_one(position: int, declaration: JsonValue, limits: Limits) -> ToolSpe
     if not isinstance(declaration, dict):
         raise InvalidTool(f"tools[{position}] is not an object")
     name = declaration.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not TOOL_NAME.fullmatch(name):
         raise InvalidTool(f"tools[{position}] has no name of 1 to 64 letters, digits, '_' or '-'")
     description = declaration.get("description") or ""
     if not isinstance(description, str) or len(description) > _DESCRIPTION_CHARACTERS:
@@ -86,10 +72,10 @@ def _parse_one(position: int, declaration: JsonValue, limits: Limits) -> ToolSpe
     text = _schema_text(declaration.get("parameters"))
     if len(text.encode()) > limits.schema_bytes:
         raise _invalid(name, f"its schema is larger than {limits.schema_bytes} bytes")
-    try:
-        return ToolSpec(name, description, _parse_schema(text, limits.depth))
-    except _Unfit as problem:
-        raise _invalid(name, str(problem)) from None
+    schema = _judge(text, limits.depth)
+    if isinstance(schema, str):
+        raise _invalid(name, schema)
+    return ToolSpec(name, description, schema)
 
 
 def _invalid(name: str, reason: str) -> InvalidTool:
@@ -108,8 +94,15 @@ class _Unfit(Exception):
 
 
 @lru_cache(maxsize=256)
+def _judge(text: str, depth: int) -> JsonObject | str:
+    """The schema, or what is wrong with it; the same tools come with every post, so the last ones are remembered."""
+    try:
+        return _parse_schema(text, depth)
+    except _Unfit as problem:
+        return str(problem)
+
+
 def _parse_schema(text: str, depth: int) -> JsonObject:
-    """Read and check a schema; the same tools come with every post, so the last ones are remembered."""
     try:
         schema = parse_json(text.encode(), depth=depth)
     except BadRequest as error:
@@ -120,20 +113,14 @@ def _parse_schema(text: str, depth: int) -> JsonObject:
         raise _Unfit("its schema is not of type 'object'")
     if _size(schema) > _SCHEMA_VALUES:
         raise _Unfit(f"its schema has more than {_SCHEMA_VALUES} parts")
-    problem = next(_metaschema(schema).iter_errors(schema), None)
+    fitting = metaschema(schema)
+    if fitting is None:
+        raise _Unfit("its $schema is none of draft 2020-12, 2019-09 and draft-07")
+    problem = next(fitting.iter_errors(schema), None)
     if problem is not None:
         raise _Unfit(f"its schema is not a valid JSON Schema at {problem.json_path[:200]}")
     _check_references(schema)
     return schema
-
-
-def _metaschema(schema: JsonObject) -> Validator:
-    """What the schema itself has to fit."""
-    dialect = schema.get("$schema", _NEWEST)
-    found = _METASCHEMAS.get(dialect.removesuffix("#")) if isinstance(dialect, str) else None
-    if found is None:
-        raise _Unfit("its $schema is none of draft 2020-12, 2019-09 and draft-07")
-    return found
 
 
 def _parts(schema: JsonValue) -> Iterator[JsonValue]:
