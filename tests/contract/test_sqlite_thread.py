@@ -1,0 +1,74 @@
+"""What jobs that share a transaction of SQLite do to each other: nothing, unless the transaction itself is lost."""
+
+import sqlite3
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from passback.core.errors import LeaseLost, StoreError, StoreFull
+from passback.stores.sqlite_thread import Job, SqliteThread, store_error
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def thread() -> AsyncGenerator[SqliteThread]:
+    def connect() -> sqlite3.Connection:
+        db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        db.execute("CREATE TABLE numbers (number INTEGER UNIQUE)")
+        return db
+
+    opened = SqliteThread(connect, "BEGIN IMMEDIATE", patience=5)
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+def writing(number: int, error: Exception | None = None) -> Job[int]:
+    """A job that writes first, and may fail then."""
+
+    def job(db: sqlite3.Connection) -> int:
+        db.execute("INSERT INTO numbers VALUES (?)", (number,))
+        if error is not None:
+            raise error
+        return number
+
+    return job
+
+
+def written(db: sqlite3.Connection) -> list[int]:
+    return [row[0] for row in db.execute("SELECT number FROM numbers ORDER BY number")]
+
+
+async def test_whatever_a_job_raises_undoes_its_own_writes_alone(thread: SqliteThread) -> None:
+    unreadable, lost = KeyError("hunter2"), LeaseLost("another's")
+
+    answers = await thread.run_all(
+        [writing(1), writing(2, unreadable), writing(1), writing(3, lost), writing(4)]
+    )
+
+    assert [answers[0], answers[3], answers[4]] == [1, lost, 4]
+    assert [type(answers[1]), type(answers[2])] == [StoreError, StoreError]
+    assert await thread.run(written) == [1, 4]
+
+
+async def test_a_lost_transaction_is_the_failure_of_all_its_jobs(thread: SqliteThread) -> None:
+    await thread.run(writing(1))
+
+    def give_up(db: sqlite3.Connection) -> None:
+        db.execute("INSERT OR ROLLBACK INTO numbers VALUES (1)")
+
+    with pytest.raises(StoreError, match="CONSTRAINT"):
+        await thread.run_all([writing(2), give_up, writing(3)])
+
+    assert await thread.run(written) == [1]
+
+
+def test_a_full_disk_is_told_apart() -> None:
+    db = sqlite3.connect(":memory:")
+    db.execute("PRAGMA max_page_count = 2")
+    with pytest.raises(sqlite3.OperationalError) as full:
+        db.executescript("CREATE TABLE a (b); CREATE TABLE c (d);")
+    db.close()
+
+    assert isinstance(store_error(full.value), StoreFull)
