@@ -110,7 +110,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 # ---------------------------------------------------------------- serve
 async def serve(settings: Settings, agent: Agent | None) -> int:
-    """Serve until SIGTERM or Ctrl-C; a second one ends at once."""
+    """Serve until SIGTERM or Ctrl-C; a second Ctrl-C ends at once."""
     application = Application(settings, agent)
     config = uvicorn.Config(
         application.asgi,

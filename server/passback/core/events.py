@@ -34,6 +34,8 @@ class Failed:
     code: str
     message: str
     retryable: bool = False
+    retry_after: float | None = None
+    """Seconds after which a new attempt may succeed, where somebody said so."""
     type: Literal["failed"] = "failed"
 
 

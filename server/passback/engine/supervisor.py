@@ -168,7 +168,7 @@ class Supervisor:
             logger.warning("lease lost", extra={"action": "lease_lost", **place})
         except PassbackError as error:
             logger.warning("run failed: %s", error.code, extra={"action": "run_failed", **place})
-            active.outcome = Failed(error.code, error.message, error.retryable)
+            active.outcome = Failed(error.code, error.message, error.retryable, error.retry_after)
         except Exception:  # the run supervisor: one broken run must not end the others
             logger.exception("run broken", extra={"action": "run_broken", **place})
             active.outcome = BROKEN

@@ -28,7 +28,7 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
-from passback.core.messages import Content, DataPart, MediaPart, Owed, Part
+from passback.core.messages import MediaPart, Owed, as_text
 
 INCLUDABLE = frozenset({"reasoning", "usage", "message-ids", "run", "owed"})
 """What a request may ask to be told beyond the protocol's own events."""
@@ -76,12 +76,13 @@ class ToolResultEvent(TypedDict):
 
 
 class ErrorEvent(TypedDict):
-    """The run failed; `[DONE]` follows. The conversation stays usable."""
+    """The run failed; `[DONE]` follows. The conversation stays usable. `retryAfter` is in seconds, where known."""
 
     type: Literal["error"]
     error: str
     code: str
     retryable: bool
+    retryAfter: NotRequired[float]
 
 
 class ReasoningEvent(TypedDict):
@@ -199,14 +200,7 @@ class NativeEncoder:
     def _endings(self, outcome: Outcome) -> list[NativeEvent]:
         endings: list[NativeEvent] = []
         if isinstance(outcome, Failed):
-            endings.append(
-                {
-                    "type": "error",
-                    "error": outcome.message,
-                    "code": outcome.code,
-                    "retryable": outcome.retryable,
-                }
-            )
+            endings.append(_error(outcome))
         if isinstance(outcome, HandedBack) and "owed" in self._include:
             endings.append(owed_event(outcome.owed))
         if "run" in self._include:
@@ -223,9 +217,17 @@ def _call_event(event: _CallEvent) -> NativeEvent:
         case ToolCallEnded(call_id):
             return {"type": "tool-call-end", "toolCallId": call_id}
         case ToolResulted(call_id, content):
-            return {"type": "tool-result", "toolCallId": call_id, "result": as_text(content)}
+            return {
+                "type": "tool-result",
+                "toolCallId": call_id,
+                "result": as_text(content, media=_url),
+            }
         case _:
             assert_never(event)
+
+
+def _url(part: MediaPart) -> str:
+    return part.url
 
 
 def _asked_event(event: _AskedEvent) -> tuple[str, NativeEvent]:
@@ -249,6 +251,18 @@ def _asked_event(event: _AskedEvent) -> tuple[str, NativeEvent]:
             assert_never(event)
 
 
+def _error(failed: Failed) -> ErrorEvent:
+    error: ErrorEvent = {
+        "type": "error",
+        "error": failed.message,
+        "code": failed.code,
+        "retryable": failed.retryable,
+    }
+    if failed.retry_after is not None:
+        error["retryAfter"] = failed.retry_after
+    return error
+
+
 def _run_end(outcome: Outcome) -> RunEndEvent:
     end: RunEndEvent = {"type": "run-end", "outcome": outcome.type}
     if isinstance(outcome, Completed):
@@ -264,21 +278,3 @@ def owed_call(owed: Owed, /) -> OwedCall:
 
 def owed_event(owed: Sequence[Owed], /) -> OwedEvent:
     return {"type": "owed", "toolCalls": [owed_call(each) for each in owed]}
-
-
-# ---------------------------------------------------------------- content as text
-def as_text(content: Content, /) -> str:
-    """Content where the protocol has only a string: texts joined, data as JSON, media by their URL."""
-    if isinstance(content, str):
-        return content
-    return "\n".join(map(_part_text, content))
-
-
-def _part_text(part: Part) -> str:
-    match part:
-        case DataPart(data):
-            return json.dumps(data, ensure_ascii=False)
-        case MediaPart(url=url):
-            return url
-        case _:
-            return part.text
