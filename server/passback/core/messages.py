@@ -1,8 +1,9 @@
 """Ids, messages and their parts, tools, calls and results. All values are frozen."""
 
+import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NewType, TypeAlias
 
@@ -66,6 +67,23 @@ class RefusalPart:
 
 Part: TypeAlias = TextPart | MediaPart | DataPart | RefusalPart
 Content: TypeAlias = str | tuple[Part, ...]
+
+
+def as_text(content: Content, /, *, media: Callable[[MediaPart], str]) -> str:
+    """Content where there is room for a text only: a line for each part, data as JSON, and what `media` says of media."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(_part_text(part, media) for part in content)
+
+
+def _part_text(part: Part, media: Callable[[MediaPart], str]) -> str:
+    match part:
+        case TextPart() | RefusalPart():
+            return part.text
+        case DataPart():
+            return json.dumps(part.data, ensure_ascii=False)
+        case MediaPart():
+            return media(part)
 
 
 # ---------------------------------------------------------------- tools

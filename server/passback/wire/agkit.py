@@ -26,6 +26,7 @@ from passback.core.events import (
 )
 from passback.core.ids import new_conversation_id, new_message_id
 from passback.core.messages import (
+    TOOL_NAME,
     CallId,
     ConversationKey,
     Owed,
@@ -89,7 +90,7 @@ _PostedMessage: TypeAlias = Annotated[
 class PostedTool(Posted):  # for the OpenAPI document; `parse_tools` reads the declarations
     """A tool that the client executes."""
 
-    name: Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
+    name: Annotated[str, Field(pattern=f"^{TOOL_NAME.pattern}$")]
     description: Annotated[str, Field(max_length=16_384)] | None = None
     parameters: dict[str, JsonValue] | str | None = Field(
         None,

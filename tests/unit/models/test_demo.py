@@ -114,7 +114,7 @@ def test_a_long_message_is_quoted_in_part() -> None:
 
 def test_parts_are_read_as_text() -> None:
     parts = (TextPart("look"), MediaPart("image", "data:,"), DataPart({"a": "ä"}))
-    assert text(ask(parts)).startswith('You said: "look [image] {"a": "ä"}".')
+    assert text(ask(parts)).startswith('You said: "look\n[image]\n{"a": "ä"}".')
 
 
 # ---------------------------------------------------------------- tools
@@ -288,7 +288,7 @@ def results(*contents: tuple[Content, bool], then: Sequence[Message] = ()) -> Mo
 
 def test_the_answer_after_results_quotes_them_also_errors() -> None:
     deltas = answer(results(("blue it is", False), ((TextPart("no such"), TextPart("file")), True)))
-    assert text(deltas) == 'Done. tool-0 answered: "blue it is". tool-1 failed: "no such file".'
+    assert text(deltas) == 'Done. tool-0 answered: "blue it is". tool-1 failed: "no such\nfile".'
     assert deltas[-1] == Finish("stop")
 
 

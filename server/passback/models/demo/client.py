@@ -19,15 +19,12 @@ from passback.core.errors import ConfigurationError
 from passback.core.messages import (
     AssistantMessage,
     Content,
-    DataPart,
     MediaPart,
     Message,
-    Part,
-    RefusalPart,
-    TextPart,
     ToolMessage,
     Usage,
     UserMessage,
+    as_text,
 )
 from passback.models.demo.reading import NamedTool, arguments_for, named_tools
 
@@ -181,19 +178,13 @@ def _last_results(messages: Sequence[Message]) -> list[tuple[str, ToolMessage]]:
 
 
 def _plain(content: Content) -> str:
-    text = content if isinstance(content, str) else " ".join(map(_part_text, content))
+    text = as_text(content, media=_kind)
     # A lone surrogate could not be sent on as UTF-8.
     return text.encode("utf-8", "replace").decode()
 
 
-def _part_text(part: Part) -> str:
-    match part:
-        case MediaPart():
-            return f"[{part.type}]"
-        case DataPart():
-            return json.dumps(part.data, ensure_ascii=False)
-        case TextPart() | RefusalPart():
-            return part.text
+def _kind(part: MediaPart) -> str:
+    return f"[{part.type}]"
 
 
 def _short(text: str) -> str:

@@ -13,16 +13,14 @@ from passback.core.messages import (
     AssistantMessage,
     CallId,
     Content,
-    DataPart,
     MediaPart,
     Message,
     Part,
-    RefusalPart,
     SystemMessage,
-    TextPart,
     ToolMessage,
     ToolSpec,
     UserMessage,
+    as_text,
 )
 from passback.models.openai_chat.mending import mended
 
@@ -138,22 +136,16 @@ def _content(content: Content) -> JsonValue:
 
 
 def _text(content: Content) -> str:
-    return content if isinstance(content, str) else "\n".join(map(_part_text, content))
+    return as_text(content, media=_named)
 
 
 def _text_part(part: Part) -> _Json:
-    return {"type": "text", "text": _part_text(part)}
+    return {"type": "text", "text": _text((part,))}
 
 
-def _part_text(part: Part) -> str:
-    match part:
-        case TextPart() | RefusalPart():
-            return part.text
-        case DataPart():
-            return json.dumps(part.data, ensure_ascii=False)
-        case MediaPart():
-            label = " ".join(filter(None, (part.type, part.name)))
-            return f"[{label}]" if part.url.startswith("data:") else f"[{label}: {part.url}]"
+def _named(part: MediaPart) -> str:
+    label = " ".join(filter(None, (part.type, part.name)))
+    return f"[{label}]" if part.url.startswith("data:") else f"[{label}: {part.url}]"
 
 
 def _media(part: MediaPart) -> _Json:
