@@ -1,5 +1,8 @@
 """How servers and runs end: restarts, crashes, signals, cancellations. What was acknowledged is there, once."""
 
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -10,6 +13,7 @@ from tests.support.wire import (
     DONE,
     ZONE,
     Client,
+    Json,
     Stream,
     client_of,
     result,
@@ -151,29 +155,55 @@ async def test_a_stop_ends_a_long_answer_cleanly_and_keeps_what_was_said(
         assert (kept["content"], kept["partial"]) == (answer.text, True)
 
 
+@pytest.mark.promise("P12")
 async def test_a_stopping_server_takes_no_new_posts_and_says_so(conversation: str) -> None:
     async with (
         running_server() as server,
         client_of(server.url) as client,
         client.stream(conversation, [user("count to 100")]) as stream,
+        _post_begun(server.url, {"messages": [user("hi")]}) as finish,
     ):
         await stream.next()
-        assert (await client.http.get("/readyz")).status_code == 200
         server.terminate()
-        assert await _until_refused(client) in {"shutting_down", "closed"}
-        await stream.whole()
+        await _until_refused(client)
+        answer = await finish()
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b'"code":"shutting_down"' in answer
+        assert (await stream.whole()).types == ["text", DONE]
 
 
-async def _until_refused(client: Client) -> str:
-    """Ask whether it is ready until it is not."""
+@asynccontextmanager
+async def _post_begun(url: str, body: Json) -> AsyncGenerator[Callable[[], Awaitable[bytes]]]:
+    """A post whose head the server has read; calling what is given sends the body and gives the answer."""
+    address, content = httpx.URL(url), json.dumps(body)
+    head = (
+        f"POST /send-message HTTP/1.1\r\nHost: {address.host}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(content)}\r\nExpect: 100-continue\r\n\r\n"
+    )
+    async with await anyio.connect_tcp(address.host, address.port or 80) as connection:
+
+        async def finish() -> bytes:
+            await connection.send(content.encode())
+            with anyio.fail_after(5):
+                return b"".join([chunk async for chunk in connection])
+
+        await connection.send(head.encode())
+        with anyio.fail_after(5):
+            assert (await connection.receive()).startswith(b"HTTP/1.1 100 ")
+        yield finish
+
+
+async def _until_refused(client: Client) -> None:
+    """Ask whether it is ready until it is not, or does not listen any more."""
     with anyio.fail_after(5):
         while True:
             try:
                 ready = await client.http.get("/readyz")
             except httpx.TransportError:
-                return "closed"
+                return
             if ready.status_code != 200:
-                return str(ready.json()["code"])
+                assert ready.json()["code"] == "shutting_down"
+                return
 
 
 async def test_a_second_ctrl_c_ends_a_server_without_waiting_for_its_answers(
