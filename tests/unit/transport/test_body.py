@@ -66,6 +66,7 @@ BAD_JSON = {
 }
 
 
+@pytest.mark.promise("P12")
 @pytest.mark.parametrize("body", BAD_JSON.values(), ids=BAD_JSON.keys())
 async def test_what_is_not_a_json_object_is_a_bad_request(body: bytes) -> None:
     answer = await _post(body)
@@ -90,6 +91,7 @@ async def test_json_is_read_as_it_is(body: bytes, value: object) -> None:
     assert (await _post(body)).json == {"read": value}
 
 
+@pytest.mark.promise("P11")
 @pytest.mark.parametrize(("levels", "status"), [(64, 200), (65, 400)])
 @pytest.mark.parametrize("beside", [b"", b', "b": [[], {}]', b', "b": "]]]"'])
 async def test_depth_is_limited(levels: int, status: int, beside: bytes) -> None:
@@ -98,6 +100,7 @@ async def test_depth_is_limited(levels: int, status: int, beside: bytes) -> None
     assert (await _post(body)).status == status
 
 
+@pytest.mark.promise("P11")
 async def test_a_body_of_very_many_containers_is_refused() -> None:
     assert (await _post(b'{"a": [' + b"[]," * 100_000 + b"[]]}")).status == 400
 
@@ -152,6 +155,7 @@ async def test_a_content_encoding_is_refused(encoding: str, status: int) -> None
 SMALL = Limits(body_bytes=10)
 
 
+@pytest.mark.promise("P11", "P12")
 @pytest.mark.parametrize("declared", ["11", "99999999999999999999999", "1e3", "-1"])
 async def test_a_body_that_is_declared_too_large_is_not_read(declared: str) -> None:
     headers = JSON | {"content-length": declared}
@@ -159,6 +163,7 @@ async def test_a_body_that_is_declared_too_large_is_not_read(declared: str) -> N
         assert one.status == 413
 
 
+@pytest.mark.promise("P11", "P12")
 @pytest.mark.parametrize(("size", "status"), [(10, 200), (11, 413)])
 async def test_a_body_that_turns_out_too_large_is_refused(size: int, status: int) -> None:
     chunks = [b"{", b" " * (size - 2), b"}"]
@@ -166,6 +171,7 @@ async def test_a_body_that_turns_out_too_large_is_refused(size: int, status: int
     assert answer.status == status
 
 
+@pytest.mark.promise("P11")
 async def test_a_body_that_does_not_end_is_given_up() -> None:
     app = _app(Limits(body_seconds=0.01))
     async with exchange(app, "POST", "/", headers=JSON, body=b"{", stalled_body=True) as one:

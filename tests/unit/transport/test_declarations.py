@@ -128,6 +128,7 @@ BAD_SCHEMAS: dict[str, tuple[JsonValue, str]] = {
 }
 
 
+@pytest.mark.promise("P11", "P12")
 @pytest.mark.parametrize(("schema", "reason"), BAD_SCHEMAS.values(), ids=BAD_SCHEMAS.keys())
 async def test_a_bad_schema_is_refused_with_the_tools_name(schema: JsonValue, reason: str) -> None:
     with pytest.raises(InvalidTool) as caught:
@@ -138,6 +139,7 @@ async def test_a_bad_schema_is_refused_with_the_tools_name(schema: JsonValue, re
     assert len(caught.value.message) < 500
 
 
+@pytest.mark.promise("P12")
 @pytest.mark.parametrize(
     "declared",
     [
@@ -162,12 +164,14 @@ async def test_a_malformed_declaration_is_refused(declared: JsonValue) -> None:
         await _parse(declared)
 
 
+@pytest.mark.promise("P14")
 @pytest.mark.parametrize(("first", "second"), [("paint", "paint"), ("paint", "PAINT")])
 async def test_two_tools_that_look_alike_are_refused(first: str, second: str) -> None:
     with pytest.raises(ToolNameClash):
         await _parse({"name": first}, {"name": second})
 
 
+@pytest.mark.promise("P11")
 async def test_the_number_of_tools_is_limited() -> None:
     most: list[JsonValue] = [{"name": f"t{number}"} for number in range(128)]
     assert len(await _parse(*most)) == 128
@@ -175,6 +179,7 @@ async def test_the_number_of_tools_is_limited() -> None:
         await _parse(*most, {"name": "one-more"})
 
 
+@pytest.mark.promise("P11")
 async def test_the_schemas_of_all_tools_together_are_limited() -> None:
     large: JsonValue = {"type": "object", "enum": [True] * 900}
     with pytest.raises(InvalidTool, match="together"):

@@ -81,6 +81,7 @@ async def test_loopback_is_always_served(host: str) -> None:
     assert (await _get(Access(), host=host)).status == 200
 
 
+@pytest.mark.promise("P13")
 @pytest.mark.parametrize("host", FOREIGN_HOSTS)
 @pytest.mark.parametrize("loopback_only", [True, False])
 async def test_a_foreign_host_is_refused(host: str, loopback_only: bool) -> None:
@@ -123,6 +124,7 @@ async def test_our_own_pages_are_served(origin: str, host: str) -> None:
     assert (await _get(Access(), host=host, origin=origin)).status == 200
 
 
+@pytest.mark.promise("P13")
 @pytest.mark.parametrize(
     "origin",
     [
@@ -198,6 +200,7 @@ async def test_without_configured_keys_everyone_is_anonymous(key: str | None) ->
     assert (await _get(Access(), **headers)).body == b"anonymous"
 
 
+@pytest.mark.promise("P13")
 @pytest.mark.parametrize(
     ("given", "owner"),
     [
@@ -209,6 +212,7 @@ async def test_a_key_says_whose_request_it_is(given: str, owner: bytes) -> None:
     assert (await _get(Access(keys=KEYS), authorization=given)).body == owner
 
 
+@pytest.mark.promise("P13")
 @pytest.mark.parametrize(
     "given",
     [None, "", "Bearer", "Bearer ", "Bearer wrong", "Bearer the-key-of-alic", "the-key-of-alice"],

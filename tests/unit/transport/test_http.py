@@ -32,11 +32,13 @@ async def _error(error: Exception, **headers: str) -> Answer:
     return await ask(_raising(error), "GET", "/", headers=headers)
 
 
+@pytest.mark.promise("P12")
 def test_every_error_of_the_tree_has_a_status() -> None:
     own = {kind.code for kind in _tree(PassbackError) if kind.__module__ == errors.__name__}
     assert own == STATUS.keys()
 
 
+@pytest.mark.promise("P12")
 @pytest.mark.parametrize("kind", _tree(PassbackError), ids=lambda kind: kind.code)
 async def test_an_error_is_told_as_json(kind: type[PassbackError]) -> None:
     answer = await _error(kind("what is wrong"), **{"x-request-id": "r-1"})

@@ -62,6 +62,7 @@ def test_content_that_says_nothing_is_refused(posted: JsonValue) -> None:
         read_content(_posted.validate_python(posted))
 
 
+@pytest.mark.promise("P12")
 @pytest.mark.parametrize(
     "posted",
     [

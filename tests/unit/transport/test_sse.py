@@ -151,6 +151,7 @@ async def test_a_client_that_leaves_is_forgotten() -> None:
         assert not one.ended
 
 
+@pytest.mark.promise("P11")
 @pytest.mark.parametrize("ping", [0.01, 60])
 async def test_a_client_that_does_not_read_is_dropped(ping: float) -> None:
     site = _Site(ping=ping, patience=0.02)
@@ -160,12 +161,14 @@ async def test_a_client_that_does_not_read_is_dropped(ping: float) -> None:
         assert not one.ended
 
 
+@pytest.mark.promise("P11")
 async def test_a_client_that_does_not_even_read_a_comment_is_dropped() -> None:
     site = _Site(ping=0.01, patience=0.02)
     async with site.opened():
         await site.is_left()
 
 
+@pytest.mark.promise("P11")
 async def test_a_client_that_does_not_read_the_end_is_dropped() -> None:
     site = _Site(patience=0.02)
     async with site.opened() as one:
@@ -207,6 +210,7 @@ async def test_a_store_that_fails_cuts_the_stream_so_that_the_client_comes_back(
         assert await one.rest() == CUT.encode()
 
 
+@pytest.mark.promise("P12")
 async def test_a_run_that_is_gone_ends_the_stream_with_an_error() -> None:
     site = _Site()
     async with site.opened() as one:

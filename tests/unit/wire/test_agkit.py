@@ -69,6 +69,7 @@ async def test_a_post_is_answered_with_the_log_of_its_run(path: str) -> None:
     assert command.tools is None
 
 
+@pytest.mark.promise("P13")
 async def test_the_conversation_belongs_to_the_owner_of_the_key() -> None:
     runs = _runs()
     app = _app(runs, Access(keys={"a-key": OwnerId("alice")}))
@@ -276,6 +277,7 @@ UNFIT: dict[str, tuple[dict[str, Any], int, str]] = {
 }
 
 
+@pytest.mark.promise("P12", "P13")
 @pytest.mark.parametrize(("unfit", "status", "code"), UNFIT.values(), ids=UNFIT.keys())
 async def test_what_does_not_fit_is_refused_and_goes_no_further(
     unfit: dict[str, Any], status: int, code: str
@@ -287,6 +289,7 @@ async def test_what_does_not_fit_is_refused_and_goes_no_further(
     assert runs.commands == []
 
 
+@pytest.mark.promise("P12")
 async def test_a_malformed_event_id_is_refused_before_anything_is_stored() -> None:
     runs = _runs()
     answer = await _post(runs, HELLO, headers={"last-event-id": "nonsense"})
@@ -304,6 +307,7 @@ async def test_what_is_wrong_is_told_by_its_place() -> None:
     assert b"secret" not in answer.body
 
 
+@pytest.mark.promise("P12")
 @pytest.mark.parametrize(
     ("error", "status"), [(NothingToDo("no"), 422), (ConversationBusy("later"), 409)]
 )

@@ -91,6 +91,7 @@ async def test_an_unknown_conversation_is_not_found(method: str, path: str) -> N
     assert (answer.status, answer.code) == (404, "conversation_not_found")
 
 
+@pytest.mark.promise("P13")
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 async def test_a_conversation_of_another_owner_is_as_unknown(method: str, path: str) -> None:
     app = _app(_runs(), Access(keys={"a-key": OwnerId("alice")}))
@@ -99,6 +100,7 @@ async def test_a_conversation_of_another_owner_is_as_unknown(method: str, path: 
     assert (answer.status, answer.code) == (404, "conversation_not_found")
 
 
+@pytest.mark.promise("P12")
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 @pytest.mark.parametrize(
     ("given", "status"),
@@ -172,6 +174,7 @@ async def test_messages_come_in_pages(query: str, numbers: range, following: int
 BAD_PAGES = "after=-1 after=x after= after=1.0 after=² limit=0 limit=1001 limit=x"
 
 
+@pytest.mark.promise("P11", "P12")
 @pytest.mark.parametrize("query", [*BAD_PAGES.split(), f"after={'9' * 5000}"])
 async def test_a_page_that_cannot_be_is_refused(query: str) -> None:
     answer = await _get(_runs(), f"/conversations/c/messages?{query}")
