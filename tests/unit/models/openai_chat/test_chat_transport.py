@@ -444,16 +444,13 @@ async def test_time_in_which_nobody_waits_does_not_count() -> None:
 
 
 async def test_a_request_that_is_not_taken_is_a_write_timeout() -> None:
-    done = anyio.Event()
-
-    async def handle(_: Peer) -> None:
-        await done.wait()
-
-    async with serving(handle) as service, transport() as over:
-        request = posted(service.url(), bytes(LARGE), write=SHORT, read=5)
-        with pytest.raises(httpx.WriteTimeout):
-            await over.handle_async_request(request)
-        done.set()
+    with socket.create_server(("127.0.0.1", 0)) as nobody:  # connections stand, and nothing reads
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}/"
+        with anyio.fail_after(10):
+            async with transport() as over:
+                request = posted(url, bytes(LARGE), write=SHORT, read=5)
+                with pytest.raises(httpx.WriteTimeout):
+                    await over.handle_async_request(request)
 
 
 async def test_the_time_for_reading_begins_when_the_request_is_taken() -> None:
