@@ -6,7 +6,7 @@ of the schema: 64 KiB kept them busy for ten seconds.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import jsonschema_specifications  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator
@@ -14,17 +14,16 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend  # pyright: ignore[reportUnknownVariableType]
 from pydantic import JsonValue
-from referencing import Specification
+from referencing import Registry, Specification
 from referencing.jsonschema import (
     DRAFT7,
     DRAFT201909,
     DRAFT202012,
     EMPTY_REGISTRY,
     Schema,
-    SchemaRegistry,
 )
 
-_DOCUMENTS: Final[SchemaRegistry] = jsonschema_specifications.REGISTRY
+_DOCUMENTS = cast("Registry[Mapping[str, Any]]", jsonschema_specifications.REGISTRY)
 _extend = cast("Callable[..., Callable[..., Validator]]", extend)
 _Errors: TypeAlias = Iterable[ValidationError]
 
@@ -52,12 +51,12 @@ def _fits(validator: Any, value: JsonValue, schema: Schema) -> bool:
     return next(validator.descend(value, schema), None) is None
 
 
-def _unique_items(_validator: Any, unique: bool, value: JsonValue, _schema: Schema) -> _Errors:
+def _unique_items(_validator: Any, _yes: bool, value: JsonValue, _schema: Schema) -> _Errors:
     """In the metaschemas all lists whose items have to be unique are lists of texts."""
-    if unique and isinstance(value, list):
-        texts = {item for item in value if isinstance(item, str)}
-        if len(texts) < len(value):
-            yield ValidationError("has items that are repeated, or no texts")
+    if isinstance(value, list) and len({each for each in value if isinstance(each, str)}) < len(
+        value
+    ):
+        yield ValidationError("has items that are repeated, or no texts")
 
 
 # ---------------------------------------------------------------- metaschemas
@@ -80,9 +79,7 @@ def _bounded(official: type[Validator], dialect: Specification[Schema]) -> Valid
     return root
 
 
-def _unnamed(document: Schema) -> Schema:
-    if isinstance(document, bool):
-        return document
+def _unnamed(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return {key: value for key, value in document.items() if key != "$schema"}
 
 
