@@ -39,6 +39,7 @@ class RunLog:
         self.lease = lease
         self.ended = False
         self.abandoned = False
+        self._renewed = True
         self._events = list(opening)
         self._numbered = len(self._events)  # events that were written or are in doubt
         self._in_doubt: deque[Commit | LogWrite] = deque()
@@ -128,11 +129,17 @@ class RunLog:
     def stored(self, answer: LeaseState | StoreError) -> None:
         """What became of the write that was taken; what failed, and what came meanwhile, is written next."""
         if not isinstance(answer, StoreError):
+            self._renewed = True
             self._in_doubt.popleft()
         self._writing.release()
         if self._in_doubt or len(self._events) > self._numbered:
             self._writer.mark(self)
         self.lease_is(answer)
+
+    def is_silent(self) -> bool:
+        """Whether no write has renewed the lease since this was asked last."""
+        silent, self._renewed = not self._renewed, False
+        return silent
 
     def lease_is(self, answer: LeaseState | StoreError) -> None:
         """Tell the run when its lease is lost, or somebody asked to cancel it."""

@@ -38,6 +38,9 @@ from passback.engine.toolbox import Toolbox
 _ADMISSIONS = 20
 """How often a post is judged anew when others write to its conversation at the same time."""
 
+_HEARD_OF = 10_000
+"""Conversations that a worker knows to exist; forgetting one costs a round trip."""
+
 LOST = Failed("lost", "the worker of this run died before its end", retryable=True)
 
 
@@ -55,6 +58,7 @@ class RunService:
         self._toolsets = toolsets
         self._tempo = tempo or Tempo()
         self._supervisor = Supervisor(store, brain, self._tempo)
+        self._heard_of: set[ConversationKey] = set()
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -80,7 +84,7 @@ class RunService:
         }
         for _ in range(_ADMISSIONS):
             self._supervisor.admit()
-            loaded = await self._store.load(command.key, calls=calls)
+            loaded = await self._look(command.key, calls)
             if loaded.status.lapsed:
                 await self._reap(command.key, loaded)
                 continue
@@ -93,6 +97,18 @@ class RunService:
             if admitted is not None:
                 return admitted
         raise ConversationBusy("too many posts to this conversation at once", retry_after=1)
+
+    async def _look(self, key: ConversationKey, calls: set[CallId]) -> Loaded:
+        """The conversation; one of which this worker never heard is taken to be new at first, without a look.
+
+        Mostly it is, and a round trip is saved. If not, the store refuses the change, and the next look is real.
+        """
+        if key in self._heard_of or calls:
+            return await self._store.load(key, calls=calls)
+        if len(self._heard_of) >= _HEARD_OF:
+            self._heard_of.clear()
+        self._heard_of.add(key)
+        return Loaded(Status())
 
     async def _admit(self, command: StartRun, loaded: Loaded) -> RunRef | Parked | None:
         """Store what the post brings. None: the conversation has changed meanwhile, judge again."""

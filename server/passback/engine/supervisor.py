@@ -37,7 +37,7 @@ class Tempo:
     """
 
     lease: float = 10
-    heartbeat: float = 0.5
+    heartbeat: float = 0.4
     log_delay: float = 0.05
     early_result: float = 30
     last_words: float = 10
@@ -218,7 +218,7 @@ class Supervisor:
     async def _heartbeat(self) -> None:
         while True:
             await anyio.sleep(self._tempo.heartbeat)
-            logs = [active.log for active in self._active.values()]
+            logs = [active.log for active in self._active.values() if active.log.is_silent()]
             if not logs:
                 continue
             try:

@@ -1,7 +1,6 @@
 """The tools of one run: whose is which, and the server's own are run here."""
 
 import logging
-import unicodedata
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,6 +17,7 @@ from passback.core.messages import (
     ToolMessage,
     ToolResult,
     ToolSpec,
+    folded,
 )
 from passback.core.ports import ToolContext, Toolset
 from passback.core.records import dump_message
@@ -26,14 +26,8 @@ from passback.engine.assembler import Executor
 
 logger = logging.getLogger(__name__)
 
-
 RESULT_BYTES = 1024 * 1024
 """The largest result of a server tool, whatever the toolset (P11)."""
-
-
-def folded(name: str, /) -> str:
-    """Names that look alike are alike (P14)."""
-    return unicodedata.normalize("NFKC", name).casefold()
 
 
 class Toolbox:

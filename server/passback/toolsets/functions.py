@@ -2,7 +2,6 @@
 
 import inspect
 import logging
-import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,14 +19,13 @@ from pydantic import (
 from pydantic_core import to_json
 
 from passback.core.errors import ConfigurationError
-from passback.core.messages import JsonObject, ToolCall, ToolResult, ToolSpec
+from passback.core.messages import TOOL_NAME, JsonObject, ToolCall, ToolResult, ToolSpec
 from passback.core.ports import ToolContext
 
 logger = logging.getLogger(__name__)
 
 Function: TypeAlias = Callable[..., Any]
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CUT = "\n[cut: the result was longer than the limit]"
 
 
@@ -135,7 +133,7 @@ def tool(
 
     def decorate(function: Function) -> FunctionTool:
         label = name or str(getattr(function, "__name__", ""))
-        if not _NAME.fullmatch(label):
+        if not TOOL_NAME.fullmatch(label):
             raise ConfigurationError(f"a tool cannot be named {label!r}")
         context_parameter, arguments = _arguments(function, label)
         text = description if description is not None else inspect.getdoc(function) or ""

@@ -29,10 +29,10 @@ from passback.core.messages import (
 from passback.models.demo.reading import NamedTool, arguments_for, named_tools
 
 WORD_DELAY = 0.03
+"""Seconds between two pieces: fast enough not to bore, slow enough to see the stream."""
 
 _HEARD = 4000
 """Characters of a message that it looks at."""
-"""Seconds between two pieces: fast enough not to bore, slow enough to see the stream."""
 
 MAX_QUOTE = 2000
 """Characters of a user's words or a tool's result that an answer repeats."""

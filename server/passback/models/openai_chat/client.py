@@ -53,18 +53,20 @@ class _Answer:
 
 
 class _Stall:
-    """Whether the answer has not grown for `limit` seconds; a slow reader's time does not count."""
+    """Notices that the answer has not grown for `limit` seconds; a slow reader's time does not count."""
 
     def __init__(self, limit: float) -> None:
         self._limit = limit
         self._size = 0
         self._grew_at = time.monotonic()
 
-    def has_come(self, size: int) -> bool:
+    def check(self, size: int) -> None:
+        """Raises httpx.ReadTimeout."""
         now = time.monotonic()
         if size > self._size:
             self._size, self._grew_at = size, now
-        return now - self._grew_at > self._limit
+        elif now - self._grew_at > self._limit:
+            raise httpx.ReadTimeout("nothing but keep-alives")
 
 
 class OpenAIChat:
@@ -197,29 +199,29 @@ class OpenAIChat:
         while data:
             if batch := decoder.feed(data):
                 yield batch
-            if decoder.failure:
-                raise decoder.failure
-            data = b"" if decoder.done else await self._next(answer.body, decoder, stall)
+            decoder.check()
+            if decoder.done:
+                break
+            try:
+                stall.check(decoder.size)
+                data = await anext(answer.body)
+            except StopAsyncIteration:
+                break
+            except httpx.HTTPError as error:
+                self._broke_off(error, decoder)
+                break
         if batch := decoder.end():
             yield batch
-        if decoder.failure:
-            raise decoder.failure
+        decoder.check()
 
-    async def _next(
-        self, body: AsyncGenerator[bytes], decoder: ChatDecoder, stall: _Stall
-    ) -> bytes:
-        """What the next read brings; nothing at the end."""
-        try:
-            if stall.has_come(decoder.size):
-                raise httpx.ReadTimeout("nothing but keep-alives")
-            return await anext(body, b"")
-        except httpx.HTTPError as error:
-            if decoder.finished:  # all that mattered had come
-                return b""
-            logger.warning("model=%s broke off error=%s", self.name, _kind(error))
-            if isinstance(error, httpx.ReadTimeout):
-                raise _stalled() from error
-            raise ModelIncomplete("the connection to the model's service was cut") from error
+    def _broke_off(self, error: httpx.HTTPError, decoder: ChatDecoder) -> None:
+        """Raise what it means, unless all that mattered had come."""
+        if decoder.finished:
+            return
+        logger.warning("model=%s broke off error=%s", self.name, _kind(error))
+        if isinstance(error, httpx.ReadTimeout):
+            raise _stalled() from error
+        raise ModelIncomplete("the connection to the model's service was cut") from error
 
 
 def create(

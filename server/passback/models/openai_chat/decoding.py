@@ -76,6 +76,11 @@ class ChatDecoder:
         """Whether the answer is complete, so that `end` will say how."""
         return self.failure is None and (self.done or self._finish is not None)
 
+    def check(self) -> None:
+        """Raise the failure, if there is one."""
+        if self.failure:
+            raise self.failure
+
     def feed(self, data: bytes, /) -> Sequence[ModelDelta]:
         """One read, one pass, one batch: neighbouring texts are joined."""
         self._chunks(self._events.feed(data))
