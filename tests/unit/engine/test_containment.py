@@ -1,5 +1,6 @@
 """What goes wrong with one run, tool or write ends neither the others nor the server."""
 
+import json
 import sys
 from collections.abc import Sequence
 from typing import Any, cast
@@ -26,12 +27,18 @@ from typing_extensions import override
 
 from passback.core.changes import LeaseState, LogWrite
 from passback.core.deltas import Finish, ReasoningChunk, TextChunk, ToolCallChunk
-from passback.core.errors import ConfigurationError, StoreError, UnknownConversation
+from passback.core.errors import (
+    ConfigurationError,
+    ModelRateLimited,
+    StoreError,
+    UnknownConversation,
+)
 from passback.core.events import (
     START,
     Completed,
     Failed,
     HandedBack,
+    RunFinished,
     TextDelta,
     ToolCallArguments,
     ToolResulted,
@@ -44,6 +51,7 @@ from passback.engine.toolbox import RESULT_BYTES
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import Functions, tool
+from passback.transport.native import NativeEncoder
 
 pytestmark = pytest.mark.anyio
 
@@ -262,3 +270,19 @@ async def test_deleting_a_conversation_stops_its_run_at_once(store: Store) -> No
         assert model.open_streams == 0
         with pytest.raises(UnknownConversation):
             await runs.status(KEY)
+
+
+async def test_a_model_that_says_when_to_come_back_is_quoted(memory: Store) -> None:
+    error = ModelRateLimited("too many requests", retry_after=120)
+    async with worker(memory, ScriptedModel([[error]])) as runs:
+        run = await post(runs, says())
+        failed = Failed("model_rate_limited", "too many requests", retryable=True, retry_after=120)
+        assert await outcome(runs, run) == failed
+        (frame,) = NativeEncoder().feed(RunFinished(failed))
+        assert json.loads(frame) == {
+            "type": "error",
+            "error": "too many requests",
+            "code": "model_rate_limited",
+            "retryable": True,
+            "retryAfter": 120,
+        }

@@ -1,6 +1,5 @@
 """Every run ends once, also when it is cancelled, deleted, fails or its server stops."""
 
-import json
 import logging
 from collections.abc import Sequence
 
@@ -58,7 +57,6 @@ from passback.engine.toolbox import Toolbox
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import tool
-from passback.transport.native import NativeEncoder
 
 pytestmark = pytest.mark.anyio
 
@@ -398,19 +396,3 @@ async def test_a_result_during_the_last_run_of_a_stopping_server_is_not_lost(
             await post(runs, result(call_id))
     async with worker(memory, model) as other:
         assert await reply(other, result(call_id)) == "done"
-
-
-async def test_a_model_that_says_when_to_come_back_is_quoted(memory: Store) -> None:
-    error = ModelRateLimited("too many requests", retry_after=120)
-    async with worker(memory, ScriptedModel([[error]])) as runs:
-        run = await post(runs, says())
-        failed = Failed("model_rate_limited", "too many requests", retryable=True, retry_after=120)
-        assert await outcome(runs, run) == failed
-        (frame,) = NativeEncoder().feed(RunFinished(failed))
-        assert json.loads(frame) == {
-            "type": "error",
-            "error": "too many requests",
-            "code": "model_rate_limited",
-            "retryable": True,
-            "retryAfter": 120,
-        }
