@@ -1,9 +1,10 @@
 """Stores that are open, in memory and in a file."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import pytest
+from blockbuster import blockbuster_ctx
 
 from passback.core.ports import Store
 from passback.stores.open import open_store
@@ -20,3 +21,10 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
     url = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/store.db"
     async with open_store(url) as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def nothing_blocks_the_loop() -> Generator[None]:
+    """A call of ours that blocks the event loop is an error there."""
+    with blockbuster_ctx("passback"):
+        yield
