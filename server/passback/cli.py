@@ -120,6 +120,7 @@ async def serve(settings: Settings, agent: Agent | None) -> int:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=int(settings.shutdown_grace) + 5,
     )
     stop = asyncio.Event()

@@ -7,7 +7,7 @@ clients act on become visible only when the commit that makes them true has succ
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 
@@ -158,9 +158,9 @@ class RunLog:
             for number, event in enumerate(self._events[start:], start + 1)
         ]
 
-    async def grown(self) -> None:
-        """Wait until there may be more. Look first, then wait, with no await between."""
-        await self._grown.wait()
+    def grown(self) -> Awaitable[object]:
+        """To wait until there may be more. Look first, then wait, with no await between."""
+        return self._grown.wait()
 
     def _notify(self) -> None:
         # wakes all who wait now; asyncio's own event, because anyio's cannot be cleared and costs ten times as much

@@ -60,20 +60,21 @@ class Reader(AsyncIterator[Sequence[Logged]]):
     async def __anext__(self) -> Sequence[Logged]:
         if self._ended:
             raise StopAsyncIteration
-        batch = await self._next()
+        log, batch = self._log, self._ready
+        while log is not None:  # all in this coroutine, because it runs for each delta
+            if log.abandoned:
+                log = self._log = None
+            elif (batch := log.read(self._position)) or log.ended:
+                break
+            else:
+                await log.grown()
+        else:
+            batch = await self._from_store()
         if not batch:
             raise StopAsyncIteration
         self._position = batch[-1].position
         self._ended = isinstance(batch[-1].event, RunFinished)
         return batch
-
-    async def _next(self) -> Sequence[Logged]:
-        while self._log is not None and not self._log.abandoned:
-            batch = self._log.read(self._position)
-            if batch or self._log.ended:
-                return batch
-            await self._log.grown()
-        return await self._from_store()
 
     async def _from_store(self) -> Sequence[Logged]:
         batch, self._ready = self._ready, ()
