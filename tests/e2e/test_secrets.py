@@ -17,10 +17,10 @@ from tests.support.wire import COLOR, PATH, client_of, result, user
 
 pytestmark = [pytest.mark.anyio, pytest.mark.redis]
 
-MODEL_KEY = "sk-canary-of-the-model-4f1a"
-PASSWORD = "canary-of-the-store-77c2"
-CLIENT_KEY = "canary-of-a-client-90be"
-CANARIES = ("canary-of-", "4f1a", "77c2", "90be")
+MODEL_KEY = "sk-canary-of-the-model-zx1q"
+PASSWORD = "canary-of-the-store-zv7w"
+CLIENT_KEY = "canary-of-a-client-zk9y"
+CANARIES = ("canary-of-", "zx1q", "zv7w", "zk9y")
 FAILURES = ("model_rejected", "half", "unauthenticated", "foreign_host", "store_unavailable")
 TATTLING = fails(401, {"error": {"message": f"Incorrect API key provided: {MODEL_KEY}"}})
 TATTLING_STREAM = Reply(
@@ -142,7 +142,7 @@ async def passback(command: str, environment: Mapping[str, str]) -> str:
         {"PASSBACK_PORT": PASSWORD},
         {"PASSBACK_SHUTDOWN_GRACE": PASSWORD},
         {"PASSBACK_API_KEYS": CLIENT_KEY},
-        {"PASSBACK_API_KEYS": "ann:90be"},
+        {"PASSBACK_API_KEYS": "ann:zk9y"},
         {"PASSBACK_MODEL_API_KEY": MODEL_KEY, "PASSBACK_MODEL": "demo"},
         {"PASSBACK_MODEL_API_KEY": f"{MODEL_KEY}\n", "PASSBACK_MODEL": "openai:mock"},
         {"PASSBACK_MODEL_API_KEY": f"{MODEL_KEY}\u00e9", "PASSBACK_MODEL": "openai:mock"},

@@ -77,13 +77,11 @@ def as_text(content: Content, /, *, media: Callable[[MediaPart], str]) -> str:
 
 
 def _part_text(part: Part, media: Callable[[MediaPart], str]) -> str:
-    match part:
-        case TextPart() | RefusalPart():
-            return part.text
-        case DataPart():
-            return json.dumps(part.data, ensure_ascii=False)
-        case MediaPart():
-            return media(part)
+    if isinstance(part, MediaPart):
+        return media(part)
+    if isinstance(part, DataPart):
+        return json.dumps(part.data, ensure_ascii=False)
+    return part.text
 
 
 # ---------------------------------------------------------------- tools

@@ -19,9 +19,6 @@ from passback.core.ports import Store
 
 logger = logging.getLogger(__name__)
 
-_SETTLE_SECONDS = 60
-"""A store bounds its own calls; this is for one that breaks that promise."""
-
 _BACK_OFF = 10
 """After a failed write the next waits so many times longer."""
 
@@ -78,7 +75,7 @@ class RunLog:
     async def settle(self) -> None:
         """Store what is in doubt; raises as `commit` does. Not cancellable midway."""
         try:
-            with anyio.fail_after(_SETTLE_SECONDS, shield=True):
+            with anyio.fail_after(self._writer.patience, shield=True):
                 async with self._writing:
                     await self._settle()
         except TimeoutError as error:
@@ -169,9 +166,14 @@ class RunLog:
 
 
 class LogWriter:
-    """Stores what has gathered of all runs, one round trip per `delay` seconds; commits go through at once."""
+    """Stores what has gathered of all runs, one round trip per `delay` seconds; commits go through at once.
 
-    def __init__(self, store: Store, *, delay: float, lease: float) -> None:
+    Attributes:
+        patience: seconds that a write may take. Stores bound their calls; this is for one that breaks that promise.
+    """
+
+    def __init__(self, store: Store, *, delay: float, lease: float, patience: float) -> None:
+        self.patience = patience
         self._store = store
         self._delay = delay
         self._lease = lease

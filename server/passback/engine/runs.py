@@ -38,14 +38,15 @@ from passback.engine.toolbox import Toolbox
 _ADMISSIONS = 20
 """How often a post is judged anew when others write to its conversation at the same time."""
 
-_HEARD_OF = 10_000
-"""Conversations that a worker knows to exist; forgetting one costs a round trip."""
-
 LOST = Failed("lost", "the worker of this run died before its end", retryable=True)
 
 
 class RunService:
-    """Implements the door `Runs`; `running()` has to be around every use."""
+    """Implements the door `Runs`; `running()` has to be around every use.
+
+    Args:
+        heard_of: how many conversations it remembers to exist; forgetting one costs a round trip.
+    """
 
     def __init__(
         self,
@@ -53,12 +54,15 @@ class RunService:
         brain: Brain,
         toolsets: Sequence[Toolset] = (),
         tempo: Tempo | None = None,
+        *,
+        heard_of: int = 10_000,
     ) -> None:
         self._store = store
         self._toolsets = toolsets
         self._tempo = tempo or Tempo()
         self._supervisor = Supervisor(store, brain, self._tempo)
         self._heard_of: set[ConversationKey] = set()
+        self._most_heard_of = heard_of
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -105,7 +109,7 @@ class RunService:
         """
         if key in self._heard_of or calls:
             return await self._store.load(key, calls=calls)
-        if len(self._heard_of) >= _HEARD_OF:
+        if len(self._heard_of) >= self._most_heard_of:
             self._heard_of.clear()
         self._heard_of.add(key)
         return Loaded(Status())

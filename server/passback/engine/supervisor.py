@@ -34,6 +34,7 @@ class Tempo:
         log_delay: how late a text delta may be stored.
         early_result: how long a tool result that comes before its call was handed back may wait for that.
         last_words: how long the end of a cut run may take.
+        patience: how long one write may take, whatever the store promises.
     """
 
     lease: float = 10
@@ -41,6 +42,7 @@ class Tempo:
     log_delay: float = 0.05
     early_result: float = 30
     last_words: float = 10
+    patience: float = 60
 
 
 class _Active:
@@ -68,7 +70,9 @@ class Supervisor:
         self._store = store
         self._brain = brain
         self._tempo = tempo
-        self._writer = LogWriter(store, delay=tempo.log_delay, lease=tempo.lease)
+        self._writer = LogWriter(
+            store, delay=tempo.log_delay, lease=tempo.lease, patience=tempo.patience
+        )
         self._active: dict[RunId, _Active] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._draining = False

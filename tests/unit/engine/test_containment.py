@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import anyio
@@ -25,7 +26,7 @@ from tests.support.runs import (
 )
 from typing_extensions import override
 
-from passback.core.changes import LeaseState, LogWrite
+from passback.core.changes import Commit, LeaseState, LogWrite
 from passback.core.deltas import Finish, ReasoningChunk, TextChunk, ToolCallChunk
 from passback.core.errors import (
     ConfigurationError,
@@ -45,7 +46,8 @@ from passback.core.events import (
 )
 from passback.core.messages import Content, DataPart, TextPart, ToolCall, ToolResult, ToolSpec
 from passback.core.ports import Store, ToolContext, Toolset
-from passback.engine.runs import LOST
+from passback.engine.loop import Brain
+from passback.engine.runs import LOST, RunService
 from passback.engine.supervisor import STOPPED
 from passback.engine.toolbox import RESULT_BYTES
 from passback.models.scripted import ScriptedModel, Step, calls
@@ -147,23 +149,7 @@ async def test_two_toolsets_with_one_name_are_refused_at_the_start(memory: Store
 
 # ---------------------------------------------------------------- one write among many
 async def test_a_log_that_cannot_be_written_does_not_hold_up_the_others(memory: Store) -> None:
-    class RefusesOne(Wrapped):
-        refused = 0
-        mended = False
-
-        async def append(
-            self, writes: Sequence[LogWrite], /, *, lease: float
-        ) -> Sequence[LeaseState | StoreError]:
-            answers: list[LeaseState | StoreError] = []
-            for write in writes:
-                if write.lease.run.key == KEY and not self.mended:
-                    self.refused += 1
-                    answers.append(StoreError("damaged"))
-                else:
-                    answers += await self.real.append([write], lease=lease)
-            return answers
-
-    faulty = RefusesOne(memory)
+    faulty = Refuses(memory)
     gate = anyio.Event()
     model = ScriptedModel([["bad", gate, *words("x")], ["good", gate, *words("y")]])
     async with worker(cast("Store", faulty), model) as runs, worker(memory, model) as elsewhere:
@@ -228,6 +214,78 @@ async def test_an_error_that_nobody_expects_ends_no_run(memory: Store, method: s
         assert await reply(runs, says()) == "c"
 
 
+class Refuses(Wrapped):
+    """A store that refuses the log of one conversation, until it is mended."""
+
+    refused = 0
+    mended = False
+
+    async def append(
+        self, writes: Sequence[LogWrite], /, *, lease: float
+    ) -> Sequence[LeaseState | StoreError]:
+        answers: list[LeaseState | StoreError] = []
+        for write in writes:
+            if write.lease.run.key == KEY and not self.mended:
+                self.refused += 1
+                answers.append(StoreError("damaged"))
+            else:
+                answers += await self.real.append([write], lease=lease)
+        return answers
+
+
+async def test_a_commit_waits_for_the_text_before_it_to_be_stored(memory: Store) -> None:
+    faulty = Refuses(memory)
+    gate = anyio.Event()
+    async with worker(cast("Store", faulty), ScriptedModel([["bad", gate, *words("x")]])) as runs:
+        run = await post(runs, says())
+        while not faulty.refused:
+            await anyio.wait_all_tasks_blocked()
+        gate.set()
+        seen = faulty.refused
+        while faulty.refused < seen + 3:
+            await anyio.wait_all_tasks_blocked()
+        faulty.mended = True
+        assert await outcome(runs, run) == Completed()
+
+
+async def test_a_store_that_never_answers_a_write_is_not_waited_for_longer_than_patience(
+    memory: Store,
+) -> None:
+    faults = Faults(memory)
+    faults.first["commit"] = anyio.sleep_forever
+    tempo = replace(QUICK, patience=0.05)
+    async with worker(faults.store, ScriptedModel([words("x")]), tempo=tempo) as runs:
+        run = await post(runs, says())
+        assert await outcome(runs, run) == Completed()
+        assert faults.calls["commit"] == 1  # the one that came back
+
+
+async def test_an_end_that_cannot_be_written_ends_only_its_own_run(memory: Store) -> None:
+    class Broken(Wrapped):
+        async def commit(self, commit: Commit, /, *, lease: float) -> None:
+            if commit.log.lease.run.key == KEY:
+                raise RuntimeError("unexpected")
+            await self.real.commit(commit, lease=lease)
+
+    store = cast("Store", Broken(memory))
+    tempo = replace(QUICK, lease=0.05)
+    async with worker(store, ScriptedModel([words("x"), words("y")]), tempo=tempo) as runs:
+        run = await post(runs, says())
+        assert await outcome(runs, run) == LOST
+        other = await post(runs, says(), key=OTHER)
+        assert await outcome(runs, other) == Completed()
+
+
+async def test_a_conversation_that_was_forgotten_is_found_again(memory: Store) -> None:
+    model = ScriptedModel([words(text) for text in "abcd"])
+    service = RunService(memory, Brain(model), tempo=QUICK, heard_of=1)
+    with anyio.fail_after(5):
+        async with service.running():
+            for key in (KEY, OTHER, KEY, OTHER):
+                assert await outcome(service, await post(service, says(), key=key)) == Completed()
+    assert [len(request.messages) for request in model.requests] == [1, 1, 3, 3]
+
+
 # ---------------------------------------------------------------- the end, whatever else
 async def test_asking_for_the_status_gives_a_dead_workers_run_its_end(store: Store) -> None:
     never = anyio.Event()
@@ -256,18 +314,20 @@ async def test_a_run_that_begins_after_the_stop_is_stopped(memory: Store) -> Non
 
 async def test_deleting_a_conversation_stops_its_run_at_once(store: Store) -> None:
     never = anyio.Event()
-    model = ScriptedModel([["half", never]])
-    slow = QUICK.__class__(lease=30, heartbeat=3600, log_delay=3600)
+    model = ScriptedModel([["half", never], ["other", never]])
+    slow = replace(QUICK, heartbeat=3600, log_delay=3600)
     async with worker(store, model, tempo=slow) as runs:
         run = await post(runs, says())
         await until(runs, run, TextDelta)
+        await until(runs, await post(runs, says(), key=OTHER), TextDelta)
         async with at_once() as tasks, runs.follow(run, after=START) as batches:
             tasks.start_soon(runs.delete, KEY)
             last = [one async for batch in batches for one in batch][-1].event
         assert getattr(last, "outcome", None) == Failed(
             "run_not_found", "the conversation was deleted during this run"
         )
-        assert model.open_streams == 0
+        assert model.open_streams == 1
+        assert (await runs.status(OTHER)).running
         with pytest.raises(UnknownConversation):
             await runs.status(KEY)
 
