@@ -260,6 +260,21 @@ async def test_a_store_that_never_answers_a_write_is_not_waited_for_longer_than_
         assert faults.calls["commit"] == 1  # the one that came back
 
 
+async def test_a_heartbeat_that_comes_too_late_changes_no_outcome(memory: Store) -> None:
+    faults = Faults(memory)
+    gate = anyio.Event()
+
+    async def end_first() -> None:
+        gate.set()
+        await faults.until("commit", 1)
+
+    faults.first["renew"] = end_first
+    async with worker(faults.store, ScriptedModel([["a", gate, *words("b")]])) as runs:
+        run = await post(runs, says())
+        await faults.until("renew", 1)
+        assert await outcome(runs, run) == Completed()
+
+
 async def test_an_end_that_cannot_be_written_ends_only_its_own_run(memory: Store) -> None:
     class Broken(Wrapped):
         async def commit(self, commit: Commit, /, *, lease: float) -> None:
