@@ -22,7 +22,7 @@ from passback.core.messages import (
     UserMessage,
     as_text,
 )
-from passback.models.openai_chat.mending import mended
+from passback.core.text import mended
 
 _Json: TypeAlias = dict[str, JsonValue]
 _WireIds: TypeAlias = Mapping[CallId, str]

@@ -6,7 +6,7 @@ from typing import TypeAlias
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from passback.models.openai_chat.mending import mended
+from passback.core.text import mended
 
 JsonDict: TypeAlias = dict[str, JsonValue]
 
