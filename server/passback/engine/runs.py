@@ -1,7 +1,7 @@
 """The service behind every wire: it admits posts, lets readers follow runs, cancels, and answers questions."""
 
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
@@ -18,7 +18,7 @@ from passback.core.events import (
     ToolCallStarted,
 )
 from passback.core.ids import new_message_id, new_nonce, new_run_id
-from passback.core.messages import CallId, ConversationKey, RunRef, ToolMessage
+from passback.core.messages import CallId, ConversationKey, Owed, RunRef, ToolMessage
 from passback.core.ports import Parked, StartRun, Store, Toolset
 from passback.core.transcript import (
     Answer,
@@ -135,29 +135,13 @@ class RunService:
         if not verdict.append and command.tools is None:
             return parked
         answers = {call: Answer(print_) for call, print_ in verdict.answered.items()}
-        change = Change(
-            command.key,
-            new_nonce(),
-            loaded.status.version,
-            verdict.append,
-            answers,
-            verdict.owed,
-            command.tools,
-        )
+        change = _change(command, loaded, verdict, answers, owing=verdict.owed)
         return parked if await self._store.park(change) else None
 
     async def _begin(self, command: StartRun, loaded: Loaded, verdict: Begins) -> RunRef | None:
         run = RunRef(command.key, new_run_id())
         answers = {call: Answer(print_, run.run_id) for call, print_ in verdict.answered.items()}
-        change = Change(
-            command.key,
-            new_nonce(),
-            loaded.status.version,
-            verdict.append,
-            answers,
-            (),
-            command.tools,
-        )
+        change = _change(command, loaded, verdict, answers)
         client = loaded.tools if command.tools is None else command.tools
         toolbox = await Toolbox.gather(self._toolsets, client)
         opening = (RunStarted(run.run_id),)
@@ -234,9 +218,10 @@ class RunService:
         return asked
 
     async def delete(self, key: ConversationKey, /) -> None:
+        going_on = self._supervisor.runs_of(key)  # not those that a post begins after the deletion
         if not await self._store.delete(key):
             raise UnknownConversation("there is no such conversation")
-        self._supervisor.forsake(key)
+        self._supervisor.forsake(going_on)
 
     async def _revive(self, run: RunRef) -> None:
         await self._reap(run.key, await self._store.load(run.key))
@@ -254,3 +239,23 @@ class RunService:
             owed=owed((*loaded.messages, *append)),
         )
         await self._store.reap(change, loaded.status.run_id, RunFinished(LOST))
+
+
+def _change(
+    command: StartRun,
+    loaded: Loaded,
+    verdict: Begins | Parks,
+    answers: Mapping[CallId, Answer],
+    *,
+    owing: tuple[Owed, ...] = (),
+) -> Change:
+    """What an admitted post writes, if the conversation is still as it was judged."""
+    return Change(
+        command.key,
+        new_nonce(),
+        loaded.status.version,
+        verdict.append,
+        answers,
+        owing,
+        command.tools,
+    )

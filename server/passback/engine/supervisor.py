@@ -1,7 +1,7 @@
 """The runs of this process: each in a task of the app's own group, and each ends exactly once (P6, P7)."""
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -124,12 +124,16 @@ class Supervisor:
         if self.log_of(run) is not None:
             self._active[run.run_id].stop(Cancelled())
 
-    def forsake(self, key: ConversationKey) -> None:
-        """Stop the run of a conversation that is no more: nothing of it can be stored."""
-        for active in self._active.values():
-            if active.log.lease.run.key == key:
-                active.lost = True
-                active.stop(Cancelled())
+    def runs_of(self, key: ConversationKey) -> list[RunRef]:
+        """The runs of a conversation that go on here."""
+        runs = [active.log.lease.run for active in self._active.values()]
+        return [run for run in runs if run.key == key]
+
+    def forsake(self, runs: Iterable[RunRef]) -> None:
+        """Stop runs whose conversation is no more: nothing of them can be stored."""
+        for run_id in self._active.keys() & {run.run_id for run in runs}:
+            self._active[run_id].lost = True
+            self._active[run_id].stop(Cancelled())
 
     async def drain(self, grace: float) -> None:
         """Admit nothing more; give what goes on `grace` seconds to end, then stop it and wait for its end."""
