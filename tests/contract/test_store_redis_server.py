@@ -15,6 +15,7 @@ from tests.support.conversations import (
     texts,
     user,
 )
+from tests.support.programs import missing
 from tests.support.redis_server import RedisServer, free_port, redis_server, start
 
 from passback.core.errors import (
@@ -231,7 +232,7 @@ async def test_an_encrypted_connection_checks_whom_it_talks_to(tmp_path: Path) -
     try:
         server = start(tmp_path, "--port 0", f"--tls-port {port}", "--tls-auth-clients no", *files)
     except AssertionError:
-        pytest.skip("this redis-server was built without TLS")
+        missing("a redis-server with TLS")
     try:
         async with open_store(f"rediss://127.0.0.1:{port}?ssl_ca_certs={ca}") as store:
             held = await begun(store, new_key(), user("hello"))
