@@ -5,6 +5,7 @@ import logging
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 
 from passback.core.changes import Change, Commit, Lease
 from passback.core.errors import StoreError
@@ -31,6 +32,7 @@ def unpacking() -> Generator[None]:
         raise StoreError("a record of the conversation cannot be read") from None
 
 
+@lru_cache(maxsize=10_000)
 def tag(key: ConversationKey, /) -> str:
     """The name of a conversation in a store: 32 hex digits, so that no id can inject, collide or be too long."""
     name = f"{key.owner}\0{key.id}".encode("utf-8", "surrogatepass")

@@ -48,6 +48,7 @@ from passback.stores.layout import (
 )
 from passback.stores.options import Keep, StoreOptions, milliseconds
 from passback.stores.redis_check import check_servers
+from passback.stores.redis_errors import store_error
 from passback.stores.redis_hints import Hints
 from passback.stores.redis_link import Call, RedisLink
 from passback.stores.redis_servers import Argument, Reply
@@ -56,6 +57,7 @@ from passback.stores.redis_url import RedisTarget
 PING_TIMEOUT = 3.0
 DELETE_ATTEMPTS = 5
 ENTRIES_AT_ONCE = 64  # entries of a log that one read asks for
+RUNS_AT_ONCE = 64  # whose logs one script writes: it holds up all others for so long
 
 
 class RedisStore:
@@ -207,35 +209,35 @@ class RedisStore:
     async def append(
         self, writes: Sequence[LogWrite], /, *, lease: float
     ) -> Sequence[LeaseState | StoreError]:
-        calls = [
-            self._append(write.lease, pack_entry(write.events, write.first), lease)
-            for write in writes
-        ]
-        return await self._lease_states(calls)
+        packed = [(write.lease, pack_entry(write.events, write.first)) for write in writes]
+        return await self._append(packed, lease)
 
     async def renew(
         self, leases: Sequence[Lease], /, *, lease: float
     ) -> Sequence[LeaseState | StoreError]:
-        return await self._lease_states([self._append(held, None, lease) for held in leases])
+        return await self._append([(held, None) for held in leases], lease)
 
-    def _append(self, held: Lease, entry: PackedEntry | None, lease: float) -> Call:
-        name = tag(held.run.key)
-        state, *_ = self._keys(name)
-        return Call(
-            scripts.APPEND,
-            (state, self._log(name, held.run.run_id)),
-            (
-                held.fence,
-                milliseconds(lease),
-                self._hints.channel(name),
-                self._running.log,
-                *_entry(entry),
-            ),
-        )
+    async def _append(
+        self, writes: Sequence[tuple[Lease, PackedEntry | None]], lease: float
+    ) -> list[LeaseState | StoreError]:
+        """One script for many runs where one server has them all: a third of what one for each run costs here."""
+        size = 1 if self._target.topology == "cluster" else RUNS_AT_ONCE
+        parts = [writes[start : start + size] for start in range(0, len(writes), size)]
+        replies = await self._link.run_all([self._append_call(part, lease) for part in parts])
+        return [
+            answer
+            for part, reply in zip(parts, replies, strict=True)
+            for answer in _lease_states(reply, len(part))
+        ]
 
-    async def _lease_states(self, calls: Sequence[Call]) -> list[LeaseState | StoreError]:
-        answers = await self._link.run_all(calls) if calls else []
-        return [a if isinstance(a, StoreError) else _LEASE_STATES[a] for a in answers]
+    def _append_call(self, part: Sequence[tuple[Lease, PackedEntry | None]], lease: float) -> Call:
+        keys: list[str] = []
+        arguments: list[Argument] = [milliseconds(lease), self._running.log]
+        for held, entry in part:
+            name = tag(held.run.key)
+            keys += (self._keys(name)[0], self._log(name, held.run.run_id))
+            arguments += (held.fence, self._hints.channel(name), *_entry(entry))
+        return Call(scripts.APPEND, keys, arguments)
 
     async def commit(self, commit: Commit, /, *, lease: float) -> None:
         packed = pack_commit(commit)
@@ -298,6 +300,13 @@ _LEASE_STATES: Mapping[bytes, LeaseState] = {
     b"cancelled": "cancelled",
     b"lost": "lost",
 }
+
+
+def _lease_states(reply: Reply | StoreError, count: int) -> Sequence[LeaseState | StoreError]:
+    """What one script says of `count` runs; an error of the whole is each one's."""
+    if isinstance(reply, StoreError):
+        return [reply] * count
+    return [store_error(a) if isinstance(a, Exception) else _LEASE_STATES[a] for a in reply]
 
 
 def _status(reply: Reply) -> Status:
