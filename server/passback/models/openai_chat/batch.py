@@ -38,6 +38,7 @@ class Batch:
         return deltas
 
     def _join(self) -> None:
-        if text := "".join(self._texts):
-            self._deltas.append(self._kind(text))
-        self._texts.clear()
+        if self._texts:
+            if text := "".join(self._texts):
+                self._deltas.append(self._kind(text))
+            self._texts.clear()

@@ -253,7 +253,7 @@ async def _read_to_end(body: AsyncGenerator[bytes]) -> None:
 
 
 async def _close(response: httpx.Response) -> None:
-    with anyio.CancelScope(shield=True), anyio.move_on_after(_CLEANUP_TIMEOUT):
+    with anyio.move_on_after(_CLEANUP_TIMEOUT, shield=True):
         await response.aclose()
 
 

@@ -118,29 +118,27 @@ class ChatDecoder:
             return
         if usage := chunk.get("usage"):
             self._batch.report(_usage(usage))
-        for choice in _dicts(chunk.get("choices")):
-            if choice.get("index") in (None, 0):  # only one answer was asked for
+        choices = chunk.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            # only one answer was asked for
+            if isinstance(choice, dict) and not choice.get("index"):
                 self._choice(choice)
 
     def _choice(self, choice: JsonDict) -> None:
         delta = choice.get(self._delta_field)
         if isinstance(delta, dict):
-            self._delta(delta)
+            content = delta.get("content")
+            if len(delta) == 1 and isinstance(content, str):  # the usual one: a text and nothing else
+                self._say(content)
+            else:
+                self._delta(delta, content)
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             self._finish = reason.lower()
             if self._finish in _BROKEN_OFF:
                 self._fail(ModelUnavailable("the model's service broke its answer off"))
 
-    def _delta(self, delta: JsonDict) -> None:
-        content = delta.get("content")
-        if len(delta) == 1 and isinstance(content, str):
-            self._say(content)
-        else:
-            self._mixed_delta(delta, content)
-
-    def _mixed_delta(self, delta: JsonDict, content: JsonValue) -> None:
-        """All but the usual delta, which is a text and nothing else."""
+    def _delta(self, delta: JsonDict, content: JsonValue) -> None:
         for field in _REASONING_FIELDS:
             if isinstance(thought := delta.get(field), str) and thought:
                 self._think(thought, field)

@@ -30,12 +30,14 @@ class LineSplitter:
         self._at_start = True
 
     def feed(self, data: bytes, /) -> list[bytes]:
+        if data.endswith(b"\n") and not (self._pieces or self._after_cr or self._at_start):
+            return data.splitlines()  # of bytes, unlike of str, it splits at CR and LF only
         if self._after_cr and data:
             data = data.removeprefix(b"\n")
             self._after_cr = False
         if not data:
             return []
-        lines = data.splitlines()  # of bytes, unlike of str, it splits at CR and LF only
+        lines = data.splitlines()
         rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
         self._after_cr = data.endswith(b"\r")
         if lines:
@@ -74,29 +76,26 @@ class EventReader:
 
     def feed(self, data: bytes, /) -> list[JsonDict]:
         objects: list[JsonDict] = []
-        if self._is_over():
+        if self.done or self.damaged:
             return objects
         for line in self._lines.feed(data):
             if line.startswith(b"data:"):
                 self._data(line[5:], objects)
             elif not line and self._event:
                 self._event_ends(objects)
-            if self._is_over():
+            if self.done or self.damaged:
                 break
-        if max(self._lines.pending, self._event_size) > MAX_EVENT:
+        if self._lines.pending > MAX_EVENT or self._event_size > MAX_EVENT:
             self.damaged = True
         return objects
 
     def end(self) -> list[JsonDict]:
         """The last event, when the stream stopped before the blank line; a torn one is nothing."""
-        if self._is_over():
+        if self.done or self.damaged:
             return []
         objects = self.feed(b"\n\n")
         self.damaged = False
         return objects
-
-    def _is_over(self) -> bool:
-        return self.done or self.damaged
 
     def _data(self, value: bytes, objects: list[JsonDict]) -> None:
         # Read at once: some services leave out the blank line, and waiting for it would gain nothing.
