@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 import anyio
-from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from passback import __version__
@@ -85,7 +84,7 @@ class Application:
         self._stopping.set()
 
     @asynccontextmanager
-    async def _lifespan(self, _app: Starlette) -> AsyncGenerator[None]:
+    async def _lifespan(self, _app: object) -> AsyncGenerator[None]:
         async with self.running():
             yield
 

@@ -101,6 +101,7 @@ async def exchange(
     body: bytes | Iterable[bytes] = b"",
     stalled_body: bool = False,
     leaves_at_once: bool = False,
+    extensions: Mapping[str, object] | None = None,
 ) -> AsyncGenerator[Exchange]:
     """Send a request; leaving the context closes the connection, and the application has to end then.
 
@@ -112,6 +113,7 @@ async def exchange(
         body: whole, or in chunks.
         stalled_body: never send the end of the body.
         leaves_at_once: close the connection after the last chunk of the body.
+        extensions: what the server offers beyond ASGI.
     """
     given = list(headers.items() if isinstance(headers, Mapping) else headers)
     if all(name.lower() != "host" for name, _ in given):
@@ -130,6 +132,7 @@ async def exchange(
         "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given],
         "client": ("127.0.0.1", 50000),
         "server": ("127.0.0.1", 8000),
+        "extensions": extensions or {},
     }
     sent, answer = anyio.create_memory_object_stream[Message](0)
     chunks = [body] if isinstance(body, bytes) else list(body)

@@ -9,7 +9,7 @@ from passback.core.changes import Page, Status
 from passback.core.errors import PassbackError, UnknownConversation, UnknownRun
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
 from passback.core.messages import ConversationId, ConversationKey, Message, OwnerId, RunId, RunRef
-from passback.core.ports import Parked, StartRun
+from passback.core.ports import Parked, StartRun, Take
 
 RUN = RunRef(ConversationKey(OwnerId("anonymous"), ConversationId("c")), RunId("run_1"))
 
@@ -53,21 +53,26 @@ class LoggedRuns:
 
     @asynccontextmanager
     async def follow(
-        self, run: RunRef, /, *, after: Position = START
+        self, run: RunRef, /, *, after: Position = START, take: Take | None = None
     ) -> AsyncGenerator[AsyncIterator[Sequence[Logged]]]:
         if run != RUN:
             raise UnknownRun("there is no such run")
         self.readers += 1
         try:
-            yield self._read(after)
+            yield self._read(after, take)
         finally:
             self.readers -= 1
 
-    async def _read(self, after: Position) -> AsyncGenerator[Sequence[Logged]]:
+    async def _read(
+        self, after: Position, take: Take | None
+    ) -> AsyncGenerator[Sequence[Logged]]:
+        waited = False
         while True:
             batch = [logged for logged in self.log if logged.position > after]
             if batch:
-                yield batch
+                offered = waited and take and not isinstance(batch[-1].event, RunFinished)
+                if not (offered and take and take(batch)):
+                    yield batch
                 after = batch[-1].position
             if self.log and isinstance(self.log[-1].event, RunFinished):
                 return
@@ -75,6 +80,7 @@ class LoggedRuns:
                 raise self.broken
             if after == (self.log[-1].position if self.log else START):
                 await self._grown.wait()
+                waited = True
 
     async def cancel(self, run: RunRef, /) -> bool:
         self.cancelled.append(run)

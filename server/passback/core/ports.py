@@ -3,10 +3,10 @@
 Arguments are positional-only and values frozen. Every method may raise what its docstring names, nothing else.
 """
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from passback.core.changes import Change, Commit, Lease, LeaseState, Loaded, LogWrite, Page, Status
 from passback.core.deltas import ModelDelta, ModelRequest
@@ -210,6 +210,10 @@ class Parked:
     owed: tuple[Owed, ...]
 
 
+Take: TypeAlias = Callable[[Sequence[Logged]], bool]
+"""Whether a batch was dealt with, at once and without waiting; what it raises, its reader raises."""
+
+
 class Runs(Protocol):
     """The only door a wire may knock on."""
 
@@ -225,9 +229,12 @@ class Runs(Protocol):
         ...
 
     def follow(
-        self, run: RunRef, /, *, after: Position = START
+        self, run: RunRef, /, *, after: Position = START, take: Take | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[Logged]]]:
         """Read a run's log from a position on, live, to its end; what is ready comes as one batch.
+
+        `take` may be offered a batch while its reader waits for the next one, by the run itself: no task has to wake
+        up for it. A batch that it takes does not come again; the last one of a run is never offered.
 
         Raises:
             UnknownRun: on entering: no such run in this conversation, or its log has expired.

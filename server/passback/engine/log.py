@@ -7,7 +7,7 @@ clients act on become visible only when the commit that makes them true has succ
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import anyio
 
@@ -44,7 +44,8 @@ class RunLog:
         self._writer = writer
         self._on_lease = on_lease
         self._writing = anyio.Lock()
-        self._grown = asyncio.Event()
+        self.listeners: set[Callable[[], object]] = set()
+        """Called when there may be more to read, or the log was abandoned. They do not raise."""
 
     # ---------------------------------------------------------------- the producer
     def append(self, events: Sequence[RunEvent]) -> None:
@@ -155,14 +156,9 @@ class RunLog:
             for number, event in enumerate(self._events[start:], start + 1)
         ]
 
-    def grown(self) -> Awaitable[object]:
-        """To wait until there may be more. Look first, then wait, with no await between."""
-        return self._grown.wait()
-
     def _notify(self) -> None:
-        # wakes all who wait now; asyncio's own event, because anyio's cannot be cleared and costs ten times as much
-        self._grown.set()
-        self._grown.clear()
+        for listener in tuple(self.listeners):
+            listener()
 
 
 class LogWriter:

@@ -1,7 +1,9 @@
 """Reading a run's log, live: from memory in the process that owns the run, from the store elsewhere."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Self
 
 from typing_extensions import override
@@ -9,7 +11,7 @@ from typing_extensions import override
 from passback.core.errors import UnknownRun
 from passback.core.events import Failed, Logged, Position, RunFinished
 from passback.core.messages import RunRef
-from passback.core.ports import Store, Watch
+from passback.core.ports import Store, Take, Watch
 from passback.engine.log import RunLog
 
 GONE = Failed("run_not_found", "the conversation was deleted during this run")
@@ -19,6 +21,7 @@ class Reader(AsyncIterator[Sequence[Logged]]):
     """Batches of what is ready after `position`, to the end of the run.
 
     Args:
+        take: is offered what a run of this process says while the reader waits.
         exits: closes the watch that is opened when the run is another process's.
         revive: called for a run whose lease is over, so that it gets its end.
     """
@@ -28,12 +31,14 @@ class Reader(AsyncIterator[Sequence[Logged]]):
         store: Store,
         run: RunRef,
         position: Position,
+        take: Take | None,
         exits: AsyncExitStack,
         revive: Callable[[RunRef], Awaitable[None]],
     ) -> None:
         self._store = store
         self._run = run
         self._position = position
+        self._take = take
         self._exits = exits
         self._revive = revive
         self._log: RunLog | None = None
@@ -61,13 +66,13 @@ class Reader(AsyncIterator[Sequence[Logged]]):
         if self._ended:
             raise StopAsyncIteration
         log, batch = self._log, self._ready
-        while log is not None:  # all in this coroutine, because it runs for each delta
+        while log is not None:
             if log.abandoned:
                 log = self._log = None
             elif (batch := log.read(self._position)) or log.ended:
                 break
             else:
-                await log.grown()
+                await self._growth(log)
         else:
             batch = await self._from_store()
         if not batch:
@@ -75,6 +80,37 @@ class Reader(AsyncIterator[Sequence[Logged]]):
         self._position = batch[-1].position
         self._ended = isinstance(batch[-1].event, RunFinished)
         return batch
+
+    async def _growth(self, log: RunLog) -> None:
+        """Wait until the log has something that is not taken at once."""
+        waiter = asyncio.get_running_loop().create_future()
+        listener = partial(self._on_growth, log, waiter)
+        log.listeners.add(listener)
+        try:
+            await waiter
+        finally:
+            log.listeners.discard(listener)
+
+    def _on_growth(self, log: RunLog, waiter: "asyncio.Future[None]") -> None:
+        """Called by the run, at each of its steps: what is taken here costs no second task's turn of the event loop."""
+        if waiter.done():
+            return
+        try:
+            taken = self._offer(log)
+        except Exception as error:  # the run must not break on its reader
+            waiter.set_exception(error)
+            return
+        if not taken:
+            waiter.set_result(None)
+
+    def _offer(self, log: RunLog) -> bool:
+        if self._take is None or log.abandoned or log.ended:
+            return False
+        batch = log.read(self._position)
+        if not batch or not self._take(batch):
+            return False
+        self._position = batch[-1].position
+        return True
 
     async def _from_store(self) -> Sequence[Logged]:
         batch, self._ready = self._ready, ()

@@ -19,7 +19,7 @@ from passback.core.events import (
 )
 from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import CallId, ConversationKey, Owed, RunRef, ToolMessage
-from passback.core.ports import Parked, StartRun, Store, Toolset
+from passback.core.ports import Parked, StartRun, Store, Take, Toolset
 from passback.core.transcript import (
     Answer,
     Begins,
@@ -187,10 +187,10 @@ class RunService:
     # ---------------------------------------------------------------- reading
     @asynccontextmanager
     async def follow(
-        self, run: RunRef, /, *, after: Position = START
+        self, run: RunRef, /, *, after: Position = START, take: Take | None = None
     ) -> AsyncGenerator[AsyncIterator[Sequence[Logged]]]:
         async with AsyncExitStack() as exits:
-            reader = Reader(self._store, run, after, exits, self._revive)
+            reader = Reader(self._store, run, after, take, exits, self._revive)
             yield await reader.open(self._supervisor.log_of(run))
 
     async def status(self, key: ConversationKey, /) -> Status:

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ExceptionHandler, Scope
+from starlette.types import Scope
 
-from passback.core.errors import NotFound, PassbackError
+from passback.core.errors import PassbackError
 from passback.core.messages import OwnerId
 
 logger = logging.getLogger(__name__)
@@ -129,35 +128,3 @@ def error_answer(scope: Scope, error: PassbackError, /) -> Response:
     return json_answer(
         scope, body | {"request_id": request_id(scope)}, status=status, headers=headers
     )
-
-
-# ---------------------------------------------------------------- what endpoints raise
-async def _on_known(request: Request, error: Exception) -> Response:
-    assert isinstance(error, PassbackError)
-    return error_answer(request.scope, error)
-
-
-async def _on_routing(request: Request, error: Exception) -> Response:
-    """No such path, or not with this method."""
-    assert isinstance(error, HTTPException)
-    if error.status_code == HTTPStatus.NOT_FOUND:
-        return error_answer(request.scope, NotFound("there is nothing at this address"))
-    body: dict[str, object] = {
-        "code": HTTPStatus(error.status_code).phrase.lower().replace(" ", "_"),
-        "message": HTTPStatus(error.status_code).description,
-        "request_id": request_id(request.scope),
-    }
-    return json_answer(request.scope, body, status=error.status_code, headers=error.headers)
-
-
-async def _on_unknown(request: Request, _: Exception) -> Response:
-    """A fault of ours. The server's log gets the error, since Starlette raises it again; the client does not."""
-    return error_answer(request.scope, PassbackError("the server met an unexpected error"))
-
-
-ERROR_HANDLERS: Mapping[type[Exception] | int, ExceptionHandler] = {
-    PassbackError: _on_known,
-    HTTPException: _on_routing,
-    Exception: _on_unknown,
-}
-"""For `Starlette(exception_handlers=...)`."""

@@ -1,13 +1,16 @@
-"""uvicorn's HTTP protocol with what it lacks: a limit on a request's head, in bytes and in time."""
+"""uvicorn's HTTP protocol with what it lacks: a limit on a request's head, and a way to send without a task."""
 
 import asyncio
+from contextlib import suppress
 from http import HTTPStatus
 
+from starlette.types import Message
 from typing_extensions import override
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from passback.core.errors import BadRequest, ClientError, HeadersTooLarge
 from passback.transport.http import error_answer
+from passback.transport.sending import SEND_NOW
 
 HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 10.0
@@ -51,6 +54,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_has_come()
         super().on_headers_complete()
+        self.scope["extensions"] = {SEND_NOW: UvicornSendNow(self.cycle)}
 
     @override
     def on_message_complete(self) -> None:
@@ -81,3 +85,22 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._refused = True
         self.transport.write_eof()
         self._deadline = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
+
+
+class UvicornSendNow:
+    """`SendNow` for one response of uvicorn's."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    @property
+    def ready(self) -> bool:
+        cycle = self._cycle
+        return cycle.response_started and not (cycle.flow.write_paused or cycle.disconnected)
+
+    def send(self, message: Message) -> None:
+        # uvicorn's own waits for nothing but a full buffer: when it is ready, one step takes it to its end
+        sending = self._cycle.send(message)
+        with suppress(StopIteration):
+            sending.send(None)
+            raise RuntimeError("uvicorn waits where it did not")

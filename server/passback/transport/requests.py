@@ -1,15 +1,11 @@
-"""What several wires read from a request: checked values, a conversation's id, a path as it was sent."""
+"""What several wires read from a request: checked values, a conversation's id."""
 
 import unicodedata
 from typing import TypeVar
-from urllib.parse import unquote
 
 from pydantic import BaseModel, JsonValue, ValidationError
-from starlette.routing import Match, Route
-from starlette.types import Scope
-from typing_extensions import override
 
-from passback.core.errors import BadRequest, InvalidRequest
+from passback.core.errors import InvalidRequest
 from passback.core.messages import ConversationId
 
 _ID_CHARACTERS = 256
@@ -55,23 +51,3 @@ def conversation_id(text: str, /) -> ConversationId:
     if "{" in text or "}" in text:  # mostly a template that was not filled in
         raise InvalidRequest("a conversation id has no braces")
     return ConversationId(text)
-
-
-class SentPathRoute(Route):
-    """Matches the path as it was sent, so that a parameter may hold an encoded slash."""
-
-    @override
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        raw: bytes | None = scope.get("raw_path")
-        if scope["type"] != "http" or raw is None:
-            return super().matches(scope)
-        match, child = super().matches({**scope, "path": raw.decode("latin-1")})
-        parameters: dict[str, str] = child.get("path_params", {})
-        return match, {**child, "path_params": _decoded(parameters)}
-
-
-def _decoded(parameters: dict[str, str]) -> dict[str, str]:
-    try:
-        return {name: unquote(value, errors="strict") for name, value in parameters.items()}
-    except UnicodeDecodeError:
-        raise BadRequest("the path is not valid UTF-8") from None

@@ -1,24 +1,25 @@
 """All wires as one ASGI application, behind the gate."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from starlette.applications import Starlette
+from starlette.routing import Router
 from starlette.types import ASGIApp, Lifespan
 
 from passback.transport.access import Access
 from passback.transport.gate import protect
-from passback.transport.http import ERROR_HANDLERS
+from passback.transport.routing import nothing_there
 from passback.transport.wires import Wire
 
 
 def build_site(
-    wires: Sequence[Wire], access: Access, lifespan: Lifespan[Starlette] | None = None
+    wires: Sequence[Wire], access: Access, lifespan: Lifespan[Any] | None = None
 ) -> ASGIApp:
     """Mount the wires' routes; errors become JSON, and every request passes the gate."""
-    app = Starlette(
-        routes=[route for wire in wires for route in wire.routes],
-        exception_handlers=ERROR_HANDLERS,
+    router = Router(
+        [route for wire in wires for route in wire.routes],
+        redirect_slashes=False,  # a redirect would be an answer without a request id
+        default=nothing_there,
         lifespan=lifespan,
     )
-    app.router.redirect_slashes = False  # a redirect would be an answer without a request id
-    return protect(app, access, public=frozenset(path for wire in wires for path in wire.public))
+    return protect(router, access, public=frozenset(path for wire in wires for path in wire.public))

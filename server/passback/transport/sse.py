@@ -17,6 +17,7 @@ from passback.core.events import Logged, RunFinished
 from passback.core.messages import ConversationId, RunId, RunRef
 from passback.transport.frames import EventId, Framer, SseEncoder
 from passback.transport.http import request_id
+from passback.transport.sending import SendNow, send_now
 from passback.transport.wires import Services
 
 logger = logging.getLogger(__name__)
@@ -67,13 +68,15 @@ class EventStream:
         self._services = services
         self._run = run
         self._framer = Framer(encoder, run.run_id, since)
+        self._direct: SendNow | None = None
         self._last_words: str | None = None  # None: nobody is there to hear them
         self._sending_since: float | None = None
         self._last_sent = monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         runs, position = self._services.runs, self._framer.position
-        async with runs.follow(self._run, after=position) as batches:
+        self._direct = send_now(scope)
+        async with runs.follow(self._run, after=position, take=self._take) as batches:
             headers = stream_headers(scope, self._run.key.id, self._run.run_id)
             await send(_start(headers))
             if scope["method"] == "HEAD":
@@ -110,6 +113,15 @@ class EventStream:
             logger.warning("reading run %s failed: %s", self._run.run_id, error.code)
             return CUT if error.retryable else self._framer.failure(error)
         return chunk + self._framer.end()
+
+    def _take(self, batch: Sequence[Logged]) -> bool:
+        """Send a batch from within the run's own step, if the connection takes it at once."""
+        if self._direct is None or not self._direct.ready:
+            return False
+        if chunk := self._framer.batch(batch):
+            self._direct.send(_body(chunk))
+            self._last_sent = monotonic()
+        return True
 
     async def _send(self, send: Send, chunk: str) -> None:
         self._sending_since = monotonic()

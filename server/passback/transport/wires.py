@@ -53,7 +53,7 @@ class Wire:
     """One protocol, ready to be mounted.
 
     Args:
-        routes: Starlette routes.
+        routes: Starlette routes, mostly `routing.Endpoint`.
         paths: its part of the OpenAPI document's `paths`.
         schemas: its part of `components.schemas`; two wires may name the same schema if it is the same.
         public: paths that answer GET and HEAD without credentials.

@@ -9,7 +9,6 @@ from typing import Annotated, Literal, TypeAlias, assert_never
 from pydantic import Field, JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
 from passback.core.errors import InvalidRequest, NotFound
@@ -54,6 +53,7 @@ from passback.transport.openapi import (
 )
 from passback.transport.parts import MAX_ITEMS, Posted, PostedContent, read_content, read_result
 from passback.transport.requests import conversation_id, validated
+from passback.transport.routing import Endpoint
 from passback.transport.sse import EventStream, last_event_id, stream_headers
 from passback.transport.wires import Services, Wire
 
@@ -131,7 +131,7 @@ class SendMessage(Posted):
 def build(services: Services, /) -> Wire:
     wire = _SendMessage(services)
     return Wire(
-        routes=[Route(path, wire.send_message, methods=["POST"]) for path in _PATHS],
+        routes=[Endpoint(path, wire.send_message, methods=["POST"]) for path in _PATHS],
         paths=_describe(),
         schemas=schemas_of(SendMessage, PostedTool),
     )

@@ -7,10 +7,10 @@ from pathlib import Path
 from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from passback.transport.http import request_id
 from passback.transport.openapi import REQUEST_ID_HEADER
+from passback.transport.routing import Endpoint
 from passback.transport.wires import Services, Wire
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def wire_of(files: Mapping[str, "File"], /) -> Wire:
     if not files:
         logger.warning("the playground's files are missing: no page is served")
     return Wire(
-        routes=[Route(path, file.serve, methods=["GET"]) for path, file in files.items()],
+        routes=[Endpoint(path, file.serve, methods=["GET"]) for path, file in files.items()],
         paths={"/": _DESCRIPTION} if "/" in files else {},
         public=frozenset(files),
     )

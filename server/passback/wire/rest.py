@@ -6,7 +6,6 @@ from typing import Literal
 from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import ASGIApp
 from typing_extensions import TypedDict
 
@@ -26,7 +25,8 @@ from passback.transport.openapi import (
     schemas_of,
     stream_response,
 )
-from passback.transport.requests import SentPathRoute, conversation_id
+from passback.transport.requests import conversation_id
+from passback.transport.routing import Endpoint
 from passback.transport.sse import EventStream, last_event_id
 from passback.transport.wires import Services, Wire
 
@@ -66,13 +66,13 @@ def build(services: Services, /) -> Wire:
     wire = _Rest(services)
     return Wire(
         routes=[
-            SentPathRoute("/conversations/{id}", wire.conversation, methods=["GET", "DELETE"]),
-            SentPathRoute("/conversations/{id}/messages", wire.messages, methods=["GET"]),
-            SentPathRoute("/conversations/{id}/stream", wire.stream, methods=["GET"]),
-            SentPathRoute("/conversations/{id}/cancel", wire.cancel, methods=["POST"]),
-            Route("/healthz", wire.alive, methods=["GET"]),
-            Route("/readyz", wire.ready, methods=["GET"]),
-            Route("/openapi.json", wire.describe, methods=["GET"]),
+            Endpoint("/conversations/{id}", wire.conversation, methods=["GET", "DELETE"]),
+            Endpoint("/conversations/{id}/messages", wire.messages, methods=["GET"]),
+            Endpoint("/conversations/{id}/stream", wire.stream, methods=["GET"]),
+            Endpoint("/conversations/{id}/cancel", wire.cancel, methods=["POST"]),
+            Endpoint("/healthz", wire.alive, methods=["GET"]),
+            Endpoint("/readyz", wire.ready, methods=["GET"]),
+            Endpoint("/openapi.json", wire.describe, methods=["GET"]),
         ],
         paths=_PATHS,
         schemas=schemas_of(ConversationView, MessagesView, CancelView, HealthView),

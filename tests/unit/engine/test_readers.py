@@ -1,6 +1,6 @@
 """Following a run: from every place, late, from elsewhere, and without being able to harm it."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -130,6 +130,59 @@ async def test_what_is_ready_together_comes_as_one_batch(memory: Store) -> None:
         whole = await followed(runs, run)
         async with runs.follow(run) as batches:
             assert [list(batch) async for batch in batches] == [whole]
+
+
+async def test_what_a_waiting_reader_takes_does_not_come_again(memory: Store) -> None:
+    gates = [anyio.Event() for _ in range(3)]
+    script: list[Step] = [step for n, gate in enumerate(gates) for step in (gate, f"{n}")]
+    taken: list[Logged] = []
+    read: list[Logged] = []
+
+    def take(batch: Sequence[Logged]) -> bool:
+        if len(taken) == 2:
+            return False
+        taken.extend(batch)
+        return True
+
+    async with worker(memory, ScriptedModel([[*script, Finish("stop")]])) as runs:
+        run = await post(runs, says())
+
+        async def follow() -> None:
+            async with runs.follow(run, take=take) as batches:
+                async for batch in batches:
+                    read.extend(batch)
+
+        async with at_once() as tasks:
+            tasks.start_soon(follow)
+            for gate in gates:
+                await anyio.wait_all_tasks_blocked()
+                gate.set()
+        assert [one.event for one in taken] == [TextDelta("0"), TextDelta("1")]
+        assert sorted([*taken, *read]) == await followed(runs, run)
+        assert isinstance(read[-1].event, RunFinished)
+
+
+@pytest.mark.promise("P7")
+async def test_a_reader_that_cannot_take_breaks_by_itself(memory: Store) -> None:
+    gate = anyio.Event()
+
+    def take(_: Sequence[Logged]) -> bool:
+        raise RuntimeError("tulip")
+
+    async with worker(memory, ScriptedModel([[gate, *words("a")]])) as runs:
+        run = await post(runs, says())
+
+        async def follow() -> None:
+            with pytest.raises(RuntimeError, match="tulip"):
+                async with runs.follow(run, take=take) as batches:
+                    async for _ in batches:
+                        pass
+
+        async with at_once() as tasks:
+            tasks.start_soon(follow)
+            await anyio.wait_all_tasks_blocked()
+            gate.set()
+        assert await outcome(runs, run) == Completed()
 
 
 async def test_readers_share_a_run_and_each_sees_all_of_it(memory: Store) -> None:

@@ -3,7 +3,6 @@
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import ASGIApp
 from tests.support.bridge import Answer, ask, exchange
 
@@ -11,6 +10,7 @@ from passback.core.errors import BadRequest
 from passback.transport.access import Access
 from passback.transport.body import parse_json, read_object
 from passback.transport.http import json_answer
+from passback.transport.routing import Endpoint
 from passback.transport.site import build_site
 from passback.transport.wires import Limits, Wire
 
@@ -24,7 +24,7 @@ def _app(limits: Limits = LIMITS) -> ASGIApp:
     async def echo(request: Request) -> Response:
         return json_answer(request.scope, {"read": await read_object(request, limits)})
 
-    return build_site([Wire([Route("/", echo, methods=["POST"])])], Access())
+    return build_site([Wire([Endpoint("/", echo, methods=["POST"])])], Access())
 
 
 async def _post(body: bytes, **headers: str) -> Answer:

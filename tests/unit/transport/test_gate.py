@@ -7,7 +7,6 @@ import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import ASGIApp, Message
 from tests.support.bridge import Answer, ask
 
@@ -15,6 +14,7 @@ from passback.core.errors import NotFound
 from passback.core.messages import OwnerId
 from passback.transport.access import Access
 from passback.transport.http import owner_of
+from passback.transport.routing import Endpoint
 from passback.transport.site import build_site
 from passback.transport.wires import Wire
 
@@ -33,9 +33,9 @@ def _app(access: Access) -> ASGIApp:
 
     methods = ["GET", "POST"]
     routes = [
-        Route("/", whose, methods=methods),
-        Route("/open", whose, methods=methods),
-        Route("/missing", missing),
+        Endpoint("/", whose, methods=methods),
+        Endpoint("/open", whose, methods=methods),
+        Endpoint("/missing", missing, methods=["GET"]),
     ]
     return build_site([Wire(routes, public=frozenset({"/open"}))], access)
 

@@ -1,25 +1,45 @@
 """A path is matched as it was sent, by servers that tell it and by those that do not."""
 
+import json
+
 import pytest
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
-from starlette.types import Scope
+from starlette.types import Message, Scope
 
-from passback.core.errors import BadRequest
-from passback.transport.requests import SentPathRoute
+from passback.transport.routing import Endpoint
 
-
-async def _endpoint(_: Request) -> Response:
-    return Response()
+pytestmark = pytest.mark.anyio
 
 
-ROUTE = SentPathRoute("/things/{id}", _endpoint, methods=["GET"])
+async def _endpoint(request: Request) -> Response:
+    return JSONResponse(request.path_params)
+
+
+ROUTE = Endpoint("/things/{id}", _endpoint, methods=["GET"])
 
 
 def _scope(path: str, raw: bytes | None, method: str = "GET") -> Scope:
-    scope: Scope = {"type": "http", "method": method, "path": path, "root_path": ""}
+    scope: Scope = {"type": "http", "method": method, "path": path, "root_path": "", "headers": []}
     return scope if raw is None else {**scope, "raw_path": raw}
+
+
+async def _answer(path: str, raw: bytes | None) -> tuple[int, object]:
+    """The status and the JSON that the route answers."""
+    scope = _scope(path, raw)
+    match, found = ROUTE.matches(scope)
+    assert match is Match.FULL
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await ROUTE.handle({**scope, **found}, receive, send)
+    return sent[0]["status"], json.loads(sent[1]["body"])
 
 
 @pytest.mark.parametrize(
@@ -28,11 +48,11 @@ def _scope(path: str, raw: bytes | None, method: str = "GET") -> Scope:
         ("/things/a/b", b"/things/a%2Fb", "a/b"),
         ("/things/\u00e9", b"/things/%C3%A9", "\u00e9"),
         ("/things/a", None, "a"),
+        ("/things/%2F", None, "%2F"),
     ],
 )
-def test_a_parameter_is_decoded(path: str, raw: bytes | None, given: str) -> None:
-    match, found = ROUTE.matches(_scope(path, raw))
-    assert (match, found["path_params"]) == (Match.FULL, {"id": given})
+async def test_a_parameter_is_decoded_once(path: str, raw: bytes | None, given: str) -> None:
+    assert await _answer(path, raw) == (200, {"id": given})
 
 
 @pytest.mark.parametrize(
@@ -47,6 +67,8 @@ def test_what_is_not_the_route_does_not_match(method: str, raw: bytes, match: Ma
     assert ROUTE.matches(_scope(raw.decode(), raw, method))[0] is match
 
 
-def test_a_parameter_has_to_be_text() -> None:
-    with pytest.raises(BadRequest):
-        ROUTE.matches(_scope("/things/\ufffd", b"/things/%FF"))
+async def test_a_parameter_has_to_be_text() -> None:
+    status, said = await _answer("/things/\ufffd", b"/things/%FF")
+    assert status == 400
+    assert isinstance(said, dict)
+    assert said["code"] == "bad_request"

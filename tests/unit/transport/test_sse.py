@@ -7,8 +7,7 @@ from dataclasses import replace
 import anyio
 import pytest
 from starlette.requests import Request
-from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message
 from tests.support.bridge import SECONDS, Exchange, exchange
 from tests.support.logged_runs import RUN, LoggedRuns
 
@@ -18,6 +17,8 @@ from passback.core.messages import ConversationId, RunId, RunRef
 from passback.transport.access import Access
 from passback.transport.frames import EventId
 from passback.transport.native import NativeEncoder
+from passback.transport.routing import Endpoint
+from passback.transport.sending import SEND_NOW
 from passback.transport.site import build_site
 from passback.transport.sse import CUT, OPENING, PING, EventStream, stream_headers
 from passback.transport.wires import Limits, Services, Wire
@@ -50,7 +51,7 @@ class _Site:
         async def stream(_: Request) -> ASGIApp:
             return EventStream(self.services, run, NativeEncoder(), since)
 
-        return build_site([Wire([Route("/", stream, methods=["GET", "POST"])])], Access())
+        return build_site([Wire([Endpoint("/", stream, methods=["GET", "POST"])])], Access())
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[Exchange]:
@@ -98,6 +99,37 @@ async def test_a_batch_that_says_nothing_to_the_client_is_no_chunk() -> None:
         await anyio.wait_all_tasks_blocked()
         site.runs.say(TextDelta("a"))
         assert await one.chunk() == _text(2, "a")
+
+
+class _Direct:
+    """What a server gives that sends without waiting."""
+
+    def __init__(self) -> None:
+        self.ready = True
+        self.sent: list[Message] = []
+
+    def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+
+async def test_what_comes_while_a_stream_waits_is_sent_without_a_task_if_the_server_can() -> None:
+    site, direct = _Site(), _Direct()
+    async with exchange(site.app(), "GET", "/", extensions={SEND_NOW: direct}) as one:
+        assert await one.chunk() == OPENING.encode()
+        await anyio.wait_all_tasks_blocked()
+        site.runs.say(RunStarted(RUN.run_id))
+        await anyio.wait_all_tasks_blocked()
+        site.runs.say(TextDelta("a"))
+        await anyio.wait_all_tasks_blocked()
+        assert direct.sent == [
+            {"type": "http.response.body", "body": _text(2, "a"), "more_body": True}
+        ]
+        direct.ready = False
+        site.runs.say(TextDelta("b"))
+        assert await one.chunk() == _text(3, "b")
+        site.runs.say(END)
+        assert await one.rest() == _done(4)
+        assert len(direct.sent) == 1
 
 
 async def test_a_stream_begins_after_what_the_client_has() -> None:

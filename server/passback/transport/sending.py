@@ -1,0 +1,25 @@
+"""Sending a part of an answer without waiting, and so without a task: an ASGI extension that `passback serve` gives."""
+
+from typing import Protocol
+
+from starlette.types import Message, Scope
+
+SEND_NOW = "passback.send_now"
+"""Its key in `scope["extensions"]`. Only a server that runs our application bare, without middleware, may give it."""
+
+
+class SendNow(Protocol):
+    @property
+    def ready(self) -> bool:
+        """Whether the answer has begun, the client is there, and the connection's buffer has room."""
+        ...
+
+    def send(self, message: Message, /) -> None:
+        """Send a message at once. Only while it is `ready`."""
+        ...
+
+
+def send_now(scope: Scope, /) -> SendNow | None:
+    """The server's, if it has one."""
+    extension: SendNow | None = scope.get("extensions", {}).get(SEND_NOW)
+    return extension
