@@ -137,7 +137,6 @@ async def exchange(
     sent, answer = anyio.create_memory_object_stream[Message](0)
     chunks = [body] if isinstance(body, bytes) else list(body)
     one = Exchange(scope, chunks, sent, answer, stalled_body=stalled_body)
-
     if leaves_at_once:
         one.leave()
 

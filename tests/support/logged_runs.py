@@ -63,9 +63,7 @@ class LoggedRuns:
         finally:
             self.readers -= 1
 
-    async def _read(
-        self, after: Position, take: Take | None
-    ) -> AsyncGenerator[Sequence[Logged]]:
+    async def _read(self, after: Position, take: Take | None) -> AsyncGenerator[Sequence[Logged]]:
         waited = False
         while True:
             batch = [logged for logged in self.log if logged.position > after]

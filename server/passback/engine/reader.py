@@ -18,11 +18,10 @@ GONE = Failed("run_not_found", "the conversation was deleted during this run")
 
 
 class Reader(AsyncIterator[Sequence[Logged]]):
-    """Batches of what is ready after `position`, to the end of the run.
+    """Batches of what is ready after `position`, to the end of the run. To be closed, by leaving its context.
 
     Args:
         take: is offered what a run of this process says while the reader waits.
-        exits: closes the watch that is opened when the run is another process's.
         revive: called for a run whose lease is over, so that it gets its end.
     """
 
@@ -32,19 +31,24 @@ class Reader(AsyncIterator[Sequence[Logged]]):
         run: RunRef,
         position: Position,
         take: Take | None,
-        exits: AsyncExitStack,
         revive: Callable[[RunRef], Awaitable[None]],
     ) -> None:
         self._store = store
         self._run = run
         self._position = position
         self._take = take
-        self._exits = exits
+        self._exits = AsyncExitStack()
         self._revive = revive
         self._log: RunLog | None = None
         self._watch: Watch | None = None
         self._ready: Sequence[Logged] = ()
         self._ended = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._exits.aclose()
 
     async def open(self, log: RunLog | None) -> Self:
         """Find the run.
@@ -97,7 +101,7 @@ class Reader(AsyncIterator[Sequence[Logged]]):
             return
         try:
             taken = self._offer(log)
-        except Exception as error:  # the run must not break on its reader
+        except Exception as error:  # noqa: BLE001  # the run must not break on its reader
             waiter.set_exception(error)
             return
         if not taken:

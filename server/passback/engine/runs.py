@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 import anyio
 
@@ -189,8 +189,7 @@ class RunService:
     async def follow(
         self, run: RunRef, /, *, after: Position = START, take: Take | None = None
     ) -> AsyncGenerator[AsyncIterator[Sequence[Logged]]]:
-        async with AsyncExitStack() as exits:
-            reader = Reader(self._store, run, after, take, exits, self._revive)
+        async with Reader(self._store, run, after, take, self._revive) as reader:
             yield await reader.open(self._supervisor.log_of(run))
 
     async def status(self, key: ConversationKey, /) -> Status:

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 from http import HTTPStatus
+from typing import Any, cast
 
 from starlette.types import Message
 from typing_extensions import override
@@ -54,7 +55,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_has_come()
         super().on_headers_complete()
-        self.scope["extensions"] = {SEND_NOW: UvicornSendNow(self.cycle)}
+        extensions: dict[str, Any] = {SEND_NOW: _SendNow(self.cycle)}
+        self.scope["extensions"] = extensions
 
     @override
     def on_message_complete(self) -> None:
@@ -87,7 +89,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._deadline = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
 
 
-class UvicornSendNow:
+class _SendNow:
     """`SendNow` for one response of uvicorn's."""
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
@@ -98,9 +100,9 @@ class UvicornSendNow:
         cycle = self._cycle
         return cycle.response_started and not (cycle.flow.write_paused or cycle.disconnected)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message, /) -> None:
         # uvicorn's own waits for nothing but a full buffer: when it is ready, one step takes it to its end
-        sending = self._cycle.send(message)
+        sending = self._cycle.send(cast("Any", message))
         with suppress(StopIteration):
             sending.send(None)
             raise RuntimeError("uvicorn waits where it did not")

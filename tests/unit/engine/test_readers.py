@@ -173,10 +173,10 @@ async def test_a_reader_that_cannot_take_breaks_by_itself(memory: Store) -> None
         run = await post(runs, says())
 
         async def follow() -> None:
-            with pytest.raises(RuntimeError, match="tulip"):
-                async with runs.follow(run, take=take) as batches:
-                    async for _ in batches:
-                        pass
+            async with runs.follow(run, take=take) as batches:
+                await anext(batches)
+                with pytest.raises(RuntimeError, match="tulip"):
+                    await anext(batches)
 
         async with at_once() as tasks:
             tasks.start_soon(follow)

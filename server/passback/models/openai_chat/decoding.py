@@ -128,7 +128,8 @@ class ChatDecoder:
         delta = choice.get(self._delta_field)
         if isinstance(delta, dict):
             content = delta.get("content")
-            if len(delta) == 1 and isinstance(content, str):  # the usual one: a text and nothing else
+            # the usual one: a text and nothing else
+            if len(delta) == 1 and isinstance(content, str):
                 self._say(content)
             else:
                 self._delta(delta, content)

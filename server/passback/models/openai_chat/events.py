@@ -76,14 +76,14 @@ class EventReader:
 
     def feed(self, data: bytes, /) -> list[JsonDict]:
         objects: list[JsonDict] = []
-        if self.done or self.damaged:
+        if self._over:
             return objects
         for line in self._lines.feed(data):
             if line.startswith(b"data:"):
                 self._data(line[5:], objects)
             elif not line and self._event:
                 self._event_ends(objects)
-            if self.done or self.damaged:
+            if self._over:
                 break
         if self._lines.pending > MAX_EVENT or self._event_size > MAX_EVENT:
             self.damaged = True
@@ -91,11 +91,15 @@ class EventReader:
 
     def end(self) -> list[JsonDict]:
         """The last event, when the stream stopped before the blank line; a torn one is nothing."""
-        if self.done or self.damaged:
+        if self._over:
             return []
         objects = self.feed(b"\n\n")
         self.damaged = False
         return objects
+
+    @property
+    def _over(self) -> bool:
+        return self.done or self.damaged
 
     def _data(self, value: bytes, objects: list[JsonDict]) -> None:
         # Read at once: some services leave out the blank line, and waiting for it would gain nothing.
