@@ -105,4 +105,4 @@ class _SendNow:
         sending = self._cycle.send(cast("Any", message))
         with suppress(StopIteration):
             sending.send(None)
-            raise RuntimeError("uvicorn waits where it did not")
+            raise AssertionError("uvicorn waits where it did not")  # pragma: no cover
