@@ -1,12 +1,10 @@
 """What is read from a store and what is written to it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from passback.core.events import RunEvent
+from passback.core.events import START, Position, RunEvent
 from passback.core.messages import (
-    CallId,
     ConversationKey,
     Message,
     Owed,
@@ -14,7 +12,7 @@ from passback.core.messages import (
     RunRef,
     ToolSpec,
 )
-from passback.core.transcript import Answer
+from passback.core.posts import Receipt, ReceiptName, Receipts, StartRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +32,20 @@ LeaseState: TypeAlias = Literal["held", "cancelled", "lost"]
 class Status:
     """A conversation without its messages.
 
-    `version` changes with every write to the transcript or the lease, and is 0 for one that does not exist.
-    `run_id` is the newest run; `running` says whether it goes on; `lapsed` that it does but its lease is over.
+    Attributes:
+        version: changes with every write to the transcript or the lease; 0: there is no such conversation.
+        run_id: the newest run that has begun.
+        running: whether it goes on.
+        lapsed: whether it goes on but its lease is over: its worker is gone.
+        owed: what the client has to answer.
+        message_count: of the whole transcript.
+        attempt: how many workers have run it, this one counted; a hand-over counts for nothing.
+        committed: the last event of the run that no take-over makes void.
+        mark: how many messages there were when the run began, the results that were posted with it included.
+        cut: whether the run was stopped before its own end.
+        tethered: whether the run is to be cancelled when nobody follows it any more.
+        attended: whether somebody in another process has said of late that he follows it.
+        queued: the runs of the posts that wait, in their order.
     """
 
     version: int = 0
@@ -44,33 +54,90 @@ class Status:
     lapsed: bool = False
     owed: tuple[Owed, ...] = ()
     message_count: int = 0
+    attempt: int = 0
+    committed: Position = START
+    mark: int = 0
+    cut: bool = False
+    tethered: bool = False
+    attended: bool = False
+    queued: tuple[RunId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A post that waits for its turn, and the run that it will be.
+
+    Attributes:
+        post: with those messages only that were new when it came.
+        moves_on: it was posted while the client owed results: it does not wait for them.
+    """
+
+    run_id: RunId
+    post: StartRun
+    moves_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a post is judged by: the messages, the client's tools, the remembered answers of the asked calls."""
+    """What a post is judged by: the messages, the client's tools, the asked receipts, and who is next in the queue."""
 
     status: Status
     messages: tuple[Message, ...] = ()
     tools: tuple[ToolSpec, ...] = ()
-    answers: Mapping[CallId, Answer] = field(default_factory=dict[CallId, Answer])
+    receipts: Receipts = field(default_factory=dict[ReceiptName, Receipt])
+    next: Queued | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """A write to the transcript, all or nothing, and only if the version is still `expected`.
 
-    `nonce` is unique to this change: sending it again changes nothing more. `owed` is `transcript.owed` of the
-    transcript after the change. `tools` replaces the client's tools, None keeps them.
+    Attributes:
+        nonce: unique to this change: sending it again changes nothing more.
+        keep: so many messages stay, those behind them are taken back before `append`; None: all stay.
+        owed: `transcript.owed` of the transcript after the change.
+        tools: replaces the client's tools, None keeps them.
+        mark: `Status.mark` of the run that begins.
+        pops: the queued run that begins, which has to be the first of the queue.
+        tethered: `Status.tethered` of the run that begins; a take-over leaves it as it is, and `mark` too.
     """
 
     key: ConversationKey
     nonce: str
     expected: int
     append: tuple[Message, ...] = ()
-    answers: Mapping[CallId, Answer] = field(default_factory=dict[CallId, Answer])
+    receipts: Receipts = field(default_factory=dict[ReceiptName, Receipt])
     owed: tuple[Owed, ...] = ()
     tools: tuple[ToolSpec, ...] | None = None
+    keep: int | None = None
+    mark: int = 0
+    pops: RunId | None = None
+    tethered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueue:
+    """A post for the queue of its conversation, which takes at most `limit`.
+
+    Attributes:
+        receipts: what it will be known by.
+        events: open the log of its run.
+        stops: ask for what runs now to be cancelled, in the same write.
+    """
+
+    queued: Queued
+    receipts: Receipts
+    events: tuple[RunEvent, ...]
+    limit: int
+    stops: bool = False
+
+    @property
+    def run(self) -> RunRef:
+        return RunRef(self.queued.post.key, self.queued.run_id)
+
+
+EnqueueAnswer: TypeAlias = Literal["queued", "full", "changed"]
+"""`changed`: nothing runs or waits any more, or another post has taken one of the receipts: judge again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +153,11 @@ class LogWrite:
 class Commit:
     """A turn's messages together with the events that reveal them, atomically.
 
-    `step` counts the commits of a lease: the same step again changes nothing. `ends` releases the lease; then
-    `owed` is what the client has to answer, and the last event is `RunFinished`.
+    Attributes:
+        step: counts the commits of a lease: the same step again changes nothing.
+        owed: what the client has to answer.
+        ends: releases the lease; the last event is then `RunFinished`.
+        cut: the run is ended before its own end: `Status.cut`.
     """
 
     log: LogWrite
@@ -95,6 +165,7 @@ class Commit:
     append: tuple[Message, ...] = ()
     owed: tuple[Owed, ...] = ()
     ends: bool = False
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,16 @@ PassbackError
 │   │   ├── InvalidTool         invalid_tool             a declared client tool is malformed
 │   │   ├── ToolNameClash       tool_name_clash          two tools of one name, or a server tool's name
 │   │   ├── NothingToDo         nothing_to_do            no message, nothing to resume
-│   │   └── InvalidCursor       invalid_cursor           a cursor that is malformed or of another run
+│   │   ├── InvalidCursor       invalid_cursor           malformed, of another run, or beyond the log's end
+│   │   └── Reused              reused                   an idempotency key or a message id, with other content
 │   ├── NotFound                not_found
 │   │   ├── UnknownConversation conversation_not_found
 │   │   ├── UnknownRun          run_not_found            no such run, or its log has expired
-│   │   └── UnknownToolCall     tool_call_not_found      never made, another conversation's or owner's
+│   │   ├── UnknownToolCall     tool_call_not_found      never made, another conversation's or owner's
+│   │   └── CursorExpired       cursor_expired           the log's beginning was trimmed; the history is still whole
 │   ├── Conflict                conflict
 │   │   ├── ConversationBusy    conversation_busy        a run is going on; try again later
+│   │   ├── QueueFull           queue_full               too many posts wait for it to end; try again later
 │   │   └── ResultConflict      tool_result_conflict     this call was answered with other content
 │   └── Refused                 refused
 │       ├── Unauthenticated     unauthenticated
@@ -112,6 +115,10 @@ class InvalidCursor(InvalidRequest):
     code = "invalid_cursor"
 
 
+class Reused(InvalidRequest):
+    code = "reused"
+
+
 class NotFound(ClientError):
     code = "not_found"
 
@@ -128,12 +135,21 @@ class UnknownToolCall(NotFound):
     code = "tool_call_not_found"
 
 
+class CursorExpired(NotFound):
+    code = "cursor_expired"
+
+
 class Conflict(ClientError):
     code = "conflict"
 
 
 class ConversationBusy(Conflict):
     code = "conversation_busy"
+    retryable = True
+
+
+class QueueFull(Conflict):
+    code = "queue_full"
     retryable = True
 
 

@@ -43,6 +43,31 @@ Outcome: TypeAlias = Completed | HandedBack | Cancelled | Failed
 
 
 # ---------------------------------------------------------------- events
+class Position(NamedTuple):
+    """The place of an event in its run's log: ordered, and never reused.
+
+    `epoch` grows with each lease of the conversation, `seq` counts events from 1 within it.
+    """
+
+    epoch: int
+    seq: int
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.seq}"
+
+
+START = Position(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class RunQueued:
+    """The run waits for another one of its conversation to end."""
+
+    run_id: RunId
+    type: Literal["run-queued"] = "run-queued"
+
+
 @dataclass(frozen=True, slots=True)
 class RunStarted:
     run_id: RunId
@@ -113,6 +138,17 @@ class UsageReported:
 
 
 @dataclass(frozen=True, slots=True)
+class Rewound:
+    """Another worker took the run over: what came after `to` was never committed and is void (P10).
+
+    The log does not hold the void events any more; a reader who saw none of them is not told of it.
+    """
+
+    to: Position
+    type: Literal["rewound"] = "rewound"
+
+
+@dataclass(frozen=True, slots=True)
 class RunFinished:
     """The last event of a run, exactly one (P6)."""
 
@@ -121,7 +157,8 @@ class RunFinished:
 
 
 RunEvent: TypeAlias = (
-    RunStarted
+    RunQueued
+    | RunStarted
     | TurnStarted
     | TextDelta
     | ReasoningDelta
@@ -130,28 +167,12 @@ RunEvent: TypeAlias = (
     | ToolCallEnded
     | ToolResulted
     | UsageReported
+    | Rewound
     | RunFinished
 )
 
 
 # ---------------------------------------------------------------- the log
-class Position(NamedTuple):
-    """The place of an event in its run's log: ordered, and never reused.
-
-    `epoch` grows with each lease of the conversation, `seq` counts events from 1 within it.
-    """
-
-    epoch: int
-    seq: int
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.epoch}-{self.seq}"
-
-
-START = Position(0, 0)
-
-
 class Logged(NamedTuple):
     """One event at its place."""
 

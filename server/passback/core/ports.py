@@ -8,7 +8,18 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from passback.core.changes import Change, Commit, Lease, LeaseState, Loaded, LogWrite, Page, Status
+from passback.core.changes import (
+    Change,
+    Commit,
+    Enqueue,
+    EnqueueAnswer,
+    Lease,
+    LeaseState,
+    Loaded,
+    LogWrite,
+    Page,
+    Status,
+)
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import StoreError
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
@@ -16,13 +27,13 @@ from passback.core.messages import (
     CallId,
     ConversationKey,
     Owed,
-    PostedMessage,
     RunId,
     RunRef,
     ToolCall,
     ToolResult,
     ToolSpec,
 )
+from passback.core.posts import ReceiptName, StartRun
 
 
 # ---------------------------------------------------------------- the model
@@ -119,7 +130,9 @@ class Store(Protocol):
 
     async def status(self, key: ConversationKey, /) -> Status: ...
 
-    async def load(self, key: ConversationKey, /, *, calls: Collection[CallId] = ()) -> Loaded: ...
+    async def load(
+        self, key: ConversationKey, /, *, receipts: Collection[ReceiptName] = ()
+    ) -> Loaded: ...
 
     async def park(self, change: Change, /) -> bool:
         """Apply a change that starts no run. False: the version is another one, load again."""
@@ -130,7 +143,34 @@ class Store(Protocol):
     ) -> Lease | None:
         """Apply a change and take the lease for `lease` seconds; `events` open the run's log, numbered from 1.
 
-        None: the version is another one, or a run goes on; load again.
+        None: the version is another one, a run goes on, or `change.pops` is not the first of the queue; load again.
+        """
+        ...
+
+    async def enqueue(self, entry: Enqueue, /) -> EnqueueAnswer:
+        """Let a post wait for its turn. The same entry again is `queued` and changes nothing."""
+        ...
+
+    async def claim(
+        self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
+    ) -> Lease | None:
+        """Take over a run whose lease is over: the change, a new lease, one attempt more.
+
+        What the run's log holds beyond `Status.committed` is removed; `events` follow under the new epoch, from 1.
+
+        None: the version is another one, or the lease is not over.
+        """
+        ...
+
+    async def release(self, lease: Lease, /) -> bool:
+        """End a lease so that another worker may go on at once; no attempt is counted. False: it was lost before."""
+        ...
+
+    async def abandoned(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
+        """Conversations that nobody may be working on: their lease is over, or their queue waits while nothing runs.
+
+        Each is given to one caller in `lease` seconds. It is a hint: look before you act. A run that begins is found
+        here when its lease is over, whatever became of its worker.
         """
         ...
 
@@ -144,8 +184,8 @@ class Store(Protocol):
         """
         ...
 
-    async def commit(self, commit: Commit, /, *, lease: float) -> None:
-        """Commit a turn, and renew or release the lease.
+    async def commit(self, commit: Commit, /, *, lease: float) -> bool:
+        """Commit a turn, and renew or release the lease. True: the run has ended, and posts wait in the queue.
 
         Raises:
             LeaseLost: the lease is another's, or the conversation was deleted; nothing was written.
@@ -165,8 +205,15 @@ class Store(Protocol):
         """
         ...
 
-    async def cancel(self, run: RunRef, /) -> bool:
-        """Ask the owner of a run to cancel it. False: this run is not going on."""
+    async def cancel(self, run: RunRef, finished: RunFinished, /) -> bool:
+        """Ask the owner of a run to cancel it; one that waits leaves the queue, and `finished` ends its log.
+
+        False: this run neither goes on nor waits.
+        """
+        ...
+
+    async def attend(self, run: RunRef, /, *, seconds: float) -> None:
+        """Say that somebody follows a run: `Status.attended` for so long. Nothing happens if it does not go on."""
         ...
 
     async def read_log(
@@ -176,6 +223,7 @@ class Store(Protocol):
 
         Raises:
             UnknownRun: the conversation has no such log, or it has expired.
+            CursorExpired: what follows the position was trimmed, because the log became too large.
         """
         ...
 
@@ -194,15 +242,6 @@ class Store(Protocol):
 
 # ---------------------------------------------------------------- the service
 @dataclass(frozen=True, slots=True)
-class StartRun:
-    """A client's post, decoded. `tools` replaces the client tools of the conversation, None keeps them."""
-
-    key: ConversationKey
-    messages: tuple[PostedMessage, ...]
-    tools: tuple[ToolSpec, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Parked:
     """Results were stored, but no run starts: these are still owed."""
 
@@ -217,14 +256,14 @@ Take: TypeAlias = Callable[[Sequence[Logged]], bool]
 class Runs(Protocol):
     """The only door a wire may knock on."""
 
-    async def start(self, command: StartRun, /) -> RunRef | Parked:
-        """Admit a post: returns as soon as it is stored and its run has begun (or the run it repeats is found).
+    async def start(self, post: StartRun, /) -> RunRef | Parked:
+        """Admit a post: returns as soon as it is stored and its run has begun, or waits its turn, or is found again.
 
         Raises:
             ClientError: the post cannot be accepted; nothing was stored.
-            ConversationBusy: a run is going on.
+            ConversationBusy, QueueFull: a run is going on.
             ShuttingDown: this worker takes no new runs.
-            StoreError: the store failed; a repeat is safe for tool results.
+            StoreError: the store failed; a repeat is safe for tool results, named messages and idempotency keys.
         """
         ...
 
@@ -238,11 +277,13 @@ class Runs(Protocol):
 
         Raises:
             UnknownRun: on entering: no such run in this conversation, or its log has expired.
+            InvalidCursor: on entering: the position is beyond the log's end.
+            CursorExpired: what follows the position was trimmed.
         """
         ...
 
     async def cancel(self, run: RunRef, /) -> bool:
-        """Ask for a run to be cancelled. False: it is not going on."""
+        """Ask for a run to be cancelled. False: it neither goes on nor waits."""
         ...
 
     async def status(self, key: ConversationKey, /) -> Status:

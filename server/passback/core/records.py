@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
+from passback.core.changes import Queued
 from passback.core.events import RunEvent
 from passback.core.messages import Message, Owed, ToolSpec
 
@@ -19,6 +20,7 @@ _message: TypeAdapter[Message] = TypeAdapter(_TaggedMessage)
 _events: TypeAdapter[list[RunEvent]] = TypeAdapter(list[_TaggedEvent])
 _owed: TypeAdapter[list[Owed]] = TypeAdapter(list[Owed])
 _tools: TypeAdapter[list[ToolSpec]] = TypeAdapter(list[ToolSpec])
+_queued: TypeAdapter[Queued] = TypeAdapter(Queued)
 
 
 def dump_message(message: Message, /) -> bytes:
@@ -52,3 +54,11 @@ def dump_tools(tools: Sequence[ToolSpec], /) -> bytes:
 
 def load_tools(record: bytes, /) -> tuple[ToolSpec, ...]:
     return tuple(_tools.validate_json(record))
+
+
+def dump_queued(queued: Queued, /) -> bytes:
+    return _queued.dump_json(queued)
+
+
+def load_queued(record: bytes, /) -> Queued:
+    return _queued.validate_json(record)

@@ -7,12 +7,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
-from passback.core.changes import Change, Commit, Lease
-from passback.core.errors import StoreError
+from passback.core.changes import Change, Commit, Enqueue, Lease
+from passback.core.errors import CursorExpired, StoreError
 from passback.core.events import Logged, Position, RunEvent
-from passback.core.messages import ConversationKey, RunId
-from passback.core.records import dump_events, dump_message, dump_owed, dump_tools, load_events
-from passback.core.transcript import Answer
+from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId
+from passback.core.posts import Receipt, Receipts
+from passback.core.records import (
+    dump_events,
+    dump_message,
+    dump_owed,
+    dump_queued,
+    dump_tools,
+    load_events,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +42,17 @@ def unpacking() -> Generator[None]:
 @lru_cache(maxsize=10_000)
 def tag(key: ConversationKey, /) -> str:
     """The name of a conversation in a store: 32 hex digits, so that no id can inject, collide or be too long."""
-    name = f"{key.owner}\0{key.id}".encode("utf-8", "surrogatepass")
-    return hashlib.sha256(name).hexdigest()[:32]
+    return hashlib.sha256(pack_key(key)).hexdigest()[:32]
+
+
+def pack_key(key: ConversationKey, /) -> bytes:
+    """Whose conversation it is, and its id: for those who look for work without knowing where."""
+    return f"{key.owner}\0{key.id}".encode("utf-8", "surrogatepass")
+
+
+def unpack_key(packed: bytes, /) -> ConversationKey:
+    owner, _, conversation = packed.decode("utf-8", "surrogatepass").partition("\0")
+    return ConversationKey(OwnerId(owner), ConversationId(conversation))
 
 
 def first_version(nonce: str, /) -> int:
@@ -60,9 +76,13 @@ class PackedChange:
     nonce: str
     expected: int
     messages: tuple[bytes, ...]
-    answers: tuple[tuple[str, str], ...]
+    receipts: tuple[tuple[str, str], ...]
     owed: bytes
     tools: bytes | None
+    keep: int | None
+    mark: int
+    pops: str | None
+    tethered: bool
 
 
 def pack_change(change: Change, /) -> PackedChange:
@@ -71,19 +91,52 @@ def pack_change(change: Change, /) -> PackedChange:
         change.nonce,
         change.expected,
         tuple(map(dump_message, change.append)),
-        tuple((call_id, pack_answer(answer)) for call_id, answer in change.answers.items()),
+        pack_receipts(change.receipts),
         dump_owed(change.owed),
         None if change.tools is None else dump_tools(change.tools),
+        change.keep,
+        change.mark,
+        change.pops,
+        change.tethered,
     )
 
 
-def pack_answer(answer: Answer, /) -> str:
-    return f"{answer.run_id or ''}|{answer.fingerprint}"
+def pack_receipts(receipts: Receipts, /) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (name, f"{each.run_id or ''}|{each.fingerprint}") for name, each in receipts.items()
+    )
 
 
-def unpack_answer(packed: str, /) -> Answer:
+def unpack_receipt(packed: str, /) -> Receipt:
     run_id, _, fingerprint = packed.rpartition("|")
-    return Answer(fingerprint, RunId(run_id) if run_id else None)
+    return Receipt(fingerprint, RunId(run_id) if run_id else None)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedEnqueue:
+    """An `Enqueue` as a store writes it."""
+
+    tag: str
+    run_id: str
+    record: bytes
+    moves_on: bool
+    receipts: tuple[tuple[str, str], ...]
+    entry: "PackedEntry | None"
+    limit: int
+    stops: bool
+
+
+def pack_enqueue(entry: Enqueue, /) -> PackedEnqueue:
+    return PackedEnqueue(
+        tag(entry.run.key),
+        entry.run.run_id,
+        dump_queued(entry.queued),
+        entry.queued.moves_on,
+        pack_receipts(entry.receipts),
+        pack_entry(entry.events),
+        entry.limit,
+        entry.stops,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +178,7 @@ class PackedCommit:
     messages: tuple[bytes, ...]
     owed: bytes
     ends: bool
+    cut: bool
 
 
 def pack_commit(commit: Commit, /) -> PackedCommit:
@@ -135,15 +189,25 @@ def pack_commit(commit: Commit, /) -> PackedCommit:
         tuple(map(dump_message, commit.append)),
         dump_owed(commit.owed),
         commit.ends,
+        commit.cut,
     )
 
 
 def unpack_entries(entries: Iterable[tuple[Position, bytes]], after: Position, /) -> list[Logged]:
-    """Events after a position from entries in order, each with the position of its last event."""
+    """Events after a position from entries in order, each with the position of its last event.
+
+    Raises:
+        CursorExpired: entries that followed the position are missing. A take-over removes the last entries of an epoch
+            and opens the next one with number 1; trimming removes from the front, and never up to such an opening.
+    """
     logged: list[Logged] = []
+    place = after
     for last, record in entries:
         events = load_events(record)
         first = last.seq - len(events) + 1
+        if first > (place.seq if last.epoch == place.epoch else 0) + 1:
+            raise CursorExpired("the log's beginning was trimmed; the messages are all there")
+        place = last
         for position, event in zip(
             (Position(last.epoch, seq) for seq in range(first, last.seq + 1)), events, strict=True
         ):

@@ -15,6 +15,7 @@ class StoreOptions:
     Args:
         ttl: how long a conversation is kept after its last write; None keeps it for ever.
         log_ttl: how long a run's log can be read after the run has ended.
+        log_bytes: how large the records of one run's log may become before its oldest are removed.
         prefix: what the names of all keys begin with (Redis).
         max_connections: connections to the server at most (Redis).
         allow_eviction: accept a server that may evict our keys when its memory is full (Redis).
@@ -26,6 +27,7 @@ class StoreOptions:
 
     ttl: float | None = None
     log_ttl: float = 3600.0
+    log_bytes: int = 16 * 2**20
     prefix: str = "pb"
     max_connections: int = 64
     allow_eviction: bool = False
@@ -38,6 +40,8 @@ class StoreOptions:
             )
         if self.log_ttl <= 0 or (self.ttl is not None and self.ttl <= 0):
             raise ConfigurationError("a store's time to live is more than 0 seconds")
+        if self.log_bytes < 1:
+            raise ConfigurationError("a log has room for one byte at least")
         if self.patience <= 0:
             raise ConfigurationError("a store's patience is more than 0 seconds")
         if self.max_connections < 1:

@@ -1,0 +1,223 @@
+"""What a post means for the conversation that it comes to (DESIGN section 5). Pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from passback.core.errors import (
+    ConversationBusy,
+    NothingToDo,
+    ResultConflict,
+    Reused,
+    UnknownToolCall,
+)
+from passback.core.messages import (
+    AssistantMessage,
+    CallId,
+    Message,
+    Owed,
+    PostedMessage,
+    RunId,
+    ToolCall,
+    ToolMessage,
+)
+from passback.core.posts import (
+    Receipt,
+    ReceiptName,
+    Receipts,
+    StartRun,
+    fingerprint,
+    for_call,
+    for_key,
+    for_message,
+)
+from passback.core.transcript import MintMessageId, closing, owed, unanswered
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a conversation stands when a post comes.
+
+    Args:
+        messages: the transcript.
+        receipts: what is remembered of those names that the post may be known by.
+        running: the run that is going on, if any.
+        waiting: whether posts wait in the queue.
+    """
+
+    messages: Sequence[Message]
+    receipts: Receipts = field(default_factory=dict[ReceiptName, Receipt])
+    running: RunId | None = None
+    waiting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Begins:
+    """The post starts a run. `receipts` are the names that it settles, with their fingerprints."""
+
+    append: tuple[Message, ...]
+    receipts: Mapping[ReceiptName, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """The post waits for its turn; its new messages are `messages`."""
+
+    messages: tuple[PostedMessage, ...]
+    receipts: Mapping[ReceiptName, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Parks:
+    """Results are kept, others are still owed; nothing runs. Empty `append`: a repeat, nothing to store."""
+
+    append: tuple[Message, ...]
+    receipts: Mapping[ReceiptName, str]
+    owed: tuple[Owed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Joins:
+    """A repeated post: it follows the run that the first one started."""
+
+    run_id: RunId
+
+
+Verdict: TypeAlias = Begins | Queues | Parks | Joins
+
+
+def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdict:
+    """Decide what a post means; `mint` makes ids for the messages that the server adds.
+
+    Raises:
+        NothingToDo: no message.
+        Reused: its idempotency key, or the id of one of its messages, was used with other content.
+        UnknownToolCall: a result for a call that is neither owed nor answered.
+        ResultConflict: a result for an answered call, or two in one post, with other content.
+        ConversationBusy: a run is going on, or posts wait, and the post would not.
+    """
+    if not post.messages:
+        raise NothingToDo("the post has no message, and nothing waits to be resumed")
+    if joined := _known_by_key(standing, post):
+        return joined
+    open_calls = () if standing.running else unanswered(standing.messages)
+    results = [message for message in post.messages if isinstance(message, ToolMessage)]
+    fresh = _fresh_results(results, {each.id for each in open_calls if each.client}, standing)
+    others = _new_messages(standing, post)
+    if not fresh and not others:
+        return _repeat(standing, post)
+    receipts = _receipts(post, fresh.values(), others)
+    if others and (standing.running or standing.waiting):
+        if post.on_busy == "reject":
+            raise ConversationBusy("a run of this conversation is going on", retry_after=1)
+        return Queues((*fresh.values(), *others), receipts)
+    remaining = tuple(call for call in open_calls if call.id not in fresh)
+    owing = tuple(Owed(call.id, call.name, call.arguments) for call in remaining if call.client)
+    if owing and not others:
+        return Parks(tuple(fresh.values()), receipts, owing)
+    closed = _close(remaining, mint)
+    parked = _parked(standing.messages) if any(call.client for call in open_calls) else ()
+    settled = {for_call(each.call_id): _print(each) for each in (*parked, *closed)}
+    return Begins((*fresh.values(), *closed, *others), receipts | settled)
+
+
+def begins(messages: Sequence[Message], post: StartRun, mint: MintMessageId, /) -> Begins:
+    """What a post that has waited for its turn means now: it was accepted, so it starts a run."""
+    open_calls = unanswered(messages)
+    open_ids = {call.id for call in open_calls}
+    posted = {each.call_id for each in post.messages if isinstance(each, ToolMessage)}
+    results = [m for m in post.messages if isinstance(m, ToolMessage) and m.call_id in open_ids]
+    others = [message for message in post.messages if not isinstance(message, ToolMessage)]
+    closed = _close([call for call in open_calls if call.id not in posted], mint)
+    parked = _parked(messages) if any(call.client for call in open_calls) else ()
+    settled = {for_call(each.call_id): _print(each) for each in (*parked, *closed, *results)}
+    return Begins((*results, *closed, *others), settled)
+
+
+def _print(message: PostedMessage | ToolMessage) -> str:
+    is_error = message.is_error if isinstance(message, ToolMessage) else False
+    return fingerprint(message.content, is_error)
+
+
+def _receipts(
+    post: StartRun, results: Collection[ToolMessage], others: Collection[PostedMessage]
+) -> dict[ReceiptName, str]:
+    names = {for_call(result.call_id): _print(result) for result in results}
+    names |= {for_message(each.id): _print(each) for each in others if each.id in post.named}
+    if post.idempotency_key is not None:
+        names[for_key(post.idempotency_key)] = post.fingerprint
+    return names
+
+
+# ---------------------------------------------------------------- repeats
+def _known_by_key(standing: Standing, post: StartRun) -> Joins | None:
+    if post.idempotency_key is None:
+        return None
+    known = standing.receipts.get(for_key(post.idempotency_key))
+    if known is None:
+        return None
+    if known.fingerprint != post.fingerprint:
+        raise Reused("this idempotency key was used for another post")
+    # a post that started no run is judged by its results: by now they may have started one
+    return None if known.run_id is None else Joins(known.run_id)
+
+
+def _new_messages(standing: Standing, post: StartRun) -> list[PostedMessage]:
+    """The posted messages, results aside, that are not repeats of earlier ones."""
+    new: list[PostedMessage] = []
+    seen: dict[ReceiptName, str] = {}
+    for message in post.messages:
+        if isinstance(message, ToolMessage):
+            continue
+        name = for_message(message.id)
+        known = standing.receipts.get(name)
+        first = seen.get(name, known.fingerprint if known else None)
+        if first is None or message.id not in post.named:
+            new.append(message)
+            seen[name] = _print(message)
+        elif first != _print(message):
+            raise Reused("this message id was used for another message")
+    return new
+
+
+def _fresh_results(
+    results: Sequence[ToolMessage], open_ids: Collection[CallId], standing: Standing
+) -> dict[CallId, ToolMessage]:
+    """The posted results that answer an open call; equal repeats are left out."""
+    fresh: dict[CallId, ToolMessage] = {}
+    for result in results:
+        known = standing.receipts.get(for_call(result.call_id))
+        first = known.fingerprint if known else None
+        if result.call_id in fresh:
+            first = _print(fresh[result.call_id])
+        elif known is None and result.call_id in open_ids:
+            fresh[result.call_id] = result
+            continue
+        if first is None:
+            raise UnknownToolCall("no such tool call is waiting in this conversation")
+        if first != _print(result):
+            raise ResultConflict("this tool call was already answered with another result")
+    return fresh
+
+
+def _repeat(standing: Standing, post: StartRun) -> Verdict:
+    last = post.messages[-1]
+    name = for_call(last.call_id) if isinstance(last, ToolMessage) else for_message(last.id)
+    run_id = standing.receipts[name].run_id
+    return Parks((), {}, owed(standing.messages)) if run_id is None else Joins(run_id)
+
+
+# ---------------------------------------------------------------- what an open turn still needs
+def _close(calls: Sequence[ToolCall], mint: MintMessageId) -> tuple[ToolMessage, ...]:
+    """Client calls are superseded by the post; a server call left open was cut by a crash."""
+    return (
+        *closing((call for call in calls if call.client), "superseded", mint),
+        *closing((call for call in calls if not call.client), "interrupted", mint),
+    )
+
+
+def _parked(messages: Sequence[Message]) -> list[ToolMessage]:
+    """The results of an open turn's client calls that came in earlier posts."""
+    turn = next(message for message in reversed(messages) if isinstance(message, AssistantMessage))
+    client = {call.id for call in turn.tool_calls if call.client}
+    return [m for m in messages if isinstance(m, ToolMessage) and m.call_id in client]

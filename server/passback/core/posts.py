@@ -1,0 +1,111 @@
+"""A client's post, and what is remembered of posts so that a repeated one is known again (P8, P9)."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Literal, TypeAlias
+
+from pydantic import JsonValue
+
+from passback.core.messages import (
+    CallId,
+    Content,
+    ConversationKey,
+    MessageId,
+    PostedMessage,
+    RunId,
+    ToolMessage,
+    ToolSpec,
+)
+
+OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "rollback"]
+"""What a post with a user message means while a run goes on.
+
+`reject`: a conflict. The others wait in the conversation's queue, first come first served, and two of them stop what
+runs before: `interrupt` keeps its partial answer, `rollback` takes back what it said and the user message that it answered.
+"""
+
+
+OnDisconnect: TypeAlias = Literal["continue", "cancel"]
+"""What becomes of a run when nobody follows it any more, for longer than a grace time."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    """A client's post, decoded.
+
+    Args:
+        key: the conversation.
+        messages: the new ones.
+        tools: replaces the client tools of the conversation, None keeps them.
+        idempotency_key: a later post with the same key is a repeat of this one.
+        named: ids of messages that the client chose; a later message with such an id is a repeat.
+        on_busy: what to do while a run goes on.
+        on_disconnect: what becomes of the run when nobody follows it.
+    """
+
+    key: ConversationKey
+    messages: tuple[PostedMessage, ...]
+    tools: tuple[ToolSpec, ...] | None = None
+    idempotency_key: str | None = None
+    named: frozenset[MessageId] = frozenset()
+    on_busy: OnBusy = "reject"
+    on_disconnect: OnDisconnect = "continue"
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for posts that say the same, whatever ids were minted for them."""
+        messages: list[JsonValue] = [_plain(message) for message in self.messages]
+        tools = None if self.tools is None else [asdict(tool) for tool in self.tools]
+        return _digest([messages, tools])
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What is remembered of a posted thing.
+
+    `run_id` is the run that it started; None while it has started none, because other calls are still owed.
+    """
+
+    fingerprint: str
+    run_id: RunId | None = None
+
+
+ReceiptName: TypeAlias = str
+Receipts: TypeAlias = Mapping[ReceiptName, Receipt]
+
+
+def for_call(call_id: CallId, /) -> ReceiptName:
+    return f"call:{call_id}"
+
+
+def for_message(message_id: MessageId, /) -> ReceiptName:
+    return f"message:{message_id}"
+
+
+def for_key(idempotency_key: str, /) -> ReceiptName:
+    return f"key:{hashlib.sha256(idempotency_key.encode()).hexdigest()[:32]}"
+
+
+def receipt_names(post: StartRun, /) -> frozenset[ReceiptName]:
+    """Under which a post, or a part of it, may be known already."""
+    calls = {for_call(each.call_id) for each in post.messages if isinstance(each, ToolMessage)}
+    key = set[ReceiptName]() if post.idempotency_key is None else {for_key(post.idempotency_key)}
+    return frozenset(calls | key | {for_message(named) for named in post.named})
+
+
+def fingerprint(content: Content, is_error: bool = False, /) -> str:
+    """Equal for equal content: 64 hex digits of its canonical form."""
+    plain = content if isinstance(content, str) else [asdict(part) for part in content]
+    return _digest([plain, is_error])
+
+
+def _plain(message: PostedMessage) -> JsonValue:
+    plain: dict[str, JsonValue] = asdict(replace(message, id=MessageId("")))
+    return plain
+
+
+def _digest(value: object) -> str:
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
