@@ -198,11 +198,8 @@ class Store(Protocol):
         """As `append`, without events."""
         ...
 
-    async def reap(self, change: Change, run_id: RunId, finished: RunFinished, /) -> bool:
-        """Close a run whose lease is over: the change, and `finished` in its log under a new epoch.
-
-        False: the version is another one, or the lease is not over.
-        """
+    async def reap(self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /) -> bool:
+        """As `claim`, but nobody runs it any more: the last of `events` is `RunFinished`. False: as None there."""
         ...
 
     async def cancel(self, run: RunRef, finished: RunFinished, /) -> bool:
