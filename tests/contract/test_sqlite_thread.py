@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from passback.core.errors import LeaseLost, StoreError, StoreFull
-from passback.stores.sqlite_thread import Job, SqliteThread, store_error
+from passback.stores.sqlite.thread import Job, SqliteThread, store_error
 
 pytestmark = pytest.mark.anyio
 

@@ -23,7 +23,7 @@ from passback.core.events import RunStarted
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId, RunRef
 from passback.stores.options import StoreOptions
 from passback.stores.sqlite import SqliteStore
-from passback.stores.sqlite_schema import NETWORK_FILE_SYSTEMS, file_system_of
+from passback.stores.sqlite.schema import NETWORK_FILE_SYSTEMS, file_system_of
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from passback.core.messages import CallId, RunId
 from passback.core.records import load_message, load_owed, load_tools
 from passback.core.transcript import Answer
 from passback.stores.layout import PAGE_SIZE, unpack_answer, unpack_entries
-from passback.stores.sqlite_rules import find, now
+from passback.stores.sqlite.rules import find, now
 
 
 def status(db: sqlite3.Connection, tag: str, /) -> Status:

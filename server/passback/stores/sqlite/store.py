@@ -26,13 +26,12 @@ from passback.core.errors import StoreError
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
 from passback.core.messages import CallId, ConversationKey, RunId, RunRef
 from passback.core.ports import Watch
-from passback.stores import sqlite_reads as reads
-from passback.stores import sqlite_rules as rules
 from passback.stores.bells import Bell, Bells
 from passback.stores.layout import fence, pack_change, pack_commit, pack_entry, pack_write, tag
 from passback.stores.options import Keep, StoreOptions, milliseconds
-from passback.stores.sqlite_schema import connect, prepare_file
-from passback.stores.sqlite_thread import Job, SqliteThread, T
+from passback.stores.sqlite import reads, rules
+from passback.stores.sqlite.schema import connect, prepare_file
+from passback.stores.sqlite.thread import Job, SqliteThread, T
 
 CLOSE_TIMEOUT = 5.0
 POLL_PAUSE = 0.1  # seconds between two looks for what other processes have written
