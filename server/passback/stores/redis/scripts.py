@@ -12,7 +12,7 @@ class Script:
 
 
 def _load(name: str) -> Script:
-    folder = resources.files("passback.stores") / "lua"
+    folder = resources.files("passback.stores.redis") / "lua"
     text = (folder / "prelude.lua").read_bytes() + (folder / f"{name}.lua").read_bytes()
     return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
 

@@ -10,9 +10,9 @@ import anyio
 from redis.exceptions import NoScriptError
 
 from passback.core.errors import StoreError, StoreUnavailable
-from passback.stores.redis_errors import REDIS_ERRORS, store_error
-from passback.stores.redis_scripts import Script
-from passback.stores.redis_servers import (
+from passback.stores.redis.errors import REDIS_ERRORS, store_error
+from passback.stores.redis.scripts import Script
+from passback.stores.redis.servers import (
     Argument,
     Client,
     Reply,
@@ -21,7 +21,7 @@ from passback.stores.redis_servers import (
     open_listener,
     open_servers,
 )
-from passback.stores.redis_url import RedisTarget
+from passback.stores.redis.url import RedisTarget
 
 CLOSE_TIMEOUT = 1.0
 
@@ -42,7 +42,7 @@ class Call:
 
 
 class RedisLink:
-    """Runs scripts and commands; all of them raise the StoreErrors that `redis_errors` tells apart.
+    """Runs scripts and commands; all of them raise the StoreErrors that `errors` tells apart.
 
     Connecting is lazy: a server that is away is met by the first operation. Closing, and opening again, is allowed.
     """

@@ -32,7 +32,6 @@ from passback.core.events import START, Logged, Position, RunEvent, RunFinished
 from passback.core.messages import CallId, ConversationKey, RunId, RunRef
 from passback.core.ports import Watch
 from passback.core.records import load_message, load_owed, load_tools
-from passback.stores import redis_scripts as scripts
 from passback.stores.layout import (
     PAGE_SIZE,
     PackedEntry,
@@ -47,12 +46,13 @@ from passback.stores.layout import (
     unpacking,
 )
 from passback.stores.options import Keep, StoreOptions, milliseconds
-from passback.stores.redis_check import check_servers
-from passback.stores.redis_errors import store_error
-from passback.stores.redis_hints import Hints
-from passback.stores.redis_link import Call, RedisLink
-from passback.stores.redis_servers import Argument, Reply
-from passback.stores.redis_url import RedisTarget
+from passback.stores.redis import scripts
+from passback.stores.redis.check import check_servers
+from passback.stores.redis.errors import store_error
+from passback.stores.redis.hints import Hints
+from passback.stores.redis.link import Call, RedisLink
+from passback.stores.redis.servers import Argument, Reply
+from passback.stores.redis.url import RedisTarget
 
 PING_TIMEOUT = 3.0
 DELETE_ATTEMPTS = 5

@@ -13,7 +13,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 
-from passback.stores.redis_url import RedisTarget, Topology
+from passback.stores.redis.url import RedisTarget, Topology
 
 CONNECT_TIMEOUT = 2.0
 REPLY_TIMEOUT = 6.0

@@ -8,9 +8,9 @@ import anyio
 
 from passback.core.errors import StoreError
 from passback.stores.bells import Bell, Bells
-from passback.stores.redis_errors import REDIS_ERRORS
-from passback.stores.redis_link import RedisLink
-from passback.stores.redis_servers import Subscriber
+from passback.stores.redis.errors import REDIS_ERRORS
+from passback.stores.redis.link import RedisLink
+from passback.stores.redis.servers import Subscriber
 
 logger = logging.getLogger(__name__)
 

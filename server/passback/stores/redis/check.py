@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from passback.core.errors import ConfigurationError, StoreError, StoreUnavailable
-from passback.stores.redis_link import RedisLink
+from passback.stores.redis.link import RedisLink
 
 OLDEST = (6, 2)
 UNVERIFIED = (
