@@ -1,4 +1,4 @@
-"""The error tree, cursors, ids and sums."""
+"""The error tree, cursors, ids, sums, and what becomes of texts."""
 
 import re
 from collections.abc import Iterator
@@ -8,9 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from passback.core import errors, ids
+from passback.core.changes import Enqueue, Queued
 from passback.core.errors import ConversationBusy, InvalidCursor, PassbackError
 from passback.core.events import START, Cursor, Position
-from passback.core.messages import RunId, Usage
+from passback.core.messages import (
+    ConversationId,
+    ConversationKey,
+    DataPart,
+    MediaPart,
+    OwnerId,
+    RefusalPart,
+    RunId,
+    RunRef,
+    TextPart,
+    Usage,
+    as_text,
+    folded,
+)
+from passback.core.posts import StartRun
+from passback.core.text import mended
 
 
 # ---------------------------------------------------------------- errors
@@ -82,6 +98,12 @@ def test_what_is_no_cursor_is_refused(text: str) -> None:
         Cursor.parse(text)
 
 
+def test_a_post_that_waits_names_the_run_that_it_will_be() -> None:
+    key = ConversationKey(OwnerId("owner"), ConversationId("conversation"))
+    waiting = Enqueue(Queued(RunId("r"), StartRun(key, ())), {}, (), limit=1)
+    assert waiting.run == RunRef(key, RunId("r"))
+
+
 def test_places_are_ordered_by_epoch_first() -> None:
     assert START < Position(1, 1) < Position(1, 2) < Position(2, 1)
 
@@ -102,3 +124,34 @@ def test_new_ids_say_what_they_name_and_are_safe_in_every_wire() -> None:
 
 def test_usage_adds_up() -> None:
     assert Usage(1, 2, 3, 4) + Usage(10, 20, 30, 40) == Usage(11, 22, 33, 44)
+
+
+# ---------------------------------------------------------------- texts
+def test_content_becomes_a_text_line_by_line() -> None:
+    parts = (
+        TextPart("a"),
+        DataPart({"ü": [1]}),
+        MediaPart("image", "https://x/y.png"),
+        RefusalPart("no"),
+    )
+    assert as_text(parts, media=lambda part: f"[{part.type}]") == 'a\n{"ü": [1]}\n[image]\nno'
+    assert as_text("as it is", media=str) == "as it is"
+
+
+def test_names_that_look_alike_are_folded_into_one() -> None:
+    assert folded("Pa\uff49nt") == folded("pAint") == "paint"  # with a fullwidth i
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", "plain"),
+        ("ü🗨", "ü🗨"),
+        ("a\ud83d", "a\ufffd"),
+        ("\ude00b", "\ufffdb"),
+        ("\ud83d\ude00", "😀"),
+    ],
+    ids=["ascii", "unicode", "high", "low", "pair"],
+)
+def test_a_text_with_halves_of_characters_is_mended(text: str, expected: str) -> None:
+    assert mended(text) == expected

@@ -9,14 +9,18 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from passback.core import records
+from passback.core.changes import Queued
 from passback.core.events import (
     Cancelled,
     Completed,
     Failed,
     HandedBack,
+    Position,
     ReasoningDelta,
+    Rewound,
     RunEvent,
     RunFinished,
+    RunQueued,
     RunStarted,
     TextDelta,
     ToolCallArguments,
@@ -29,11 +33,15 @@ from passback.core.events import (
 from passback.core.messages import (
     AssistantMessage,
     CallId,
+    ConversationId,
+    ConversationKey,
     DataPart,
     MediaPart,
     Message,
     MessageId,
     Owed,
+    OwnerId,
+    PostedMessage,
     Reasoning,
     RefusalPart,
     RunId,
@@ -45,6 +53,7 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
+from passback.core.posts import StartRun
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 JSON = st.recursive(
@@ -64,9 +73,13 @@ IDS = TEXT.map(MessageId)
 CALL_IDS = TEXT.map(CallId)
 CALLS = st.builds(ToolCall, CALL_IDS, TEXT, TEXT, st.booleans(), MAYBE)
 SYNTHETIC = st.sampled_from([None, "superseded", "interrupted", "invalid", "timeout"])
-MESSAGES: st.SearchStrategy[Message] = st.one_of(
+POSTED: st.SearchStrategy[PostedMessage] = st.one_of(
     st.builds(SystemMessage, IDS, CONTENT),
     st.builds(UserMessage, IDS, CONTENT),
+    st.builds(ToolMessage, IDS, CALL_IDS, CONTENT, st.booleans(), SYNTHETIC),
+)
+MESSAGES: st.SearchStrategy[Message] = st.one_of(
+    POSTED,
     st.builds(
         AssistantMessage,
         IDS,
@@ -75,7 +88,6 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
         st.lists(st.builds(Reasoning, TEXT, TEXT, MAYBE), max_size=2).map(tuple),
         st.booleans(),
     ),
-    st.builds(ToolMessage, IDS, CALL_IDS, CONTENT, st.booleans(), SYNTHETIC),
 )
 OWED = st.lists(st.builds(Owed, CALL_IDS, TEXT, TEXT), max_size=2).map(tuple)
 REASONS = st.sampled_from(["end_turn", "max_tokens", "max_turns", "refusal", "budget"])
@@ -83,11 +95,14 @@ OUTCOMES = st.one_of(
     st.builds(Completed, REASONS),
     st.builds(HandedBack, OWED),
     st.just(Cancelled()),
-    st.builds(Failed, TEXT, TEXT, st.booleans()),
+    st.builds(Failed, TEXT, TEXT, st.booleans(), st.none() | st.floats(0, 1e9)),
 )
 COUNTS = st.integers(0, 10**9)
+RUN_IDS = TEXT.map(RunId)
 EVENTS: st.SearchStrategy[RunEvent] = st.one_of(
-    st.builds(RunStarted, TEXT.map(RunId)),
+    st.builds(RunQueued, RUN_IDS),
+    st.builds(Rewound, st.builds(Position, COUNTS, COUNTS)),
+    st.builds(RunStarted, RUN_IDS),
     st.builds(TurnStarted, IDS),
     st.builds(TextDelta, TEXT),
     st.builds(ReasoningDelta, TEXT),
@@ -99,6 +114,17 @@ EVENTS: st.SearchStrategy[RunEvent] = st.one_of(
     st.builds(RunFinished, OUTCOMES),
 )
 SPECS = st.builds(ToolSpec, TEXT, TEXT, st.dictionaries(TEXT, JSON, max_size=3))
+POSTS = st.builds(
+    StartRun,
+    st.builds(ConversationKey, TEXT.map(OwnerId), TEXT.map(ConversationId)),
+    st.lists(POSTED, max_size=3).map(tuple),
+    st.none() | st.lists(SPECS, max_size=2).map(tuple),
+    MAYBE,
+    st.frozensets(IDS, max_size=2),
+    st.sampled_from(["reject", "enqueue", "interrupt", "rollback"]),
+    st.sampled_from(["continue", "cancel"]),
+)
+QUEUED = st.builds(Queued, RUN_IDS, POSTS, st.booleans())
 
 
 @given(MESSAGES)
@@ -119,6 +145,11 @@ def test_what_is_owed_survives_being_written_down(owed: Sequence[Owed]) -> None:
 @given(st.lists(SPECS, max_size=3))
 def test_tools_survive_being_written_down(tools: list[ToolSpec]) -> None:
     assert records.load_tools(records.dump_tools(tools)) == tuple(tools)
+
+
+@given(QUEUED)
+def test_a_post_that_waits_survives_being_written_down(queued: Queued) -> None:
+    assert records.load_queued(records.dump_queued(queued)) == queued
 
 
 def test_the_stored_form_says_the_kind_of_each_value() -> None:

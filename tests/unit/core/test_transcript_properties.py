@@ -1,20 +1,39 @@
-"""Whatever happens to a conversation, its transcript keeps the rules (P2, P5, P9)."""
+"""Whatever happens to a conversation, its transcript keeps the rules (P2, P5, P8, P9)."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from passback.core.errors import ConversationBusy, NothingToDo, ResultConflict, UnknownToolCall
+from passback.core.admission import (
+    Begins,
+    Joins,
+    Parks,
+    Queues,
+    Standing,
+    accept,
+    begins,
+)
+from passback.core.changes import Queued
+from passback.core.errors import (
+    ConversationBusy,
+    NothingToDo,
+    ResultConflict,
+    Reused,
+    UnknownToolCall,
+)
 from passback.core.messages import (
     AssistantMessage,
     CallId,
+    ConversationId,
+    ConversationKey,
     Message,
     MessageId,
     Owed,
+    OwnerId,
     PostedMessage,
     RunId,
     SystemMessage,
@@ -22,18 +41,8 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.transcript import (
-    Answer,
-    Begins,
-    Joins,
-    Parks,
-    accept,
-    closing,
-    fingerprint,
-    owed,
-    paired,
-    unanswered,
-)
+from passback.core.posts import OnBusy, Receipt, ReceiptName, StartRun, fingerprint, for_call
+from passback.core.transcript import closing, owed, paired, unanswered
 
 # ---------------------------------------------------------------- arbitrary, also broken, histories
 CALL_IDS = st.sampled_from(["c1", "c2", "c3"]).map(CallId)
@@ -102,14 +111,22 @@ def test_what_is_owed_is_a_client_call_of_the_last_answer_without_a_result_behin
 
 
 # ---------------------------------------------------------------- a conversation's life
+KEY = ConversationKey(OwnerId("owner"), ConversationId("conversation"))
+ON_BUSY: list[OnBusy] = ["reject", "enqueue"]
+REFUSALS = (ConversationBusy, NothingToDo, ResultConflict, Reused, UnknownToolCall)
+
+
 class Conversation(RuleBasedStateMachine):
     """The moves of clients, the model, the server's tools and crashes, as the engine makes them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.messages: list[Message] = []
-        self.answers: dict[CallId, Answer] = {}
+        self.receipts: dict[ReceiptName, Receipt] = {}
         self.first_words: dict[CallId, str] = {}
+        self.queue: list[Queued] = []
+        self.runs: set[RunId] = set()
+        self.posted: list[StartRun] = []
         self.running: RunId | None = None
         self.owed: tuple[Owed, ...] = ()
         self.numbers = itertools.count(1)
@@ -121,41 +138,68 @@ class Conversation(RuleBasedStateMachine):
     def mint(self) -> MessageId:
         return MessageId(f"m{next(self.numbers)}")
 
-    def post(self, posted: Sequence[PostedMessage]) -> None:
+    def new_run(self) -> RunId:
+        run_id = RunId(f"r{next(self.numbers)}")
+        self.runs.add(run_id)
+        return run_id
+
+    def post(self, post: StartRun) -> None:
+        standing = Standing(self.messages, self.receipts, self.running, bool(self.queue))
         before = list(self.messages)
         try:
-            verdict = accept(
-                self.messages, posted, self.mint, answers=self.answers, running=self.running
-            )
-        except (ConversationBusy, NothingToDo, ResultConflict, UnknownToolCall):
+            verdict = accept(standing, post, self.mint)
+        except REFUSALS:
             return
+        self.posted.append(post)
         match verdict:
             case Joins(run_id):
-                assert run_id in {answer.run_id for answer in self.answers.values()}
-            case Parks(append, answered, owing):
+                assert run_id in self.runs
+            case Parks(append, receipts, owing):
                 self.messages.extend(append)
                 self.owed = owing
-                self.answers |= {name: Answer(text) for name, text in answered.items()}
-            case Begins(append, answered):
-                assert self.running is None
-                self.messages.extend(append)
-                self.running, self.owed = RunId(f"r{next(self.numbers)}"), ()
-                self.answers |= {name: Answer(t, self.running) for name, t in answered.items()}
+                self.remember(receipts, None)
+            case Queues(messages, receipts):
+                waiting = StartRun(KEY, messages)
+                self.queue.append(Queued(self.new_run(), waiting))
+                self.remember(receipts, self.queue[-1].run_id)
+            case Begins():
+                self.begin(verdict, self.new_run())
         assert self.messages[: len(before)] == before
 
+    def begin(self, verdict: Begins, run_id: RunId) -> None:
+        assert self.running is None
+        self.messages.extend(verdict.append)
+        self.running, self.owed = run_id, ()
+        self.remember(verdict.receipts, run_id)
+
+    def remember(self, receipts: Mapping[ReceiptName, str], run_id: RunId | None) -> None:
+        self.receipts |= {name: Receipt(text, run_id) for name, text in receipts.items()}
+
     # ---------------- clients
-    @rule(text=st.sampled_from(["hi", "more"]), before=st.booleans(), data=st.data())
-    def a_user_message(self, text: str, before: bool, data: st.DataObject) -> None:
+    @rule(
+        text=st.sampled_from(["hi", "more"]),
+        before=st.booleans(),
+        on_busy=st.sampled_from(ON_BUSY),
+        key=st.sampled_from([None, None, "k1", "k2"]),
+        data=st.data(),
+    )
+    def a_user_message(
+        self, text: str, before: bool, on_busy: OnBusy, key: str | None, data: st.DataObject
+    ) -> None:
         message = UserMessage(self.mint(), text)
         results = data.draw(self.results())
-        self.post([message, *results] if before else [*results, message])
+        place = 0 if before else len(results)
+        messages: list[PostedMessage] = [*results[:place], message, *results[place:]]
+        named = frozenset([message.id] if data.draw(st.booleans()) else [])
+        self.post(StartRun(KEY, tuple(messages), None, key, named, on_busy))
 
     @rule(data=st.data())
     def some_results(self, data: st.DataObject) -> None:
-        self.post(data.draw(self.results()))
+        self.post(StartRun(KEY, tuple(data.draw(self.results()))))
 
     def results(self) -> st.SearchStrategy[list[ToolMessage]]:
-        known = [*self.answers, *(one.id for one in self.owed), CallId("never")]
+        answered = [CallId(name.removeprefix("call:")) for name in self.receipts]
+        known = [*answered, *(one.id for one in self.owed), CallId("never")]
         return st.lists(
             st.builds(
                 ToolMessage,
@@ -165,6 +209,26 @@ class Conversation(RuleBasedStateMachine):
             ),
             max_size=3,
         )
+
+    @precondition(lambda self: self.posted != [])
+    @rule(data=st.data())
+    def a_repeat(self, data: st.DataObject) -> None:
+        """What is known by a name for all its parts starts nothing more."""
+        post = data.draw(st.sampled_from(self.posted))
+        known = post.idempotency_key is not None or all(
+            isinstance(each, ToolMessage) or each.id in post.named for each in post.messages
+        )
+        before = list(self.messages), len(self.runs)
+        self.post(post)
+        if known:
+            assert (self.messages, len(self.runs)) == before
+
+    # ---------------- the queue
+    @precondition(lambda self: self.queue and not self.is_running)
+    @rule()
+    def the_next_post_has_its_turn(self) -> None:
+        queued = self.queue.pop(0)
+        self.begin(begins(self.messages, queued.post, self.mint), queued.run_id)
 
     # ---------------- the run
     @precondition(lambda self: self.is_running and not unanswered(self.messages))
@@ -219,9 +283,10 @@ class Conversation(RuleBasedStateMachine):
             if isinstance(message, ToolMessage):
                 print_ = fingerprint(message.content, message.is_error)
                 assert self.first_words.setdefault(message.call_id, print_) == print_
-        for call_id, answer in self.answers.items():
-            assert self.first_words[call_id] == answer.fingerprint
+                assert self.receipts.get(
+                    for_call(message.call_id), Receipt(print_)
+                ).fingerprint == (print_)
 
 
 Conversation.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-TestConversation = pytest.mark.promise("P2", "P5")(Conversation.TestCase)
+TestConversation = pytest.mark.promise("P2", "P5", "P8", "P9")(Conversation.TestCase)

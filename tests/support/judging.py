@@ -1,0 +1,122 @@
+"""Values that the tests of admission judge: short to make, and compared whole."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from passback.core.admission import Standing, Verdict, accept
+from passback.core.messages import (
+    AssistantMessage,
+    CallId,
+    Content,
+    ConversationId,
+    ConversationKey,
+    Message,
+    MessageId,
+    OwnerId,
+    PostedMessage,
+    RunId,
+    Synthetic,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+)
+from passback.core.posts import (
+    OnBusy,
+    Receipt,
+    ReceiptName,
+    StartRun,
+    fingerprint,
+    for_call,
+    for_key,
+    for_message,
+)
+from passback.core.transcript import SYNTHETIC_TEXT, MintMessageId
+
+KEY = ConversationKey(OwnerId("owner"), ConversationId("conversation"))
+
+
+# ---------------------------------------------------------------- messages
+def user(text: str = "hi", message_id: str = "u") -> UserMessage:
+    return UserMessage(MessageId(message_id), text)
+
+
+def call(call_id: str, *, client: bool = True) -> ToolCall:
+    return ToolCall(CallId(call_id), f"tool_{call_id}", "{}", client)
+
+
+def asks(*calls: ToolCall, text: str = "") -> AssistantMessage:
+    return AssistantMessage(MessageId("a"), text, calls)
+
+
+def result(call_id: str, content: Content = "done", message_id: str = "t") -> ToolMessage:
+    return ToolMessage(MessageId(message_id), CallId(call_id), content)
+
+
+def closed(call_id: str, reason: Synthetic = "superseded", minted: str = "minted-1") -> ToolMessage:
+    text = SYNTHETIC_TEXT[reason]
+    return ToolMessage(MessageId(minted), CallId(call_id), text, is_error=True, synthetic=reason)
+
+
+IDLE: list[Message] = [user(), AssistantMessage(MessageId("a"), "hello")]
+C1, C2 = call("c1"), call("c2")
+OWING: list[Message] = [user(), asks(C1, C2)]
+
+
+# ---------------------------------------------------------------- what is remembered
+def by_call(**contents: str) -> dict[ReceiptName, str]:
+    """The receipts that results with these contents settle."""
+    return {for_call(CallId(name)): fingerprint(content) for name, content in contents.items()}
+
+
+def superseded(*calls: str) -> dict[ReceiptName, str]:
+    text = fingerprint(SYNTHETIC_TEXT["superseded"], True)
+    return {for_call(CallId(name)): text for name in calls}
+
+
+def remembered(
+    receipts: Mapping[ReceiptName, str], run_id: str | None = "r1"
+) -> dict[ReceiptName, Receipt]:
+    """What a store says after a verdict with these receipts."""
+    run = RunId(run_id) if run_id else None
+    return {name: Receipt(text, run) for name, text in receipts.items()}
+
+
+def by_message(message: UserMessage) -> dict[ReceiptName, str]:
+    return {for_message(message.id): fingerprint(message.content)}
+
+
+def by_key(post: StartRun) -> dict[ReceiptName, str]:
+    assert post.idempotency_key is not None
+    return {for_key(post.idempotency_key): post.fingerprint}
+
+
+# ---------------------------------------------------------------- posts
+def post(
+    *messages: PostedMessage,
+    key: str | None = None,
+    named: Sequence[str] = (),
+    on_busy: OnBusy = "reject",
+    tools: tuple[ToolSpec, ...] | None = None,
+) -> StartRun:
+    names = frozenset(map(MessageId, named))
+    return StartRun(KEY, messages, tools, key, names, on_busy)
+
+
+def minting() -> MintMessageId:
+    count = itertools.count(1)
+    return lambda: MessageId(f"minted-{next(count)}")
+
+
+def judge(
+    messages: Sequence[Message],
+    what: StartRun | PostedMessage,
+    *more: PostedMessage,
+    receipts: Mapping[ReceiptName, Receipt] | None = None,
+    running: str | None = None,
+    waiting: bool = False,
+) -> Verdict:
+    """What a post means; one without options may be given as its messages."""
+    posted = what if isinstance(what, StartRun) else post(what, *more)
+    run_id = RunId(running) if running else None
+    return accept(Standing(messages, receipts or {}, run_id, waiting), posted, minting())

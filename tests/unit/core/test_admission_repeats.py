@@ -1,0 +1,197 @@
+"""Posts that come again: by idempotency key and by the ids of messages that clients chose."""
+
+import pytest
+from tests.support.judging import (
+    C2,
+    IDLE,
+    OWING,
+    by_call,
+    by_key,
+    by_message,
+    judge,
+    post,
+    remembered,
+    result,
+    user,
+)
+
+from passback.core.admission import Begins, Joins, Parks, Queues
+from passback.core.errors import ConversationBusy, ResultConflict, Reused, UnknownToolCall
+from passback.core.messages import Message, Owed, RunId, ToolSpec
+from passback.core.posts import OnBusy, for_key, for_message
+
+ON_BUSY: list[OnBusy] = ["reject", "enqueue", "interrupt", "rollback"]
+MORE = user("more", "m1")
+SPEC = ToolSpec("paint", "Paints.", {"type": "object"})
+
+
+# ---------------------------------------------------------------- idempotency keys
+@pytest.mark.promise("P8")
+def test_a_post_with_a_key_is_remembered_by_it() -> None:
+    posted = post(user("more"), key="k")
+    assert judge(IDLE, posted) == Begins((user("more"),), by_key(posted))
+
+
+@pytest.mark.parametrize("on_busy", ON_BUSY)
+@pytest.mark.parametrize(("running", "waiting"), [(None, False), ("r2", False), (None, True)])
+@pytest.mark.promise("P8")
+def test_the_same_key_joins_whatever_happens_by_then(
+    on_busy: OnBusy, running: str | None, waiting: bool
+) -> None:
+    receipts = remembered(by_key(post(user("more"), key="k")))
+    again = post(user("more", "minted-anew"), key="k", on_busy=on_busy)
+    verdict = judge(OWING, again, receipts=receipts, running=running, waiting=waiting)
+    assert verdict == Joins(RunId("r1"))
+
+
+@pytest.mark.promise("P8")
+def test_a_key_with_other_content_is_refused() -> None:
+    receipts = remembered(by_key(post(user("more"), key="k")))
+    for other in (
+        post(user("other"), key="k"),
+        post(user("more"), user("more"), key="k"),
+        post(user("more"), key="k", tools=()),
+        post(user("more"), key="k", tools=(SPEC,)),
+    ):
+        with pytest.raises(Reused):
+            judge(IDLE, other, receipts=receipts)
+
+
+def test_the_key_of_a_post_that_only_parked_does_not_hide_what_became_of_it() -> None:
+    parked = post(result("c1"), key="k")
+    assert judge(OWING, parked) == Parks(
+        (result("c1"),), by_key(parked) | by_call(c1="done"), (Owed(C2.id, "tool_c2", "{}"),)
+    )
+    receipts = remembered(by_key(parked) | by_call(c1="done"), None)
+    messages: list[Message] = [*OWING, result("c1")]
+
+    assert judge(messages, parked, receipts=receipts) == Parks(
+        (), {}, (Owed(C2.id, "tool_c2", "{}"),)
+    )
+    begun = receipts | remembered(by_call(c1="done", c2="done"), "r7")
+    assert judge([*messages, result("c2")], parked, receipts=begun, running="r7") == Joins(
+        RunId("r7")
+    )
+
+
+def test_the_key_of_a_parked_post_with_other_content_is_refused_too() -> None:
+    parked = post(result("c1"), key="k")
+    receipts = remembered(by_key(parked) | by_call(c1="done"), None)
+    with pytest.raises(Reused):
+        judge([*OWING, result("c1")], post(result("c2"), key="k"), receipts=receipts)
+
+
+def test_another_key_with_equal_results_joins_by_the_results() -> None:
+    receipts = remembered(by_call(c1="done", c2="done"))
+    again = post(result("c1"), result("c2"), key="another")
+    assert judge(OWING, again, receipts=receipts) == Joins(RunId("r1"))
+
+
+def test_a_post_that_waits_is_remembered_by_its_key() -> None:
+    posted = post(user("next"), key="k", on_busy="enqueue")
+    assert judge(IDLE, posted, running="r1") == Queues((user("next"),), by_key(posted))
+    queued = remembered(by_key(posted), "r2")
+    assert judge(IDLE, posted, receipts=queued, running="r1", waiting=True) == Joins(RunId("r2"))
+
+
+def test_a_post_that_was_refused_is_not_remembered() -> None:
+    posted = post(user("next"), key="k")
+    with pytest.raises(ConversationBusy):
+        judge(IDLE, posted, running="r1")
+    assert judge(IDLE, posted) == Begins((user("next"),), by_key(posted))
+
+
+# ---------------------------------------------------------------- messages with names
+@pytest.mark.promise("P8")
+def test_a_named_message_is_remembered_by_its_name_and_one_without_is_not() -> None:
+    posted = post(MORE, user("and this", "minted"), named=["m1"])
+    assert judge(IDLE, posted) == Begins(posted.messages, by_message(MORE))
+
+
+@pytest.mark.parametrize("on_busy", ON_BUSY)
+@pytest.mark.parametrize(("running", "waiting"), [(None, False), ("r2", False), (None, True)])
+@pytest.mark.promise("P8")
+def test_a_repeated_named_message_joins_whatever_happens_by_then(
+    on_busy: OnBusy, running: str | None, waiting: bool
+) -> None:
+    again = post(MORE, named=["m1"], on_busy=on_busy)
+    receipts = remembered(by_message(MORE))
+    verdict = judge(OWING, again, receipts=receipts, running=running, waiting=waiting)
+    assert verdict == Joins(RunId("r1"))
+
+
+@pytest.mark.promise("P8")
+def test_a_name_with_other_content_is_refused() -> None:
+    with pytest.raises(Reused):
+        judge(IDLE, post(user("other", "m1"), named=["m1"]), receipts=remembered(by_message(MORE)))
+
+
+def test_a_message_without_a_name_is_new_each_time() -> None:
+    receipts = remembered(by_message(MORE))
+    assert judge(IDLE, post(MORE), receipts=receipts) == Begins((MORE,), {})
+
+
+def test_what_is_new_beside_repeats_begins_alone() -> None:
+    then = user("and then?", "m2")
+    verdict = judge(
+        IDLE, post(MORE, then, named=["m1", "m2"]), receipts=remembered(by_message(MORE))
+    )
+    assert verdict == Begins((then,), by_message(then))
+
+
+def test_what_is_new_beside_repeats_waits_alone() -> None:
+    then = user("and then?", "m2")
+    posted = post(MORE, then, named=["m1", "m2"], on_busy="interrupt")
+    verdict = judge(IDLE, posted, receipts=remembered(by_message(MORE)), running="r1")
+    assert verdict == Queues((then,), by_message(then))
+
+
+def test_new_results_beside_a_repeated_message_supersede_nothing() -> None:
+    """A client that sends its whole history again does not close what it has not answered yet."""
+    posted = post(MORE, result("c1"), named=["m1"])
+    assert judge(OWING, posted, receipts=remembered(by_message(MORE))) == Parks(
+        (result("c1"),), by_call(c1="done"), (Owed(C2.id, "tool_c2", "{}"),)
+    )
+
+
+def test_the_last_of_several_repeats_says_which_run_is_joined() -> None:
+    receipts = remembered(by_call(c1="done", c2="done"), "r1") | remembered(by_message(MORE), "r2")
+    assert judge(OWING, post(result("c1"), MORE, named=["m1"]), receipts=receipts) == Joins(
+        RunId("r2")
+    )
+    assert judge(OWING, post(MORE, result("c1"), named=["m1"]), receipts=receipts) == Joins(
+        RunId("r1")
+    )
+
+
+@pytest.mark.promise("P9")
+def test_a_repeated_message_beside_a_wrong_result_is_refused_for_the_result() -> None:
+    receipts = remembered(by_call(c1="done") | by_message(MORE))
+    with pytest.raises(ResultConflict):
+        judge(OWING, post(MORE, result("c1", "other"), named=["m1"]), receipts=receipts)
+    with pytest.raises(UnknownToolCall):
+        judge(OWING, post(MORE, result("c9"), named=["m1"]), receipts=receipts)
+
+
+def test_two_equal_messages_of_one_name_in_one_post_count_once() -> None:
+    assert judge(IDLE, post(MORE, MORE, named=["m1"])) == Begins((MORE,), by_message(MORE))
+
+
+def test_two_different_messages_of_one_name_in_one_post_are_refused() -> None:
+    with pytest.raises(Reused):
+        judge(IDLE, post(MORE, user("other", "m1"), named=["m1"]))
+
+
+def test_a_post_may_be_known_by_key_name_and_result_at_once() -> None:
+    posted = post(result("c1"), result("c2"), MORE, key="k", named=["m1"])
+    assert judge(OWING, posted) == Begins(
+        posted.messages, by_call(c1="done", c2="done") | by_message(MORE) | by_key(posted)
+    )
+
+
+def test_a_new_key_does_not_make_a_named_message_new() -> None:
+    posted = post(MORE, key="another", named=["m1"])
+    receipts = remembered(by_message(MORE))
+    assert judge(IDLE, posted, receipts=receipts) == Joins(RunId("r1"))
+    assert for_key("another") not in receipts
+    assert for_message(MORE.id) in receipts

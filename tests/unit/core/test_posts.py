@@ -1,0 +1,146 @@
+"""How posts and what is remembered of them are known again."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.judging import KEY, post, result, user
+
+from passback.core.messages import (
+    CallId,
+    Content,
+    ConversationId,
+    ConversationKey,
+    DataPart,
+    MediaPart,
+    MessageId,
+    OwnerId,
+    PostedMessage,
+    RefusalPart,
+    SystemMessage,
+    TextPart,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+)
+from passback.core.posts import (
+    StartRun,
+    fingerprint,
+    for_call,
+    for_key,
+    for_message,
+    receipt_names,
+)
+
+PAINT = ToolSpec("paint", "Paints.", {"type": "object", "properties": {"a": {}, "b": {}}})
+TURNED = ToolSpec("paint", "Paints.", {"properties": {"b": {}, "a": {}}, "type": "object"})
+
+
+# ---------------------------------------------------------------- contents
+def test_equal_content_has_one_fingerprint_whatever_the_order_of_keys() -> None:
+    one = (DataPart({"a": 1, "b": [None, "ü"]}), TextPart("x"))
+    same = (DataPart({"b": [None, "ü"], "a": 1}), TextPart("x"))
+    assert fingerprint(one) == fingerprint(same)
+    assert len(fingerprint(one)) == 64
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "done ",
+        (TextPart("done"),),
+        (RefusalPart("done"),),
+        (DataPart("done"),),
+        (MediaPart("file", "done"),),
+        (),
+    ],
+)
+def test_other_content_has_another_fingerprint(other: Content) -> None:
+    assert fingerprint("done") != fingerprint(other)
+
+
+def test_an_error_has_another_fingerprint_than_the_same_words_as_a_result() -> None:
+    assert fingerprint("done", True) != fingerprint("done") == fingerprint("done", False)
+
+
+# ---------------------------------------------------------------- whole posts
+IDS = st.text(max_size=5).map(MessageId)
+TEXTS = st.text(max_size=5)
+POSTED: st.SearchStrategy[PostedMessage] = st.one_of(
+    st.builds(UserMessage, IDS, TEXTS),
+    st.builds(SystemMessage, IDS, TEXTS),
+    st.builds(ToolMessage, IDS, TEXTS.map(CallId), TEXTS, st.booleans()),
+)
+POSTS = st.builds(
+    StartRun,
+    st.just(KEY),
+    st.lists(POSTED, max_size=3).map(tuple),
+    st.none() | st.lists(st.builds(ToolSpec, TEXTS, TEXTS, st.just({})), max_size=2).map(tuple),
+)
+
+
+@given(POSTS, st.lists(IDS, min_size=3, max_size=3))
+@pytest.mark.promise("P8")
+def test_posts_that_say_the_same_have_one_fingerprint_whatever_ids_were_minted(
+    posted: StartRun, minted: list[MessageId]
+) -> None:
+    anew = tuple(
+        replace(message, id=new) for message, new in zip(posted.messages, minted, strict=False)
+    )
+    again = replace(
+        posted,
+        messages=anew,
+        named=frozenset(minted),
+        idempotency_key="k",
+        on_busy="enqueue",
+        on_disconnect="cancel",
+    )
+    assert again.fingerprint == posted.fingerprint
+
+
+def test_the_order_of_a_schemas_keys_makes_no_other_post() -> None:
+    assert post(user(), tools=(PAINT,)).fingerprint == post(user(), tools=(TURNED,)).fingerprint
+
+
+def test_posts_that_say_something_else_have_other_fingerprints() -> None:
+    several = [
+        post(user("a")),
+        post(user("b")),
+        post(user("a"), user("b")),
+        post(user("b"), user("a")),
+        post(SystemMessage(MessageId("u"), "a")),
+        post(result("c1", "a")),
+        post(result("c2", "a")),
+        post(ToolMessage(MessageId("t"), CallId("c1"), "a", is_error=True)),
+        post(user("a"), tools=()),
+        post(user("a"), tools=(PAINT,)),
+    ]
+    assert len({each.fingerprint for each in several}) == len(several)
+
+
+# ---------------------------------------------------------------- names
+def test_a_post_may_be_known_by_its_results_its_names_and_its_key() -> None:
+    posted = post(result("c1"), user("hi", "m1"), user("ho", "minted"), key="k", named=["m1"])
+    assert receipt_names(posted) == {"call:c1", "message:m1", for_key("k")}
+    assert receipt_names(post(user())) == frozenset()
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_names_of_different_kinds_never_meet(name: str) -> None:
+    names = {for_call(CallId(name)), for_message(MessageId(name)), for_key(name)}
+    assert len(names) == 3
+    assert {each.partition(":")[0] for each in names} == {"call", "message", "key"}
+
+
+def test_a_keys_receipt_is_short_however_long_the_key_and_does_not_show_it() -> None:
+    name = for_key("hunter2" * 1000)
+    assert len(name) == len("key:") + 32
+    assert "hunter2" not in name
+    assert name != for_key("hunter2" * 1001)
+
+
+def test_what_a_post_says_does_not_depend_on_where_it_is_said() -> None:
+    """Receipts belong to a conversation: a key in another one is another key."""
+    there = ConversationKey(OwnerId("owner"), ConversationId("elsewhere"))
+    assert replace(post(user()), key=there).fingerprint == post(user()).fingerprint
