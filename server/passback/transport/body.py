@@ -33,7 +33,20 @@ async def read_object(request: Request, limits: Limits, /) -> dict[str, JsonValu
         BadRequest: not a JSON object.
     """
     _check_media_type(request.headers)
-    value = parse_json(await _read(request, limits), depth=limits.depth)
+    return _parse_object(await _read(request, limits), limits)
+
+
+async def read_optional_object(request: Request, limits: Limits, /) -> dict[str, JsonValue]:
+    """As `read_object`; a body without a byte is an empty object, whatever it is declared as."""
+    text = await _read(request, limits)
+    if not text:
+        return {}
+    _check_media_type(request.headers)
+    return _parse_object(text, limits)
+
+
+def _parse_object(text: bytes, limits: Limits) -> dict[str, JsonValue]:
+    value = parse_json(text, depth=limits.depth)
     if not isinstance(value, dict):
         raise BadRequest("the body is not a JSON object")
     return value

@@ -10,9 +10,10 @@ from passback.core.events import (
     Cursor,
     Failed,
     Logged,
+    Position,
     ReasoningDelta,
+    Rewound,
     RunEvent,
-    RunFinished,
     TextDelta,
     ToolCallArguments,
 )
@@ -25,6 +26,14 @@ class SseEncoder(Encoder[str], Protocol):
 
     Without memory of earlier events, for a stream may begin anywhere in a run.
     """
+
+    def rewind(self, to: Cursor, /) -> Sequence[str]:
+        """What tells that all behind a place is void; nothing where the protocol has no word for it."""
+        ...
+
+    def fail(self, failed: Failed, /) -> Sequence[str]:
+        """What tells that the stream cannot go on, though its run may; `end` follows."""
+        ...
 
     def end(self) -> Sequence[str]:
         """What follows the last event of the log; it has the last event's id."""
@@ -50,6 +59,14 @@ class EventId(NamedTuple):
         return cls(Cursor.parse(place), int(frames or 0))
 
 
+REWOUND = Failed(
+    "rewound",
+    "another worker took this run over, and a part of what was sent is void: read the run again from its start",
+    retryable=True,
+)
+"""The end of a stream whose reader cannot be told what is void."""
+
+
 class Framer:
     """Writes one stream's frames, each with its id.
 
@@ -61,22 +78,36 @@ class Framer:
 
     def __init__(self, encoder: SseEncoder, run_id: RunId, since: EventId | None = None) -> None:
         self._encoder = encoder
+        self._run_id = run_id
         self._prefix = f"id: {run_id}."
         self._skip = since.frames if since else 0
         self.position = since.cursor.position if since else START
         """The last event that was written whole."""
+        self._shown = _seen(since) if since else START
+        self.ended = False
+        """Whether the stream has got its end, though the log may go on."""
 
     def batch(self, batch: Sequence[Logged], /) -> str:
-        """The frames of the next events of the log."""
+        """The frames of the next events of the log; after those that are an end, nothing more may be asked for."""
         chunk: list[str] = []
         for position, event in coalesced(batch):
-            frames = self._encoder.feed(event)
+            frames = (
+                self._rewind(event) if isinstance(event, Rewound) else self._encoder.feed(event)
+            )
+            if self.ended:
+                return "".join((*chunk, self._failure(REWOUND)))
             for number, data in enumerate(frames[self._skip :], self._skip + 1):
                 place = position if number == len(frames) else f"{self.position}~{number}"
                 chunk.append(f"{self._prefix}{place}\ndata: {data}\n\n")
             self._skip = 0
             self.position = position
+            if frames:
+                self._shown = position
         return "".join(chunk)
+
+    def begins_anew(self, batch: Sequence[Logged], /) -> bool:
+        """Whether the log goes on under another lease: only then may it be rewound."""
+        return batch[-1].position.epoch != self.position.epoch
 
     def end(self) -> str:
         """The frames after the end of the log."""
@@ -84,11 +115,29 @@ class Framer:
 
     def failure(self, error: PassbackError, /) -> str:
         """The end for a reader whose run cannot be read any more; its ids are of what was read last."""
-        frames = self._encoder.feed(RunFinished(Failed(error.code, error.message)))
-        return self._at_position((*frames, *self._encoder.end()))
+        return self._failure(Failed(error.code, error.message))
+
+    def _rewind(self, event: Rewound) -> Sequence[str]:
+        """Tell of a rewind, if any frame of the client's is void; end the stream where it cannot be told."""
+        if self._shown <= event.to:
+            return ()
+        frames = self._encoder.rewind(Cursor(self._run_id, event.to))
+        if not frames:
+            self.ended = True
+            self.position = START  # a client that comes back by itself gets the run from its start
+        return frames
+
+    def _failure(self, failed: Failed) -> str:
+        return self._at_position((*self._encoder.fail(failed), *self._encoder.end()))
 
     def _at_position(self, frames: Sequence[str]) -> str:
         return "".join(f"{self._prefix}{self.position}\ndata: {data}\n\n" for data in frames)
+
+
+def _seen(since: EventId) -> Position:
+    """The place up to which a client has frames; some frames of an event are a piece of the next one."""
+    position = since.cursor.position
+    return Position(position.epoch, position.seq + 1) if since.frames else position
 
 
 def coalesced(batch: Sequence[Logged], /) -> Sequence[Logged]:

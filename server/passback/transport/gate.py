@@ -11,7 +11,9 @@ from passback.transport.http import error_answer, request_id, set_owner
 _EXPOSED = "X-Conversation-Id, X-Run-Id, X-Request-Id, X-Owed-Tool-Calls, Retry-After"
 _PREFLIGHT = {
     "access-control-allow-methods": "GET, POST, DELETE",
-    "access-control-allow-headers": "Authorization, Content-Type, Last-Event-ID, X-Request-Id",
+    "access-control-allow-headers": (
+        "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Request-Id"
+    ),
     "access-control-max-age": "600",
 }
 

@@ -1,19 +1,71 @@
-"""Messages of a conversation as clients see them: the forms in which the protocol posts them."""
+"""A conversation as clients see it, and its messages: in the forms in which the protocol posts them."""
 
 from typing import Annotated, Literal, NotRequired, TypeAlias
 
 from pydantic import Field, JsonValue
 from typing_extensions import TypedDict
 
+from passback.core.changes import Status
 from passback.core.messages import (
     AssistantMessage,
+    ConversationId,
     Message,
     ToolCall,
     ToolMessage,
 )
+from passback.transport.native import OwedCall, owed_call
 from passback.transport.parts import show_content
 
 
+# ---------------------------------------------------------------- the conversation
+class RunningView(TypedDict):
+    """The run that goes on.
+
+    `firstMessage` counts the messages that were there before it: those behind them are what was posted for it and what
+    it has said so far, which its stream, read from the start, says again. `attempt` is more than 1 when a worker was
+    lost, and another one took the run over.
+    """
+
+    runId: str
+    firstMessage: int
+    attempt: int
+
+
+class ConversationView(TypedDict):
+    """A conversation without its messages.
+
+    `runId` is the newest run that has begun; `owed` is what the client has to answer; `queued` are the runs of those
+    posts that wait, in their order.
+    """
+
+    id: str
+    status: Literal["idle", "running"]
+    runId: str | None
+    running: RunningView | None
+    queued: list[str]
+    owed: list[OwedCall]
+    messageCount: int
+
+
+def conversation_view(conversation_id: ConversationId, status: Status, /) -> ConversationView:
+    return {
+        "id": conversation_id,
+        "status": "running" if status.running else "idle",
+        "runId": status.run_id,
+        "running": _running(status),
+        "queued": list(status.queued),
+        "owed": [owed_call(owed) for owed in status.owed],
+        "messageCount": status.message_count,
+    }
+
+
+def _running(status: Status) -> RunningView | None:
+    if not status.running or status.run_id is None:
+        return None
+    return {"runId": status.run_id, "firstMessage": status.mark, "attempt": status.attempt}
+
+
+# ---------------------------------------------------------------- its messages
 class InputView(TypedDict):
     """What was said to the agent. `content` is a text, or a list of parts as they are posted."""
 

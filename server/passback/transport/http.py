@@ -30,12 +30,17 @@ STATUS: Mapping[str, int] = {
     "tool_name_clash": 422,
     "nothing_to_do": 422,
     "invalid_cursor": 422,
+    "reused": 422,
     "not_found": 404,
     "conversation_not_found": 404,
     "run_not_found": 404,
     "tool_call_not_found": 404,
+    # not 404: the run is known, and no repeat brings back what was trimmed
+    "cursor_expired": 410,
     "conflict": 409,
     "conversation_busy": 409,
+    # not 409: the client was ready to wait, and generic clients know how to come back after a 429
+    "queue_full": 429,
     "tool_result_conflict": 409,
     "refused": 403,
     "unauthenticated": 401,

@@ -13,12 +13,15 @@ from typing_extensions import TypedDict
 
 from passback.core.events import (
     Completed,
+    Cursor,
     Failed,
     HandedBack,
     Outcome,
     ReasoningDelta,
+    Rewound,
     RunEvent,
     RunFinished,
+    RunQueued,
     RunStarted,
     TextDelta,
     ToolCallArguments,
@@ -30,7 +33,7 @@ from passback.core.events import (
 )
 from passback.core.messages import MediaPart, Owed, as_text
 
-INCLUDABLE = frozenset({"reasoning", "usage", "message-ids", "run", "owed"})
+INCLUDABLE = frozenset({"reasoning", "usage", "message-ids", "run", "owed", "rewind"})
 """What a request may ask to be told beyond the protocol's own events."""
 
 DONE = "[DONE]"
@@ -109,8 +112,15 @@ class MessageEvent(TypedDict):
     messageId: str
 
 
+class RunQueuedEvent(TypedDict):
+    """The run waits until another one of its conversation has ended (include: run)."""
+
+    type: Literal["run-queued"]
+    runId: str
+
+
 class RunStartEvent(TypedDict):
-    """The first event of a run (include: run)."""
+    """The run begins (include: run)."""
 
     type: Literal["run-start"]
     runId: str
@@ -140,6 +150,13 @@ class OwedEvent(TypedDict):
     toolCalls: list[OwedCall]
 
 
+class RewindEvent(TypedDict):
+    """Another worker took the run over: of this run, all is void that came behind the id `to` (include: rewind)."""
+
+    type: Literal["rewind"]
+    to: str
+
+
 NativeEvent: TypeAlias = Annotated[
     TextEvent
     | ToolCallStartEvent
@@ -150,9 +167,11 @@ NativeEvent: TypeAlias = Annotated[
     | ReasoningEvent
     | UsageEvent
     | MessageEvent
+    | RunQueuedEvent
     | RunStartEvent
     | RunEndEvent
-    | OwedEvent,
+    | OwedEvent
+    | RewindEvent,
     Field(discriminator="type"),
 ]
 NATIVE_EVENT: TypeAdapter[NativeEvent] = TypeAdapter(NativeEvent)
@@ -167,7 +186,7 @@ def native_data(event: NativeEvent, /) -> str:
 
 # ---------------------------------------------------------------- run events to native ones
 _CallEvent: TypeAlias = ToolCallStarted | ToolCallArguments | ToolCallEnded | ToolResulted
-_AskedEvent: TypeAlias = RunStarted | TurnStarted | ReasoningDelta | UsageReported
+_AskedEvent: TypeAlias = RunQueued | RunStarted | TurnStarted | ReasoningDelta | UsageReported
 
 
 class NativeEncoder:
@@ -188,11 +207,21 @@ class NativeEncoder:
                 return (native_data(_call_event(event)),)
             case RunFinished(outcome):
                 return [native_data(native) for native in self._endings(outcome)]
-            case RunStarted() | TurnStarted() | ReasoningDelta() | UsageReported():
+            case RunQueued() | RunStarted() | TurnStarted() | ReasoningDelta() | UsageReported():
                 wanted, native = _asked_event(event)
                 return (native_data(native),) if wanted in self._include else ()
+            case Rewound():  # `rewind` tells of it
+                return ()
             case _:
                 assert_never(event)
+
+    def rewind(self, to: Cursor, /) -> Sequence[str]:
+        if "rewind" not in self._include:
+            return ()
+        return (native_data({"type": "rewind", "to": str(to)}),)
+
+    def fail(self, failed: Failed, /) -> Sequence[str]:
+        return (native_data(_error(failed)),)
 
     def end(self) -> Sequence[str]:
         return (DONE,)
@@ -233,6 +262,8 @@ def _url(part: MediaPart) -> str:
 def _asked_event(event: _AskedEvent) -> tuple[str, NativeEvent]:
     """What has to be included for it to be sent, and what then is."""
     match event:
+        case RunQueued(run_id):
+            return "run", {"type": "run-queued", "runId": run_id}
         case RunStarted(run_id):
             return "run", {"type": "run-start", "runId": run_id}
         case TurnStarted(message_id):

@@ -147,3 +147,41 @@ def stream_response(
             }
         },
     }
+
+
+# ---------------------------------------------------------------- requests
+def operation(
+    operation_id: str,
+    summary: str,
+    responses: JsonObject,
+    *codes: str,
+    **more: JsonValue,
+) -> dict[str, JsonValue]:
+    """One method of a path; `codes` are its errors beside those of the gate, `more` its `parameters` and the like."""
+    return {
+        "operationId": operation_id,
+        "summary": summary,
+        **more,
+        "responses": {**responses, **error_responses(*codes, *GATE_ERRORS)},
+    }
+
+
+def parameter(
+    name: str, where: str, description: str, schema: JsonObject | None = None
+) -> JsonValue:
+    return {
+        "name": name,
+        "in": where,
+        "required": where == "path",
+        "description": description,
+        "schema": dict(schema or {"type": "string"}),
+    }
+
+
+def json_body(
+    schema: JsonObject, /, *, required: bool = True, example: JsonValue
+) -> dict[str, JsonValue]:
+    return {
+        "required": required,
+        "content": {"application/json": {"schema": dict(schema), "example": example}},
+    }

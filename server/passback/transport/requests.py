@@ -1,14 +1,18 @@
-"""What several wires read from a request: checked values, a conversation's id."""
+"""What several wires read from a request: checked values, a conversation's id, an idempotency key."""
 
+import re
 import unicodedata
+from hashlib import sha256
 from typing import TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
+from starlette.datastructures import Headers
 
-from passback.core.errors import InvalidRequest
-from passback.core.messages import ConversationId
+from passback.core.errors import BadRequest, InvalidRequest
+from passback.core.messages import ConversationId, OwnerId
 
 _ID_CHARACTERS = 256
+_KEY_CHARACTERS = 256
 _SHOWN_PROBLEMS = 5
 _SHOWN_CHARACTERS = 200
 
@@ -51,3 +55,33 @@ def conversation_id(text: str, /) -> ConversationId:
     if "{" in text or "}" in text:  # mostly a template that was not filled in
         raise InvalidRequest("a conversation id has no braces")
     return ConversationId(text)
+
+
+# ---------------------------------------------------------------- idempotency keys
+# a string as structured fields write it (RFC 9651), or the bare text that most clients send
+_KEY = re.compile(r'"((?:[!#-\[\]-~]|\\["\\])+)"|([!#-+\--:<-\[\]-~]+)')
+
+
+def idempotency_key(headers: Headers, /) -> str | None:
+    """What a client calls its post, so that a repeat of it is known again; quoted and bare, a key is the same.
+
+    Raises:
+        BadRequest: not one text of 1 to 256 visible ASCII characters. It is not 422: that says that the key was used
+            with other content.
+    """
+    given = headers.getlist("idempotency-key")
+    if not given:
+        return None
+    found = _KEY.fullmatch(given[0]) if len(given) == 1 else None
+    key = re.sub(r"\\(.)", r"\1", found[1] or found[2]) if found else ""
+    if not 1 <= len(key) <= _KEY_CHARACTERS:
+        raise BadRequest(
+            f"an Idempotency-Key is one text of 1 to {_KEY_CHARACTERS} visible ASCII characters"
+        )
+    return key
+
+
+def keyed_conversation_id(owner: OwnerId, key: str, /) -> ConversationId:
+    """The conversation that a keyed post without one begins: a repeat has to find it."""
+    digest = sha256(f"{owner}\0{key}".encode()).hexdigest()
+    return ConversationId(f"conv_{digest[:24]}")

@@ -59,7 +59,7 @@ class EventStream:
     The run never notices its readers. The stream ends early, without the encoder's `end`, when the client leaves
     or does not read for `limits.send_seconds`, when the server stops, and when the store fails.
 
-    Calling it raises `UnknownRun` before anything is sent.
+    Calling it raises `UnknownRun`, `InvalidCursor` or `CursorExpired` before anything is sent.
     """
 
     def __init__(
@@ -104,6 +104,8 @@ class EventStream:
         try:
             async for batch in batches:
                 chunk = self._framer.batch(batch)
+                if self._framer.ended:
+                    return chunk
                 if isinstance(batch[-1].event, RunFinished):
                     break
                 if chunk:
@@ -116,7 +118,7 @@ class EventStream:
 
     def _take(self, batch: Sequence[Logged]) -> bool:
         """Send a batch from within the run's own step, if the connection takes it at once."""
-        if self._direct is None or not self._direct.ready:
+        if self._direct is None or not self._direct.ready or self._framer.begins_anew(batch):
             return False
         if chunk := self._framer.batch(batch):
             self._direct.send(_body(chunk))

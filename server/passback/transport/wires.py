@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute
 
 from passback.core.messages import JsonObject
 from passback.core.ports import Runs
+from passback.core.posts import OnBusy
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Services:
         describe: gives the OpenAPI document of all wires together; called lazily, at the first request for it.
         ping_seconds: silence after which a stream sends a comment.
         allow_roles: roles of messages that a client may post (`user`, `tool`, and `system` if wanted).
+        on_busy: what a post means that comes during a run and does not say it itself.
     """
 
     runs: Runs
@@ -46,6 +48,7 @@ class Services:
     limits: Limits = field(default_factory=Limits)
     ping_seconds: float = 15
     allow_roles: frozenset[str] = frozenset({"user", "tool"})
+    on_busy: OnBusy = "reject"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ The client executes its own tools: their calls end the stream, and the next post
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias, assert_never
 
-from pydantic import Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
@@ -27,7 +27,9 @@ from passback.core.ids import new_conversation_id, new_message_id
 from passback.core.messages import (
     TOOL_NAME,
     CallId,
+    ConversationId,
     ConversationKey,
+    MessageId,
     Owed,
     OwnerId,
     PostedMessage,
@@ -36,7 +38,8 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.ports import Parked, StartRun
+from passback.core.ports import Parked
+from passback.core.posts import OnBusy, OnDisconnect, StartRun
 from passback.transport.body import read_object
 from passback.transport.declarations import parse_tools
 from passback.transport.frames import Framer
@@ -44,15 +47,21 @@ from passback.transport.http import owner_of
 from passback.transport.native import DONE, INCLUDABLE, NativeEncoder, native_data, owed_event
 from passback.transport.openapi import (
     BODY_ERRORS,
-    GATE_ERRORS,
     STORE_ERRORS,
-    error_responses,
+    json_body,
+    operation,
+    parameter,
     reference,
     schemas_of,
     stream_response,
 )
 from passback.transport.parts import MAX_ITEMS, Posted, PostedContent, read_content, read_result
-from passback.transport.requests import conversation_id, validated
+from passback.transport.requests import (
+    conversation_id,
+    idempotency_key,
+    keyed_conversation_id,
+    validated,
+)
 from passback.transport.routing import Endpoint
 from passback.transport.sse import EventStream, last_event_id, stream_headers
 from passback.transport.wires import Services, Wire
@@ -61,9 +70,23 @@ _PATHS = ("/send-message", "/v1/aibot/bots/{agentId}/send-message")
 
 
 # ---------------------------------------------------------------- what is posted
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("has characters that cannot be printed")
+    return text
+
+
+_PostedId: TypeAlias = Annotated[
+    str, Field(min_length=1, max_length=256), AfterValidator(_printable)
+]
+
+
 class PostedUserMessage(Posted):
+    """With an `id`, a message is known again: a repeat of it is none, and other content under it is refused."""
+
     role: Literal["user"]
     content: PostedContent
+    id: _PostedId | None = None
 
 
 class PostedSystemMessage(Posted):
@@ -71,6 +94,7 @@ class PostedSystemMessage(Posted):
 
     role: Literal["system"]
     content: PostedContent
+    id: _PostedId | None = None
 
 
 class PostedToolMessage(Posted):
@@ -107,7 +131,9 @@ class SendMessage(Posted):
     """The new messages only: the server keeps the conversation. Unknown keys are ignored."""
 
     conversation_id: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
-        None, description="Missing: a new conversation, named in the header `X-Conversation-Id`."
+        None,
+        description="Missing: a new conversation, named in the header `X-Conversation-Id`; a repeat with the same "
+        "`Idempotency-Key` finds it again.",
     )
     messages: Annotated[list[_PostedMessage], Field(fail_fast=True, max_length=MAX_ITEMS)] = []
     tools: Annotated[
@@ -117,6 +143,16 @@ class SendMessage(Posted):
         description="The client's tools. They replace the conversation's; without the key those stay; `[]` clears.",
     )
     resume: PostedResume | None = Field(None, description="The answer to an interrupt.")
+    on_busy: OnBusy | None = Field(
+        None,
+        description="What a new message means while a run goes on. `reject`: 409. The others wait in the queue, and two "
+        "of them stop what runs: `interrupt` keeps its partial answer, `rollback` takes it back together with the "
+        "message that it answered. Missing: as the server is set up.",
+    )
+    on_disconnect: OnDisconnect | None = Field(
+        None,
+        description="`cancel`: the run is cancelled when nobody has followed it for a grace time. Missing: `continue`.",
+    )
     include: list[str] = Field(
         [],
         fail_fast=True,
@@ -143,37 +179,58 @@ class _SendMessage:
 
     async def send_message(self, request: Request) -> ASGIApp:
         """Admit the post, then answer with the log of the run that it began or joined."""
+        key, seen = idempotency_key(request.headers), last_event_id(request)
         post = validated(SendMessage, await read_object(request, self._services.limits))
-        seen = last_event_id(request)
-        started = await self._services.runs.start(await self._command(owner_of(request), post))
+        command = await self._command(owner_of(request), key, post)
+        started = await self._services.runs.start(command)
         include = frozenset(post.include)
         if isinstance(started, Parked):
             return _still_owed(request.scope, started, include)
         since = seen if seen and seen.cursor.run_id == started.run_id else None
         return EventStream(self._services, started, NativeEncoder(include), since)
 
-    async def _command(self, owner: OwnerId, post: SendMessage) -> StartRun:
-        given = post.conversation_id
-        conversation = new_conversation_id() if given is None else conversation_id(given)
+    async def _command(self, owner: OwnerId, key: str | None, post: SendMessage) -> StartRun:
+        conversation = _conversation(owner, key, post.conversation_id)
         if post.resume is not None:
             raise NotFound("no interrupt with this id waits in this conversation")
         messages = tuple(self._read(position, each) for position, each in enumerate(post.messages))
         tools = None if post.tools is None else await parse_tools(post.tools, self._services.limits)
-        return StartRun(ConversationKey(owner, conversation), messages, tools)
+        return StartRun(
+            ConversationKey(owner, conversation),
+            messages,
+            tools,
+            idempotency_key=key,
+            named=frozenset(filter(None, map(_given_id, post.messages))),
+            on_busy=post.on_busy or self._services.on_busy,
+            on_disconnect=post.on_disconnect or "continue",
+        )
 
     def _read(self, position: int, posted: _PostedMessage) -> PostedMessage:
         if posted.role not in self._services.allow_roles:
             raise InvalidRequest(f"messages.{position}: the role {posted.role!r} is not allowed")
         match posted:
             case PostedUserMessage(content=content):
-                return UserMessage(new_message_id(), read_content(content))
+                return UserMessage(_given_id(posted) or new_message_id(), read_content(content))
             case PostedSystemMessage(content=content):
-                return SystemMessage(new_message_id(), read_content(content))
+                return SystemMessage(_given_id(posted) or new_message_id(), read_content(content))
             case PostedToolMessage(content=content, tool_call_id=call_id, is_error=is_error):
                 result = read_result(content)
                 return ToolMessage(new_message_id(), CallId(call_id), result, is_error)
             case _:
                 assert_never(posted)
+
+
+def _conversation(owner: OwnerId, key: str | None, given: str | None) -> ConversationId:
+    if given is not None:
+        return conversation_id(given)
+    return new_conversation_id() if key is None else keyed_conversation_id(owner, key)
+
+
+def _given_id(posted: _PostedMessage) -> MessageId | None:
+    """What the client calls a message; a result is known by its call."""
+    if isinstance(posted, PostedToolMessage) or posted.id is None:
+        return None
+    return MessageId(posted.id)
 
 
 def _still_owed(scope: Scope, parked: Parked, include: frozenset[str]) -> Response:
@@ -239,50 +296,52 @@ def _describe() -> dict[str, JsonValue]:
     return {path: {"post": _operation(path)} for path in _PATHS}
 
 
+_PARAMETERS: tuple[JsonValue, ...] = (
+    parameter(
+        "Idempotency-Key",
+        "header",
+        "Names the post, so that a repeat of it is known again and joins its run: 1 to 256 visible ASCII characters, "
+        "in quotes or bare. Use one that cannot be guessed, such as a UUID.",
+    ),
+    parameter(
+        "Last-Event-ID",
+        "header",
+        "When a post is repeated: the `id` that was seen last; what came after it is sent.",
+    ),
+)
+_AGENT = parameter("agentId", "path", "Any; the server has one agent.")
+_CODES = (
+    *BODY_ERRORS,
+    "invalid_request",
+    "invalid_tool",
+    "tool_name_clash",
+    "nothing_to_do",
+    "invalid_cursor",
+    "reused",
+    "conversation_busy",
+    "queue_full",
+    "tool_result_conflict",
+    "tool_call_not_found",
+    "run_not_found",
+    "cursor_expired",
+    "not_found",
+    *STORE_ERRORS,
+    "shutting_down",
+)
+
+
 def _operation(path: str) -> dict[str, JsonValue]:
     has_agent = "{agentId}" in path
-    last_event: JsonValue = {
-        "name": "Last-Event-ID",
-        "in": "header",
-        "description": "When a post is repeated: the `id` that was seen last; what came after it is sent.",
-        "schema": {"type": "string"},
-    }
-    agent: JsonValue = {
-        "name": "agentId",
-        "in": "path",
-        "required": True,
-        "description": "Any; the server has one agent.",
-        "schema": {"type": "string"},
-    }
-    codes = (
-        "invalid_request",
-        "invalid_tool",
-        "tool_name_clash",
-        "nothing_to_do",
-        "invalid_cursor",
+    stream = stream_response(
+        "The run's events, to its end; `[DONE]` is last.",
+        headers=_HEADERS,
+        example=_example_stream(),
     )
-    conflicts = ("conversation_busy", "tool_result_conflict", "tool_call_not_found", "not_found")
-    return {
-        "operationId": "sendMessageToAgent" if has_agent else "sendMessage",
-        "summary": "Post new messages, or the results of client tools; stream the answer.",
-        "parameters": [agent, last_event] if has_agent else [last_event],
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {
-                    "schema": reference("SendMessage"),
-                    "example": dict(_EXAMPLE_POST),
-                }
-            },
-        },
-        "responses": {
-            "200": stream_response(
-                "The run's events, to its end; `[DONE]` is last.",
-                headers=_HEADERS,
-                example=_example_stream(),
-            ),
-            **error_responses(
-                *BODY_ERRORS, *codes, *conflicts, *STORE_ERRORS, "shutting_down", *GATE_ERRORS
-            ),
-        },
-    }
+    return operation(
+        "sendMessageToAgent" if has_agent else "sendMessage",
+        "Post new messages, or the results of client tools; stream the answer.",
+        {"200": stream},
+        *_CODES,
+        parameters=[*([_AGENT] if has_agent else []), *_PARAMETERS],
+        requestBody=json_body(reference("SendMessage"), example=dict(_EXAMPLE_POST)),
+    )

@@ -1,47 +1,43 @@
 """Our own routes, for the conversations of every wire: look, page through, follow, cancel, delete; health."""
 
 from collections.abc import Mapping
-from typing import Literal
+from contextlib import suppress
+from typing import Annotated, Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 from typing_extensions import TypedDict
 
-from passback.core.errors import InvalidRequest, UnknownRun
+from passback.core.changes import Status
+from passback.core.errors import Conflict, CursorExpired, InvalidCursor, InvalidRequest, UnknownRun
 from passback.core.messages import ConversationKey, RunId, RunRef
+from passback.transport.body import read_optional_object
 from passback.transport.frames import EventId
-from passback.transport.history import MessageView, view
+from passback.transport.history import ConversationView, MessageView, conversation_view, view
 from passback.transport.http import json_answer, owner_of, request_id
-from passback.transport.native import NativeEncoder, OwedCall, owed_call
+from passback.transport.native import NativeEncoder
 from passback.transport.openapi import (
-    GATE_ERRORS,
+    BODY_ERRORS,
     REQUEST_ID_HEADER,
     STORE_ERRORS,
-    error_responses,
+    json_body,
     json_response,
+    operation,
+    parameter,
     reference,
     schemas_of,
     stream_response,
 )
-from passback.transport.requests import conversation_id
+from passback.transport.parts import Posted
+from passback.transport.requests import conversation_id, validated
 from passback.transport.routing import Endpoint
 from passback.transport.sse import EventStream, last_event_id
 from passback.transport.wires import Services, Wire
 
 _PAGE = 100
 _LARGEST_PAGE = 1000
-
-
-class ConversationView(TypedDict):
-    """A conversation without its messages. `runId` is the newest run; `owed` is what the client has to answer."""
-
-    id: str
-    status: Literal["idle", "running"]
-    runId: str | None
-    owed: list[OwedCall]
-    messageCount: int
 
 
 class MessagesView(TypedDict):
@@ -52,8 +48,14 @@ class MessagesView(TypedDict):
     total: int
 
 
+class CancelRun(Posted):
+    """Which run to cancel; without it, the one that goes on, or else the first that waits."""
+
+    run_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+
+
 class CancelView(TypedDict):
-    """`cancelled` is false when nothing was running."""
+    """`cancelled` is false when nothing ran and nothing waited."""
 
     cancelled: bool
 
@@ -75,7 +77,7 @@ def build(services: Services, /) -> Wire:
             Endpoint("/openapi.json", wire.describe, methods=["GET"]),
         ],
         paths=_PATHS,
-        schemas=schemas_of(ConversationView, MessagesView, CancelView, HealthView),
+        schemas=schemas_of(ConversationView, MessagesView, CancelRun, CancelView, HealthView),
         public=frozenset({"/healthz", "/readyz"}),
     )
 
@@ -90,15 +92,7 @@ class _Rest:
         if request.method == "DELETE":
             await self._runs.delete(key)
             return Response(status_code=204, headers={"x-request-id": request_id(request.scope)})
-        status = await self._runs.status(key)
-        shown: ConversationView = {
-            "id": key.id,
-            "status": "running" if status.running else "idle",
-            "runId": status.run_id,
-            "owed": [owed_call(owed) for owed in status.owed],
-            "messageCount": status.message_count,
-        }
-        return json_answer(request.scope, shown)
+        return json_answer(request.scope, conversation_view(key.id, await self._runs.status(key)))
 
     async def messages(self, request: Request) -> Response:
         start = _count(request, "after", 0, most=2**53)
@@ -113,10 +107,13 @@ class _Rest:
         return json_answer(request.scope, shown)
 
     async def stream(self, request: Request) -> ASGIApp:
-        """The newest run from its start, or the run that the client was following, from where it stopped."""
+        """A run from its start, the newest if none is named, or the one that the client followed, from where it stopped."""
         key = _key(request)
         since = last_event_id(request) or _first_connect(request)
-        run_id = since.cursor.run_id if since else await self._newest_run(key)
+        named = request.query_params.get("runId")
+        if since and named not in {None, since.cursor.run_id}:
+            raise InvalidCursor("the event id is of another run")
+        run_id = since.cursor.run_id if since else RunId(named or await self._newest_run(key))
         encoder = NativeEncoder(frozenset(request.query_params.get("include", "").split(",")))
         return EventStream(self._services, RunRef(key, run_id), encoder, since)
 
@@ -127,14 +124,36 @@ class _Rest:
         return run_id
 
     async def cancel(self, request: Request) -> Response:
+        """Cancel the run that the request names, else what runs or waits.
+
+        Raises:
+            UnknownRun: there is no such run in this conversation, or its log has expired.
+            Conflict: it has ended.
+        """
         key = _key(request)
-        status = await self._runs.status(key)
-        cancelled = False
-        if status.running and status.run_id is not None:
-            cancelled = await self._runs.cancel(RunRef(key, status.run_id))
-        return json_answer(
-            request.scope, {"cancelled": cancelled}, status=202 if cancelled else 200
-        )
+        named = await self._named_run(request)
+        going_on = _going_on(await self._runs.status(key))
+        meant = [run_id for run_id in going_on if named in {None, run_id}][:1]
+        cancelled = bool(meant) and await self._runs.cancel(RunRef(key, meant[0]))
+        if named and not cancelled:
+            raise await self._not_going_on(RunRef(key, named))
+        shown: CancelView = {"cancelled": cancelled}
+        return json_answer(request.scope, shown, status=202 if cancelled else 200)
+
+    async def _named_run(self, request: Request) -> RunId | None:
+        posted = validated(CancelRun, await read_optional_object(request, self._services.limits))
+        asked = request.query_params.get("runId")
+        if asked and posted.run_id not in {None, asked}:
+            raise InvalidRequest("the body and the address name two different runs")
+        named = asked or posted.run_id
+        return RunId(named) if named else None
+
+    async def _not_going_on(self, run: RunRef) -> Conflict:
+        """What to tell of a run that cannot be cancelled. Raises UnknownRun."""
+        with suppress(CursorExpired):  # a log without its beginning is one, too
+            async with self._runs.follow(run):
+                pass
+        return Conflict("this run has ended")
 
     async def alive(self, request: Request) -> Response:
         return json_answer(request.scope, {"status": "ok"})
@@ -145,6 +164,13 @@ class _Rest:
 
     async def describe(self, request: Request) -> Response:
         return json_answer(request.scope, self._services.describe())
+
+
+# ---------------------------------------------------------------- what is told
+def _going_on(status: Status) -> tuple[RunId, ...]:
+    """The run that goes on, then those that wait."""
+    running = (status.run_id,) if status.running and status.run_id is not None else ()
+    return (*running, *status.queued)
 
 
 # ---------------------------------------------------------------- what is asked
@@ -169,34 +195,7 @@ def _count(request: Request, name: str, default: int, *, most: int, least: int =
 
 
 # ---------------------------------------------------------------- its description
-def _operation(
-    operation_id: str,
-    summary: str,
-    responses: Mapping[str, JsonValue],
-    *codes: str,
-    parameters: list[JsonValue] | None = None,
-) -> dict[str, JsonValue]:
-    return {
-        "operationId": operation_id,
-        "summary": summary,
-        **({"parameters": parameters} if parameters else {}),
-        "responses": {**responses, **error_responses(*codes, *GATE_ERRORS)},
-    }
-
-
-def _parameter(
-    name: str, where: str, description: str, schema: Mapping[str, JsonValue] | None = None
-) -> JsonValue:
-    return {
-        "name": name,
-        "in": where,
-        "required": where == "path",
-        "description": description,
-        "schema": dict(schema or {"type": "string"}),
-    }
-
-
-_ID = _parameter(
+_ID = parameter(
     "id",
     "path",
     "The conversation's id, percent-encoded.",
@@ -207,7 +206,7 @@ _SINCE = "The `id` of the event that was seen last: what came after it is sent."
 _PATHS: Mapping[str, JsonValue] = {
     "/conversations/{id}": {
         "parameters": [_ID],
-        "get": _operation(
+        "get": operation(
             "getConversation",
             "How a conversation stands, and what the client owes.",
             {
@@ -216,8 +215,14 @@ _PATHS: Mapping[str, JsonValue] = {
                     reference("ConversationView"),
                     example={
                         "id": "6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51",
-                        "status": "idle",
+                        "status": "running",
                         "runId": "run_5f0c2a9be1d84f6a7c3e9b10",
+                        "running": {
+                            "runId": "run_5f0c2a9be1d84f6a7c3e9b10",
+                            "firstMessage": 0,
+                            "attempt": 1,
+                        },
+                        "queued": ["run_07b2c5de94f1a3688e0d4c17"],
                         "owed": [],
                         "messageCount": 2,
                     },
@@ -225,7 +230,7 @@ _PATHS: Mapping[str, JsonValue] = {
             },
             *_OF_CONVERSATION,
         ),
-        "delete": _operation(
+        "delete": operation(
             "deleteConversation",
             "Remove a conversation, its runs and what they said.",
             {"204": {"description": "It is gone.", "headers": dict(REQUEST_ID_HEADER)}},
@@ -234,19 +239,19 @@ _PATHS: Mapping[str, JsonValue] = {
     },
     "/conversations/{id}/messages": {
         "parameters": [_ID],
-        "get": _operation(
+        "get": operation(
             "getMessages",
             "A page of messages, oldest first.",
             {"200": json_response("The page.", reference("MessagesView"))},
             *_OF_CONVERSATION,
             parameters=[
-                _parameter(
+                parameter(
                     "after",
                     "query",
                     "How many messages to pass over.",
                     {"type": "integer", "minimum": 0, "default": 0},
                 ),
-                _parameter(
+                parameter(
                     "limit",
                     "query",
                     "How many to give at most.",
@@ -257,9 +262,9 @@ _PATHS: Mapping[str, JsonValue] = {
     },
     "/conversations/{id}/stream": {
         "parameters": [_ID],
-        "get": _operation(
+        "get": operation(
             "streamRun",
-            "Follow a run: the newest from its start, or any from the last event that was seen.",
+            "Follow a run: the newest or another one from its start, or any from the last event that was seen.",
             {
                 "200": stream_response(
                     "The run's events, to its end; `[DONE]` is last.",
@@ -273,40 +278,53 @@ _PATHS: Mapping[str, JsonValue] = {
             *_OF_CONVERSATION,
             "run_not_found",
             "invalid_cursor",
+            "cursor_expired",
             parameters=[
-                _parameter("Last-Event-ID", "header", _SINCE),
-                _parameter("lastEventId", "query", f"{_SINCE} For the first connect."),
-                _parameter("include", "query", "As in `/send-message`, separated by commas."),
+                parameter("runId", "query", "Which run; it may still wait in the queue."),
+                parameter("Last-Event-ID", "header", _SINCE),
+                parameter("lastEventId", "query", f"{_SINCE} For the first connect."),
+                parameter("include", "query", "As in `/send-message`, separated by commas."),
             ],
         ),
     },
     "/conversations/{id}/cancel": {
         "parameters": [_ID],
-        "post": _operation(
+        "post": operation(
             "cancelRun",
-            "Stop the run that is going on; what it said so far is kept.",
+            "Stop a run, the one that goes on if none is named; what it said so far is kept.",
             {
                 "200": json_response(
-                    "Nothing was running.", reference("CancelView"), example={"cancelled": False}
+                    "No run was named, and none went on or waited.",
+                    reference("CancelView"),
+                    example={"cancelled": False},
                 ),
                 "202": json_response(
-                    "The run has been asked to end.",
+                    "The run has been asked to end, or has left the queue.",
                     reference("CancelView"),
                     example={"cancelled": True},
                 ),
             },
             *_OF_CONVERSATION,
+            *BODY_ERRORS[1:],
+            "run_not_found",
+            "conflict",
+            parameters=[parameter("runId", "query", "Which run; the body may name it instead.")],
+            requestBody=json_body(
+                reference("CancelRun"),
+                required=False,
+                example={"runId": "run_5f0c2a9be1d84f6a7c3e9b10"},
+            ),
         ),
     },
     "/healthz": {
-        "get": _operation(
+        "get": operation(
             "isAlive",
             "Whether the process is alive.",
             {"200": json_response("It is.", reference("HealthView"), example={"status": "ok"})},
         )
     },
     "/readyz": {
-        "get": _operation(
+        "get": operation(
             "isReady",
             "Whether new posts can be served: the store answers, and the server is not about to stop.",
             {
@@ -319,7 +337,7 @@ _PATHS: Mapping[str, JsonValue] = {
         )
     },
     "/openapi.json": {
-        "get": _operation(
+        "get": operation(
             "describe",
             "This document.",
             {"200": json_response("It.", {"type": "object"})},
