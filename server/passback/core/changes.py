@@ -65,27 +65,26 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """A post that waits for its turn, and the run that it will be.
-
-    Attributes:
-        post: with those messages only that were new when it came.
-        moves_on: it was posted while the client owed results: it does not wait for them.
-    """
+    """A post that waits for its turn, and the run that it will be. It has only the messages that were new when it came."""
 
     run_id: RunId
     post: StartRun
-    moves_on: bool = False
+
+    @property
+    def stops(self) -> bool:
+        """Whether it does not wait for the end of what runs before it."""
+        return self.post.on_busy in {"interrupt", "rollback"}
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a post is judged by: the messages, the client's tools, the asked receipts, and who is next in the queue."""
+    """What a post is judged by: the messages, the client's tools, the asked receipts, and the posts that wait."""
 
     status: Status
     messages: tuple[Message, ...] = ()
     tools: tuple[ToolSpec, ...] = ()
     receipts: Receipts = field(default_factory=dict[ReceiptName, Receipt])
-    next: Queued | None = None
+    queue: tuple[Queued, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +121,17 @@ class Enqueue:
     Attributes:
         receipts: what it will be known by.
         events: open the log of its run.
-        stops: ask for what runs now to be cancelled, in the same write.
     """
 
     queued: Queued
     receipts: Receipts
     events: tuple[RunEvent, ...]
     limit: int
-    stops: bool = False
+
+    @property
+    def stops(self) -> bool:
+        """Ask for what runs now to be cancelled, in the same write."""
+        return self.queued.stops
 
     @property
     def run(self) -> RunRef:

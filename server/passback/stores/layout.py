@@ -119,7 +119,6 @@ class PackedEnqueue:
     tag: str
     run_id: str
     record: bytes
-    moves_on: bool
     receipts: tuple[tuple[str, str], ...]
     entry: "PackedEntry | None"
     limit: int
@@ -131,7 +130,6 @@ def pack_enqueue(entry: Enqueue, /) -> PackedEnqueue:
         tag(entry.run.key),
         entry.run.run_id,
         dump_queued(entry.queued),
-        entry.queued.moves_on,
         pack_receipts(entry.receipts),
         pack_entry(entry.events),
         entry.limit,
