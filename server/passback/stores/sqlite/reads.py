@@ -6,11 +6,13 @@ from collections.abc import Collection, Iterable, Iterator
 from passback.core.changes import Loaded, Page, Status
 from passback.core.errors import UnknownRun
 from passback.core.events import Logged, Position
-from passback.core.messages import CallId, RunId
-from passback.core.records import load_message, load_owed, load_tools
-from passback.core.transcript import Answer
-from passback.stores.layout import PAGE_SIZE, unpack_answer, unpack_entries
-from passback.stores.sqlite.rules import find, now
+from passback.core.messages import RunId
+from passback.core.posts import Receipt, ReceiptName
+from passback.core.records import load_message, load_owed, load_queued, load_tools
+from passback.stores.layout import PAGE_SIZE, unpack_entries, unpack_receipt
+from passback.stores.sqlite import logs
+from passback.stores.sqlite.logs import Log
+from passback.stores.sqlite.rows import find, now
 
 
 def status(db: sqlite3.Connection, tag: str, /) -> Status:
@@ -18,16 +20,20 @@ def status(db: sqlite3.Connection, tag: str, /) -> Status:
     return Status() if row is None else _status(db, row)
 
 
-def load(db: sqlite3.Connection, tag: str, calls: Collection[CallId], /) -> Loaded:
+def load(db: sqlite3.Connection, tag: str, names: Collection[ReceiptName], /) -> Loaded:
     row = find(db, tag)
     if row is None:
         return Loaded(Status())
     tools = db.execute("SELECT tools FROM extras WHERE conversation = ?", (row["id"],)).fetchone()
+    queue = db.execute(
+        "SELECT record FROM queue WHERE conversation = ? ORDER BY place", (row["id"],)
+    )
     return Loaded(
         _status(db, row),
         tuple(map(load_message, _records(db, row["id"], 0, row["messages"]))),
         load_tools(tools["tools"]) if tools["tools"] else (),
-        dict(_answers(db, row["id"], calls)),
+        dict(_receipts(db, row["id"], names)),
+        tuple(load_queued(queued["record"]) for queued in queue),
     )
 
 
@@ -42,16 +48,9 @@ def page(db: sqlite3.Connection, tag: str, start: int, limit: int, /) -> Page:
 def log(
     db: sqlite3.Connection, tag: str, run_id: RunId, after: Position, limit: int, /
 ) -> list[Logged]:
-    """Raises UnknownRun."""
+    """Raises UnknownRun or CursorExpired."""
     row = find(db, tag)
-    known = (
-        row
-        and db.execute(
-            "SELECT 1 FROM logs WHERE conversation = ? AND run_id = ? AND keep_until > ?",
-            (row["id"], run_id, now()),
-        ).fetchone()
-    )
-    if not row or not known:
+    if row is None or not logs.exists(db, Log(row["id"], run_id)):
         raise UnknownRun("there is no such run in this conversation, or its log has expired")
     entries: list[tuple[Position, bytes]] = []
     for entry in db.execute(
@@ -75,14 +74,24 @@ def data_version(db: sqlite3.Connection, /) -> int:
 
 def _status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
     extras = db.execute("SELECT owed FROM extras WHERE conversation = ?", (row["id"],)).fetchone()
-    running = bool(row["running"])
+    queued = db.execute(
+        "SELECT run_id FROM queue WHERE conversation = ? ORDER BY place", (row["id"],)
+    )
+    time, running = now(), bool(row["running"])
     return Status(
-        row["version"],
-        row["run_id"],
-        running,
-        running and row["expires"] <= now(),
-        load_owed(extras["owed"]),
-        row["messages"],
+        version=row["version"],
+        run_id=row["run_id"],
+        running=running,
+        lapsed=running and row["expires"] <= time,
+        owed=load_owed(extras["owed"]),
+        message_count=row["messages"],
+        attempt=row["attempt"],
+        committed=Position(row["committed_epoch"], row["committed_seq"]),
+        mark=row["mark"],
+        cut=bool(row["cut"]),
+        tethered=bool(row["tethered"]),
+        attended=row["attended"] > time,
+        queued=tuple(each["run_id"] for each in queued),
     )
 
 
@@ -105,17 +114,17 @@ def _fitting(records: Iterable[bytes], size: int) -> Iterator[bytes]:
         yield record
 
 
-def _answers(
-    db: sqlite3.Connection, conversation: int, calls: Collection[CallId]
-) -> list[tuple[CallId, Answer]]:
+def _receipts(
+    db: sqlite3.Connection, conversation: int, names: Collection[ReceiptName]
+) -> list[tuple[ReceiptName, Receipt]]:
     found = (
         (
-            call_id,
+            name,
             db.execute(
-                "SELECT answer FROM answers WHERE conversation = ? AND call_id = ?",
-                (conversation, call_id),
+                "SELECT receipt FROM receipts WHERE conversation = ? AND name = ?",
+                (conversation, name),
             ).fetchone(),
         )
-        for call_id in calls
+        for name in names
     )
-    return [(call_id, unpack_answer(row["answer"])) for call_id, row in found if row]
+    return [(name, unpack_receipt(row["receipt"])) for name, row in found if row]

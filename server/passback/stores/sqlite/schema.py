@@ -5,8 +5,8 @@ import sqlite3
 from pathlib import Path
 
 from passback.core.errors import ConfigurationError
+from passback.stores.sqlite.tables import MIGRATIONS, SCHEMA, SCHEMA_VERSION
 
-SCHEMA_VERSION = 1
 MOUNTS = Path("/proc/mounts")
 
 # fmt: off
@@ -15,61 +15,6 @@ NETWORK_FILE_SYSTEMS = frozenset({
     "gfs2", "ocfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone",
 })
 # fmt: on
-
-# The row of a conversation is written with every batch of events, so what may be large is kept apart from it.
-SCHEMA = """
-CREATE TABLE conversations (
-    id INTEGER PRIMARY KEY,
-    tag TEXT NOT NULL UNIQUE,
-    version INTEGER NOT NULL,
-    nonce TEXT NOT NULL DEFAULT '',         -- of the last change
-    messages INTEGER NOT NULL DEFAULT 0,
-    run_id TEXT,
-    running INTEGER NOT NULL DEFAULT 0,
-    epoch INTEGER NOT NULL DEFAULT 0,
-    fence TEXT NOT NULL DEFAULT '',
-    expires INTEGER NOT NULL DEFAULT 0,     -- end of the lease, milliseconds
-    step INTEGER NOT NULL DEFAULT -1,       -- last commit of this lease
-    ended TEXT NOT NULL DEFAULT '',         -- fence and step of the commit that ended the last run
-    seq INTEGER NOT NULL DEFAULT 0,         -- last event logged under this lease
-    cancelled INTEGER NOT NULL DEFAULT 0,
-    keep_until INTEGER
-);
-CREATE INDEX conversations_by_age ON conversations (keep_until) WHERE keep_until IS NOT NULL;
-CREATE TABLE extras (
-    conversation INTEGER PRIMARY KEY,
-    owed BLOB NOT NULL,
-    tools BLOB
-);
-CREATE TABLE messages (
-    conversation INTEGER NOT NULL,
-    position INTEGER NOT NULL,
-    record BLOB NOT NULL,
-    PRIMARY KEY (conversation, position)
-);
-CREATE TABLE answers (
-    conversation INTEGER NOT NULL,
-    call_id TEXT NOT NULL,
-    answer TEXT NOT NULL,
-    PRIMARY KEY (conversation, call_id)
-) WITHOUT ROWID;
-CREATE TABLE logs (
-    conversation INTEGER NOT NULL,
-    run_id TEXT NOT NULL,
-    keep_until INTEGER NOT NULL,
-    PRIMARY KEY (conversation, run_id)
-) WITHOUT ROWID;
-CREATE INDEX logs_by_age ON logs (keep_until);
-CREATE TABLE entries (
-    conversation INTEGER NOT NULL,
-    run_id TEXT NOT NULL,
-    epoch INTEGER NOT NULL,
-    last INTEGER NOT NULL,          -- number of the entry's last event
-    size INTEGER NOT NULL,
-    record BLOB NOT NULL,
-    PRIMARY KEY (conversation, run_id, epoch, last)
-);
-"""
 
 
 def prepare_file(path: Path, /) -> None:
@@ -156,8 +101,12 @@ def _make_tables(db: sqlite3.Connection) -> None:
             f"the store's file has schema version {version}; this passback knows {SCHEMA_VERSION}: "
             "use the newer passback, or another file"
         )
-    if db.execute("SELECT 1 FROM sqlite_master").fetchone():
+    scripts = [SCHEMA]
+    if version in MIGRATIONS:
+        scripts = [MIGRATIONS[older] for older in range(version, SCHEMA_VERSION)]
+    elif db.execute("SELECT 1 FROM sqlite_master").fetchone():
         raise ConfigurationError("the store's file is a database of another program")
-    for statement in SCHEMA.split(";"):
-        db.execute(statement)
+    for script in scripts:
+        for statement in script.split(";"):
+            db.execute(statement)
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -5,16 +5,20 @@ acknowledged; batches of mere deltas are written without waiting for the disk: a
 a loss of power at most deltas, which a take-over voids anyway.
 """
 
-from collections.abc import AsyncGenerator, Collection, Sequence
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import anyio
 
 from passback.core.changes import (
     Change,
     Commit,
+    Enqueue,
+    EnqueueAnswer,
     Lease,
     LeaseState,
     Loaded,
@@ -24,17 +28,34 @@ from passback.core.changes import (
 )
 from passback.core.errors import StoreError
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
-from passback.core.messages import CallId, ConversationKey, RunId, RunRef
+from passback.core.messages import ConversationKey, RunId, RunRef
 from passback.core.ports import Watch
+from passback.core.posts import ReceiptName
 from passback.stores.bells import Bell, Bells
-from passback.stores.layout import fence, pack_change, pack_commit, pack_entry, pack_write, tag
-from passback.stores.options import Keep, StoreOptions, milliseconds
-from passback.stores.sqlite import reads, rules
+from passback.stores.layout import (
+    PackedChange,
+    fence,
+    pack_change,
+    pack_commit,
+    pack_enqueue,
+    pack_entry,
+    pack_key,
+    pack_write,
+    tag,
+    unpack_key,
+)
+from passback.stores.options import StoreOptions, milliseconds
+from passback.stores.sqlite import changes, leases, queue, reads, rows
+from passback.stores.sqlite.changes import Taking
+from passback.stores.sqlite.rows import Limits
 from passback.stores.sqlite.schema import connect, prepare_file
 from passback.stores.sqlite.thread import Job, SqliteThread, T
 
 CLOSE_TIMEOUT = 5.0
 POLL_PAUSE = 0.1  # seconds between two looks for what other processes have written
+
+
+TakingRule: TypeAlias = Callable[[sqlite3.Connection, PackedChange, Taking, Limits], int | None]
 
 
 class SqliteStore:
@@ -43,8 +64,7 @@ class SqliteStore:
     def __init__(self, path: Path | None, options: StoreOptions | None = None) -> None:
         options = options or StoreOptions()
         self._path = path
-        self._keep_idle = Keep.idle(options)
-        self._keep_running = Keep.running(options)
+        self._limits = Limits.of(options)
         opening = partial(connect, path, options.patience / 2)
         self._writer = SqliteThread(opening, "BEGIN IMMEDIATE", options.patience)
         self._reader = (
@@ -82,16 +102,18 @@ class SqliteStore:
         return []
 
     async def ping(self) -> None:
-        await self._writer.run(rules.ping)
+        await self._writer.run(rows.ping)
 
     # ------------------------------------------------------------ conversations
     async def status(self, key: ConversationKey, /) -> Status:
         name = tag(key)
         return await self._reader.run(lambda db: reads.status(db, name))
 
-    async def load(self, key: ConversationKey, /, *, calls: Collection[CallId] = ()) -> Loaded:
+    async def load(
+        self, key: ConversationKey, /, *, receipts: Collection[ReceiptName] = ()
+    ) -> Loaded:
         name = tag(key)
-        return await self._reader.run(lambda db: reads.load(db, name, calls))
+        return await self._reader.run(lambda db: reads.load(db, name, receipts))
 
     async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         name = tag(key)
@@ -99,59 +121,86 @@ class SqliteStore:
 
     async def park(self, change: Change, /) -> bool:
         packed = pack_change(change)
-        return await self._write(packed.tag, lambda db: rules.park(db, packed, self._keep_idle))
+        return await self._write(packed.tag, lambda db: changes.park(db, packed, self._limits))
 
     async def begin(
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
     ) -> Lease | None:
-        packed, opening = pack_change(change), pack_entry(events)
-        timing = milliseconds(lease), self._keep_running
-        epoch = await self._write(
-            packed.tag, lambda db: rules.begin(db, packed, run_id, opening, timing)
-        )
+        taking = Taking(pack_key(change.key), run_id, pack_entry(events), milliseconds(lease))
+        return await self._take(changes.begin, change, taking)
+
+    async def claim(
+        self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
+    ) -> Lease | None:
+        taking = Taking(pack_key(change.key), run_id, pack_entry(events), milliseconds(lease))
+        return await self._take(changes.claim, change, taking)
+
+    async def _take(self, rule: TakingRule, change: Change, taking: Taking) -> Lease | None:
+        packed = pack_change(change)
+        epoch = await self._write(packed.tag, lambda db: rule(db, packed, taking, self._limits))
         if epoch is None:
             return None
-        return Lease(RunRef(change.key, run_id), epoch, fence(epoch, change.nonce))
+        run = RunRef(change.key, RunId(taking.run_id))
+        return Lease(run, epoch, fence(epoch, change.nonce))
 
-    async def reap(self, change: Change, run_id: RunId, finished: RunFinished, /) -> bool:
-        packed, ending = pack_change(change), pack_entry((finished,))
+    async def reap(self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /) -> bool:
+        packed = pack_change(change)
+        taking = Taking(pack_key(change.key), run_id, pack_entry(events))
         return await self._write(
-            packed.tag, lambda db: rules.reap(db, packed, run_id, ending, self._keep_idle)
+            packed.tag, lambda db: changes.reap(db, packed, taking, self._limits)
         )
 
-    async def cancel(self, run: RunRef, /) -> bool:
-        name = tag(run.key)
-        return await self._write(name, lambda db: rules.cancel(db, name, run.run_id))
+    async def enqueue(self, entry: Enqueue, /) -> EnqueueAnswer:
+        packed, key = pack_enqueue(entry), pack_key(entry.run.key)
+        return await self._write(
+            packed.tag, lambda db: queue.enqueue(db, packed, key, self._limits)
+        )
+
+    async def cancel(self, run: RunRef, finished: RunFinished, /) -> bool:
+        name, ending = tag(run.key), pack_entry((finished,))
+        return await self._write(
+            name, lambda db: queue.cancel(db, name, run.run_id, ending, self._limits)
+        )
+
+    async def attend(self, run: RunRef, /, *, seconds: float) -> None:
+        name, time = tag(run.key), milliseconds(seconds)
+        await self._writer.run(lambda db: leases.attend(db, name, run.run_id, time))
+
+    async def abandoned(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
+        time = milliseconds(lease)
+        found = await self._writer.run(lambda db: leases.abandoned(db, limit, time))
+        return [unpack_key(key) for key in found]
 
     async def delete(self, key: ConversationKey, /) -> bool:
         name = tag(key)
-        return await self._write(name, lambda db: rules.delete(db, name))
+        return await self._write(name, lambda db: rows.delete(db, name))
 
     # ------------------------------------------------------------ what the owner of a lease writes
     async def append(
         self, writes: Sequence[LogWrite], /, *, lease: float
     ) -> Sequence[LeaseState | StoreError]:
         packed = [pack_write(w.lease, pack_entry(w.events, w.first)) for w in writes]
-        time = milliseconds(lease)
+        append = partial(leases.append, lease=milliseconds(lease), limits=self._limits)
         try:
-            return await self._writer.run_all(
-                [partial(rules.append, write=write, lease=time) for write in packed]
-            )
+            return await self._writer.run_all([partial(append, write=write) for write in packed])
         finally:
             for write in packed:
                 self._bells.ring(write.tag)
 
     async def renew(
-        self, leases: Sequence[Lease], /, *, lease: float
+        self, held: Sequence[Lease], /, *, lease: float
     ) -> Sequence[LeaseState | StoreError]:
-        return await self.append([LogWrite(held, 1, ()) for held in leases], lease=lease)
+        return await self.append([LogWrite(each, 1, ()) for each in held], lease=lease)
 
-    async def commit(self, commit: Commit, /, *, lease: float) -> None:
-        packed = pack_commit(commit)
-        keep = self._keep_idle if commit.ends else self._keep_running
-        await self._write(
-            packed.write.tag, lambda db: rules.commit(db, packed, milliseconds(lease), keep)
+    async def commit(self, commit: Commit, /, *, lease: float) -> bool:
+        packed, time = pack_commit(commit), milliseconds(lease)
+        return await self._write(
+            packed.write.tag, lambda db: leases.commit(db, packed, time, self._limits)
         )
+
+    async def release(self, lease: Lease, /) -> bool:
+        packed = pack_write(lease)
+        return await self._write(packed.tag, lambda db: leases.release(db, packed))
 
     async def _write(self, name: str, job: Job[T]) -> T:
         try:

@@ -1,0 +1,187 @@
+"""The changes of a transcript in the SQLite store: without a run, or together with the lease that they take or end.
+
+Each is a function of a connection inside a transaction: it checks first and writes last. A change is known by its nonce.
+"""
+
+import sqlite3
+from dataclasses import dataclass
+
+from passback.stores.layout import PackedChange, PackedEntry, fence
+from passback.stores.options import Keep
+from passback.stores.sqlite import logs, queue
+from passback.stores.sqlite.logs import Log
+from passback.stores.sqlite.rows import (
+    Limits,
+    Value,
+    add_messages,
+    add_receipts,
+    create,
+    find,
+    now,
+    sweep,
+    until,
+    update,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """A run that begins, is taken over or is closed.
+
+    Args:
+        key: whose conversation it is, as `layout.pack_key` writes it.
+        run_id: the run.
+        entry: what its log says of it.
+        lease: milliseconds; nothing to whom closes a run.
+    """
+
+    key: bytes
+    run_id: str
+    entry: PackedEntry | None
+    lease: int = 0
+
+
+def park(db: sqlite3.Connection, change: PackedChange, limits: Limits, /) -> bool:
+    row = find(db, change.tag)
+    if row and row["nonce"] == change.nonce:
+        return True
+    if not _idle_at(row, change.expected):
+        return False
+    row = row or create(db, change.tag, change.nonce)
+    _apply(db, row, change, limits.waiting if queue.waits(db, row["id"]) else limits.idle)
+    return True
+
+
+def begin(
+    db: sqlite3.Connection, change: PackedChange, taking: Taking, limits: Limits, /
+) -> int | None:
+    """The epoch of the lease."""
+    row = find(db, change.tag)
+    if row and row["nonce"] == change.nonce:
+        return int(row["epoch"])
+    if not _idle_at(row, change.expected):
+        return None
+    if change.pops is not None and (row is None or queue.first(db, row["id"]) != change.pops):
+        return None
+    row = row or create(db, change.tag, change.nonce)
+    if change.pops is not None:
+        queue.leave(db, row["id"], change.pops)
+    _apply(db, row, change, limits.running, taking.key)
+    epoch, columns = _open(db, row, change.nonce, taking, limits)
+    update(
+        db,
+        row["id"],
+        **columns,
+        run_id=taking.run_id,
+        running=1,
+        attempt=1,
+        cancelled=0,
+        mark=change.mark,
+        cut=0,
+        tethered=change.tethered,
+        attended=0,
+    )
+    logs.keep(db, Log(row["id"], taking.run_id), limits.running.log)
+    sweep(db)
+    return epoch
+
+
+def claim(
+    db: sqlite3.Connection, change: PackedChange, taking: Taking, limits: Limits, /
+) -> int | None:
+    """The epoch of the lease."""
+    row = find(db, change.tag)
+    if row and row["nonce"] == change.nonce:
+        return int(row["epoch"])
+    if row is None or not _lapsed_at(row, change.expected, taking.run_id):
+        return None
+    _void(db, row)
+    _apply(db, row, change, limits.running, taking.key)
+    epoch, columns = _open(db, row, change.nonce, taking, limits)
+    update(db, row["id"], **columns, attempt=row["attempt"] + 1)
+    logs.keep(db, Log(row["id"], taking.run_id), limits.running.log)
+    return epoch
+
+
+def reap(db: sqlite3.Connection, change: PackedChange, taking: Taking, limits: Limits, /) -> bool:
+    row = find(db, change.tag)
+    if row and row["nonce"] == change.nonce:
+        return True
+    if row is None or not _lapsed_at(row, change.expected, taking.run_id):
+        return False
+    waits = queue.waits(db, row["id"])
+    _void(db, row)
+    _apply(db, row, change, limits.waiting if waits else limits.idle, taking.key)
+    _, columns = _open(db, row, change.nonce, taking, limits)
+    update(db, row["id"], **columns | {"running": 0, "look_at": now() if waits else None})
+    logs.keep(db, Log(row["id"], taking.run_id), limits.idle.log)
+    return True
+
+
+def _idle_at(row: sqlite3.Row | None, version: int) -> bool:
+    if row is None:
+        return version == 0
+    return bool(row["version"] == version and not row["running"])
+
+
+def _lapsed_at(row: sqlite3.Row, version: int, run_id: str) -> bool:
+    goes_on = row["running"] and row["run_id"] == run_id
+    return bool(row["version"] == version and goes_on and row["expires"] <= now())
+
+
+def _apply(
+    db: sqlite3.Connection,
+    row: sqlite3.Row,
+    change: PackedChange,
+    keep: Keep,
+    key: bytes | None = None,
+) -> None:
+    """Write what all changes have in common."""
+    count = row["messages"]
+    if change.keep is not None and change.keep < count:
+        count = change.keep
+        db.execute(
+            "DELETE FROM messages WHERE conversation = ? AND position >= ?", (row["id"], count)
+        )
+    add_receipts(db, row["id"], change.receipts)
+    db.execute(
+        "UPDATE extras SET owed = ?, tools = COALESCE(?, tools), key = COALESCE(?, key)"
+        " WHERE conversation = ?",
+        (change.owed, change.tools, key, row["id"]),
+    )
+    update(
+        db,
+        row["id"],
+        version=row["version"] + 1,
+        nonce=change.nonce,
+        messages=add_messages(db, row["id"], count, change.messages),
+        keep_until=until(keep.conversation),
+    )
+
+
+def _void(db: sqlite3.Connection, row: sqlite3.Row) -> None:
+    """Remove from a run's log what its last owner had not committed."""
+    logs.void(db, Log(row["id"], row["run_id"]), (row["committed_epoch"], row["committed_seq"]))
+
+
+def _open(
+    db: sqlite3.Connection, row: sqlite3.Row, nonce: str, taking: Taking, limits: Limits
+) -> tuple[int, dict[str, Value]]:
+    """Log the first entry of a new epoch. Gives it, and its columns: whoever held the lease is shut out."""
+    log = Log(row["id"], taking.run_id)
+    epoch = int(row["epochs"]) + 1
+    logged = logs.size(db, log) + logs.add(db, log, epoch, taking.entry)
+    last = taking.entry.last if taking.entry else 0
+    expires = now() + taking.lease
+    return epoch, {
+        "epoch": epoch,
+        "epochs": epoch,
+        "fence": fence(epoch, nonce),
+        "expires": expires,
+        "look_at": expires,
+        "step": -1,
+        "seq": last,
+        "committed_epoch": epoch,
+        "committed_seq": last,
+        "log_bytes": logs.trim(db, log, logged, limits.log_bytes),
+    }

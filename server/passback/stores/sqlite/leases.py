@@ -1,0 +1,141 @@
+"""What the owner of a lease writes in the SQLite store, and who finds the leases that nobody renews.
+
+A commit is known by fence and step, an entry of a log by the number of its last event.
+"""
+
+import sqlite3
+
+from passback.core.changes import LeaseState
+from passback.core.errors import LeaseLost
+from passback.stores.layout import PackedCommit, PackedWrite
+from passback.stores.sqlite import logs, queue
+from passback.stores.sqlite.logs import Log
+from passback.stores.sqlite.rows import (
+    Limits,
+    Value,
+    add_messages,
+    find,
+    now,
+    until,
+    update,
+)
+
+
+def append(db: sqlite3.Connection, /, write: PackedWrite, lease: int, limits: Limits) -> LeaseState:
+    """Write an entry, if there is one, and renew the lease for so many milliseconds."""
+    row = find(db, write.tag)
+    if row is None or not _held(row, write):
+        return "lost"
+    expires = now() + lease
+    seq, log_bytes = _log(db, row, write, limits)
+    db.execute(
+        "UPDATE conversations SET expires = ?, seq = ?, log_bytes = ? WHERE id = ?",
+        (expires, seq, log_bytes, row["id"]),
+    )
+    if expires < row["look_at"]:  # rarely: its index is not touched for each batch of events
+        update(db, row["id"], look_at=expires)
+    return "cancelled" if row["cancelled"] else "held"
+
+
+def commit(db: sqlite3.Connection, commit: PackedCommit, lease: int, limits: Limits, /) -> bool:
+    """Whether the run has ended and posts wait.
+
+    Raises:
+        LeaseLost: nothing was written.
+    """
+    write = commit.write
+    row = find(db, write.tag)
+    this = f"{write.fence}|{commit.step}"
+    if row and row["ended"] == this:
+        return queue.waits(db, row["id"])
+    if row is None or not _held(row, write):
+        raise LeaseLost("another worker owns this run now")
+    if commit.step <= row["step"]:
+        return False
+    waits = commit.ends and queue.waits(db, row["id"])
+    expires = now() + lease
+    seq, log_bytes = _log(db, row, write, limits)
+    columns: dict[str, Value] = {
+        "version": row["version"] + 1,
+        "messages": add_messages(db, row["id"], row["messages"], commit.messages),
+        "step": commit.step,
+        "expires": expires,
+        "look_at": min(expires, row["look_at"]),
+        "seq": seq,
+        "log_bytes": log_bytes,
+    }
+    if seq > row["seq"]:
+        columns |= {"committed_epoch": write.epoch, "committed_seq": seq}
+    if commit.ends:
+        columns |= {"running": 0, "ended": this, "cut": commit.cut}
+        # the worker that ends a run goes on with those who wait, others look when that takes too long
+        columns |= {"look_at": expires if waits else None}
+    keep = limits.idle if commit.ends else limits.running
+    expiry = until((limits.waiting if waits else keep).conversation)
+    update(db, row["id"], **columns, keep_until=expiry)
+    db.execute("UPDATE extras SET owed = ? WHERE conversation = ?", (commit.owed, row["id"]))
+    logs.keep(db, Log(row["id"], write.run_id), keep.log)
+    return waits
+
+
+def release(db: sqlite3.Connection, write: PackedWrite, /) -> bool:
+    """End a lease at once; the attempt does not count."""
+    row = find(db, write.tag)
+    if row and row["released"] == write.fence:
+        return True
+    if row is None or not _held(row, write):
+        return False
+    update(
+        db,
+        row["id"],
+        released=write.fence,
+        expires=0,
+        attempt=row["attempt"] - 1,
+        look_at=now(),
+    )
+    return True
+
+
+def attend(db: sqlite3.Connection, tag: str, run_id: str, milliseconds: int, /) -> None:
+    row = find(db, tag)
+    if row and row["running"] and row["run_id"] == run_id:
+        update(db, row["id"], attended=now() + milliseconds)
+
+
+def abandoned(db: sqlite3.Connection, limit: int, lease: int, /) -> list[bytes]:
+    """The keys of conversations that nobody may be working on; these are given again after `lease` milliseconds.
+
+    `look_at` may be earlier than the end of a lease that was renewed: it is set right here, for all that are due.
+    """
+    time = now()
+    db.execute(
+        "UPDATE conversations SET look_at = CASE WHEN running THEN expires END"
+        " WHERE look_at <= :now AND CASE WHEN running THEN expires > :now"
+        " ELSE NOT EXISTS (SELECT 1 FROM queue WHERE conversation = conversations.id) END",
+        {"now": time},
+    )
+    found = db.execute(
+        "SELECT id, key FROM conversations JOIN extras ON conversation = id"
+        " WHERE look_at <= :now AND (keep_until IS NULL OR keep_until > :now) AND key IS NOT NULL"
+        " ORDER BY look_at, id LIMIT :limit",
+        {"now": time, "limit": limit},
+    ).fetchall()
+    for each in found:
+        update(db, each["id"], look_at=time + lease)
+    return [each["key"] for each in found]
+
+
+def _held(row: sqlite3.Row, write: PackedWrite) -> bool:
+    return bool(row["running"] and row["fence"] == write.fence != row["released"])
+
+
+def _log(
+    db: sqlite3.Connection, row: sqlite3.Row, write: PackedWrite, limits: Limits
+) -> tuple[int, int]:
+    """Write an entry, unless this lease has logged its last event before; gives the columns seq and log_bytes."""
+    entry = write.entry
+    if entry is None or entry.last <= row["seq"]:
+        return row["seq"], row["log_bytes"]
+    log = Log(row["id"], write.run_id)
+    logged = row["log_bytes"] + logs.add(db, log, write.epoch, entry)
+    return entry.last, logs.trim(db, log, logged, limits.log_bytes)

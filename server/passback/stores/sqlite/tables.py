@@ -1,0 +1,123 @@
+"""The tables of the SQLite file, and how those of an older passback become them."""
+
+from collections.abc import Mapping
+
+SCHEMA_VERSION = 2
+
+# The row of a conversation is written with every batch of events, so what may be large is kept apart from it.
+SCHEMA = """
+CREATE TABLE conversations (
+    id INTEGER PRIMARY KEY,
+    tag TEXT NOT NULL UNIQUE,
+    version INTEGER NOT NULL,
+    nonce TEXT NOT NULL DEFAULT '',         -- of the last change
+    messages INTEGER NOT NULL DEFAULT 0,
+    run_id TEXT,
+    running INTEGER NOT NULL DEFAULT 0,
+    epoch INTEGER NOT NULL DEFAULT 0,       -- of the lease
+    fence TEXT NOT NULL DEFAULT '',
+    expires INTEGER NOT NULL DEFAULT 0,     -- end of the lease, milliseconds
+    step INTEGER NOT NULL DEFAULT -1,       -- last commit of this lease
+    ended TEXT NOT NULL DEFAULT '',         -- fence and step of the commit that ended the last run
+    seq INTEGER NOT NULL DEFAULT 0,         -- last event logged under this lease
+    cancelled INTEGER NOT NULL DEFAULT 0,
+    keep_until INTEGER,
+    epochs INTEGER NOT NULL DEFAULT 0,      -- the newest epoch of all, also of runs that wait
+    released TEXT NOT NULL DEFAULT '',      -- fence of the last lease that its owner gave back
+    attempt INTEGER NOT NULL DEFAULT 0,
+    committed_epoch INTEGER NOT NULL DEFAULT 0,
+    committed_seq INTEGER NOT NULL DEFAULT 0,
+    mark INTEGER NOT NULL DEFAULT 0,
+    cut INTEGER NOT NULL DEFAULT 0,
+    tethered INTEGER NOT NULL DEFAULT 0,
+    attended INTEGER NOT NULL DEFAULT 0,    -- until when, milliseconds
+    log_bytes INTEGER NOT NULL DEFAULT 0,   -- records of the run's log
+    look_at INTEGER                         -- when to look whether somebody works on it
+);
+CREATE INDEX conversations_by_age ON conversations (keep_until) WHERE keep_until IS NOT NULL;
+CREATE INDEX conversations_by_look ON conversations (look_at) WHERE look_at IS NOT NULL;
+CREATE TABLE extras (
+    conversation INTEGER PRIMARY KEY,
+    owed BLOB NOT NULL,
+    tools BLOB,
+    key BLOB                                -- owner and id, once a run has begun
+);
+CREATE TABLE messages (
+    conversation INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    record BLOB NOT NULL,
+    PRIMARY KEY (conversation, position)
+);
+CREATE TABLE receipts (
+    conversation INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    receipt TEXT NOT NULL,
+    PRIMARY KEY (conversation, name)
+) WITHOUT ROWID;
+CREATE TABLE queue (
+    conversation INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    run_id TEXT NOT NULL,
+    record BLOB NOT NULL,
+    PRIMARY KEY (conversation, place)
+);
+CREATE TABLE logs (
+    conversation INTEGER NOT NULL,
+    run_id TEXT NOT NULL,
+    keep_until INTEGER NOT NULL,
+    dequeued INTEGER NOT NULL DEFAULT 0,    -- the run left the queue without its turn
+    PRIMARY KEY (conversation, run_id)
+) WITHOUT ROWID;
+CREATE INDEX logs_by_age ON logs (keep_until);
+CREATE TABLE entries (
+    conversation INTEGER NOT NULL,
+    run_id TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    last INTEGER NOT NULL,          -- number of the entry's last event
+    size INTEGER NOT NULL,
+    record BLOB NOT NULL,           -- of `size` events
+    PRIMARY KEY (conversation, run_id, epoch, last)
+);
+"""
+
+# A run of version 1 cannot be taken over, as nobody wrote down which of its events are committed. So many attempts end it
+# as lost, with all its events, which is what version 1 would have done. `mark` says that nothing can be taken back.
+_FROM_1 = """
+ALTER TABLE conversations ADD COLUMN epochs INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE conversations ADD COLUMN released TEXT NOT NULL DEFAULT '';
+ALTER TABLE conversations ADD COLUMN attempt INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE conversations ADD COLUMN committed_epoch INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE conversations ADD COLUMN committed_seq INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE conversations ADD COLUMN mark INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE conversations ADD COLUMN cut INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE conversations ADD COLUMN tethered INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE conversations ADD COLUMN attended INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE conversations ADD COLUMN log_bytes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE conversations ADD COLUMN look_at INTEGER;
+ALTER TABLE extras ADD COLUMN key BLOB;
+ALTER TABLE logs ADD COLUMN dequeued INTEGER NOT NULL DEFAULT 0;
+UPDATE conversations SET epochs = epoch, committed_epoch = epoch, committed_seq = seq, mark = messages;
+UPDATE conversations SET attempt = 1000000, look_at = expires, log_bytes = (
+    SELECT COALESCE(SUM(length(record)), 0) FROM entries
+    WHERE conversation = conversations.id AND run_id = conversations.run_id
+) WHERE running;
+CREATE INDEX conversations_by_look ON conversations (look_at) WHERE look_at IS NOT NULL;
+CREATE TABLE receipts (
+    conversation INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    receipt TEXT NOT NULL,
+    PRIMARY KEY (conversation, name)
+) WITHOUT ROWID;
+INSERT INTO receipts SELECT conversation, 'call:' || call_id, answer FROM answers;
+DROP TABLE answers;
+CREATE TABLE queue (
+    conversation INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    run_id TEXT NOT NULL,
+    record BLOB NOT NULL,
+    PRIMARY KEY (conversation, place)
+);
+"""
+
+MIGRATIONS: Mapping[int, str] = {1: _FROM_1}
+"""By the version that they lead away from, to the next."""
