@@ -178,6 +178,7 @@ def _open(
         "epochs": epoch,
         "fence": fence(epoch, nonce),
         "expires": expires,
+        "released": 0,
         "look_at": expires,
         "step": -1,
         "seq": last,

@@ -62,10 +62,10 @@ def commit(db: sqlite3.Connection, commit: PackedCommit, lease: int, limits: Lim
         "expires": expires,
         "look_at": min(expires, row["look_at"]),
         "seq": seq,
+        "committed_epoch": write.epoch,
+        "committed_seq": seq,
         "log_bytes": log_bytes,
     }
-    if seq > row["seq"]:
-        columns |= {"committed_epoch": write.epoch, "committed_seq": seq}
     if commit.ends:
         columns |= {"running": 0, "ended": this, "cut": commit.cut}
         # the worker that ends a run goes on with those who wait, others look when that takes too long
@@ -81,18 +81,11 @@ def commit(db: sqlite3.Connection, commit: PackedCommit, lease: int, limits: Lim
 def release(db: sqlite3.Connection, write: PackedWrite, /) -> bool:
     """End a lease at once; the attempt does not count."""
     row = find(db, write.tag)
-    if row and row["released"] == write.fence:
-        return True
-    if row is None or not _held(row, write):
+    if row is None or not _owned(row, write):
         return False
-    update(
-        db,
-        row["id"],
-        released=write.fence,
-        expires=0,
-        attempt=row["attempt"] - 1,
-        look_at=now(),
-    )
+    if not row["released"]:
+        attempt = row["attempt"] - 1
+        update(db, row["id"], released=1, expires=now(), attempt=attempt, look_at=now())
     return True
 
 
@@ -125,8 +118,13 @@ def abandoned(db: sqlite3.Connection, limit: int, lease: int, /) -> list[bytes]:
     return [each["key"] for each in found]
 
 
+def _owned(row: sqlite3.Row, write: PackedWrite) -> bool:
+    """Whether nobody has taken the run over, or closed it, since this lease began."""
+    return bool(row["running"] and row["fence"] == write.fence)
+
+
 def _held(row: sqlite3.Row, write: PackedWrite) -> bool:
-    return bool(row["running"] and row["fence"] == write.fence != row["released"])
+    return _owned(row, write) and not row["released"]
 
 
 def _log(

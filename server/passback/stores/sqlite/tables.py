@@ -23,7 +23,7 @@ CREATE TABLE conversations (
     cancelled INTEGER NOT NULL DEFAULT 0,
     keep_until INTEGER,
     epochs INTEGER NOT NULL DEFAULT 0,      -- the newest epoch of all, also of runs that wait
-    released TEXT NOT NULL DEFAULT '',      -- fence of the last lease that its owner gave back
+    released INTEGER NOT NULL DEFAULT 0,    -- the lease's owner gave it back
     attempt INTEGER NOT NULL DEFAULT 0,
     committed_epoch INTEGER NOT NULL DEFAULT 0,
     committed_seq INTEGER NOT NULL DEFAULT 0,
@@ -84,7 +84,7 @@ CREATE TABLE entries (
 # as lost, with all its events, which is what version 1 would have done. `mark` says that nothing can be taken back.
 _FROM_1 = """
 ALTER TABLE conversations ADD COLUMN epochs INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE conversations ADD COLUMN released TEXT NOT NULL DEFAULT '';
+ALTER TABLE conversations ADD COLUMN released INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE conversations ADD COLUMN attempt INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE conversations ADD COLUMN committed_epoch INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE conversations ADD COLUMN committed_seq INTEGER NOT NULL DEFAULT 0;
