@@ -10,6 +10,7 @@ from passback.core.errors import StoreError
 from passback.stores.bells import Bell, Bells
 from passback.stores.redis.errors import REDIS_ERRORS
 from passback.stores.redis.link import RedisLink
+from passback.stores.redis.names import Names
 from passback.stores.redis.servers import Subscriber
 
 logger = logging.getLogger(__name__)
@@ -23,23 +24,17 @@ class Hints:
     """Rings the bells of a conversation when its channel speaks.
 
     A hint may be lost, when the connection breaks or a subscription is late: a bell's wait ends by itself after a while.
-
-    Args:
-        prefix: what the channels' names begin with; a conversation's tag follows.
     """
 
-    def __init__(self, link: RedisLink, prefix: str) -> None:
+    def __init__(self, link: RedisLink, names: Names) -> None:
         self._link = link
-        self._prefix = prefix
+        self._names = names
         self._bells = Bells()
         self._needed = anyio.Event()
         self._turn = anyio.Lock()  # for the subscriptions below
         self._subscriber: Subscriber | None = None
         self._asked: set[str] = set()
         self._confirmed: dict[str, anyio.Event] = {}
-
-    def channel(self, tag: str, /) -> str:
-        return f"{self._prefix}:{tag}"
 
     @asynccontextmanager
     async def watching(self, tag: str, /) -> AsyncGenerator[Bell]:
@@ -76,7 +71,7 @@ class Hints:
                 self._subscriber = None
 
     def _hear(self, kind: str, channel: bytes) -> None:
-        tag = channel.decode().removeprefix(f"{self._prefix}:")
+        tag = channel.decode().removeprefix(f"{self._names.prefix}:")
         if kind == "subscribe" and tag in self._confirmed:
             self._confirmed[tag].set()
         self._bells.ring(tag)
@@ -85,7 +80,7 @@ class Hints:
         async with self._turn:
             self._asked = self._bells.tags()
             # The first name is nobody's: it keeps the connection subscribed when all others are gone.
-            await subscriber.subscribe(self._prefix, *map(self.channel, self._asked))
+            await subscriber.subscribe(self._names.prefix, *map(self._names.channel, self._asked))
             self._subscriber = subscriber
 
     async def _subscribe(self, tag: str) -> None:
@@ -95,7 +90,7 @@ class Hints:
                 return
             self._asked.add(tag)
             try:
-                await self._subscriber.subscribe(self.channel(tag))
+                await self._subscriber.subscribe(self._names.channel(tag))
             except (*REDIS_ERRORS, OSError):
                 self._asked.discard(tag)  # the listener meets the same error and begins anew
 
@@ -103,6 +98,6 @@ class Hints:
         async with self._turn:
             idle = self._asked - self._bells.tags()
             if idle:
-                await subscriber.unsubscribe(*map(self.channel, idle))
+                await subscriber.unsubscribe(*map(self._names.channel, idle))
                 self._asked -= idle
                 self._confirmed = {tag: e for tag, e in self._confirmed.items() if tag not in idle}

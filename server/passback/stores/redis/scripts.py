@@ -11,15 +11,23 @@ class Script:
     digest: str
 
 
-def _load(name: str) -> Script:
+def _load(*parts: str) -> Script:
+    """A script of files that follow each other, behind the prelude."""
     folder = resources.files("passback.stores.redis") / "lua"
-    text = (folder / "prelude.lua").read_bytes() + (folder / f"{name}.lua").read_bytes()
+    text = b"".join((folder / f"{part}.lua").read_bytes() for part in ("prelude", *parts))
     return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
 
 
 READ = _load("read")
-CHANGE = _load("change")
-APPEND = _load("append")
-COMMIT = _load("commit")
-CANCEL = _load("cancel")
+CHANGE = _load("conversation", "log", "change")
+ENQUEUE = _load("conversation", "enqueue")
+APPEND = _load("log", "append")
+COMMIT = _load("conversation", "log", "commit")
+RELEASE = _load("release")
+CANCEL = _load("conversation", "cancel")
+ATTEND = _load("attend")
 DELETE = _load("delete")
+DUE_NOTE = _load("due_note")
+DUE_TAKE = _load("due_take")
+DUE_LOOK = _load("due_look")
+DUE_SETTLE = _load("due_settle")

@@ -4,14 +4,15 @@ All keys of a conversation bear one hash tag, so that each state transition is o
 
     {prefix}:{tag}:state      hash    version, lease, what is owed, the client's tools
     {prefix}:{tag}:messages   list    the transcript
-    {prefix}:{tag}:answers    hash    call id -> run and fingerprint
+    {prefix}:{tag}:receipts   hash    name -> run and fingerprint
+    {prefix}:{tag}:queue      list    posts that wait, each under its run
     {prefix}:{tag}:runs       zset    runs whose logs exist -> when these expire
     {prefix}:{tag}:log:{run}  stream  an entry per batch of events, its id is that of its last event
 
 Leases go by the server's clock. Hints that a log has grown are published; the log alone is the truth.
 """
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Literal
 
@@ -20,6 +21,8 @@ import anyio
 from passback.core.changes import (
     Change,
     Commit,
+    Enqueue,
+    EnqueueAnswer,
     Lease,
     LeaseState,
     Loaded,
@@ -29,28 +32,31 @@ from passback.core.changes import (
 )
 from passback.core.errors import LeaseLost, StoreError, StoreUnavailable, UnknownRun
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
-from passback.core.messages import CallId, ConversationKey, RunId, RunRef
+from passback.core.messages import ConversationKey, RunId, RunRef
 from passback.core.ports import Watch
-from passback.core.records import load_message, load_owed, load_tools
+from passback.core.posts import ReceiptName
 from passback.stores.layout import (
     PAGE_SIZE,
+    PackedChange,
     PackedEntry,
     fence,
     first_version,
     pack_change,
     pack_commit,
+    pack_enqueue,
     pack_entry,
+    pack_key,
     tag,
-    unpack_answer,
     unpack_entries,
     unpacking,
 )
 from passback.stores.options import Keep, StoreOptions, milliseconds
-from passback.stores.redis import scripts
+from passback.stores.redis import replies, scripts
 from passback.stores.redis.check import check_servers
-from passback.stores.redis.errors import store_error
+from passback.stores.redis.due import Due
 from passback.stores.redis.hints import Hints
 from passback.stores.redis.link import Call, RedisLink
+from passback.stores.redis.names import Names
 from passback.stores.redis.servers import Argument, Reply
 from passback.stores.redis.url import RedisTarget
 
@@ -58,6 +64,16 @@ PING_TIMEOUT = 3.0
 DELETE_ATTEMPTS = 5
 ENTRIES_AT_ONCE = 64  # entries of a log that one read asks for
 RUNS_AT_ONCE = 64  # whose logs one script writes: it holds up all others for so long
+QUEUE_LOOK = (
+    10_000  # milliseconds after which a queue is looked at of which the index knows nothing
+)
+
+_Kind = Literal["park", "begin", "claim", "reap"]
+_ENQUEUE_ANSWERS: dict[bytes, EnqueueAnswer] = {
+    b"queued": "queued",
+    b"full": "full",
+    b"changed": "changed",
+}
 
 
 class RedisStore:
@@ -68,8 +84,11 @@ class RedisStore:
         self._target = target
         self._idle = Keep.idle(self._options)
         self._running = Keep.running(self._options)
+        self._ttls = _ttl(self._idle), _ttl(self._running)
+        self._names = Names(self._options.prefix, one_server=target.topology != "cluster")
         self._link = RedisLink(target, self._options.max_connections, self._options.patience)
-        self._hints = Hints(self._link, self._options.prefix)
+        self._hints = Hints(self._link, self._names)
+        self._due = Due(self._link, self._names)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "RedisStore":
@@ -100,107 +119,134 @@ class RedisStore:
         if scope.cancelled_caught:
             raise StoreUnavailable("Redis does not answer in time", retry_after=1)
 
-    # ------------------------------------------------------------ conversations
+    # ------------------------------------------------------------ reading
     async def status(self, key: ConversationKey, /) -> Status:
-        reply = await self._read(key, (1, 0, 0))
-        with unpacking():
-            return _status(reply)
+        return replies.status(await self._read(key, (1, 0, 0)))
 
-    async def load(self, key: ConversationKey, /, *, calls: Collection[CallId] = ()) -> Loaded:
-        asked = tuple(calls)
-        reply = await self._read(key, (0, -1, 0), asked, with_tools=True)
-        if reply is None:
-            return Loaded(Status())
-        *_, tools, messages, answers = reply
-        with unpacking():
-            return Loaded(
-                _status(reply),
-                tuple(map(load_message, messages)),
-                load_tools(tools) if tools else (),
-                {
-                    call: unpack_answer(answer.decode())
-                    for call, answer in zip(asked, answers, strict=True)
-                    if answer is not None
-                },
-            )
+    async def load(
+        self, key: ConversationKey, /, *, receipts: Collection[ReceiptName] = ()
+    ) -> Loaded:
+        asked = tuple(receipts)
+        return replies.loaded(await self._read(key, (0, -1, 0), asked, whole=True), asked)
 
     async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
-        reply = await self._read(key, (start, start + limit - 1, PAGE_SIZE))
-        if reply is None:
-            return Page((), start, 0)
-        with unpacking():
-            return Page(tuple(map(load_message, reply[7])), start, int(reply[5]))
+        return replies.page(await self._read(key, (start, start + limit - 1, PAGE_SIZE)), start)
 
     async def _read(
         self,
         key: ConversationKey,
         messages: tuple[int, int, int],
-        calls: Sequence[str] = (),
+        receipts: Sequence[ReceiptName] = (),
         *,
-        with_tools: bool = False,
+        whole: bool = False,
     ) -> Reply:
         """`messages`: positions of the first and the last, and how many bytes they may have, 0 for any number."""
-        return await self._link.run(
-            Call(scripts.READ, self._keys(tag(key))[:3], (*messages, int(with_tools), *calls))
-        )
+        name, names = tag(key), self._names
+        keys = names.state(name), names.messages(name), names.receipts(name), names.queue(name)
+        return await self._link.run(Call(scripts.READ, keys, (*messages, int(whole), *receipts)))
 
+    # ------------------------------------------------------------ changes
     async def park(self, change: Change, /) -> bool:
-        return await self._change("park", change, None, None, 0) is not None
+        return await self._change("park", change, RunId(""), None, 0) is not None
 
     async def begin(
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
     ) -> Lease | None:
-        epoch = await self._change("begin", change, run_id, pack_entry(events), milliseconds(lease))
+        return await self._take("begin", change, run_id, events, milliseconds(lease))
+
+    async def claim(
+        self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
+    ) -> Lease | None:
+        return await self._take("claim", change, run_id, events, milliseconds(lease))
+
+    async def reap(self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /) -> bool:
+        return await self._change("reap", change, run_id, pack_entry(events), 0) is not None
+
+    async def _take(
+        self,
+        kind: Literal["begin", "claim"],
+        change: Change,
+        run_id: RunId,
+        events: tuple[RunEvent, ...],
+        lease: int,
+    ) -> Lease | None:
+        await self._due.note(change.key, lease)
+        epoch = await self._change(kind, change, run_id, pack_entry(events), lease)
         if epoch is None:
             return None
         return Lease(RunRef(change.key, run_id), epoch, fence(epoch, change.nonce))
 
-    async def reap(self, change: Change, run_id: RunId, finished: RunFinished, /) -> bool:
-        return await self._change("reap", change, run_id, pack_entry((finished,)), 0) is not None
-
     async def _change(
-        self,
-        kind: Literal["park", "begin", "reap"],
-        change: Change,
-        run_id: RunId | None,
-        entry: PackedEntry | None,
-        lease: int,
+        self, kind: _Kind, change: Change, run_id: RunId, entry: PackedEntry | None, lease: int
     ) -> int | None:
         packed = pack_change(change)
-        keep = self._running if kind == "begin" else self._idle
+        keep = self._running if kind in {"begin", "claim"} else self._idle
         arguments = (
             kind,
-            packed.nonce,
-            packed.expected,
-            first_version(packed.nonce),
-            packed.owed,
-            packed.tools or b"",
-            _ttl(keep),
-            self._hints.channel(packed.tag),
-            run_id or "",
+            *_transcript(packed),
+            pack_key(change.key),
+            self._names.channel(packed.tag),
+            *self._ttls,
+            run_id,
             lease,
             keep.log,
+            self._options.log_bytes,
             *_entry(entry),
             len(packed.messages),
             *packed.messages,
-            *(text for answer in packed.answers for text in answer),
+            *(text for receipt in packed.receipts for text in receipt),
         )
-        keys = (*self._keys(packed.tag), self._log(packed.tag, run_id or ""))
+        keys = self._names.whole(packed.tag, run_id)
         reply = await self._link.run(Call(scripts.CHANGE, keys, arguments))
         return None if reply is None else int(reply)
 
-    async def cancel(self, run: RunRef, /) -> bool:
-        state, *_ = self._keys(tag(run.key))
-        return bool(await self._link.run(Call(scripts.CANCEL, (state,), (run.run_id,))))
+    # ------------------------------------------------------------ what waits or stops
+    async def enqueue(self, entry: Enqueue, /) -> EnqueueAnswer:
+        packed, key = pack_enqueue(entry), entry.run.key
+        await self._due.note(key, QUEUE_LOOK, if_unknown=True)
+        arguments = (
+            packed.run_id,
+            packed.record,
+            packed.limit,
+            int(packed.stops),
+            QUEUE_LOOK,
+            pack_key(key),
+            self._names.channel(packed.tag),
+            *self._ttls,
+            self._running.log,
+            *_entry(packed.entry),
+            *(text for receipt in packed.receipts for text in receipt),
+        )
+        keys = self._names.whole(packed.tag, packed.run_id)
+        return _ENQUEUE_ANSWERS[await self._link.run(Call(scripts.ENQUEUE, keys, arguments))]
+
+    async def cancel(self, run: RunRef, finished: RunFinished, /) -> bool:
+        name = tag(run.key)
+        arguments = (
+            run.run_id,
+            self._names.channel(name),
+            *self._ttls,
+            self._idle.log,
+            *_entry(pack_entry((finished,))),
+        )
+        keys = self._names.whole(name, run.run_id)
+        return bool(await self._link.run(Call(scripts.CANCEL, keys, arguments)))
+
+    async def attend(self, run: RunRef, /, *, seconds: float) -> None:
+        keys = (self._names.state(tag(run.key)),)
+        await self._link.run(Call(scripts.ATTEND, keys, (run.run_id, milliseconds(seconds))))
+
+    async def abandoned(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
+        return await self._due.search(limit, milliseconds(lease))
 
     async def delete(self, key: ConversationKey, /) -> bool:
-        name = tag(key)
-        keys = self._keys(name)
+        name, names = tag(key), self._names
         for _ in range(DELETE_ATTEMPTS):
-            runs = [run.decode() for run in await self._link.command("ZRANGE", keys[3], 0, -1)]
-            logs = (self._log(name, run) for run in runs)
-            arguments = (self._hints.channel(name), *runs)
-            existed = await self._link.run(Call(scripts.DELETE, (*keys, *logs), arguments))
+            runs: list[bytes] = await self._link.command("ZRANGE", names.runs(name), 0, -1)
+            logs = (names.log(name, run.decode()) for run in runs)
+            keys = names.with_index(*names.parts(name), *logs)
+            arguments: list[Argument] = [names.channel(name), pack_key(key), *runs]
+            existed = await self._link.run(Call(scripts.DELETE, keys, arguments))
             if existed is not None:
                 return bool(existed)
         raise StoreUnavailable("the conversation changes too fast to be deleted", retry_after=1)
@@ -221,62 +267,77 @@ class RedisStore:
         self, writes: Sequence[tuple[Lease, PackedEntry | None]], lease: float
     ) -> list[LeaseState | StoreError]:
         """One script for many runs where one server has them all: a third of what one for each run costs here."""
-        size = 1 if self._target.topology == "cluster" else RUNS_AT_ONCE
+        size = RUNS_AT_ONCE if self._names.one_server else 1
         parts = [writes[start : start + size] for start in range(0, len(writes), size)]
-        replies = await self._link.run_all([self._append_call(part, lease) for part in parts])
+        answers = await self._link.run_all([self._append_call(part, lease) for part in parts])
         return [
-            answer
-            for part, reply in zip(parts, replies, strict=True)
-            for answer in _lease_states(reply, len(part))
+            state
+            for part, answer in zip(parts, answers, strict=True)
+            for state in replies.lease_states(answer, len(part))
         ]
 
     def _append_call(self, part: Sequence[tuple[Lease, PackedEntry | None]], lease: float) -> Call:
         keys: list[str] = []
-        arguments: list[Argument] = [milliseconds(lease), self._running.log]
+        arguments: list[Argument] = [
+            milliseconds(lease),
+            self._running.log,
+            self._options.log_bytes,
+        ]
         for held, entry in part:
             name = tag(held.run.key)
-            keys += (self._keys(name)[0], self._log(name, held.run.run_id))
-            arguments += (held.fence, self._hints.channel(name), *_entry(entry))
+            keys += (self._names.state(name), self._names.log(name, held.run.run_id))
+            arguments += (held.fence, self._names.channel(name), *_entry(entry))
         return Call(scripts.APPEND, keys, arguments)
 
-    async def commit(self, commit: Commit, /, *, lease: float) -> None:
+    async def commit(self, commit: Commit, /, *, lease: float) -> bool:
         packed = pack_commit(commit)
         write = packed.write
-        keep = self._idle if commit.ends else self._running
         arguments = (
             write.fence,
             packed.step,
             milliseconds(lease),
-            _ttl(keep),
-            keep.log,
-            self._hints.channel(write.tag),
+            pack_key(commit.log.lease.run.key),
+            self._names.channel(write.tag),
+            *self._ttls,
+            self._idle.log if commit.ends else self._running.log,
+            self._options.log_bytes,
             write.run_id,
             int(packed.ends),
+            int(packed.cut),
             packed.owed,
             *_entry(write.entry),
             *packed.messages,
         )
-        keys = (*self._keys(write.tag), self._log(write.tag, write.run_id))
-        if await self._link.run(Call(scripts.COMMIT, keys, arguments)) == b"lost":
+        keys = self._names.whole(write.tag, write.run_id)
+        waits = await self._link.run(Call(scripts.COMMIT, keys, arguments))
+        if waits is None:
             raise LeaseLost("another worker owns this run now")
+        return bool(waits)
+
+    async def release(self, lease: Lease, /) -> bool:
+        key = lease.run.key
+        arguments = (lease.fence, self._names.channel(tag(key)), pack_key(key))
+        keys = self._names.with_index(self._names.state(tag(key)))
+        held = bool(await self._link.run(Call(scripts.RELEASE, keys, arguments)))
+        if held:
+            await self._due.note(key, 0)
+        return held
 
     # ------------------------------------------------------------ logs
     async def read_log(
         self, run: RunRef, /, *, after: Position = START, limit: int = 1000
     ) -> Sequence[Logged]:
-        log = self._log(tag(run.key), run.run_id)
+        log = self._names.log(tag(run.key), run.run_id)
         logged: list[Logged] = []
+        place, count = after, min(limit, ENTRIES_AT_ONCE)
         while len(logged) < limit:
-            place = logged[-1].position if logged else after
-            entries = await self._link.command(
-                "XRANGE", log, f"({place}", "+", "COUNT", min(limit, ENTRIES_AT_ONCE)
-            )
+            entries = await self._link.command("XRANGE", log, f"({place}", "+", "COUNT", count)
             with unpacking():
-                logged += unpack_entries(
-                    ((_position(e[0]), e[1][b"events"]) for e in entries), place
-                )
-            if len(entries) < min(limit, ENTRIES_AT_ONCE):
+                read = [(replies.position(each[0]), each[1][b"events"]) for each in entries]
+                logged += unpack_entries(read, place)
+            if len(entries) < count:
                 break
+            place = read[-1][0]
         if not logged and not await self._link.command("EXISTS", log):
             raise UnknownRun("there is no such run in this conversation, or its log has expired")
         return logged
@@ -286,40 +347,19 @@ class RedisStore:
         async with self._hints.watching(tag(run.key)) as bell:
             yield bell
 
-    # ------------------------------------------------------------ names
-    def _keys(self, name: str) -> tuple[str, str, str, str]:
-        stem = f"{self._options.prefix}:{{{name}}}"
-        return f"{stem}:state", f"{stem}:messages", f"{stem}:answers", f"{stem}:runs"
 
-    def _log(self, name: str, run_id: str) -> str:
-        return f"{self._options.prefix}:{{{name}}}:log:{run_id}"
-
-
-_LEASE_STATES: Mapping[bytes, LeaseState] = {
-    b"held": "held",
-    b"cancelled": "cancelled",
-    b"lost": "lost",
-}
-
-
-def _lease_states(reply: Reply | StoreError, count: int) -> Sequence[LeaseState | StoreError]:
-    """What one script says of `count` runs; an error of the whole is each one's."""
-    if isinstance(reply, StoreError):
-        return [reply] * count
-    return [store_error(a) if isinstance(a, Exception) else _LEASE_STATES[a] for a in reply]
-
-
-def _status(reply: Reply) -> Status:
-    if reply is None:
-        return Status()
-    version, run_id, running, lapsed, owed, count, *_ = reply
-    return Status(
-        int(version),
-        RunId(run_id.decode()) if run_id else None,
-        running == b"1",
-        bool(lapsed),
-        load_owed(owed),
-        int(count),
+def _transcript(packed: PackedChange) -> tuple[Argument, ...]:
+    """What `lua/change.lua` is told of a change, up to the messages."""
+    return (
+        packed.nonce,
+        packed.expected,
+        first_version(packed.nonce),
+        packed.owed,
+        packed.tools or b"",
+        "" if packed.keep is None else packed.keep,
+        packed.mark,
+        packed.pops or "",
+        int(packed.tethered),
     )
 
 
@@ -329,8 +369,3 @@ def _ttl(keep: Keep) -> str:
 
 def _entry(entry: PackedEntry | None) -> tuple[Argument, Argument]:
     return (0, b"") if entry is None else (entry.last, entry.record)
-
-
-def _position(entry_id: bytes) -> Position:
-    epoch, _, seq = entry_id.partition(b"-")
-    return Position(int(epoch), int(seq))

@@ -1,41 +1,101 @@
--- park, begin and reap: a change of the transcript, which also takes a lease (begin) or ends one (reap).
--- KEYS state messages answers runs log
--- ARGV kind nonce expected first_version owed tools ttl channel run lease log_ttl last record n message*n (call answer)*
+-- park, begin, claim and reap: a change of the transcript, which also takes a lease (begin, claim) or ends one (reap).
+-- KEYS state messages receipts runs queue log [due]
+-- ARGV kind nonce expected first_version owed tools stay mark pops tethered member channel idle busy
+--   run lease log_ttl log_bytes last record n message*n (receipt value)*
 -- Gives the epoch, or false when the change does not fit.
-local keys = {state = KEYS[1], messages = KEYS[2], answers = KEYS[3], runs = KEYS[4], log = KEYS[5]}
-local kind, nonce, expected, first_version, owed, tools, ttl = unpack(ARGV, 1, 7)
-local channel, run, lease, log_ttl, last, record, n = unpack(ARGV, 8, 14)
+local kind, nonce, expected, first_version, owed, tools, stay, mark, pops, tethered = unpack(ARGV, 1, 10)
+local member, channel, idle, busy, run, lease, log_ttl, log_bytes, last, record, n = unpack(ARGV, 11, 21)
+local takes_over = kind == 'claim' or kind == 'reap'
+local runs_on = kind == 'begin' or kind == 'claim'
 
-local version, seen, running, owner, expires, epoch, count = unpack(redis.call('HMGET', keys.state,
-  'version', 'nonce', 'running', 'run', 'expires', 'epoch', 'count'))
-epoch, count = tonumber(epoch or 0), tonumber(count or 0)
+local version, seen, running, owner, expires, epoch, drawn, count, attempt, committed, bytes = unpack(
+  redis.call('HMGET', keys.state, 'version', 'nonce', 'running', 'run', 'expires', 'epoch', 'drawn', 'count',
+    'attempt', 'committed', 'bytes'))
+epoch, count, bytes = tonumber(epoch or 0), tonumber(count or 0), tonumber(bytes or 0)
 if seen == nonce then return epoch end
 if tonumber(version or 0) ~= tonumber(expected) then return false end
-if kind == 'reap' then
+if takes_over then
   if running ~= '1' or owner ~= run or tonumber(expires) > now then return false end
 elseif running == '1' then
   return false
 end
-if version then check_parts(keys, count) end
+if kind ~= 'begin' then pops = '' end
+if pops ~= '' then
+  local first = redis.call('LINDEX', keys.queue, 0)
+  if not first or string.sub(first, 1, #pops + 1) ~= pops .. '|' then return false end
+end
+if version then check_parts(count) end
+
+-- Entries of the log behind a position: their ids, and the size of their records.
+local function entries_after(position)
+  local ids, size = {}, 0
+  repeat
+    local entries = redis.call('XRANGE', keys.log, '(' .. position, '+', 'COUNT', 64)
+    for _, entry in ipairs(entries) do
+      ids[#ids + 1], size, position = entry[1], size + #entry[2][2], entry[1]
+    end
+  until #entries < 64
+  return ids, size
+end
+
+local GAP = '[]'
+local void, gap = {}, false
+if takes_over then
+  local freed
+  void, freed = entries_after(committed)
+  gap = redis.call('XLEN', keys.log) == #void  -- what was committed has been trimmed
+  bytes = gap and #GAP or bytes - freed
+elseif kind == 'begin' then
+  bytes = pops == '' and 0 or select(2, entries_after('0-0'))
+end
+local size = bytes + #record
+local kept = stay == '' and count or math.min(count, tonumber(stay))
 -- nothing above this line writes
 
 -- The state comes first: a server without memory refuses it, but would let pass all that follows another write.
-if kind ~= 'park' then epoch = epoch + 1 end
-redis.call('HSET', keys.state, 'version', digits((version or first_version - 1) + 1), 'nonce', nonce,
-  'owed', owed, 'epoch', digits(epoch), 'count', digits(count + n))
-if tools ~= '' then redis.call('HSET', keys.state, 'tools', tools) end
-if not version then
-  redis.call('DEL', keys.messages, keys.answers, keys.runs)  -- what an eviction may have left over
+local fields = {}
+local function set(...)
+  for _, value in ipairs({...}) do fields[#fields + 1] = value end
 end
-local messages_end = 14 + n
-for i = 15, messages_end do redis.call('RPUSH', keys.messages, ARGV[i]) end
-for i = messages_end + 1, #ARGV, 2 do redis.call('HSET', keys.answers, ARGV[i], ARGV[i + 1]) end
+set('version', digits((version or first_version - 1) + 1), 'nonce', nonce, 'owed', owed, 'count', digits(kept + n))
+if tools ~= '' then set('tools', tools) end
 if kind ~= 'park' then
-  redis.call('HSET', keys.state, 'run', run, 'running', kind == 'begin' and '1' or '0',
-    'fence', epoch .. ':' .. nonce, 'expires', digits(now + lease), 'step', '-1', 'seq', last, 'cancelled', '0')
-  if record ~= '' then redis.call('XADD', keys.log, epoch .. '-' .. last, 'events', record) end
-  keep_log(keys, run, log_ttl)
+  epoch = tonumber(drawn or 0) + 1
+  set('epoch', digits(epoch), 'drawn', digits(epoch), 'fence', epoch .. ':' .. nonce, 'expires', digits(now + lease),
+    'running', runs_on and '1' or '0', 'step', '-1', 'seq', last, 'committed', epoch .. '-' .. last,
+    'bytes', digits(size))
 end
-keep(keys, ttl)
+if kind == 'begin' then
+  set('run', run, 'attempt', '1', 'mark', mark, 'tethered', tethered, 'cut', '0', 'cancelled', '0', 'attended', '0')
+elseif kind == 'claim' then
+  set('attempt', digits(attempt + 1))
+end
+redis.call('HSET', keys.state, unpack(fields))
+
+if not version then
+  redis.call('DEL', keys.messages, keys.receipts, keys.runs, keys.queue)  -- what an eviction may have left over
+end
+if pops ~= '' then redis.call('LPOP', keys.queue) end
+if kept < count then
+  if kept == 0 then redis.call('DEL', keys.messages) else redis.call('LTRIM', keys.messages, 0, kept - 1) end
+end
+local messages_end = 21 + n
+for i = 22, messages_end do redis.call('RPUSH', keys.messages, ARGV[i]) end
+for i = messages_end + 1, #ARGV, 2 do redis.call('HSET', keys.receipts, ARGV[i], ARGV[i + 1]) end
+if kind ~= 'park' then
+  for i = 1, #void, 500 do redis.call('XDEL', keys.log, unpack(void, i, math.min(i + 499, #void))) end
+  if gap then
+    -- an entry of no events in the place of the last one that was committed: its number shows readers the gap
+    redis.call('DEL', keys.log)
+    redis.call('XADD', keys.log, committed, 'events', GAP)
+  end
+  if record ~= '' then
+    local rest = add_entry(keys.log, epoch .. '-' .. last, record, bytes, tonumber(log_bytes))
+    if rest ~= size then redis.call('HSET', keys.state, 'bytes', digits(rest)) end
+  end
+  keep_log(run, log_ttl)
+  look(member, runs_on and lease or (posts_wait() and 0))
+end
+keep(runs_on, idle, busy)
 redis.call('PUBLISH', channel, '')
 return epoch

@@ -1,26 +1,36 @@
 -- A turn's messages and the events that reveal them; `ends` releases the lease.
--- KEYS state messages answers runs log | ARGV fence step lease ttl log_ttl channel run ends owed last record message*
-local keys = {state = KEYS[1], messages = KEYS[2], answers = KEYS[3], runs = KEYS[4], log = KEYS[5]}
-local fence, step, lease, ttl, log_ttl, channel, run, ends, owed, last, record = unpack(ARGV, 1, 11)
+-- KEYS state messages receipts runs queue log [due]
+-- ARGV fence step lease member channel idle busy log_ttl log_bytes run ends cut owed last record message*
+-- Gives whether the run has ended and posts wait, or false when the lease was lost.
+local fence, step, lease, member, channel, idle, busy = unpack(ARGV, 1, 7)
+local log_ttl, log_bytes, run, ends, cut, owed, last, record = unpack(ARGV, 8, 15)
 
-local version, held, running, epoch, done, seq, ended, count = unpack(redis.call('HMGET', keys.state,
-  'version', 'fence', 'running', 'epoch', 'step', 'seq', 'ended', 'count'))
+local version, held, running, epoch, done, seq, ended, count, bytes = unpack(redis.call('HMGET', keys.state,
+  'version', 'fence', 'running', 'epoch', 'step', 'seq', 'ended', 'count', 'bytes'))
 local mark = fence .. '|' .. step
-if ended == mark then return 'done' end
-if held ~= fence or running ~= '1' then return 'lost' end
-if tonumber(step) <= tonumber(done) then return 'done' end
-check_parts(keys, tonumber(count))
+if ended == mark then return posts_wait() and 1 or 0 end
+if held ~= fence or running ~= '1' then return false end
+if tonumber(step) <= tonumber(done) then return 0 end
+check_parts(tonumber(count))
 -- nothing above this line writes
 
-for i = 12, #ARGV do redis.call('RPUSH', keys.messages, ARGV[i]) end
-if record ~= '' and tonumber(last) > tonumber(seq) then
-  redis.call('XADD', keys.log, epoch .. '-' .. last, 'events', record)
-  redis.call('HSET', keys.state, 'seq', last)
+for i = 16, #ARGV do redis.call('RPUSH', keys.messages, ARGV[i]) end
+local fields = {}
+local function set(...)
+  for _, value in ipairs({...}) do fields[#fields + 1] = value end
 end
-redis.call('HSET', keys.state, 'version', digits(version + 1), 'step', step, 'owed', owed,
-  'expires', digits(now + lease), 'count', digits(count + #ARGV - 11))
-if ends == '1' then redis.call('HSET', keys.state, 'running', '0', 'ended', mark) end
-keep(keys, ttl)
-keep_log(keys, run, log_ttl)
+if record ~= '' and tonumber(last) > tonumber(seq) then
+  local place = epoch .. '-' .. last
+  bytes = add_entry(keys.log, place, record, tonumber(bytes), tonumber(log_bytes))
+  set('seq', last, 'bytes', digits(bytes), 'committed', place)
+end
+set('version', digits(version + 1), 'step', step, 'owed', owed, 'expires', digits(now + lease),
+  'count', digits(count + #ARGV - 15))
+if ends == '1' then set('running', '0', 'ended', mark, 'cut', cut) end
+redis.call('HSET', keys.state, unpack(fields))
+local waits = ends == '1' and posts_wait()
+if ends == '1' then look(member, waits and lease) end
+keep(ends ~= '1', idle, busy)
+keep_log(run, log_ttl)
 redis.call('PUBLISH', channel, '')
-return 'done'
+return waits and 1 or 0

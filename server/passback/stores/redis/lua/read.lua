@@ -1,4 +1,5 @@
--- KEYS state messages answers | ARGV first last size with_tools call*
+-- KEYS state messages receipts queue | ARGV first last size whole receipt*
+-- `whole` also gives the client's tools and the posts that wait.
 local SLICE = 10
 
 -- Messages of a range, as many as fit in `size` bytes, but the first in any case; 0 for all of them.
@@ -17,13 +18,18 @@ local function range(key, first, last, size)
   return found
 end
 
-local state = redis.call('HMGET', KEYS[1], 'version', 'run', 'running', 'expires', 'owed', 'count')
-if not state[1] then return false end
-local lapsed = 0
-if state[3] == '1' and tonumber(state[4]) <= now then lapsed = 1 end
+local version, run, running, expires, owed, count, attempt, committed, mark, cut, tethered, attended = unpack(
+  redis.call('HMGET', KEYS[1], 'version', 'run', 'running', 'expires', 'owed', 'count', 'attempt', 'committed', 'mark',
+    'cut', 'tethered', 'attended'))
+if not version then return false end
+local lapsed = running == '1' and tonumber(expires) <= now and 1 or 0
+local is_attended = attended and tonumber(attended) > now and 1 or 0
+local waiting, queued = redis.call('LRANGE', KEYS[4], 0, -1), {}
+for i, entry in ipairs(waiting) do queued[i] = string.match(entry, '^[^|]*') end
 local tools = false
-if ARGV[4] == '1' then tools = redis.call('HGET', KEYS[1], 'tools') end
+if ARGV[4] == '1' then tools = redis.call('HGET', KEYS[1], 'tools') else waiting = {} end
 local messages = range(KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]))
-local answers = {}
-for i = 5, #ARGV do answers[i - 4] = redis.call('HGET', KEYS[3], ARGV[i]) end
-return {state[1], state[2], state[3], lapsed, state[5], state[6], tools, messages, answers}
+local receipts = {}
+for i = 5, #ARGV do receipts[i - 4] = redis.call('HGET', KEYS[3], ARGV[i]) end
+local status = {version, run, running, lapsed, owed, count, attempt, committed, mark, cut, tethered, is_attended, queued}
+return {status, messages, tools, waiting, receipts}

@@ -1,0 +1,46 @@
+-- The keys of a conversation, which all bear its tag; `due` is there where one server has all conversations.
+local keys = {
+  state = KEYS[1], messages = KEYS[2], receipts = KEYS[3], runs = KEYS[4], queue = KEYS[5], log = KEYS[6], due = KEYS[7],
+}
+
+-- Fails before the first write when a part has a foreign type, or a part of the conversation is gone.
+local function check_parts(count)
+  redis.call('HLEN', keys.receipts)
+  redis.call('ZCARD', keys.runs)
+  redis.call('LLEN', keys.queue)
+  redis.call('XLEN', keys.log)
+  if keys.due then redis.call('ZCARD', keys.due) end
+  if redis.call('LLEN', keys.messages) ~= count then
+    error('PBDAMAGED the messages do not fit the state')
+  end
+end
+
+local function posts_wait()
+  return redis.call('LLEN', keys.queue) > 0
+end
+
+-- The parts of a conversation expire together: after `busy` when it has something to do; an empty time keeps them for ever.
+local function keep(running, idle, busy)
+  local ttl = idle
+  if running or posts_wait() then ttl = busy end
+  for _, key in ipairs({keys.state, keys.messages, keys.receipts, keys.runs, keys.queue}) do
+    if ttl == '' then redis.call('PERSIST', key) else redis.call('PEXPIRE', key, ttl) end
+  end
+end
+
+-- The runs whose logs exist, by the time when each expires: deleting a conversation needs their names.
+local function keep_log(run, ttl)
+  redis.call('PEXPIRE', keys.log, ttl)
+  redis.call('ZADD', keys.runs, digits(now + ttl), run)
+  redis.call('ZREMRANGEBYSCORE', keys.runs, '-inf', digits(now))
+end
+
+-- When somebody has to look after the conversation; without `after`, in milliseconds, never.
+local function look(member, after)
+  if not keys.due then return end
+  if after then
+    redis.call('ZADD', keys.due, moment(after), member)
+  else
+    redis.call('ZREM', keys.due, member)
+  end
+end

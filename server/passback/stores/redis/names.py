@@ -1,0 +1,59 @@
+"""How the keys in Redis are named."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The keys of one store.
+
+    Args:
+        prefix: what all names begin with.
+        one_server: whether one server has all keys, so that a script may use those of a conversation and the index.
+    """
+
+    prefix: str
+    one_server: bool
+
+    @property
+    def due(self) -> str:
+        """The index of the conversations to look after."""
+        return f"{self.prefix}:due"
+
+    def state(self, tag: str, /) -> str:
+        return self._key(tag, "state")
+
+    def messages(self, tag: str, /) -> str:
+        return self._key(tag, "messages")
+
+    def receipts(self, tag: str, /) -> str:
+        return self._key(tag, "receipts")
+
+    def runs(self, tag: str, /) -> str:
+        return self._key(tag, "runs")
+
+    def queue(self, tag: str, /) -> str:
+        return self._key(tag, "queue")
+
+    def log(self, tag: str, run_id: str, /) -> str:
+        return self._key(tag, f"log:{run_id}")
+
+    def parts(self, tag: str, /) -> tuple[str, ...]:
+        """All keys of a conversation but the logs."""
+        parts = ("state", "messages", "receipts", "runs", "queue")
+        return tuple(self._key(tag, part) for part in parts)
+
+    def with_index(self, *keys: str) -> tuple[str, ...]:
+        """These keys, and the index behind them where a script may use both."""
+        return (*keys, self.due) if self.one_server else keys
+
+    def whole(self, tag: str, run_id: str, /) -> tuple[str, ...]:
+        """What `lua/conversation.lua` expects: the parts, the log of a run, and the index."""
+        return self.with_index(*self.parts(tag), self.log(tag, run_id))
+
+    def channel(self, tag: str, /) -> str:
+        """Where hints are published that a log has grown."""
+        return f"{self.prefix}:{tag}"
+
+    def _key(self, tag: str, part: str) -> str:
+        return f"{self.prefix}:{{{tag}}}:{part}"

@@ -1,0 +1,89 @@
+"""What the scripts answer, as values of the core."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from passback.core.changes import LeaseState, Loaded, Page, Queued, Status
+from passback.core.errors import StoreError
+from passback.core.events import START, Position
+from passback.core.messages import RunId
+from passback.core.posts import ReceiptName
+from passback.core.records import load_message, load_owed, load_queued, load_tools
+from passback.stores.layout import unpack_receipt, unpacking
+from passback.stores.redis.errors import store_error
+from passback.stores.redis.servers import Reply
+
+_LEASE_STATES: Mapping[bytes, LeaseState] = {
+    b"held": "held",
+    b"cancelled": "cancelled",
+    b"lost": "lost",
+}
+_COUNT = 5  # the place of `count` in what READ says of the state
+
+
+def status(reply: Reply, /) -> Status:
+    """Raises StoreError when a record cannot be read, as the others below do."""
+    if reply is None:
+        return Status()
+    with unpacking():
+        return _status(reply[0])
+
+
+def loaded(reply: Reply, asked: Collection[ReceiptName], /) -> Loaded:
+    if reply is None:
+        return Loaded(Status())
+    state, messages, tools, waiting, receipts = reply
+    with unpacking():
+        return Loaded(
+            _status(state),
+            tuple(map(load_message, messages)),
+            load_tools(tools) if tools else (),
+            {
+                name: unpack_receipt(packed.decode())
+                for name, packed in zip(asked, receipts, strict=True)
+                if packed is not None
+            },
+            tuple(map(_queued, waiting)),
+        )
+
+
+def page(reply: Reply, start: int, /) -> Page:
+    if reply is None:
+        return Page((), start, 0)
+    with unpacking():
+        return Page(tuple(map(load_message, reply[1])), start, int(reply[0][_COUNT]))
+
+
+def _status(state: Reply) -> Status:
+    version, run_id, running, lapsed, owed, count, attempt, *more, queued = state
+    committed, mark, cut, tethered, attended = more
+    return Status(
+        version=int(version),
+        run_id=RunId(run_id.decode()) if run_id else None,
+        running=running == b"1",
+        lapsed=bool(lapsed),
+        owed=load_owed(owed),
+        message_count=int(count),
+        attempt=int(attempt or 0),
+        committed=position(committed) if committed else START,
+        mark=int(mark or 0),
+        cut=cut == b"1",
+        tethered=tethered == b"1",
+        attended=bool(attended),
+        queued=tuple(RunId(waiting.decode()) for waiting in queued),
+    )
+
+
+def _queued(entry: bytes) -> Queued:
+    return load_queued(entry.partition(b"|")[2])
+
+
+def lease_states(reply: Reply | StoreError, count: int, /) -> Sequence[LeaseState | StoreError]:
+    """What one script says of `count` runs; an error of the whole is each one's."""
+    if isinstance(reply, StoreError):
+        return [reply] * count
+    return [store_error(a) if isinstance(a, Exception) else _LEASE_STATES[a] for a in reply]
+
+
+def position(entry_id: bytes, /) -> Position:
+    epoch, _, seq = entry_id.partition(b"-")
+    return Position(int(epoch), int(seq))
