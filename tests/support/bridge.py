@@ -160,7 +160,15 @@ async def ask(app: ASGIApp, method: str, path: str, **request: Any) -> Answer:
         return Answer(one.status, one.headers, await one.rest())
 
 
-async def ask_json(app: ASGIApp, method: str, path: str, value: object, **request: Any) -> Answer:
+async def ask_json(
+    app: ASGIApp,
+    method: str,
+    path: str,
+    value: object,
+    *,
+    headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+) -> Answer:
     """Send a JSON body."""
-    headers = {"content-type": "application/json", **request.pop("headers", {})}
-    return await ask(app, method, path, headers=headers, body=json.dumps(value).encode(), **request)
+    given = headers.items() if isinstance(headers, Mapping) else headers
+    typed = [("content-type", "application/json"), *given]
+    return await ask(app, method, path, headers=typed, body=json.dumps(value).encode())

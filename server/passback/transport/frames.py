@@ -119,6 +119,7 @@ class Framer:
 
     def _rewind(self, event: Rewound) -> Sequence[str]:
         """Tell of a rewind, if any frame of the client's is void; end the stream where it cannot be told."""
+        self._skip = 0
         if self._shown <= event.to:
             return ()
         frames = self._encoder.rewind(Cursor(self._run_id, event.to))

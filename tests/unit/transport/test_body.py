@@ -8,7 +8,7 @@ from tests.support.bridge import Answer, ask, exchange
 
 from passback.core.errors import BadRequest
 from passback.transport.access import Access
-from passback.transport.body import parse_json, read_object
+from passback.transport.body import parse_json, read_object, read_optional_object
 from passback.transport.http import json_answer
 from passback.transport.routing import Endpoint
 from passback.transport.site import build_site
@@ -185,3 +185,30 @@ async def test_a_client_that_leaves_while_it_sends_is_no_error_of_ours() -> None
         _app(), "POST", "/", headers=JSON, body=b"{", stalled_body=True, leaves_at_once=True
     ) as one:
         assert one.status == 400
+
+
+# ---------------------------------------------------------------- a body that may be missing
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "read"),
+    [
+        ({}, b"", 200, {}),
+        (JSON, b"", 200, {}),
+        ({"content-type": FORM}, b"", 200, {}),
+        (JSON, b'{"a": 1}', 200, {"a": 1}),
+        (JSON, b"[]", 400, None),
+        ({"content-type": FORM}, b"a=1", 415, None),
+        ({}, b"{}", 415, None),
+    ],
+)
+async def test_a_body_that_may_be_missing_is_read_if_it_is_there(
+    headers: dict[str, str], body: bytes, status: int, read: object
+) -> None:
+    async def echo(request: Request) -> Response:
+        return json_answer(request.scope, {"read": await read_optional_object(request, LIMITS)})
+
+    app = build_site([Wire([Endpoint("/", echo, methods=["POST"])])], Access())
+    answer = await ask(app, "POST", "/", headers=headers, body=body)
+    assert (answer.status, answer.json.get("read")) == (status, read)

@@ -15,6 +15,7 @@ from passback.core.events import (
     Logged,
     Position,
     ReasoningDelta,
+    Rewound,
     RunEvent,
     RunFinished,
     RunStarted,
@@ -113,6 +114,78 @@ def test_the_failure_of_a_reader_has_the_id_of_what_was_read_last() -> None:
         "id: run_1.1-1\n"
         "data: [DONE]\n\n"
     )
+
+
+# ---------------------------------------------------------------- rewind
+TAKEN_OVER = [
+    Logged(Position(2, 1), Rewound(Position(1, 2))),
+    Logged(Position(2, 2), TextDelta("b")),
+]
+TOLD = 'id: run_1.2-1\ndata: {"type":"rewind","to":"run_1.1-2"}\n\n'
+GOES_ON = 'id: run_1.2-2\ndata: {"type":"text","content":"b"}\n\n'
+READ_AGAIN = (
+    "id: run_1.0-0\n"
+    'data: {"type":"error","error":"another worker took this run over, and a part of what was sent is void: '
+    'read the run again from its start","code":"rewound","retryable":true}\n\n'
+    "id: run_1.0-0\n"
+    "data: [DONE]\n\n"
+)
+
+
+def _taken_over(since: str | None, include: frozenset[str]) -> tuple[str, bool]:
+    """What is sent after a take-over to one who has seen so much, and whether it is the end."""
+    framer = Framer(NativeEncoder(include), RUN, EventId.parse(since) if since else None)
+    return framer.batch(TAKEN_OVER), framer.ended
+
+
+@pytest.mark.promise("P10")
+@pytest.mark.parametrize("since", ["run_1.1-3", "run_1.1-2~1"])
+def test_a_client_that_saw_what_is_void_is_told_so(since: str) -> None:
+    assert _taken_over(since, frozenset({"rewind"})) == (TOLD + GOES_ON, False)
+
+
+@pytest.mark.promise("P10")
+@pytest.mark.parametrize("since", ["run_1.1-3", "run_1.1-2~1"])
+@pytest.mark.parametrize("include", [frozenset[str](), frozenset({"run"})])
+def test_where_that_cannot_be_told_the_stream_ends_and_its_ids_lead_to_the_start(
+    since: str, include: frozenset[str]
+) -> None:
+    assert _taken_over(since, include) == (READ_AGAIN, True)
+
+
+@pytest.mark.promise("P10")
+@pytest.mark.parametrize("since", [None, "run_1.1-2"])
+@pytest.mark.parametrize("include", [frozenset[str](), frozenset({"rewind"})])
+def test_a_client_that_saw_nothing_of_it_is_told_nothing(
+    since: str | None, include: frozenset[str]
+) -> None:
+    assert _taken_over(since, include) == (GOES_ON, False)
+
+
+def test_void_events_without_a_frame_are_not_worth_a_word() -> None:
+    framer = Framer(NativeEncoder(), RUN)
+    framer.batch(
+        _log(TextDelta("a"), RunStarted(RUN), TurnStarted(MessageId("m")), ReasoningDelta("hm"))
+    )
+    assert framer.batch(TAKEN_OVER) == GOES_ON
+    assert not framer.ended
+
+
+def test_void_events_are_told_to_one_who_got_them_in_the_same_stream() -> None:
+    framer = Framer(NativeEncoder(frozenset({"rewind"})), RUN)
+    framer.batch(_log(TextDelta("a"), RunStarted(RUN), TextDelta("void")))
+    assert framer.batch(TAKEN_OVER) == TOLD + GOES_ON
+    again = [
+        Logged(Position(3, 1), Rewound(Position(2, 1))),
+        Logged(Position(3, 2), TextDelta("c")),
+    ]
+    assert '"to":"run_1.2-1"' in framer.batch(again)
+
+
+def test_only_another_lease_begins_anew() -> None:
+    framer = Framer(NativeEncoder(), RUN, EventId.parse("run_1.1-3"))
+    assert framer.begins_anew(TAKEN_OVER)
+    assert not framer.begins_anew([Logged(Position(1, 4), TextDelta("a"))])
 
 
 def test_nothing_in_a_text_can_end_a_frame() -> None:

@@ -179,7 +179,7 @@ async def test_a_preflight_of_a_configured_page_needs_no_key() -> None:
     assert answer.headers["access-control-allow-origin"] == SITE
     assert answer.headers["access-control-allow-methods"] == "GET, POST, DELETE"
     allowed = answer.headers["access-control-allow-headers"].split(", ")
-    assert {"Authorization", "Content-Type", "Last-Event-ID"} <= set(allowed)
+    assert {"Authorization", "Content-Type", "Last-Event-ID", "Idempotency-Key"} <= set(allowed)
     assert answer.headers["x-request-id"] == "r"
 
 

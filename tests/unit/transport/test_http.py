@@ -67,6 +67,7 @@ async def test_details_are_told_when_there_are_some() -> None:
         (errors.StoreFull(""), "1"),
         (errors.ShuttingDown(""), "1"),
         (errors.ModelRateLimited(""), "1"),
+        (errors.QueueFull(""), "1"),
         (errors.InvalidRequest(""), None),
     ],
 )

@@ -7,7 +7,8 @@ from typing import Any, get_args
 import pytest
 from jsonschema import Draft202012Validator
 
-from passback.core.events import RunEvent
+from passback.core.events import Cursor, Rewound, RunEvent
+from passback.core.messages import RunId
 from passback.core.records import load_events
 from passback.transport.native import DONE, NATIVE_EVENT, NativeEncoder
 
@@ -20,7 +21,12 @@ SCHEMA = Draft202012Validator(NATIVE_EVENT.json_schema())
 def _encode(vector: dict[str, Any]) -> list[str]:
     encoder = NativeEncoder(frozenset(vector["include"]))
     events = load_events(json.dumps(vector["events"]).encode())
-    return [data for event in events for data in encoder.feed(event)] + list(encoder.end())
+    return [data for event in events for data in _frames(encoder, event)] + list(encoder.end())
+
+
+def _frames(encoder: NativeEncoder, event: RunEvent) -> list[str]:
+    told = encoder.rewind(Cursor(RunId("run_1"), event.to)) if isinstance(event, Rewound) else ()
+    return [*told, *encoder.feed(event)]
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])

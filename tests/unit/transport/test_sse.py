@@ -11,9 +11,24 @@ from starlette.types import ASGIApp, Message
 from tests.support.bridge import SECONDS, Exchange, exchange
 from tests.support.logged_runs import RUN, LoggedRuns
 
-from passback.core.errors import StoreUnavailable, UnknownRun
-from passback.core.events import Completed, Cursor, Position, RunFinished, RunStarted, TextDelta
-from passback.core.messages import ConversationId, RunId, RunRef
+from passback.core.errors import (
+    CursorExpired,
+    InvalidCursor,
+    PassbackError,
+    StoreUnavailable,
+    UnknownRun,
+)
+from passback.core.events import (
+    Completed,
+    Cursor,
+    Position,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    TurnStarted,
+)
+from passback.core.messages import ConversationId, MessageId, RunId, RunRef
 from passback.transport.access import Access
 from passback.transport.frames import EventId
 from passback.transport.native import NativeEncoder
@@ -47,9 +62,9 @@ class _Site:
             self.runs, self.stopping, dict, Limits(send_seconds=patience), ping_seconds=ping
         )
 
-    def app(self, run: RunRef = RUN, since: EventId | None = None) -> ASGIApp:
+    def app(self, run: RunRef = RUN, since: EventId | None = None, *include: str) -> ASGIApp:
         async def stream(_: Request) -> ASGIApp:
-            return EventStream(self.services, run, NativeEncoder(), since)
+            return EventStream(self.services, run, NativeEncoder(frozenset(include)), since)
 
         return build_site([Wire([Endpoint("/", stream, methods=["GET", "POST"])])], Access())
 
@@ -119,16 +134,18 @@ async def test_what_comes_while_a_stream_waits_is_sent_without_a_task_if_the_ser
         await anyio.wait_all_tasks_blocked()
         site.runs.say(RunStarted(RUN.run_id))
         await anyio.wait_all_tasks_blocked()
+        site.runs.say(TurnStarted(MessageId("m")))
+        await anyio.wait_all_tasks_blocked()
         site.runs.say(TextDelta("a"))
         await anyio.wait_all_tasks_blocked()
         assert direct.sent == [
-            {"type": "http.response.body", "body": _text(2, "a"), "more_body": True}
+            {"type": "http.response.body", "body": _text(3, "a"), "more_body": True}
         ]
         direct.ready = False
         site.runs.say(TextDelta("b"))
-        assert await one.chunk() == _text(3, "b")
+        assert await one.chunk() == _text(4, "b")
         site.runs.say(END)
-        assert await one.rest() == _done(4)
+        assert await one.rest() == _done(5)
         assert len(direct.sent) == 1
 
 
@@ -153,6 +170,71 @@ async def test_an_unknown_run_is_an_error_and_no_stream() -> None:
     async with exchange(_Site().app(run), "GET", "/") as one:
         assert one.status == 404
         assert b'"code":"run_not_found"' in await one.rest()
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize(
+    ("error", "status"), [(InvalidCursor("beyond"), 422), (CursorExpired("trimmed"), 410)]
+)
+async def test_a_place_that_cannot_be_read_from_is_an_error_and_no_stream(
+    error: PassbackError, status: int
+) -> None:
+    site = _Site()
+    site.runs.unreadable = error
+    async with exchange(site.app(), "GET", "/") as one:
+        assert (one.status, one.headers["content-type"]) == (status, "application/json")
+        assert error.code.encode() in await one.rest()
+
+
+# ---------------------------------------------------------------- take-over
+@pytest.mark.promise("P10")
+async def test_a_reader_who_asked_is_told_what_is_void_and_reads_on() -> None:
+    site = _Site()
+    async with exchange(site.app(RUN, None, "rewind"), "GET", "/") as one:
+        assert await one.chunk() == OPENING.encode()
+        site.runs.say(TextDelta("good"))
+        site.runs.say(TextDelta("void"))
+        assert await one.chunk() == _text(2, "goodvoid")
+        site.runs.is_taken_over(Position(1, 0), TextDelta("a"), END)
+        assert await one.rest() == (
+            b'id: run_1.2-1\ndata: {"type":"rewind","to":"run_1.1-0"}\n\n'
+            b'id: run_1.2-2\ndata: {"type":"text","content":"a"}\n\n'
+            b"id: run_1.2-3\n" + DONE
+        )
+
+
+@pytest.mark.promise("P10")
+@pytest.mark.parametrize("rest", [(TextDelta("a"),), (TextDelta("a"), END)])
+async def test_another_reader_gets_a_clean_end_and_with_its_last_id_the_good_run(
+    rest: tuple[RunEvent, ...],
+) -> None:
+    site = _Site()
+    async with site.opened() as one:
+        site.runs.say(TextDelta("void"))
+        assert await one.chunk() == _text(1, "void")
+        site.runs.is_taken_over(Position(1, 0), *rest)
+        end = await one.rest()
+        assert one.ended
+    assert b'"code":"rewound","retryable":true' in end
+    assert end.endswith(b"id: run_1.0-0\n" + DONE)
+    site.runs.say(END)
+    again = EventId(Cursor(RUN.run_id, Position(0, 0)))
+    async with exchange(site.app(since=again), "GET", "/") as one:
+        whole = await one.rest()
+    assert (b"void" in whole, b'"content":"a"' in whole) == (False, True)
+
+
+@pytest.mark.promise("P10")
+async def test_a_take_over_is_told_also_where_the_server_sends_without_a_task() -> None:
+    site, direct = _Site(), _Direct()
+    async with exchange(site.app(), "GET", "/", extensions={SEND_NOW: direct}) as one:
+        assert await one.chunk() == OPENING.encode()
+        site.runs.say(TextDelta("void"))
+        assert await one.chunk() == _text(1, "void")
+        await anyio.wait_all_tasks_blocked()
+        site.runs.is_taken_over(Position(1, 0))
+        assert b'"code":"rewound"' in await one.rest()
+        assert direct.sent == []
 
 
 async def test_silence_is_filled_with_comments() -> None:

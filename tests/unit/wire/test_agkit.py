@@ -1,4 +1,4 @@
-"""`/send-message`: what is posted becomes a command or a 4xx before anything is stored; the answer is the run's log."""
+"""`/send-message`: what is posted is read or refused before anything is stored; the answer is the run's log."""
 
 from typing import Any
 from urllib.parse import unquote
@@ -6,10 +6,9 @@ from urllib.parse import unquote
 import anyio
 import pytest
 from starlette.types import ASGIApp
-from tests.support.bridge import Answer, ask, ask_json, exchange
+from tests.support.bridge import Answer, ask_json
 from tests.support.logged_runs import RUN, LoggedRuns
 
-from passback.core.errors import ConversationBusy, NothingToDo
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.messages import (
     CallId,
@@ -17,6 +16,7 @@ from passback.core.messages import (
     ConversationKey,
     DataPart,
     MediaPart,
+    MessageId,
     Owed,
     OwnerId,
     SystemMessage,
@@ -63,10 +63,10 @@ async def test_a_post_is_answered_with_the_log_of_its_run(path: str) -> None:
     answer = await ask_json(_app(runs), "POST", path, HELLO)
     assert (answer.status, answer.body) == (200, OPENING.encode() + ANSWER)
     assert answer.headers["x-run-id"] == "run_1"
-    [command] = runs.commands
-    assert command.key == ConversationKey(OwnerId("anonymous"), ConversationId("c"))
-    assert [type(message) for message in command.messages] == [UserMessage]
-    assert command.tools is None
+    [post] = runs.posts
+    assert post.key == ConversationKey(OwnerId("anonymous"), ConversationId("c"))
+    assert [type(message) for message in post.messages] == [UserMessage]
+    assert post.tools is None
 
 
 @pytest.mark.promise("P13")
@@ -74,7 +74,7 @@ async def test_the_conversation_belongs_to_the_owner_of_the_key() -> None:
     runs = _runs()
     app = _app(runs, Access(keys={"a-key": OwnerId("alice")}))
     await ask_json(app, "POST", PATH, HELLO, headers={"authorization": "Bearer a-key"})
-    assert runs.commands[0].key.owner == "alice"
+    assert runs.posts[0].key.owner == "alice"
 
 
 @pytest.mark.parametrize("missing", [{}, {"conversationId": None}])
@@ -82,7 +82,7 @@ async def test_a_conversation_without_id_gets_one_of_its_own(missing: dict[str, 
     runs = _runs()
     for _ in range(2):
         await _post(runs, missing | {"messages": HELLO["messages"]})
-    first, second = (command.key.id for command in runs.commands)
+    first, second = (post.key.id for post in runs.posts)
     assert first != second
     assert len(first) > 20
 
@@ -102,8 +102,8 @@ async def test_messages_are_read_in_their_order() -> None:
         },
     ]
     await _post(runs, HELLO | {"messages": messages, "botId": "b", "msg": 1})
-    ids = [message.id for message in runs.commands[0].messages]
-    assert runs.commands[0].messages == (
+    ids = [message.id for message in runs.posts[0].messages]
+    assert runs.posts[0].messages == (
         ToolMessage(ids[0], CallId("call_1"), "blue"),
         ToolMessage(ids[1], CallId("call_2"), (DataPart({"ok": False}),), is_error=True),
         UserMessage(ids[2], "and now?"),
@@ -126,14 +126,14 @@ async def test_messages_are_read_in_their_order() -> None:
 async def test_tools_replace_clear_or_keep(tools: object, specs: object) -> None:
     runs = _runs()
     await _post(runs, HELLO | {"tools": tools})
-    assert runs.commands[0].tools == specs
+    assert runs.posts[0].tools == specs
 
 
 async def test_a_system_message_is_read_where_the_settings_allow_it() -> None:
     runs = _runs()
     app = _app(runs, allow_roles=frozenset({"user", "tool", "system"}))
     await ask_json(app, "POST", PATH, {"messages": [{"role": "system", "content": "be kind"}]})
-    [message] = runs.commands[0].messages
+    [message] = runs.posts[0].messages
     assert message == SystemMessage(message.id, "be kind")
 
 
@@ -142,8 +142,96 @@ async def test_a_conversations_id_may_be_any_short_text(conversation: str) -> No
     runs = _runs()
     runs.answer = Parked(ConversationKey(OwnerId("o"), ConversationId(conversation)), ())
     answer = await _post(runs, HELLO | {"conversationId": conversation})
-    assert runs.commands[0].key.id == conversation
+    assert runs.posts[0].key.id == conversation
     assert unquote(answer.headers["x-conversation-id"]) == conversation
+
+
+# ---------------------------------------------------------------- known again
+KEYS = ["k-1", '"k-1"']
+
+
+@pytest.mark.promise("P8")
+@pytest.mark.parametrize("key", KEYS)
+async def test_a_post_is_known_by_its_key(key: str) -> None:
+    runs = _runs()
+    await _post(runs, HELLO, headers={"idempotency-key": key})
+    await _post(runs, HELLO)
+    assert [post.idempotency_key for post in runs.posts] == ["k-1", None]
+
+
+@pytest.mark.promise("P8")
+async def test_a_keyed_post_without_a_conversation_finds_the_one_that_it_began() -> None:
+    runs = _runs()
+    app = _app(runs, Access(keys={"a-key": OwnerId("alice"), "b-key": OwnerId("bob")}))
+    for owner, key in (("a", "k-1"), ("a", '"k-1"'), ("a", "k-2"), ("b", "k-1")):
+        headers = {"authorization": f"Bearer {owner}-key", "idempotency-key": key}
+        await ask_json(app, "POST", PATH, {"messages": HELLO["messages"]}, headers=headers)
+    first, again, *others = (post.key.id for post in runs.posts)
+    assert first == again
+    assert len({first, *others}) == 3
+
+
+async def test_a_key_does_not_change_a_conversation_that_is_named() -> None:
+    runs = _runs()
+    await _post(runs, HELLO, headers={"idempotency-key": "k-1"})
+    assert runs.posts[0].key.id == "c"
+
+
+@pytest.mark.promise("P8")
+async def test_a_message_is_known_by_the_id_that_the_client_gave_it() -> None:
+    runs = _runs()
+    app = _app(runs, allow_roles=frozenset({"user", "tool", "system"}))
+    messages = [
+        {"role": "tool", "content": "blue", "toolCallId": "call_1", "id": "a result's"},
+        {"role": "system", "content": "be kind", "id": "s"},
+        {"role": "user", "content": "named", "id": "é 😀"},
+        {"role": "user", "content": "unnamed", "id": None},
+    ]
+    await ask_json(app, "POST", PATH, {"messages": messages})
+    [post] = runs.posts
+    ids = [message.id for message in post.messages]
+    assert ids[1:3] == [MessageId("s"), MessageId("é 😀")]
+    assert post.named == frozenset(ids[1:3])
+    assert ids[0].startswith("msg_")
+    assert ids[3].startswith("msg_")
+
+
+# ---------------------------------------------------------------- policies
+@pytest.mark.parametrize("policy", ["reject", "enqueue", "interrupt", "rollback"])
+@pytest.mark.parametrize("name", ["onBusy", "on_busy"])
+async def test_a_post_says_what_it_means_while_a_run_goes_on(name: str, policy: str) -> None:
+    runs = _runs()
+    await _post(runs, HELLO | {name: policy})
+    assert runs.posts[0].on_busy == policy
+
+
+@pytest.mark.parametrize("missing", [{}, {"onBusy": None}])
+async def test_a_post_that_does_not_say_it_means_what_the_server_is_set_up_for(
+    missing: dict[str, Any],
+) -> None:
+    runs = _runs()
+    for app in (_app(runs), _app(runs, on_busy="enqueue")):
+        await ask_json(app, "POST", PATH, HELLO | missing)
+    assert [post.on_busy for post in runs.posts] == ["reject", "enqueue"]
+
+
+@pytest.mark.promise("P7")
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ({}, "continue"),
+        ({"onDisconnect": None}, "continue"),
+        ({"onDisconnect": "continue"}, "continue"),
+        ({"onDisconnect": "cancel"}, "cancel"),
+        ({"on_disconnect": "cancel"}, "cancel"),
+    ],
+)
+async def test_a_post_says_what_becomes_of_its_run_without_readers(
+    said: dict[str, Any], meant: str
+) -> None:
+    runs = _runs()
+    await _post(runs, HELLO | said)
+    assert runs.posts[0].on_disconnect == meant
 
 
 # ---------------------------------------------------------------- more events, again, still owed
@@ -195,166 +283,3 @@ async def test_what_is_still_owed_is_an_event_for_those_who_ask() -> None:
         b'[{"id":"call_1","name":"t","arguments":"{}","kind":"tool_result"}]}\n\n'
         b"data: [DONE]\n\n"
     )
-
-
-# ---------------------------------------------------------------- what is refused
-def _message(**message: object) -> dict[str, Any]:
-    return {"messages": [message]}
-
-
-UNFIT: dict[str, tuple[dict[str, Any], int, str]] = {
-    "an unknown role": (_message(role="robot", content="x"), 422, "invalid_request"),
-    "no role": (_message(content="x"), 422, "invalid_request"),
-    "a role that is no text": (_message(role=1, content="x"), 422, "invalid_request"),
-    "a forged system message": (_message(role="system", content="x"), 422, "invalid_request"),
-    "a forged answer": (_message(role="assistant", content="x"), 422, "invalid_request"),
-    "no content": (_message(role="user"), 422, "invalid_request"),
-    "empty content": (_message(role="user", content=" "), 422, "invalid_request"),
-    "content of the wrong kind": (_message(role="user", content=1), 422, "invalid_request"),
-    "content that is an object": (_message(role="user", content={}), 422, "invalid_request"),
-    "an unknown part": (_message(role="user", content=[{"type": "x"}]), 422, "invalid_request"),
-    "a result without call": (_message(role="tool", content="x"), 422, "invalid_request"),
-    "a result with an empty call": (
-        _message(role="tool", content="x", toolCallId=""),
-        422,
-        "invalid_request",
-    ),
-    "a result with a call that is no text": (
-        _message(role="tool", content="x", toolCallId=1),
-        422,
-        "invalid_request",
-    ),
-    "a result with a huge call": (
-        _message(role="tool", content="x", toolCallId="x" * 1_000_000),
-        422,
-        "invalid_request",
-    ),
-    "a result without content": (_message(role="tool", toolCallId="c"), 422, "invalid_request"),
-    "an error flag that is no flag": (
-        _message(role="tool", content="x", toolCallId="c", isError="no"),
-        422,
-        "invalid_request",
-    ),
-    "a message that is no object": ({"messages": ["hello"]}, 422, "invalid_request"),
-    "messages that are no list": ({"messages": "hello"}, 422, "invalid_request"),
-    "messages that are null": ({"messages": None}, 422, "invalid_request"),
-    "too many messages": ({"messages": HELLO["messages"] * 1001}, 422, "invalid_request"),
-    "an id that is no text": ({"conversationId": 7}, 422, "invalid_request"),
-    "an empty id": ({"conversationId": ""}, 422, "invalid_request"),
-    "an id of 257 characters": ({"conversationId": "x" * 257}, 422, "invalid_request"),
-    "an id of a megabyte": ({"conversationId": "x" * 1_000_000}, 422, "invalid_request"),
-    "an id with NUL": ({"conversationId": "a\0b"}, 422, "invalid_request"),
-    "an id with a line break": ({"conversationId": "a\r\nX-Y: z"}, 422, "invalid_request"),
-    "an id with a C1 control": ({"conversationId": "a\u0085b"}, 422, "invalid_request"),
-    "tools that are no list": ({"tools": {}}, 422, "invalid_request"),
-    "a tool without name": ({"tools": [{"parameters": {}}]}, 422, "invalid_tool"),
-    "a tool that is no object": ({"tools": [1]}, 422, "invalid_tool"),
-    "two tools of one name": (
-        {"tools": [{"name": "t"}, {"name": "T"}]},
-        422,
-        "tool_name_clash",
-    ),
-    "a schema that is no JSON": (
-        {"tools": [{"name": "t", "parameters": "{"}]},
-        422,
-        "invalid_tool",
-    ),
-    "a schema that is none": (
-        {"tools": [{"name": "t", "parameters": {"type": 5}}]},
-        422,
-        "invalid_tool",
-    ),
-    "a schema with a remote reference": (
-        {"tools": [{"name": "t", "parameters": {"$ref": "http://127.0.0.1:1/"}}]},
-        422,
-        "invalid_tool",
-    ),
-    "include that is no list": ({"include": "run"}, 422, "invalid_request"),
-    "include of other things": ({"include": [1]}, 422, "invalid_request"),
-    "resume that is no object": ({"resume": "yes"}, 422, "invalid_request"),
-    "resume without id": ({"resume": {"payload": 1}}, 422, "invalid_request"),
-    "resume of nothing": ({"resume": {"interruptId": "i", "payload": {}}}, 404, "not_found"),
-}
-
-
-@pytest.mark.promise("P12", "P13")
-@pytest.mark.parametrize(("unfit", "status", "code"), UNFIT.values(), ids=UNFIT.keys())
-async def test_what_does_not_fit_is_refused_and_goes_no_further(
-    unfit: dict[str, Any], status: int, code: str
-) -> None:
-    runs = _runs()
-    answer = await _post(runs, HELLO | unfit, headers={"x-request-id": "r"})
-    assert (answer.status, answer.code, answer.json["request_id"]) == (status, code, "r")
-    assert len(answer.body) < 2000
-    assert runs.commands == []
-
-
-@pytest.mark.promise("P12")
-async def test_a_malformed_event_id_is_refused_before_anything_is_stored() -> None:
-    runs = _runs()
-    answer = await _post(runs, HELLO, headers={"last-event-id": "nonsense"})
-    assert (answer.status, answer.code) == (422, "invalid_cursor")
-    assert runs.commands == []
-
-
-async def test_what_is_wrong_is_told_by_its_place() -> None:
-    answer = await _post(_runs(), _message(role="tool", content="secret", toolCallId=5))
-    assert answer.json["details"] == {
-        "problems": [
-            {"at": "messages.0.tool.toolCallId", "problem": "Input should be a valid string"}
-        ]
-    }
-    assert b"secret" not in answer.body
-
-
-@pytest.mark.promise("P12")
-@pytest.mark.parametrize(
-    ("error", "status"), [(NothingToDo("no"), 422), (ConversationBusy("later"), 409)]
-)
-async def test_a_refusal_of_the_runs_is_an_answer_and_no_stream(error: Any, status: int) -> None:
-    runs = _runs()
-    runs.answer = error
-    answer = await _post(runs, HELLO)
-    assert (answer.status, answer.code) == (status, error.code)
-
-
-@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded"])
-async def test_a_form_of_a_foreign_page_is_refused(media_type: str) -> None:
-    runs = _runs()
-    headers = {"content-type": media_type}
-    async with exchange(_app(runs), "POST", PATH, headers=headers, body=b'{"a":1}') as one:
-        assert one.status == 415
-    assert runs.commands == []
-
-
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-async def test_only_posts_are_routed(method: str) -> None:
-    answer = await ask(_app(_runs()), method, PATH)
-    assert (answer.status, answer.code, answer.headers["allow"]) == (
-        405,
-        "method_not_allowed",
-        "POST",
-    )
-
-
-@pytest.mark.promise("P11")
-@pytest.mark.parametrize(
-    "post",
-    [
-        {"messages": [1] * 200_000},
-        {"messages": [{"role": "user", "content": [1] * 200_000}]},
-        {"messages": [{"role": "user", "content": "x"}] * 1001},
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 1001}]},
-        {**HELLO, "include": [1] * 200_000},
-        {**HELLO, "include": ["x"] * 101},
-    ],
-    ids=["messages", "parts", "many messages", "many parts", "include", "many words"],
-)
-async def test_of_a_list_that_is_wrong_all_over_only_the_beginning_is_told(
-    post: dict[str, object],
-) -> None:
-    runs = _runs()
-    answer = await _post(runs, post)
-    assert (answer.status, answer.json["code"]) == (422, "invalid_request")
-    assert len(answer.json["details"]["problems"]) <= 2
-    assert runs.commands == []

@@ -19,6 +19,7 @@ from passback.core.messages import (
     CallId,
     MessageId,
     Owed,
+    RunId,
     ToolCall,
     ToolMessage,
     UserMessage,
@@ -95,7 +96,7 @@ def test_every_code_that_a_request_can_meet_is_told() -> None:
         .get("allOf", [])
         for code in part.get("properties", {}).get("code", {}).get("enum", [])
     }
-    roots = {"client_error", "conflict", "refused"}  # never raised themselves
+    roots = {"client_error", "refused"}  # never raised themselves
     inside = {code for code in STATUS if code.startswith("model_")} | {"lease_lost"}
     assert told == STATUS.keys() - roots - inside - {"configuration_error"}
 
@@ -148,6 +149,7 @@ HISTORY = (
         ("GET", "/conversations/c/messages", "/conversations/{id}/messages"),
         ("GET", "/conversations/unknown", "/conversations/{id}"),
         ("POST", "/conversations/c/cancel", "/conversations/{id}/cancel"),
+        ("POST", "/conversations/c/cancel?runId=x", "/conversations/{id}/cancel"),
         ("GET", "/healthz", "/healthz"),
         ("GET", "/readyz", "/readyz"),
         ("GET", "/openapi.json", "/openapi.json"),
@@ -157,7 +159,8 @@ HISTORY = (
 async def test_what_is_answered_fits_its_description(
     method: str, path: str, described: str
 ) -> None:
-    RUNS.known[RUN.key] = Status(1, RUN.run_id, owed=(Owed(CallId("a"), "paint", "{}"),))
+    owed = (Owed(CallId("a"), "paint", "{}"),)
+    RUNS.known[RUN.key] = Status(1, RUN.run_id, True, owed=owed, queued=(RunId("run_2"),))
     RUNS.history = HISTORY
     answer = await ask(APP, method, path)
     response = OPERATIONS[f"{method.lower()} {described}"]["responses"][str(answer.status)]

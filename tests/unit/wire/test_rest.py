@@ -6,11 +6,11 @@ from typing import Any
 import anyio
 import pytest
 from starlette.types import ASGIApp
-from tests.support.bridge import Answer, ask
+from tests.support.bridge import Answer, ask, ask_json
 from tests.support.logged_runs import RUN, LoggedRuns
 
 from passback.core.changes import Status
-from passback.core.errors import ShuttingDown, StoreUnavailable
+from passback.core.errors import CursorExpired, ShuttingDown, StoreUnavailable
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.messages import (
     CallId,
@@ -18,6 +18,8 @@ from passback.core.messages import (
     MessageId,
     Owed,
     OwnerId,
+    RunId,
+    RunRef,
     UserMessage,
 )
 from passback.transport.access import Access
@@ -59,6 +61,8 @@ async def test_a_conversation_is_told_without_its_messages() -> None:
         "id": "c",
         "status": "idle",
         "runId": "run_1",
+        "running": None,
+        "queued": [],
         "owed": [
             {
                 "id": "call_1",
@@ -72,8 +76,12 @@ async def test_a_conversation_is_told_without_its_messages() -> None:
 
 
 async def test_a_conversation_whose_run_goes_on_is_running() -> None:
-    answer = await _get(_runs(replace(IDLE, running=True)), "/conversations/c")
+    queued = (RunId("run_2"), RunId("run_3"))
+    status = replace(IDLE, running=True, mark=4, attempt=2, queued=queued)
+    answer = await _get(_runs(status), "/conversations/c")
     assert answer.json["status"] == "running"
+    assert answer.json["running"] == {"runId": "run_1", "firstMessage": 4, "attempt": 2}
+    assert answer.json["queued"] == ["run_2", "run_3"]
 
 
 ROUTES = [
@@ -195,11 +203,19 @@ async def test_the_newest_run_is_streamed_from_its_start() -> None:
         ("/conversations/c/stream", {"last-event-id": "run_1.1-2"}),
         ("/conversations/c/stream?lastEventId=run_1.1-2", {}),
         ("/conversations/c/stream?lastEventId=run_1.0-0", {"last-event-id": "run_1.1-2"}),
+        ("/conversations/c/stream?runId=run_1", {"last-event-id": "run_1.1-2"}),
     ],
 )
 async def test_a_stream_goes_on_after_what_was_seen(path: str, headers: dict[str, str]) -> None:
     answer = await _get(_runs(), path, **headers)
     assert answer.body == OPENING.encode() + b"id: run_1.1-3\ndata: [DONE]\n\n"
+
+
+@pytest.mark.parametrize("query", ["runId=run_1", "lastEventId=run_1.0-0", "runId="])
+async def test_a_run_is_streamed_by_its_name(query: str) -> None:
+    runs = _runs(replace(IDLE, run_id=RunId("run_1" if query == "runId=" else "run_0")))
+    answer = await _get(runs, f"/conversations/c/stream?{query}")
+    assert answer.body == OPENING.encode() + STREAM
 
 
 async def test_a_stream_may_say_more() -> None:
@@ -208,32 +224,136 @@ async def test_a_stream_may_say_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "answered"),
+    ("status", "seen", "query", "answered"),
     [
-        (Status(1), {}, (404, "run_not_found")),
-        (IDLE, {"last-event-id": "run_2.1-2"}, (404, "run_not_found")),
-        (IDLE, {"last-event-id": "nonsense"}, (422, "invalid_cursor")),
+        (Status(1), "", "", (404, "run_not_found")),
+        (IDLE, "run_2.1-2", "", (404, "run_not_found")),
+        (IDLE, "", "runId=run_2", (404, "run_not_found")),
+        (IDLE, "nonsense", "", (422, "invalid_cursor")),
+        (IDLE, "", "lastEventId=nonsense", (422, "invalid_cursor")),
+        (IDLE, "run_1.1-4", "", (422, "invalid_cursor")),
+        (IDLE, "run_1.1-2", "runId=run_2", (422, "invalid_cursor")),
     ],
 )
 async def test_a_stream_of_nothing_is_an_error(
-    status: Status, headers: dict[str, str], answered: tuple[int, str]
+    status: Status, seen: str, query: str, answered: tuple[int, str]
 ) -> None:
-    answer = await _get(_runs(status), "/conversations/c/stream", **headers)
+    path = f"/conversations/c/stream?{query}"
+    answer = await _get(_runs(status), path, **{"last-event-id": seen})
     assert (answer.status, answer.code) == answered
 
 
-# ---------------------------------------------------------------- cancel
-async def test_a_run_that_goes_on_is_cancelled() -> None:
-    runs = _runs(replace(IDLE, running=True))
-    answer = await ask(_app(runs), "POST", "/conversations/c/cancel")
-    assert (answer.status, answer.json) == (202, {"cancelled": True})
-    assert runs.cancelled == [RUN]
-
-
-async def test_cancelling_when_nothing_runs_is_no_error() -> None:
+@pytest.mark.promise("P3")
+async def test_a_stream_whose_beginning_was_trimmed_is_gone() -> None:
     runs = _runs()
-    answer = await ask(_app(runs), "POST", "/conversations/c/cancel")
+    runs.unreadable = CursorExpired("the history is whole")
+    answer = await _get(runs, "/conversations/c/stream")
+    assert (answer.status, answer.code) == (410, "cursor_expired")
+
+
+# ---------------------------------------------------------------- cancel
+RUNNING = replace(IDLE, running=True, queued=(RunId("run_2"), RunId("run_3")))
+WAITING = replace(RUNNING, running=False)
+CANCEL = "/conversations/c/cancel"
+
+
+def _run(name: str) -> RunRef:
+    return RunRef(KEY, RunId(name))
+
+
+@pytest.mark.promise("P7")
+@pytest.mark.parametrize(("status", "run"), [(RUNNING, "run_1"), (WAITING, "run_2")])
+@pytest.mark.parametrize("content_type", ["application/json", "application/x-www-form-urlencoded"])
+async def test_what_goes_on_is_cancelled_or_else_the_first_that_waits(
+    status: Status, run: str, content_type: str
+) -> None:
+    runs = _runs(status)
+    answer = await ask(_app(runs), "POST", CANCEL, headers={"content-type": content_type})
+    assert (answer.status, answer.json) == (202, {"cancelled": True})
+    assert runs.cancelled == [_run(run)]
+
+
+@pytest.mark.promise("P7")
+@pytest.mark.parametrize("status", [RUNNING, WAITING])
+@pytest.mark.parametrize(
+    ("query", "body"),
+    [("", {"runId": "run_3"}), ("?runId=run_3", {}), ("?runId=run_3", {"runId": "run_3"})],
+)
+async def test_a_run_is_cancelled_by_its_name(
+    status: Status, query: str, body: dict[str, str]
+) -> None:
+    runs = _runs(status)
+    answer = await ask_json(_app(runs), "POST", CANCEL + query, body)
+    assert (answer.status, answer.json) == (202, {"cancelled": True})
+    assert runs.cancelled == [_run("run_3")]
+
+
+@pytest.mark.parametrize("body", [{}, {"runId": None}])
+async def test_cancelling_when_nothing_runs_is_no_error(body: dict[str, Any]) -> None:
+    runs = _runs()
+    answer = await ask_json(_app(runs), "POST", CANCEL, body)
     assert (answer.status, answer.json) == (200, {"cancelled": False})
+    assert runs.cancelled == []
+
+
+async def test_cancelling_a_run_that_ends_in_the_same_moment_is_no_error() -> None:
+    runs = _runs(RUNNING)
+    runs.over = True
+    answer = await ask(_app(runs), "POST", CANCEL)
+    assert (answer.status, answer.json) == (200, {"cancelled": False})
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize(
+    ("run", "answered"),
+    [
+        ("run_1", (409, "conflict")),
+        ("run_9", (404, "run_not_found")),
+        ("\0", (404, "run_not_found")),
+    ],
+)
+async def test_a_named_run_that_has_ended_or_is_unknown_cannot_be_cancelled(
+    run: str, answered: tuple[int, str]
+) -> None:
+    runs = _runs(replace(RUNNING, run_id=RunId("run_0")))
+    answer = await ask_json(_app(runs), "POST", CANCEL, {"runId": run})
+    assert (answer.status, answer.code) == answered
+    assert runs.cancelled == []
+
+
+async def test_a_named_run_whose_log_was_trimmed_has_ended_too() -> None:
+    runs = _runs()
+    runs.unreadable = CursorExpired("the history is whole")
+    answer = await ask_json(_app(runs), "POST", CANCEL, {"runId": "run_1"})
+    assert (answer.status, answer.code) == (409, "conflict")
+
+
+async def test_a_named_run_that_ends_in_the_same_moment_has_ended() -> None:
+    runs = _runs(RUNNING)
+    runs.over = True
+    answer = await ask_json(_app(runs), "POST", CANCEL, {"runId": "run_1"})
+    assert (answer.status, answer.code) == (409, "conflict")
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize(
+    ("query", "body", "status"),
+    [
+        ("", b"[]", 400),
+        ("", b"{", 400),
+        ("", b'{"runId": 1}', 422),
+        ("", b'{"runId": ""}', 422),
+        ("?runId=run_1", b'{"runId": "run_2"}', 422),
+        ("", b'{"runId": "' + b"x" * 257 + b'"}', 422),
+    ],
+)
+async def test_a_cancel_that_cannot_be_read_cancels_nothing(
+    query: str, body: bytes, status: int
+) -> None:
+    runs = _runs(RUNNING)
+    headers = {"content-type": "application/json"}
+    answer = await ask(_app(runs), "POST", CANCEL + query, headers=headers, body=body)
+    assert answer.status == status
     assert runs.cancelled == []
 
 
