@@ -88,6 +88,10 @@ class Toolset(Protocol):
         """Whether calls of this tool may run together with others."""
         ...
 
+    def is_repeatable(self, name: str, /) -> bool:
+        """Whether a call may be made again when it is not known whether its first attempt was made."""
+        ...
+
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
         """Run a tool. A failure is a result with `is_error`, also bad arguments and a deadline that passed."""
         ...

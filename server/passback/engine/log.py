@@ -8,23 +8,50 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import anyio
 
 from passback.core.changes import Commit, Lease, LeaseState, LogWrite
 from passback.core.errors import StoreError, StoreUnavailable
-from passback.core.events import Logged, Position, RunEvent
+from passback.core.events import START, Logged, Position, RunEvent
 from passback.core.messages import Message, Owed
 from passback.core.ports import Store
 
 logger = logging.getLogger(__name__)
 
+_IN_MEMORY = 5_000
+"""Events of one run that are kept for its readers in this process; twice as many before old ones are forgotten."""
+
 _BACK_OFF = 10
 """After a failed write the next waits so many times longer."""
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """That a commit is a run's last one, what the client owes then, and whether it was cut."""
+
+    owed: tuple[Owed, ...]
+    cut: bool = False
+
+
 class RunLog:
-    """One run's events. One producer, the run; any number of readers, each with a position of its own."""
+    """One run's events under one lease. One producer, the run; any number of readers, each with a position of its own.
+
+    Args:
+        lease: the run's.
+        opening: events that are stored already.
+        writer: stores all others.
+        on_lease: told when the lease is lost, or somebody asked to cancel the run.
+        continues: the store has events of the run from before this lease.
+
+    Attributes:
+        start: readers whose position is before it have to read the store first.
+        ended: the last event is here.
+        posts_wait: it ended while posts waited for it.
+        abandoned: the lease is another's, or nobody's: readers go on from the store.
+        followers: how many read it in this process.
+    """
 
     def __init__(
         self,
@@ -32,10 +59,15 @@ class RunLog:
         opening: Sequence[RunEvent],
         writer: "LogWriter",
         on_lease: Callable[[LeaseState], None],
+        *,
+        continues: bool = False,
     ) -> None:
         self.lease = lease
+        self.start = Position(lease.epoch, 0) if continues else START
         self.ended = False
+        self.posts_wait = False
         self.abandoned = False
+        self.followers = 0
         self._renewed = True
         self._events = list(opening)
         self._numbered = len(self._events)  # events that were written or are in doubt
@@ -55,12 +87,7 @@ class RunLog:
         self._writer.mark(self)
 
     async def commit(
-        self,
-        append: tuple[Message, ...],
-        events: tuple[RunEvent, ...],
-        *,
-        owed: tuple[Owed, ...] = (),
-        ends: bool = False,
+        self, append: tuple[Message, ...], events: tuple[RunEvent, ...], end: End | None = None
     ) -> None:
         """Store messages together with the events that reveal them, then show those. Not cancellable midway.
 
@@ -70,7 +97,8 @@ class RunLog:
         """
         self._step += 1
         write = self._waiting_events(events)
-        self._in_doubt.append(Commit(write, self._step, append, owed, ends))
+        owed, cut = (end.owed, end.cut) if end else ((), False)
+        self._in_doubt.append(Commit(write, self._step, append, owed, end is not None, cut))
         await self.settle()
 
     async def settle(self) -> None:
@@ -97,15 +125,16 @@ class RunLog:
             if isinstance(write, LogWrite):
                 await self._writer.write(write)
             else:
-                await self._writer.commit(write)
-                self._events[write.log.first - 1 :] = write.log.events
+                self.posts_wait = await self._writer.commit(write)
+                self._events[write.log.first - 1 - self.start.seq :] = write.log.events
                 self.ended = write.ends
             self._in_doubt.popleft()
+            self._trim()
             self._notify()
 
     def _waiting_events(self, revealed: tuple[RunEvent, ...] = ()) -> LogWrite:
         """The events that no write carries yet, and those that are not to be seen before it succeeds."""
-        events = (*self._events[self._numbered :], *revealed)
+        events = (*self._events[self._numbered - self.start.seq :], *revealed)
         write = LogWrite(self.lease, self._numbered + 1, events)
         self._numbered += len(events)
         return write
@@ -117,7 +146,7 @@ class RunLog:
             self._writing.acquire_nowait()
         except anyio.WouldBlock:
             return None  # a commit is under way and carries the waiting events
-        if not self._in_doubt and len(self._events) > self._numbered:
+        if not self._in_doubt and self._last > self._numbered:
             self._in_doubt.append(self._waiting_events())
         if self._in_doubt and isinstance(write := self._in_doubt[0], LogWrite):
             return write
@@ -129,8 +158,9 @@ class RunLog:
         if not isinstance(answer, StoreError):
             self._renewed = True
             self._in_doubt.popleft()
+            self._trim()
         self._writing.release()
-        if self._in_doubt or len(self._events) > self._numbered:
+        if self._in_doubt or self._last > self._numbered:
             self._writer.mark(self)
         self.lease_is(answer)
 
@@ -146,15 +176,32 @@ class RunLog:
 
     # ---------------------------------------------------------------- readers
     def read(self, after: Position) -> list[Logged]:
-        """What may be seen after a position."""
+        """What may be seen after a position that is not before `start`."""
         epoch = self.lease.epoch
-        start = after.seq if after.epoch == epoch else 0
         if after.epoch > epoch:
             return []
+        first = max(after, self.start).seq
         return [
             Logged(Position(epoch, number), event)
-            for number, event in enumerate(self._events[start:], start + 1)
+            for number, event in enumerate(self._events[first - self.start.seq :], first + 1)
         ]
+
+    def is_beyond(self, position: Position) -> bool:
+        """Whether nothing was ever said at this position."""
+        return position > Position(self.lease.epoch, self._last)
+
+    @property
+    def _last(self) -> int:
+        """The number of the last event."""
+        return self.start.seq + len(self._events)
+
+    def _trim(self) -> None:
+        """Forget events that are stored, when they are many: a reader that is so far behind reads the store."""
+        stored = self._numbered - sum(_size(write) for write in self._in_doubt)
+        if len(self._events) > 2 * _IN_MEMORY:
+            forgotten = min(len(self._events) - _IN_MEMORY, stored - self.start.seq)
+            del self._events[:forgotten]
+            self.start = Position(self.lease.epoch, self.start.seq + forgotten)
 
     def _notify(self) -> None:
         for listener in tuple(self.listeners):
@@ -215,5 +262,9 @@ class LogWriter:
     async def _send(self, writes: Sequence[LogWrite]) -> Sequence[LeaseState | StoreError]:
         return await self._store.append(writes, lease=self._lease) if writes else ()
 
-    async def commit(self, commit: Commit) -> None:
-        await self._store.commit(commit, lease=self._lease)
+    async def commit(self, commit: Commit) -> bool:
+        return await self._store.commit(commit, lease=self._lease)
+
+
+def _size(write: Commit | LogWrite) -> int:
+    return len(write.log.events if isinstance(write, Commit) else write.events)

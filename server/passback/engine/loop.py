@@ -1,6 +1,6 @@
 """The agent's loop: turns until there is an outcome. It never waits for a client (P1)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
@@ -8,6 +8,7 @@ from pydantic import JsonValue
 from passback.core.deltas import ModelRequest
 from passback.core.errors import ModelIncomplete
 from passback.core.events import (
+    Cancelled,
     Completed,
     CompletedReason,
     HandedBack,
@@ -24,7 +25,7 @@ from passback.core.messages import JsonObject, Message, ToolCall, ToolMessage, T
 from passback.core.ports import ModelClient
 from passback.core.transcript import closing, owed, paired, unanswered
 from passback.engine.assembler import Assembler, Turn
-from passback.engine.log import RunLog
+from passback.engine.log import End, RunLog
 from passback.engine.toolbox import Toolbox
 
 
@@ -38,21 +39,42 @@ class Brain:
     options: JsonObject = field(default_factory=dict[str, JsonValue])
 
 
-class Loop:
-    """One run. `run` ends it by itself; after an error or a cancellation `stop` does."""
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a run goes on from: the tools, the transcript, and how many turns it has had, under other workers too."""
 
-    def __init__(
-        self, brain: Brain, toolbox: Toolbox, log: RunLog, messages: Sequence[Message]
-    ) -> None:
+    toolbox: Toolbox
+    messages: Sequence[Message]
+    turns: int = 0
+
+
+class Loop:
+    """One run. `run` ends it by itself; after an error or a cancellation `stop` does.
+
+    Args:
+        leaving: asked before each turn: whether the run is to be left to another worker.
+    """
+
+    def __init__(self, brain: Brain, work: Work, log: RunLog, leaving: Callable[[], bool]) -> None:
         self._brain = brain
-        self._toolbox = toolbox
+        self._toolbox = work.toolbox
         self._log = log
-        self._messages = list(messages)
+        self._messages = list(work.messages)
+        self._turns = work.turns
+        self._leaving = leaving
         self._assembler: Assembler | None = None
 
     async def run(self) -> None:
-        """Raises ModelError, StoreError; then nothing of the turn that failed was committed."""
-        for _ in range(self._brain.max_turns):
+        """To the run's end, or until it is left between two turns.
+
+        Raises:
+            ModelError, StoreError: nothing of the turn that failed was committed.
+        """
+        if (open_calls := unanswered(self._messages)) and await self._answer(open_calls):
+            return
+        for _ in range(self._turns, self._brain.max_turns):
+            if self._leaving():
+                return
             turn = await self._ask()
             if await self._settle(turn):
                 return
@@ -68,7 +90,7 @@ class Loop:
             if self._assembler.usage is not None:
                 events.append(UsageReported(self._assembler.usage))
         append.extend(closing(unanswered(self._messages), "interrupted", new_message_id))
-        await self._end(outcome, append, events)
+        await self._end(outcome, append, events, cut=isinstance(outcome, Cancelled))
 
     async def _ask(self) -> Turn:
         """One model call."""
@@ -102,12 +124,19 @@ class Loop:
             await self._hand_back(turn.client, append, events)
             return True
         await self._commit(append, events)
-        await self._run_server_calls(turn.server)
-        if turn.client:
-            await self._hand_back(turn.client, [], [])
-        return bool(turn.client)
+        return await self._answer((*turn.server, *turn.client))
+
+    async def _answer(self, calls: Sequence[ToolCall]) -> bool:
+        """Run the server's calls of a committed turn, and hand the client's back. True: the run has ended."""
+        await self._run_server_calls([call for call in calls if not call.client])
+        client = [call for call in calls if call.client]
+        if client:
+            await self._hand_back(client, [], [])
+        return bool(client)
 
     async def _run_server_calls(self, calls: Sequence[ToolCall]) -> None:
+        if not calls:
+            return
         async with self._toolbox.run(calls, self._log.lease.run) as results:
             async for call, result in results:
                 await self._commit([_tool_message(call, result)], [_resulted(call, result)])
@@ -129,17 +158,21 @@ class Loop:
         outcome: Outcome,
         append: Sequence[Message] = (),
         events: Sequence[RunEvent] = (),
-    ) -> None:
-        await self._commit(append, [*events, RunFinished(outcome)], ends=True)
-
-    async def _commit(
-        self, append: Sequence[Message], events: Sequence[RunEvent], *, ends: bool = False
+        *,
+        cut: bool = False,
     ) -> None:
         # before the write: if its reply is lost, the log sends it again ahead of whatever comes next
+        self._keep(append)
+        end = End(owed(self._messages), cut)
+        await self._log.commit(tuple(append), (*events, RunFinished(outcome)), end)
+
+    async def _commit(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
+        self._keep(append)
+        await self._log.commit(tuple(append), tuple(events))
+
+    def _keep(self, append: Sequence[Message]) -> None:
         self._assembler = None
         self._messages.extend(append)
-        owing = owed(self._messages) if ends else ()
-        await self._log.commit(tuple(append), tuple(events), owed=owing, ends=ends)
 
 
 def _committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:

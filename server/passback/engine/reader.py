@@ -4,17 +4,22 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from time import monotonic
 from typing import Self
 
 from typing_extensions import override
 
-from passback.core.errors import UnknownRun
-from passback.core.events import Failed, Logged, Position, RunFinished
-from passback.core.messages import RunRef
+from passback.core.changes import Status
+from passback.core.errors import InvalidCursor, UnknownRun
+from passback.core.events import Failed, Logged, Position, Rewound, RunFinished
+from passback.core.messages import ConversationKey, RunRef
 from passback.core.ports import Store, Take, Watch
 from passback.engine.log import RunLog
 
 GONE = Failed("run_not_found", "the conversation was deleted during this run")
+
+ATTENDED_SECONDS = 10.0
+"""For how long a reader in another process counts as present; it says so in half that time."""
 
 
 class Reader(AsyncIterator[Sequence[Logged]]):
@@ -22,7 +27,7 @@ class Reader(AsyncIterator[Sequence[Logged]]):
 
     Args:
         take: is offered what a run of this process says while the reader waits.
-        revive: called for a run whose lease is over, so that it gets its end.
+        look_after: called for a conversation that nobody may be working on.
     """
 
     def __init__(
@@ -31,23 +36,29 @@ class Reader(AsyncIterator[Sequence[Logged]]):
         run: RunRef,
         position: Position,
         take: Take | None,
-        revive: Callable[[RunRef], Awaitable[None]],
+        look_after: Callable[[ConversationKey], Awaitable[None]],
     ) -> None:
         self._store = store
         self._run = run
         self._position = position
         self._take = take
         self._exits = AsyncExitStack()
-        self._revive = revive
+        self._look_after = look_after
         self._log: RunLog | None = None
         self._watch: Watch | None = None
         self._ready: Sequence[Logged] = ()
         self._ended = False
+        self._attended = 0.0
+        self._joined: Position | None = (
+            None  # where the log in memory began when all before it had been read
+        )
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        if self._log is not None:
+            self._log.followers -= 1
         await self._exits.aclose()
 
     async def open(self, log: RunLog | None) -> Self:
@@ -55,11 +66,30 @@ class Reader(AsyncIterator[Sequence[Logged]]):
 
         Raises:
             UnknownRun: there is no such run, or its log has expired.
+            InvalidCursor: the position is beyond the log's end.
+            CursorExpired: what follows the position was trimmed.
         """
-        self._log = log
-        if log is None:
+        if log is not None:
+            if log.is_beyond(self._position):
+                raise InvalidCursor("the cursor is beyond the end of its run")
+            self._log = log
+            log.followers += 1
+        if log is None or self._position < log.start:
             self._ready = await self._store.read_log(self._run, after=self._position)
+        if log is None and not self._ready:
+            await self._check_position()
         return self
+
+    async def _check_position(self) -> None:
+        """A reader may be ahead of what another worker has stored, but not of a run's end, nor of its lease."""
+        status = await self._store.status(self._run.key)
+        running = status.running and status.run_id == self._run.run_id
+        if running and self._position.epoch <= status.committed.epoch:
+            return
+        before = self._position._replace(seq=max(0, self._position.seq - 1))
+        last = await self._store.read_log(self._run, after=before)
+        if not last or last[0].position != self._position:
+            raise InvalidCursor("the cursor is beyond the end of its run")
 
     @override
     def __aiter__(self) -> Self:
@@ -69,22 +99,50 @@ class Reader(AsyncIterator[Sequence[Logged]]):
     async def __anext__(self) -> Sequence[Logged]:
         if self._ended:
             raise StopAsyncIteration
-        log, batch = self._log, self._ready
-        while log is not None:
-            if log.abandoned:
-                log = self._log = None
-            elif (batch := log.read(self._position)) or log.ended:
-                break
-            else:
-                await self._growth(log)
-        else:
-            batch = await self._from_store()
-        if not batch:
-            raise StopAsyncIteration
-        self._position = batch[-1].position
+        batch: Sequence[Logged] = ()
+        while not batch:
+            found = await self._next()
+            if not found:
+                raise StopAsyncIteration
+            batch = self._relevant(found)
+            self._position = found[-1].position
         self._ended = isinstance(batch[-1].event, RunFinished)
         return batch
 
+    def _relevant(self, batch: Sequence[Logged]) -> Sequence[Logged]:
+        """Without the news that something was void of which this reader has seen nothing."""
+        if not any(isinstance(logged.event, Rewound) for logged in batch):
+            return batch
+        seen = [self._position, *(logged.position for logged in batch)]
+        return [
+            logged
+            for logged, before in zip(batch, seen, strict=False)
+            if not (isinstance(logged.event, Rewound) and before <= logged.event.to)
+        ]
+
+    async def _next(self) -> Sequence[Logged]:
+        """What is ready, or will be; nothing at the end."""
+        while (log := self._log) is not None:
+            if log.abandoned:
+                log.followers -= 1
+                self._log = None
+            elif self._position < log.start != self._joined:
+                if older := await self._older(log):
+                    return older
+                self._joined = log.start
+            elif (batch := log.read(self._position)) or log.ended:
+                return batch
+            else:
+                await self._growth(log)
+        return await self._from_store()
+
+    async def _older(self, log: RunLog) -> Sequence[Logged]:
+        """What the store has of the time before the log in memory begins."""
+        batch, self._ready = self._ready, ()
+        batch = batch or await self._store.read_log(self._run, after=self._position)
+        return [logged for logged in batch if logged.position <= log.start]
+
+    # ---------------------------------------------------------------- in the process of the run
     async def _growth(self, log: RunLog) -> None:
         """Wait until the log has something that is not taken at once."""
         waiter = asyncio.get_running_loop().create_future()
@@ -100,22 +158,17 @@ class Reader(AsyncIterator[Sequence[Logged]]):
         if waiter.done():
             return
         try:
-            taken = self._offer(log)
+            if self._take is not None and not (log.abandoned or log.ended):
+                batch = log.read(self._position)
+                if batch and self._take(batch):
+                    self._position = batch[-1].position
+                    return
         except Exception as error:  # noqa: BLE001  # the run must not break on its reader
             waiter.set_exception(error)
-            return
-        if not taken:
+        else:
             waiter.set_result(None)
 
-    def _offer(self, log: RunLog) -> bool:
-        if self._take is None or log.abandoned or log.ended:
-            return False
-        batch = log.read(self._position)
-        if not batch or not self._take(batch):
-            return False
-        self._position = batch[-1].position
-        return True
-
+    # ---------------------------------------------------------------- elsewhere
     async def _from_store(self) -> Sequence[Logged]:
         batch, self._ready = self._ready, ()
         if batch:
@@ -131,9 +184,16 @@ class Reader(AsyncIterator[Sequence[Logged]]):
                 return [Logged(Position(self._position.epoch + 1, 1), RunFinished(GONE))]
             if batch:
                 return batch
-            if not status.running or status.run_id != self._run.run_id:
+            waits = self._run.run_id in status.queued
+            if not waits and not (status.running and status.run_id == self._run.run_id):
                 return ()
-            if status.lapsed:
-                await self._revive(self._run)
-            else:
-                await self._watch.wait()
+            if status.lapsed or (waits and not status.running and not status.owed):
+                await self._look_after(self._run.key)
+            await self._attend(status)
+            await self._watch.wait()
+
+    async def _attend(self, status: Status) -> None:
+        """Let the worker of a run that ends with its last reader know of this one."""
+        if status.tethered and status.running and monotonic() > self._attended:
+            self._attended = monotonic() + ATTENDED_SECONDS / 2
+            await self._store.attend(self._run, seconds=ATTENDED_SECONDS)

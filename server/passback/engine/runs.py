@@ -1,44 +1,43 @@
 """The service behind every wire: it admits posts, lets readers follow runs, cancels, and answers questions."""
 
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import assert_never
 
 import anyio
 
-from passback.core.changes import Change, Lease, Loaded, Page, Status
-from passback.core.errors import ConversationBusy, UnknownConversation, UnknownToolCall
+from passback.core.admission import Begins, Joins, Parks, Queues, Standing, accept
+from passback.core.changes import Change, Enqueue, Lease, Loaded, Page, Queued, Status
+from passback.core.errors import (
+    ConversationBusy,
+    QueueFull,
+    UnknownConversation,
+    UnknownToolCall,
+)
 from passback.core.events import (
     START,
-    Failed,
+    Cancelled,
     Logged,
     Position,
     RunFinished,
+    RunQueued,
     RunStarted,
     ToolCallStarted,
 )
 from passback.core.ids import new_message_id, new_nonce, new_run_id
-from passback.core.messages import CallId, ConversationKey, Owed, RunRef, ToolMessage
-from passback.core.ports import Parked, StartRun, Store, Take, Toolset
-from passback.core.transcript import (
-    Answer,
-    Begins,
-    Joins,
-    Parks,
-    accept,
-    closing,
-    owed,
-    unanswered,
-)
-from passback.engine.loop import Brain
+from passback.core.messages import CallId, ConversationKey, RunId, RunRef, ToolMessage
+from passback.core.ports import Parked, Store, Take, Toolset
+from passback.core.posts import Receipt, ReceiptName, StartRun, for_call, receipt_names
+from passback.engine.caretaker import Caretaker, Terms, mark_of
+from passback.engine.loop import Brain, Work
 from passback.engine.reader import Reader
-from passback.engine.supervisor import Supervisor, Tempo
+from passback.engine.supervisor import Assignment, Supervisor, Tempo
 from passback.engine.toolbox import Toolbox
 
 _ADMISSIONS = 20
 """How often a post is judged anew when others write to its conversation at the same time."""
-
-LOST = Failed("lost", "the worker of this run died before its end", retryable=True)
 
 
 class RunService:
@@ -60,7 +59,9 @@ class RunService:
         self._store = store
         self._toolsets = toolsets
         self._tempo = tempo or Tempo()
-        self._supervisor = Supervisor(store, brain, self._tempo)
+        terms = Terms(self._tempo.lease, self._tempo.max_attempts)
+        self._caretaker = Caretaker(store, toolsets, terms, lambda: self._supervisor)
+        self._supervisor = Supervisor(store, brain, self._tempo, self._caretaker.look_after)
         self._heard_of: set[ConversationKey] = set()
         self._most_heard_of = heard_of
 
@@ -76,73 +77,87 @@ class RunService:
             yield
 
     async def drain(self, grace: float) -> None:
-        """Admit nothing more; give runs that go on `grace` seconds to end, then stop them."""
+        """Admit nothing more; leave the runs that go on to other workers, after `grace` seconds also within a turn."""
         await self._supervisor.drain(grace)
 
     # ---------------------------------------------------------------- starting
-    async def start(self, command: StartRun, /) -> RunRef | Parked:
-        if command.tools is not None:
-            (await Toolbox.gather(self._toolsets, ())).refuse_clashes(command.tools)
-        calls = {
-            message.call_id for message in command.messages if isinstance(message, ToolMessage)
-        }
+    async def start(self, post: StartRun, /) -> RunRef | Parked:
+        if post.tools is not None:
+            (await Toolbox.gather(self._toolsets, ())).refuse_clashes(post.tools)
+        names = receipt_names(post)
         for _ in range(_ADMISSIONS):
             self._supervisor.admit()
-            loaded = await self._look(command.key, calls)
-            if loaded.status.lapsed:
-                await self._reap(command.key, loaded)
+            loaded = await self._look(post.key, names)
+            if await self._caretaker.tend(post.key, loaded):
                 continue
             try:
-                admitted = await self._admit(command, loaded)
+                admitted = await self._admit(post, loaded)
             except UnknownToolCall:
-                if not await self._handed_back(command, loaded, calls):
+                if not await self._handed_back(post, loaded):
                     raise
                 continue
             if admitted is not None:
                 return admitted
         raise ConversationBusy("too many posts to this conversation at once", retry_after=1)
 
-    async def _look(self, key: ConversationKey, calls: set[CallId]) -> Loaded:
+    async def _look(self, key: ConversationKey, names: Collection[ReceiptName]) -> Loaded:
         """The conversation; one of which this worker never heard is taken to be new at first, without a look.
 
         Mostly it is, and a round trip is saved. If not, the store refuses the change, and the next look is real.
         """
-        if key in self._heard_of or calls:
-            return await self._store.load(key, calls=calls)
+        if key in self._heard_of or names:
+            return await self._store.load(key, receipts=names)
         if len(self._heard_of) >= self._most_heard_of:
             self._heard_of.clear()
         self._heard_of.add(key)
         return Loaded(Status())
 
-    async def _admit(self, command: StartRun, loaded: Loaded) -> RunRef | Parked | None:
+    async def _admit(self, post: StartRun, loaded: Loaded) -> RunRef | Parked | None:
         """Store what the post brings. None: the conversation has changed meanwhile, judge again."""
-        running = loaded.status.run_id if loaded.status.running else None
-        verdict = accept(
-            loaded.messages,
-            command.messages,
-            new_message_id,
-            answers=loaded.answers,
-            running=running,
-        )
-        if isinstance(verdict, Joins):
-            return RunRef(command.key, verdict.run_id)
-        if isinstance(verdict, Parks):
-            return await self._park(command, loaded, verdict)
-        return await self._begin(command, loaded, verdict)
+        status = loaded.status
+        running = status.run_id if status.running else None
+        standing = Standing(loaded.messages, loaded.receipts, running, bool(loaded.queue))
+        verdict = accept(standing, post, new_message_id)
+        match verdict:
+            case Joins(run_id):
+                return RunRef(post.key, run_id)
+            case Parks():
+                return await self._park(post, loaded, verdict)
+            case Queues():
+                return await self._enqueue(post, loaded, verdict)
+            case Begins():
+                return await self._begin(post, loaded, verdict)
+            case _:
+                assert_never(verdict)
 
-    async def _park(self, command: StartRun, loaded: Loaded, verdict: Parks) -> Parked | None:
-        parked = Parked(command.key, verdict.owed)
-        if not verdict.append and command.tools is None:
+    async def _park(self, post: StartRun, loaded: Loaded, verdict: Parks) -> Parked | None:
+        parked = Parked(post.key, verdict.owed)
+        if not verdict.append and post.tools is None:
             return parked
-        answers = {call: Answer(print_) for call, print_ in verdict.answered.items()}
-        change = _change(command, loaded, verdict, answers, owing=verdict.owed)
+        change = _change(post, loaded, verdict, None)
         return parked if await self._store.park(change) else None
 
-    async def _begin(self, command: StartRun, loaded: Loaded, verdict: Begins) -> RunRef | None:
-        run = RunRef(command.key, new_run_id())
-        answers = {call: Answer(print_, run.run_id) for call, print_ in verdict.answered.items()}
-        change = _change(command, loaded, verdict, answers)
-        client = loaded.tools if command.tools is None else command.tools
+    async def _enqueue(self, post: StartRun, loaded: Loaded, verdict: Queues) -> RunRef | None:
+        run_id = new_run_id()
+        queued = Queued(run_id, replace(post, messages=verdict.messages))
+        opening = (RunQueued(run_id),)
+        receipts = _receipts(verdict, run_id)
+        limit = self._tempo.queue
+        answer = await self._store.enqueue(Enqueue(queued, receipts, opening, limit))
+        if answer == "full":
+            raise QueueFull("too many posts wait for this conversation", retry_after=1)
+        if answer == "changed":
+            return None
+        if not loaded.status.running:
+            await self._caretaker.look_after(post.key, supersede=True)
+        elif queued.stops and loaded.status.run_id is not None:
+            self._supervisor.cancel(RunRef(post.key, loaded.status.run_id))
+        return RunRef(post.key, run_id)
+
+    async def _begin(self, post: StartRun, loaded: Loaded, verdict: Begins) -> RunRef | None:
+        run = RunRef(post.key, new_run_id())
+        change = _change(post, loaded, verdict, run.run_id)
+        client = loaded.tools if post.tools is None else post.tools
         toolbox = await Toolbox.gather(self._toolsets, client)
         opening = (RunStarted(run.run_id),)
         # a client that leaves now must not leave a lease behind that nobody works under
@@ -152,16 +167,17 @@ class RunService:
             )
             if lease is None:
                 return None
-            messages = (*loaded.messages, *verdict.append)
-            self._supervisor.spawn(lease, opening, toolbox, messages)
+            work = Work(toolbox, (*loaded.messages, *verdict.append))
+            self._supervisor.spawn(Assignment(lease, opening, work, tethered=change.tethered))
         return run
 
-    async def _handed_back(self, command: StartRun, loaded: Loaded, calls: set[CallId]) -> bool:
+    async def _handed_back(self, post: StartRun, loaded: Loaded) -> bool:
         """Wait for the end of the run that goes on, if the results are for calls that it is just making."""
         if not loaded.status.running or loaded.status.run_id is None:
             return False
-        run = RunRef(command.key, loaded.status.run_id)
-        missing = calls - loaded.answers.keys()
+        run = RunRef(post.key, loaded.status.run_id)
+        calls = {each.call_id for each in post.messages if isinstance(each, ToolMessage)}
+        missing = {call for call in calls if for_call(call) not in loaded.receipts}
         if missing - await self._calls_begun(run):
             # the log of another worker's run may lag behind what its readers have seen
             await anyio.sleep(2 * self._tempo.log_delay)
@@ -189,13 +205,13 @@ class RunService:
     async def follow(
         self, run: RunRef, /, *, after: Position = START, take: Take | None = None
     ) -> AsyncGenerator[AsyncIterator[Sequence[Logged]]]:
-        async with Reader(self._store, run, after, take, self._revive) as reader:
+        async with Reader(self._store, run, after, take, self._caretaker.look_after) as reader:
             yield await reader.open(self._supervisor.log_of(run))
 
     async def status(self, key: ConversationKey, /) -> Status:
         status = await self._store.status(key)
-        if status.lapsed and status.run_id is not None:
-            await self._revive(RunRef(key, status.run_id))
+        if status.lapsed:
+            await self._caretaker.look_after(key)
             status = await self._store.status(key)
         if status.version == 0:
             raise UnknownConversation("there is no such conversation")
@@ -211,7 +227,7 @@ class RunService:
 
     # ---------------------------------------------------------------- ending
     async def cancel(self, run: RunRef, /) -> bool:
-        asked = await self._store.cancel(run)
+        asked = await self._store.cancel(run, RunFinished(Cancelled()))
         if asked:
             self._supervisor.cancel(run)
         return asked
@@ -222,39 +238,23 @@ class RunService:
             raise UnknownConversation("there is no such conversation")
         self._supervisor.forsake(going_on)
 
-    async def _revive(self, run: RunRef) -> None:
-        await self._reap(run.key, await self._store.load(run.key))
-
-    async def _reap(self, key: ConversationKey, loaded: Loaded) -> None:
-        """End a run whose worker is gone; the calls that it left open are closed, nobody was told of them."""
-        if not loaded.status.lapsed or loaded.status.run_id is None:
-            return
-        append = closing(unanswered(loaded.messages), "interrupted", new_message_id)
-        change = Change(
-            key,
-            new_nonce(),
-            loaded.status.version,
-            append,
-            owed=owed((*loaded.messages, *append)),
-        )
-        await self._store.reap(change, loaded.status.run_id, RunFinished(LOST))
-
 
 def _change(
-    command: StartRun,
-    loaded: Loaded,
-    verdict: Begins | Parks,
-    answers: Mapping[CallId, Answer],
-    *,
-    owing: tuple[Owed, ...] = (),
+    post: StartRun, loaded: Loaded, verdict: Begins | Parks, run_id: RunId | None
 ) -> Change:
     """What an admitted post writes, if the conversation is still as it was judged."""
     return Change(
-        command.key,
+        post.key,
         new_nonce(),
         loaded.status.version,
         verdict.append,
-        answers,
-        owing,
-        command.tools,
+        _receipts(verdict, run_id),
+        verdict.owed if isinstance(verdict, Parks) else (),
+        post.tools,
+        mark=mark_of(loaded.messages, verdict.append),
+        tethered=post.on_disconnect == "cancel",
     )
+
+
+def _receipts(verdict: Begins | Parks | Queues, run_id: RunId | None) -> dict[ReceiptName, Receipt]:
+    return {name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()}

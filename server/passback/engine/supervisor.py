@@ -1,10 +1,12 @@
 """The runs of this process: each in a task of the app's own group, and each ends exactly once (P6, P7)."""
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from time import monotonic
 
 import anyio
 import anyio.abc
@@ -12,21 +14,24 @@ import anyio.abc
 from passback.core.changes import Lease, LeaseState
 from passback.core.errors import LeaseLost, PassbackError, ShuttingDown, StoreError
 from passback.core.events import Cancelled, Failed, Outcome, RunEvent
-from passback.core.messages import ConversationKey, Message, RunId, RunRef
+from passback.core.messages import ConversationKey, RunId, RunRef
 from passback.core.ports import Store
 from passback.engine.log import LogWriter, RunLog
-from passback.engine.loop import Brain, Loop
-from passback.engine.toolbox import Toolbox
+from passback.engine.loop import Brain, Loop, Work
 
 logger = logging.getLogger(__name__)
 
-STOPPED = Failed("shutting_down", "the server stopped during this run", retryable=True)
+_AT_ONCE = 16
+"""Conversations that one look finds at most; the next look finds the others."""
+
+_jitter = random.SystemRandom()
+
 BROKEN = Failed("internal", "the server failed; its log says why")
 
 
 @dataclass(frozen=True, slots=True)
 class Tempo:
-    """Seconds.
+    """Seconds, where nothing else is said.
 
     Args:
         lease: how long a worker may be silent before its run counts as lost.
@@ -35,6 +40,10 @@ class Tempo:
         early_result: how long a tool result that comes before its call was handed back may wait for that.
         last_words: how long the end of a cut run may take.
         patience: how long one write may take, whatever the store promises.
+        scan: how often to look for runs whose worker is gone.
+        disconnect_grace: how long a run that is to end with its last reader goes on without one.
+        max_attempts: (a number) how many workers may try one run before it counts as lost.
+        queue: (a number) how many posts may wait for one conversation.
     """
 
     lease: float = 10
@@ -43,32 +52,81 @@ class Tempo:
     early_result: float = 30
     last_words: float = 10
     patience: float = 60
+    scan: float = 1.0
+    disconnect_grace: float = 5.0
+    max_attempts: int = 3
+    queue: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A run whose lease was just taken here.
+
+    Args:
+        opening: the events that its log has under this lease.
+        continues: its log has events of earlier leases.
+        cut: it is to end at once, cancelled: a post that stops it waits already.
+        tethered: it is cancelled when nobody follows it.
+    """
+
+    lease: Lease
+    opening: tuple[RunEvent, ...]
+    work: Work
+    continues: bool = False
+    cut: bool = False
+    tethered: bool = False
 
 
 class _Active:
-    """A run that goes on here."""
+    """A run that goes on here, until it has ended, is left to another worker, or is lost to one."""
 
-    def __init__(self, lease: Lease, opening: Sequence[RunEvent], writer: LogWriter) -> None:
+    def __init__(self, run: Assignment, writer: LogWriter) -> None:
         self.scope = anyio.CancelScope()
-        self.log = RunLog(lease, opening, writer, self._lease_is)
-        self.outcome: Outcome = STOPPED
+        self.log = RunLog(run.lease, run.opening, writer, self._lease_is, continues=run.continues)
+        self.tethered = run.tethered
+        self.outcome: Outcome | None = None
+        """How to end it; None: not at all, another worker goes on."""
         self.lost = False
+        self.alone_since: float | None = None
 
     def stop(self, outcome: Outcome) -> None:
         self.outcome = outcome
         self.scope.cancel()
 
+    def leave(self) -> None:
+        """Stop it here, so that another worker goes on from the last committed turn."""
+        if not self.scope.cancel_called:
+            self.scope.cancel()
+
+    def lose(self) -> None:
+        """Its lease is another's, or its conversation is no more: nothing of it can be stored."""
+        self.lost = True
+        self.scope.cancel()
+
     def _lease_is(self, state: LeaseState) -> None:
-        self.lost = self.lost or state == "lost"
-        self.stop(Cancelled())
+        if state == "lost":
+            self.lose()
+        else:
+            self.stop(Cancelled())
 
 
 class Supervisor:
-    """Starts runs and sees them to their end, whatever happens in them."""
+    """Starts runs and sees them to their end, whatever happens in them.
 
-    def __init__(self, store: Store, brain: Brain, tempo: Tempo) -> None:
+    Args:
+        look_after: called for a conversation that posts wait for, and for one that nobody may be working on.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        brain: Brain,
+        tempo: Tempo,
+        look_after: Callable[[ConversationKey], Awaitable[None]],
+    ) -> None:
         self._store = store
         self._brain = brain
+        self._look_after = look_after
         self._tempo = tempo
         self._writer = LogWriter(
             store, delay=tempo.log_delay, lease=tempo.lease, patience=tempo.patience
@@ -81,10 +139,12 @@ class Supervisor:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Own the tasks. On leaving, the runs that still go on are stopped, and say so in their logs."""
+        """Own the tasks. On leaving, the runs that still go on are left to other workers."""
         async with anyio.create_task_group() as helpers:
             helpers.start_soon(self._keep, self._writer.run)
             helpers.start_soon(self._keep, self._heartbeat)
+            helpers.start_soon(self._keep, self._scan)
+            helpers.start_soon(self._keep, self._watch_followers)
             async with anyio.create_task_group() as self._tasks:
                 try:
                     yield
@@ -97,22 +157,23 @@ class Supervisor:
         if self._tasks is None or self._draining:
             raise ShuttingDown("this server is stopping", retry_after=1)
 
-    def spawn(
-        self,
-        lease: Lease,
-        opening: Sequence[RunEvent],
-        toolbox: Toolbox,
-        messages: Sequence[Message],
-    ) -> None:
-        """Start a run whose lease was just taken; `opening` is in its stored log already."""
+    @property
+    def leaving(self) -> bool:
+        """Whether this worker gives its runs away, at the next occasion."""
+        return self._draining
+
+    def spawn(self, run: Assignment) -> None:
+        """Start a run whose lease was just taken; its opening is in its stored log already."""
         if self._tasks is None:
             raise RuntimeError("runs need `running()` around them")
-        active = _Active(lease, opening, self._writer)
+        active = _Active(run, self._writer)
+        if run.cut:
+            active.stop(Cancelled())
         if self._stopped:  # it was admitted, then the server stopped
-            active.stop(STOPPED)
-        self._active[lease.run.run_id] = active
-        loop = Loop(self._brain, toolbox, active.log, messages)
-        self._tasks.start_soon(self._supervise, active, loop, name=lease.run.run_id)
+            active.leave()
+        self._active[run.lease.run.run_id] = active
+        loop = Loop(self._brain, run.work, active.log, lambda: self._draining)
+        self._tasks.start_soon(self._supervise, active, loop, name=run.lease.run.run_id)
 
     def log_of(self, run: RunRef) -> RunLog | None:
         """The log of a run that goes on here."""
@@ -132,11 +193,10 @@ class Supervisor:
     def forsake(self, runs: Iterable[RunRef]) -> None:
         """Stop runs whose conversation is no more: nothing of them can be stored."""
         for run_id in self._active.keys() & {run.run_id for run in runs}:
-            self._active[run_id].lost = True
-            self._active[run_id].stop(Cancelled())
+            self._active[run_id].lose()
 
     async def drain(self, grace: float) -> None:
-        """Admit nothing more; give what goes on `grace` seconds to end, then stop it and wait for its end."""
+        """Admit nothing more, and leave what goes on to other workers: between two turns, after `grace` seconds at once."""
         self._draining = True
         await self._quiet(grace)
         self._stop_all()
@@ -145,7 +205,7 @@ class Supervisor:
     def _stop_all(self) -> None:
         self._stopped = True
         for active in self._active.values():
-            active.stop(STOPPED)
+            active.leave()
 
     async def _quiet(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):
@@ -167,8 +227,12 @@ class Supervisor:
                 active.log.abandon()
             self._forget(run.run_id)
             logger.info("run ended", extra={"action": "run_ended", **place})
+        if active.log.posts_wait:
+            await self._contained(self._look_after, run.key)
 
     async def _run(self, active: _Active, loop: Loop, place: Mapping[str, str]) -> None:
+        if active.scope.cancel_called:
+            return  # not even a request to the model
         try:
             await loop.run()
         except LeaseLost:
@@ -182,9 +246,13 @@ class Supervisor:
             active.outcome = BROKEN
 
     async def _last_words(self, active: _Active, loop: Loop, place: Mapping[str, str]) -> None:
+        """End a run that did not end itself, or leave it to another worker."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(self._tempo.last_words):
             try:
-                await self._insist(active, loop, place)
+                if active.outcome is None:
+                    await self._hand_over(active, place)
+                else:
+                    await self._insist(active, partial(loop.stop, active.outcome), place)
             except LeaseLost:
                 logger.warning("lease lost", extra={"action": "lease_lost", **place})
             except (
@@ -192,9 +260,22 @@ class Supervisor:
             ):  # the run supervisor: what cannot be written down must not end the others
                 logger.exception("end broken", extra={"action": "end_not_stored", **place})
 
-    async def _insist(self, active: _Active, loop: Loop, place: Mapping[str, str]) -> None:
+    async def _hand_over(self, active: _Active, place: Mapping[str, str]) -> None:
+        """Release the lease. What is still in doubt is settled first: it may be the run's end."""
+        try:
+            await active.log.settle()
+            if not active.log.ended:
+                await self._store.release(active.log.lease)
+        except StoreError as error:
+            # then the lease lapses by itself
+            logger.warning(
+                "lease not released: %s", error.code, extra={"action": "lease_kept", **place}
+            )
+
+    async def _insist(
+        self, active: _Active, attempt: Callable[[], Awaitable[None]], place: Mapping[str, str]
+    ) -> None:
         """End a run; what a failing store does not take is sent again until it does."""
-        attempt: Callable[[], Awaitable[None]] = partial(loop.stop, active.outcome)
         while True:
             try:
                 return await attempt()
@@ -223,6 +304,32 @@ class Supervisor:
                 logger.exception("helper of all runs broken", extra={"action": "helper_broken"})
             await anyio.sleep(self._tempo.heartbeat)
 
+    async def _contained(
+        self, look_after: Callable[[ConversationKey], Awaitable[None]], key: ConversationKey
+    ) -> None:
+        """Look after a conversation; what goes wrong is left to the next who does."""
+        try:
+            await look_after(key)
+        except PassbackError as error:
+            logger.warning("conversation not looked after: %s", error.code)
+        except Exception:  # the run supervisor: a broken conversation must not end the others
+            logger.exception("conversation broken", extra={"action": "conversation_broken"})
+
+    async def _scan(self) -> None:
+        """Look for runs whose worker is gone. Workers that were started together do not look together."""
+        while True:
+            await anyio.sleep(self._tempo.scan * _jitter.uniform(0.5, 1.5))
+            if self._draining:
+                return
+            try:
+                keys = await self._store.abandoned(_AT_ONCE, lease=self._tempo.lease)
+            except StoreError as error:
+                logger.warning("no look for lost runs: %s", error.code)
+                continue
+            async with anyio.create_task_group() as tasks:
+                for key in keys:
+                    tasks.start_soon(self._contained, self._look_after, key)
+
     async def _heartbeat(self) -> None:
         while True:
             await anyio.sleep(self._tempo.heartbeat)
@@ -241,3 +348,21 @@ class Supervisor:
             for log, state in zip(logs, states, strict=True):
                 if not log.ended:
                     log.lease_is(state)
+
+    async def _watch_followers(self) -> None:
+        """Cancel the runs that were to end with their last reader, when nobody has followed them for a while."""
+        while True:
+            await anyio.sleep(self._tempo.heartbeat)
+            for active in tuple(self._active.values()):
+                if not active.tethered or active.log.followers:
+                    active.alone_since = None
+                elif active.alone_since is None:
+                    active.alone_since = monotonic()
+                elif monotonic() - active.alone_since >= self._tempo.disconnect_grace:
+                    active.alone_since = None
+                    await self._contained(self._cancel_unless_attended, active.log.lease.run.key)
+
+    async def _cancel_unless_attended(self, key: ConversationKey) -> None:
+        status = await self._store.status(key)
+        if not status.attended and status.run_id is not None:
+            self.cancel(RunRef(key, status.run_id))

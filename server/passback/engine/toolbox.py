@@ -102,11 +102,26 @@ class Toolbox:
                     for call in batch:
                         tasks.start_soon(self._run_one, call, run, send)
 
+    def perhaps_begun(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
+        """Of open calls, those that a lost worker may have begun and that must not be made twice (P10)."""
+        return [
+            call
+            for batch in self._batches(calls)[:1]
+            for call in batch
+            if call.name in self._server and not self._toolset(call).is_repeatable(call.name)
+        ]
+
+    def _toolset(self, call: ToolCall) -> Toolset:
+        """Raises ValueError when the tool was another worker's and is not here."""
+        if call.name not in self._server:
+            raise ValueError(f"no tool {call.name!r} here")
+        return self._server[call.name][1]
+
     def _batches(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
         batches: list[list[ToolCall]] = []
         together = False
         for call in calls:
-            read_only = self._server[call.name][1].is_read_only(call.name)
+            read_only = call.name in self._server and self._toolset(call).is_read_only(call.name)
             if read_only and together:
                 batches[-1].append(call)
             else:
@@ -120,9 +135,8 @@ class Toolbox:
         run: RunRef,
         send: MemoryObjectSendStream[tuple[ToolCall, ToolResult]],
     ) -> None:
-        toolset = self._server[call.name][1]
         try:
-            result = _storable(await toolset.call(call, ToolContext(run, call.id)))
+            result = _storable(await self._toolset(call).call(call, ToolContext(run, call.id)))
         except (
             Exception,
             SystemExit,

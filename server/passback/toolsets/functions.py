@@ -47,6 +47,7 @@ class FunctionTool:
     arguments: type[BaseModel]
     context_parameter: str | None = None
     read_only: bool = False
+    repeatable: bool = False
     seconds: float = 60
     result_limit: int = 64 * 1024
 
@@ -104,6 +105,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     read_only: bool = False,
+    repeatable: bool = False,
     seconds: float = 60,
 ) -> Callable[[Function], FunctionTool]: ...
 
@@ -115,6 +117,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     read_only: bool = False,
+    repeatable: bool = False,
     seconds: float = 60,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
     """Make a server tool of a typed function: its name, docstring and annotations are what the model is told.
@@ -124,7 +127,8 @@ def tool(
             filled in by the server and not shown to the model.
         name: instead of the function's own.
         description: instead of the docstring.
-        read_only: changes nothing, so it may run together with others.
+        read_only: changes nothing, so it may run together with others, and again after a crash.
+        repeatable: it may be called again when it is not known whether a call was carried out.
         seconds: deadline of one call.
 
     Raises:
@@ -138,7 +142,15 @@ def tool(
         context_parameter, arguments = _arguments(function, label)
         text = description if description is not None else inspect.getdoc(function) or ""
         spec = ToolSpec(label, text, _schema(arguments, label))
-        return FunctionTool(function, spec, arguments, context_parameter, read_only, seconds)
+        return FunctionTool(
+            function,
+            spec,
+            arguments,
+            context_parameter,
+            read_only=read_only,
+            repeatable=repeatable or read_only,
+            seconds=seconds,
+        )
 
     return decorate if function is None else decorate(function)
 
@@ -158,6 +170,9 @@ class Functions:
 
     def is_read_only(self, name: str, /) -> bool:
         return self._tools[name].read_only
+
+    def is_repeatable(self, name: str, /) -> bool:
+        return self._tools[name].repeatable
 
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
         return await self._tools[call.name].run(call, context)

@@ -1,0 +1,192 @@
+"""Looks after conversations that nobody works on: takes over lost runs, and begins the runs of posts that waited."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import anyio
+
+from passback.core.admission import begins
+from passback.core.changes import Change, Loaded, Queued
+from passback.core.events import Failed, Rewound, RunEvent, RunFinished, RunStarted, ToolResulted
+from passback.core.ids import new_message_id, new_nonce
+from passback.core.messages import (
+    AssistantMessage,
+    ConversationKey,
+    Message,
+    RunRef,
+    ToolMessage,
+)
+from passback.core.ports import Store, Toolset
+from passback.core.posts import Receipt
+from passback.core.transcript import closing, owed, unanswered
+from passback.engine.loop import Work
+from passback.engine.supervisor import Assignment, Supervisor
+from passback.engine.toolbox import Toolbox
+
+logger = logging.getLogger(__name__)
+
+LOST = Failed("lost", "the workers of this run died before its end", retryable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On which terms runs are begun and taken over.
+
+    Args:
+        lease: seconds.
+        max_attempts: workers that may try one run.
+    """
+
+    lease: float
+    max_attempts: int
+
+
+class Caretaker:
+    """Looks, then acts under a lease: two of them never do the same.
+
+    Args:
+        supervisor: a function, because the supervisor calls this in turn.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        toolsets: Sequence[Toolset],
+        terms: Terms,
+        supervisor: Callable[[], Supervisor],
+    ) -> None:
+        self._store = store
+        self._toolsets = toolsets
+        self._terms = terms
+        self._supervisor = supervisor
+
+    async def look_after(self, key: ConversationKey, *, supersede: bool = False) -> None:
+        """Do what a conversation needs now, if anything.
+
+        Args:
+            key: the conversation.
+            supersede: posts that wait do not wait for what the client owes.
+
+        Raises:
+            StoreError: nothing is known of what was done.
+        """
+        if not self._supervisor().leaving:
+            await self.tend(key, await self._store.load(key), supersede=supersede)
+
+    async def tend(self, key: ConversationKey, loaded: Loaded, *, supersede: bool = False) -> bool:
+        """Do what a conversation needs that was just loaded. False: it needs nothing.
+
+        If it has changed meanwhile, nothing happens.
+        """
+        status = loaded.status
+        if status.lapsed and status.run_id is not None:
+            run = RunRef(key, status.run_id)
+            if status.attempt >= self._terms.max_attempts:
+                await self._bury(run, loaded)
+            else:
+                await self._take_over(run, loaded)
+            return True
+        if loaded.queue and not status.running and (supersede or not status.owed):
+            await self._begin_next(key, loaded)
+            return True
+        return False
+
+    # ---------------------------------------------------------------- lost runs
+    async def _take_over(self, run: RunRef, loaded: Loaded) -> None:
+        toolbox = await Toolbox.gather(self._toolsets, loaded.tools)
+        calls = [call for call in unanswered(loaded.messages) if not call.client]
+        append = closing(toolbox.perhaps_begun(calls), "interrupted", new_message_id)
+        events = self._voiding(loaded, append)
+        change = _closing_change(run.key, loaded, append)
+        # a lease that nobody works under would hold up the conversation
+        with anyio.CancelScope(shield=True):
+            lease = await self._store.claim(change, run.run_id, events, lease=self._terms.lease)
+            if lease is None:
+                return
+            logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
+            messages = (*loaded.messages, *append)
+            work = Work(toolbox, messages, _turns(messages[loaded.status.mark :]))
+            tethered = loaded.status.tethered
+            self._supervisor().spawn(
+                Assignment(lease, events, work, continues=True, tethered=tethered)
+            )
+
+    async def _bury(self, run: RunRef, loaded: Loaded) -> None:
+        """End a run that too many workers have died of; calls that nobody was told of are closed."""
+        append = closing(unanswered(loaded.messages), "interrupted", new_message_id)
+        events = (*self._voiding(loaded, append), RunFinished(LOST))
+        await self._store.reap(_closing_change(run.key, loaded, append), run.run_id, events)
+
+    @staticmethod
+    def _voiding(loaded: Loaded, append: Sequence[ToolMessage]) -> tuple[RunEvent, ...]:
+        """What the log says of a take-over: what is void, and which server calls got an answer of ours."""
+        client = {call.id for call in unanswered(loaded.messages) if call.client}
+        answered = [
+            ToolResulted(each.call_id, each.content, each.is_error)
+            for each in append
+            if each.call_id not in client
+        ]
+        return (Rewound(loaded.status.committed), *answered)
+
+    # ---------------------------------------------------------------- posts that waited
+    async def _begin_next(self, key: ConversationKey, loaded: Loaded) -> None:
+        queued, *others = loaded.queue
+        taken_back = queued.post.on_busy == "rollback" and loaded.status.cut
+        messages = loaded.messages[: loaded.status.mark] if taken_back else loaded.messages
+        change, work = await self._next_change(key, loaded, queued, messages)
+        opening = (RunStarted(queued.run_id),)
+        with anyio.CancelScope(shield=True):
+            lease = await self._store.begin(change, queued.run_id, opening, lease=self._terms.lease)
+            if lease is not None:
+                self._supervisor().spawn(
+                    Assignment(
+                        lease,
+                        opening,
+                        work,
+                        continues=True,
+                        cut=any(other.stops for other in others),
+                        tethered=change.tethered,
+                    )
+                )
+
+    async def _next_change(
+        self, key: ConversationKey, loaded: Loaded, queued: Queued, messages: Sequence[Message]
+    ) -> tuple[Change, Work]:
+        post = queued.post
+        verdict = begins(messages, post, new_message_id)
+        client = loaded.tools if post.tools is None else post.tools
+        toolbox = await Toolbox.gather(self._toolsets, client)
+        keep = None if len(messages) == len(loaded.messages) else len(messages)
+        change = Change(
+            key,
+            new_nonce(),
+            loaded.status.version,
+            verdict.append,
+            {name: Receipt(print_, queued.run_id) for name, print_ in verdict.receipts.items()},
+            tools=post.tools,
+            keep=keep,
+            mark=mark_of(messages, verdict.append),
+            pops=queued.run_id,
+            tethered=post.on_disconnect == "cancel",
+        )
+        return change, Work(toolbox, (*messages, *verdict.append))
+
+
+def mark_of(messages: Sequence[Message], append: Sequence[Message], /) -> int:
+    """`Status.mark` of a run that begins with `append`: answers to calls stay, whatever becomes of the run."""
+    answers = next(
+        (n for n, each in enumerate(append) if not isinstance(each, ToolMessage)), len(append)
+    )
+    return len(messages) + answers
+
+
+def _turns(messages: Sequence[Message]) -> int:
+    return sum(isinstance(message, AssistantMessage) for message in messages)
+
+
+def _closing_change(
+    key: ConversationKey, loaded: Loaded, append: tuple[ToolMessage, ...]
+) -> Change:
+    messages = (*loaded.messages, *append)
+    return Change(key, new_nonce(), loaded.status.version, append, owed=owed(messages))
