@@ -21,11 +21,16 @@ class LossyProxy:
         self._to_lose = count
 
     async def handle(self, client: anyio.abc.SocketStream) -> None:
-        async with (
-            client,
-            await anyio.connect_tcp("127.0.0.1", self._server_port) as server,
-            anyio.create_task_group() as tasks,
-        ):
+        async with client:
+            try:
+                server = await anyio.connect_tcp("127.0.0.1", self._server_port)
+            except OSError:
+                return  # the server is away, and so the connection ends
+            async with server:
+                await self._carry(client, server)
+
+    async def _carry(self, client: anyio.abc.SocketStream, server: anyio.abc.SocketStream) -> None:
+        async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._pass_requests, client, server, tasks.cancel_scope)
             try:
                 async for reply in server:

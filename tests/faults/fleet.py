@@ -1,0 +1,143 @@
+"""Workers on one store, that are killed, frozen, stopped and replaced."""
+
+import signal
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import httpx
+from tests.faults.pace import pause
+from tests.support.server import SERVE, Server, running_server
+
+
+@dataclass(eq=False, slots=True)
+class Worker:
+    """A worker; clients are sent to it while it is `open` and not `frozen`, as a load balancer would do it."""
+
+    server: Server
+    log: Path
+    open: bool = True
+    frozen: bool = False
+    gone: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def pid(self) -> int:
+        return self.server.process.pid
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self.open = False
+        self.server.kill()
+        self.gone.set()
+
+    def freeze(self) -> None:
+        """It keeps its connections and its memory, and does nothing."""
+        self.frozen = True
+        self.server.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.frozen = False
+        self.server.process.send_signal(signal.SIGCONT)
+
+    async def stop(self) -> int:
+        """Ask it to stop, as an operator does; its exit code."""
+        self.open = False
+        self.server.terminate()
+        code = await self.server.exit_code()
+        self.gone.set()
+        return code
+
+
+class Fleet:
+    """Use `fleet`.
+
+    Attributes:
+        workers: those that run.
+    """
+
+    def __init__(
+        self,
+        tasks: anyio.abc.TaskGroup,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        command: Sequence[str],
+    ) -> None:
+        self.workers: list[Worker] = []
+        self._tasks = tasks
+        self._arguments = arguments
+        self._environment = environment
+        self._folder = folder
+        self._command = command
+        self._started = 0
+
+    def urls(self) -> Sequence[str]:
+        return [worker.server.url for worker in self.workers if worker.open and not worker.frozen]
+
+    async def start(self) -> Worker:
+        """One more, ready to serve."""
+        worker: Worker = await self._tasks.start(self._serve)
+        self.workers.append(worker)
+        return worker
+
+    async def _serve(self, *, task_status: anyio.abc.TaskStatus[Worker]) -> None:
+        self._started += 1
+        log = self._folder / f"worker-{self._started}.log"
+        with log.open("wb") as stderr:
+            async with running_server(
+                *self._arguments,
+                environment=self._environment,
+                stderr=stderr,
+                command=self._command,
+            ) as server:
+                worker = Worker(server, log)
+                task_status.started(worker)
+                try:
+                    await worker.gone.wait()
+                finally:
+                    self._forget(worker)
+
+    def _forget(self, worker: Worker) -> None:
+        worker.open = False
+        if worker.frozen and worker.server.process.returncode is None:
+            worker.thaw()
+        if worker in self.workers:
+            self.workers.remove(worker)
+
+    async def ready(self) -> None:
+        """Wait until every worker can reach the store."""
+        async with httpx.AsyncClient(timeout=5, trust_env=False) as http:
+            with anyio.fail_after(30):
+                for url in self.urls():
+                    while not await _is_ready(http, url):
+                        await pause(0.05)
+
+
+async def _is_ready(http: httpx.AsyncClient, url: str) -> bool:
+    try:
+        return (await http.get(f"{url}/readyz")).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@asynccontextmanager
+async def fleet(
+    count: int,
+    *arguments: str,
+    environment: Mapping[str, str],
+    folder: Path,
+    command: Sequence[str] = SERVE,
+) -> AsyncGenerator[Fleet]:
+    """So many workers, each with a log of its own in `folder`; all ended on leaving."""
+    async with anyio.create_task_group() as tasks:
+        workers = Fleet(tasks, arguments, environment, folder, command)
+        try:
+            for _ in range(count):
+                await workers.start()
+            yield workers
+        finally:
+            for worker in list(workers.workers):
+                worker.kill()

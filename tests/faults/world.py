@@ -1,0 +1,114 @@
+"""All that a scenario plays in: a store, workers on it, the model behind them, and what to do faults with."""
+
+import os
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Literal, TypeAlias
+
+from tests.faults.caller import Caller, caller
+from tests.faults.fleet import Fleet, fleet
+from tests.faults.watched import VARIABLE
+from tests.support.lossy_proxy import LossyProxy, lossy_proxy
+from tests.support.parrot import Parrot, parrot
+from tests.support.server import SERVE
+from tests.support.stoppable import StoppableRedis, stoppable_redis
+
+StoreKind: TypeAlias = Literal["sqlite", "redis"]
+
+LEASE = 2.0
+SLACK = 2.0
+"""Seconds beyond the lease within which a conversation has to be usable again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a world consists of.
+
+    Args:
+        store: where conversations are kept.
+        workers: how many serve.
+        lease: seconds, the setting of the workers.
+        proxied: whether a proxy that can lose replies stands before Redis.
+        settings: further flags of `passback serve`.
+        command: how a worker is started.
+    """
+
+    store: StoreKind = "sqlite"
+    workers: int = 1
+    lease: float = LEASE
+    proxied: bool = False
+    settings: tuple[str, ...] = ()
+    command: tuple[str, ...] = SERVE
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    plan: Plan
+    fleet: Fleet
+    model: Parrot
+    random: Random
+    folder: Path
+    stack: AsyncExitStack
+    redis: StoppableRedis | None = None
+    proxy: LossyProxy | None = None
+    _tokens: list[int] = field(default_factory=lambda: [0])
+
+    def token(self, prefix: str = "t") -> str:
+        """A word that no message had before."""
+        self._tokens[0] += 1
+        return f"{prefix}{self._tokens[0]}"
+
+    @property
+    def bound(self) -> float:
+        """Seconds after a fault in which a conversation has to be usable again."""
+        return self.plan.lease + SLACK
+
+    async def caller(self, *, patience: float = 30) -> Caller:
+        """A client of its own; every other one understands rewinds."""
+        rewinds = self.random.random() < 0.5
+        seeded = Random(self.random.random())
+        calling = caller(self.fleet, seeded, patience=patience, rewinds=rewinds)
+        return await self.stack.enter_async_context(calling)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """The workers find the tests' modules, behind a server that is given by PYTHONPATH."""
+    paths = [os.environ.get("PYTHONPATH", ""), str(Path(__file__).parents[2])]
+    return {
+        "PASSBACK_MODEL_API_KEY": "sk-faults",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        VARIABLE: str(folder / "tasks"),
+    }
+
+
+@asynccontextmanager
+async def world(plan: Plan, seed: int) -> AsyncGenerator[World]:
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-")))
+        model = await stack.enter_async_context(parrot())
+        redis = proxy = None
+        address = f"sqlite:///{folder}/passback.db"
+        if plan.store == "redis":
+            (folder / "redis").mkdir()
+            redis = await stack.enter_async_context(stoppable_redis(folder / "redis"))
+            address = redis.url
+            if plan.proxied:
+                proxy = await stack.enter_async_context(lossy_proxy(redis.port))
+                address = f"redis://127.0.0.1:{proxy.port}/0"
+        workers = await stack.enter_async_context(
+            fleet(
+                plan.workers,
+                *("--store", address, "--lease", f"{plan.lease:g}", "--ping", "1"),
+                *("--model", "openai:parrot", "--model-base-url", model.base_url),
+                *plan.settings,
+                environment=_environment(folder),
+                folder=folder,
+                command=plan.command,
+            )
+        )
+        callers = await stack.enter_async_context(AsyncExitStack())
+        yield World(plan, workers, model, Random(seed), folder, callers, redis, proxy)

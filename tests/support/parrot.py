@@ -1,0 +1,108 @@
+"""A model's service whose answers tell by themselves which call of the model each of their words came from.
+
+It does what the last user message orders: `<token>: <n> words, <ms> ms`, or `..., then a call` for a call of the tool
+`ask`. The answer is `re <token>: 7.1 7.2 ... 7.n 7.end`, where 7 counts the calls of the model: an answer that was put
+together from two of them, or lost a word, shows it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio.abc import SocketAttribute
+from tests.support.model_server import (
+    DONE,
+    Json,
+    ModelServer,
+    Reply,
+    Request,
+    Step,
+    calls,
+    event,
+    fails,
+    says,
+    violations_of,
+)
+from typing_extensions import override
+
+ORDER = re.compile(
+    r"(?P<token>[\w-]+): (?P<words>\d+) words, (?P<pace>\d+) ms(?P<call>, then a call)?"
+)
+TOOL = "ask"
+
+
+def order(token: str, words: int = 20, pace: int = 10, *, call: bool = False) -> str:
+    """What to post, so that the answer has so many words, `pace` milliseconds apart."""
+    return f"{token}: {words} words, {pace} ms{', then a call' if call else ''}"
+
+
+class Parrot(ModelServer):
+    """See the module's text.
+
+    Attributes:
+        asked: how often the model was called for each token.
+        seen: the tokens of all user messages that each call was shown, in their order.
+        gates: an answer to a token that is here waits after its first words until the event is set.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(())
+        self.asked: Counter[str] = Counter()
+        self.seen: dict[int, tuple[str, ...]] = {}
+        self.gates: dict[str, anyio.Event] = {}
+
+    @override
+    def _reply_to(self, request: Request) -> Reply:
+        if request.path.endswith("/models"):
+            return self.models
+        messages: list[Json] = request.json["messages"]
+        if wrong := violations_of(messages):
+            self.violations += wrong
+            return fails(400, {"error": {"message": "; ".join(wrong)}})
+        orders = [found for message in messages if (found := order_in(message))]
+        if not orders:
+            return says("nothing was ordered")
+        number = len(self.seen) + 1
+        self.seen[number] = tuple(each["token"] for each in orders)
+        token = orders[-1]["token"]
+        self.asked[token] += 1
+        return self._answer(orders[-1], number, told=messages[-1]["role"] == "tool")
+
+    def _answer(self, found: re.Match[str], number: int, *, told: bool) -> Reply:
+        token, pace = found["token"], int(found["pace"]) / 1000
+        steps: list[Step] = [event(content=f"re {token}: ")]
+        if token in self.gates:
+            steps.append(self.gates[token])
+        for index in range(1, int(found["words"]) + 1):
+            steps += [pace, event(content=f"{number}.{index} ")]
+        steps.append(event(content=f"{number}.end"))
+        if found["call"] and not told:
+            return Reply([*steps, *_call(number)])
+        return Reply([*steps, event("stop"), DONE])
+
+
+def order_in(message: Json) -> re.Match[str] | None:
+    """The order that a user message holds."""
+    content = message.get("content")
+    if message.get("role") != "user" or not isinstance(content, str):
+        return None
+    return ORDER.fullmatch(content)
+
+
+def _call(number: int) -> Sequence[Step]:
+    return calls((f"call-{number}", TOOL, '{"what": "anything"}')).steps
+
+
+@asynccontextmanager
+async def parrot() -> AsyncGenerator[Parrot]:
+    """A parrot on a free port of 127.0.0.1; leaving ends it with all its connections."""
+    server = Parrot()
+    multi = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    [listener] = multi.listeners
+    server.base_url = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}/v1"
+    async with listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, server.serve)
+        yield server
+        tasks.cancel_scope.cancel()
