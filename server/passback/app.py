@@ -50,7 +50,13 @@ class Application:
             agent.max_turns or settings.max_turns,
             agent.options,
         )
-        tempo = Tempo(lease=settings.lease, log_delay=settings.log_delay)
+        tempo = Tempo(
+            lease=settings.lease,
+            log_delay=settings.log_delay,
+            disconnect_grace=settings.disconnect_grace,
+            max_attempts=settings.max_attempts,
+            queue=settings.max_queue,
+        )
         self._runs = RunService(self.store, brain, agent.all_toolsets(), tempo)
         services = Services(
             runs=self._runs,
@@ -59,6 +65,7 @@ class Application:
             limits=Limits(body_bytes=settings.max_body_bytes),
             ping_seconds=settings.ping,
             allow_roles=settings.allow_roles,
+            on_busy=settings.on_busy,
         )
         self._wires = [load_wire(name, services) for name in settings.wires]
         self.asgi: ASGIApp = build_site(self._wires, _access(settings), self._lifespan)
@@ -79,7 +86,7 @@ class Application:
             yield warnings
 
     async def drain(self) -> None:
-        """Take no new runs, let those that go on end, then tell open streams to reconnect elsewhere."""
+        """Take no new runs, let those that go on end or give them away, then tell open streams to reconnect."""
         await self._runs.drain(self.settings.shutdown_grace)
         self._stopping.set()
 
@@ -142,6 +149,7 @@ def _store_options(settings: Settings) -> StoreOptions:
     return StoreOptions(
         ttl=settings.conversation_ttl,
         log_ttl=settings.log_ttl,
+        log_bytes=settings.log_bytes,
         allow_eviction=settings.allow_eviction,
     )
 

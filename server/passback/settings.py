@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import OwnerId
+from passback.core.posts import OnBusy
 
 PREFIX = "PASSBACK_"
 
@@ -158,14 +159,37 @@ class Settings:
     log_ttl: float = _setting(
         3600, _number(60, 1e9), "seconds for which an ended run can be streamed again"
     )
+    log_bytes: int = _setting(
+        16 * 1024 * 1024,
+        _count(64 * 1024, 2**31),
+        "how large a run's log may become before its beginning is dropped",
+    )
     log_delay: float = _setting(
         0.05, _number(0.001, 5), "seconds after which streamed text is stored at the latest"
     )
     lease: float = _setting(
         10, _number(1, 600), "seconds of silence after which a worker's run counts as lost"
     )
+    max_attempts: int = _setting(
+        3, _count(1, 100), "workers that may try one run before it counts as lost"
+    )
+    on_busy: OnBusy = _setting(
+        "reject",
+        _one_of("reject", "enqueue", "interrupt", "rollback"),
+        "what a message means while a run goes on, where the request does not say it",
+    )
+    max_queue: int = _setting(
+        16, _count(1, 10_000), "posts that may wait for one conversation's run to end"
+    )
+    disconnect_grace: float = _setting(
+        5,
+        _number(0, 3600),
+        "seconds without a reader after which a run is cancelled that asked for it",
+    )
     shutdown_grace: float = _setting(
-        10, _number(0, 3600), "seconds that runs get to end after SIGTERM or Ctrl-C"
+        10,
+        _number(0, 3600),
+        "seconds that runs get to end after SIGTERM or Ctrl-C; then another worker goes on with them",
     )
     ping: float = _setting(
         15, _number(1, 300), "seconds of silence before a stream sends a comment"
