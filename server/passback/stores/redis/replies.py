@@ -74,7 +74,7 @@ def _status(state: Reply) -> Status:
 
 
 def _queued(entry: bytes) -> Queued:
-    return load_queued(entry.partition(b"|")[2])
+    return load_queued(entry.partition(b"\0")[2])
 
 
 def lease_states(reply: Reply | StoreError, count: int, /) -> Sequence[LeaseState | StoreError]:

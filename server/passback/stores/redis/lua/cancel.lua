@@ -9,7 +9,7 @@ if running == '1' and owner == run then
 end
 local found = false
 for _, entry in ipairs(redis.call('LRANGE', keys.queue, 0, -1)) do
-  if string.sub(entry, 1, #run + 1) == run .. '|' then found = entry end
+  if is_of(entry, run) then found = entry end
 end
 if not found then
   -- a repeat: only this script makes entries that say so

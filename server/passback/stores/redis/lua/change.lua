@@ -22,7 +22,7 @@ end
 if kind ~= 'begin' then pops = '' end
 if pops ~= '' then
   local first = redis.call('LINDEX', keys.queue, 0)
-  if not first or string.sub(first, 1, #pops + 1) ~= pops .. '|' then return false end
+  if not first or not is_of(first, pops) then return false end
 end
 if version then check_parts(count) end
 
@@ -62,7 +62,7 @@ if tools ~= '' then set('tools', tools) end
 if kind ~= 'park' then
   epoch = tonumber(drawn or 0) + 1
   set('epoch', digits(epoch), 'drawn', digits(epoch), 'fence', epoch .. ':' .. nonce, 'expires', digits(now + lease),
-    'running', runs_on and '1' or '0', 'step', '-1', 'seq', last, 'committed', epoch .. '-' .. last,
+    'released', '', 'running', runs_on and '1' or '0', 'step', '-1', 'seq', last, 'committed', epoch .. '-' .. last,
     'bytes', digits(size))
 end
 if kind == 'begin' then

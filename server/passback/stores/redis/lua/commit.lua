@@ -15,19 +15,13 @@ check_parts(tonumber(count))
 -- nothing above this line writes
 
 for i = 16, #ARGV do redis.call('RPUSH', keys.messages, ARGV[i]) end
-local fields = {}
-local function set(...)
-  for _, value in ipairs({...}) do fields[#fields + 1] = value end
-end
 if record ~= '' and tonumber(last) > tonumber(seq) then
-  local place = epoch .. '-' .. last
-  bytes = add_entry(keys.log, place, record, tonumber(bytes), tonumber(log_bytes))
-  set('seq', last, 'bytes', digits(bytes), 'committed', place)
+  seq, bytes = last, add_entry(keys.log, epoch .. '-' .. last, record, tonumber(bytes), tonumber(log_bytes))
 end
-set('version', digits(version + 1), 'step', step, 'owed', owed, 'expires', digits(now + lease),
-  'count', digits(count + #ARGV - 15))
-if ends == '1' then set('running', '0', 'ended', mark, 'cut', cut) end
-redis.call('HSET', keys.state, unpack(fields))
+redis.call('HSET', keys.state, 'version', digits(version + 1), 'step', step, 'owed', owed,
+  'expires', digits(now + lease), 'count', digits(count + #ARGV - 15), 'seq', seq, 'committed', epoch .. '-' .. seq,
+  'bytes', digits(bytes))
+if ends == '1' then redis.call('HSET', keys.state, 'running', '0', 'ended', mark, 'cut', cut) end
 local waits = ends == '1' and posts_wait()
 if ends == '1' then look(member, waits and lease) end
 keep(ends ~= '1', idle, busy)

@@ -15,6 +15,11 @@ local function check_parts(count)
   end
 end
 
+-- Whether an entry of the queue is that of a run: it is the run, NUL, and a record, which has none.
+local function is_of(entry, run)
+  return string.sub(entry, 1, #run + 1) == run .. '\0'
+end
+
 local function posts_wait()
   return redis.call('LLEN', keys.queue) > 0
 end

@@ -7,14 +7,12 @@ local idle, busy, log_ttl, last, record = unpack(ARGV, 8, 12)
 local running, drawn, count = unpack(redis.call('HMGET', keys.state, 'running', 'drawn', 'count'))
 local waiting = redis.call('LRANGE', keys.queue, 0, -1)
 for _, entry in ipairs(waiting) do
-  if string.sub(entry, 1, #run + 1) == run .. '|' then return 'queued' end
+  if is_of(entry, run) then return 'queued' end
 end
 if redis.call('EXISTS', keys.log) == 1 then return 'queued' end
 if running ~= '1' and #waiting == 0 then return 'changed' end
 for i = 13, #ARGV, 2 do
-  local name = ARGV[i]
-  local settled_once = string.find(name, '^message:') or string.find(name, '^key:')
-  if settled_once and redis.call('HEXISTS', keys.receipts, name) == 1 then return 'changed' end
+  if redis.call('HEXISTS', keys.receipts, ARGV[i]) == 1 then return 'changed' end
 end
 if #waiting >= tonumber(limit) then return 'full' end
 check_parts(tonumber(count))
@@ -22,7 +20,7 @@ check_parts(tonumber(count))
 
 local epoch = redis.call('HINCRBY', keys.state, 'drawn', 1)
 if stops == '1' and running == '1' then redis.call('HSET', keys.state, 'cancelled', '1') end
-redis.call('RPUSH', keys.queue, run .. '|' .. post)
+redis.call('RPUSH', keys.queue, run .. '\0' .. post)
 for i = 13, #ARGV, 2 do redis.call('HSET', keys.receipts, ARGV[i], ARGV[i + 1]) end
 if record ~= '' then redis.call('XADD', keys.log, epoch .. '-' .. last, 'events', record) end
 if keys.due then redis.call('ZADD', keys.due, 'NX', moment(delay), member) end

@@ -25,7 +25,7 @@ if not version then return false end
 local lapsed = running == '1' and tonumber(expires) <= now and 1 or 0
 local is_attended = attended and tonumber(attended) > now and 1 or 0
 local waiting, queued = redis.call('LRANGE', KEYS[4], 0, -1), {}
-for i, entry in ipairs(waiting) do queued[i] = string.match(entry, '^[^|]*') end
+for i, entry in ipairs(waiting) do queued[i] = string.sub(entry, 1, string.find(entry, '\0', 1, true) - 1) end
 local tools = false
 if ARGV[4] == '1' then tools = redis.call('HGET', KEYS[1], 'tools') else waiting = {} end
 local messages = range(KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]))
