@@ -44,6 +44,15 @@ REQUEST_ID_HEADER: JsonObject = {
     }
 }
 
+_RETRY_AFTER: JsonObject = {
+    "Retry-After": {
+        "description": "Seconds after which a repeat may succeed; without it, none will.",
+        "schema": {"type": "integer", "minimum": 1},
+    }
+}
+_PASSING = frozenset({"409", "429", "503"})
+"""Statuses of errors that may be over soon."""
+
 
 def compose(wires: Sequence[Wire], /, *, version: str = "dev") -> JsonObject:
     """The document of all wires together.
@@ -106,14 +115,19 @@ def reference(name: str, /) -> dict[str, JsonValue]:
 
 # ---------------------------------------------------------------- answers
 def json_response(
-    description: str, schema: JsonObject, /, *, example: JsonValue = None
+    description: str,
+    schema: JsonObject,
+    /,
+    *,
+    example: JsonValue = None,
+    headers: JsonObject = REQUEST_ID_HEADER,
 ) -> dict[str, JsonValue]:
     content: dict[str, JsonValue] = {"schema": dict(schema)}
     if example is not None:
         content["example"] = example
     return {
         "description": description,
-        "headers": dict(REQUEST_ID_HEADER),
+        "headers": dict(headers),
         "content": {"application/json": content},
     }
 
@@ -127,6 +141,7 @@ def error_responses(*codes: str) -> dict[str, JsonValue]:
         status: json_response(
             ", ".join(f"`{code}`" for code in listed),
             {"allOf": [reference("Error"), {"properties": {"code": {"enum": listed}}}]},
+            headers={**REQUEST_ID_HEADER, **(_RETRY_AFTER if status in _PASSING else {})},
         )
         for status, listed in sorted(by_status.items())
     }

@@ -101,6 +101,18 @@ def test_every_code_that_a_request_can_meet_is_told() -> None:
     assert told == STATUS.keys() - roots - inside - {"configuration_error"}
 
 
+def test_a_post_is_described_with_the_headers_that_it_may_have_and_get() -> None:
+    post = OPERATIONS["post /send-message"]
+    asked = {each["name"] for each in post["parameters"]}
+    assert asked == {"Idempotency-Key", "Last-Event-ID"}
+    passing = {
+        status
+        for status, response in post["responses"].items()
+        if "Retry-After" in response["headers"]
+    }
+    assert passing == {"409", "429", "503"}
+
+
 def _examples() -> list[tuple[object, dict[str, Any]]]:
     found: list[tuple[object, dict[str, Any]]] = []
     for operation in OPERATIONS.values():
