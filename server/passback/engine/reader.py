@@ -100,21 +100,15 @@ class Reader(AsyncIterator[Sequence[Logged]]):
         if waiter.done():
             return
         try:
-            taken = self._offer(log)
+            if self._take is not None and not (log.abandoned or log.ended):
+                batch = log.read(self._position)
+                if batch and self._take(batch):
+                    self._position = batch[-1].position
+                    return
         except Exception as error:  # noqa: BLE001  # the run must not break on its reader
             waiter.set_exception(error)
-            return
-        if not taken:
+        else:
             waiter.set_result(None)
-
-    def _offer(self, log: RunLog) -> bool:
-        if self._take is None or log.abandoned or log.ended:
-            return False
-        batch = log.read(self._position)
-        if not batch or not self._take(batch):
-            return False
-        self._position = batch[-1].position
-        return True
 
     async def _from_store(self) -> Sequence[Logged]:
         batch, self._ready = self._ready, ()
