@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from starlette.types import Message, Scope
+from starlette.types import Scope
 
 SEND_NOW = "passback.send_now"
 """Its key in `scope["extensions"]`. Only a server that runs our application bare, without middleware, may give it."""
@@ -14,8 +14,8 @@ class SendNow(Protocol):
         """Whether the answer has begun, the client is there, and the connection's buffer has room."""
         ...
 
-    def send(self, message: Message, /) -> None:
-        """Send a message at once. Only while it is `ready`."""
+    def send(self, chunk: bytes, /) -> None:
+        """Send a part of the body at once. Only while it is `ready`; not empty."""
         ...
 
 

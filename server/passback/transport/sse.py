@@ -121,7 +121,7 @@ class EventStream:
         if self._direct is None or not self._direct.ready or self._framer.begins_anew(batch):
             return False
         if chunk := self._framer.batch(batch):
-            self._direct.send(_body(chunk))
+            self._direct.send(chunk.encode("ascii"))
             self._last_sent = monotonic()
         return True
 

@@ -29,15 +29,18 @@ class LineSplitter:
         self._after_cr = False
         self._at_start = True
 
+    @property
+    def between(self) -> bool:
+        """Whether what comes begins a line, and not the first one."""
+        return not (self._pieces or self._after_cr or self._at_start)
+
     def feed(self, data: bytes, /) -> list[bytes]:
-        if data.endswith(b"\n") and not (self._pieces or self._after_cr or self._at_start):
-            return data.splitlines()  # of bytes, unlike of str, it splits at CR and LF only
         if self._after_cr and data:
             data = data.removeprefix(b"\n")
             self._after_cr = False
         if not data:
             return []
-        lines = data.splitlines()
+        lines = data.splitlines()  # of bytes, unlike of str, it splits at CR and LF only
         rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
         self._after_cr = data.endswith(b"\r")
         if lines:
@@ -73,6 +76,16 @@ class EventReader:
         self._lines = LineSplitter()
         self._event: list[bytes] = []
         self._event_size = 0
+
+    def is_one_event(self, data: bytes, /) -> bool:
+        """Whether a read is `data:`, an object and a blank line, and nothing of earlier reads waits."""
+        return (
+            data.endswith(b"}\n\n")
+            and data.startswith(b"data:")
+            and data.find(b"\n") == len(data) - 2
+            and self._lines.between
+            and not (self._event or self.done or self.damaged)
+        )
 
     def feed(self, data: bytes, /) -> list[JsonDict]:
         objects: list[JsonDict] = []
@@ -139,6 +152,9 @@ class WholeReader:
         self.damaged = False
         self._pieces: list[bytes] = []
         self._size = 0
+
+    def is_one_event(self, _: bytes, /) -> bool:
+        return False
 
     def feed(self, data: bytes, /) -> list[JsonDict]:
         self._pieces.append(data)

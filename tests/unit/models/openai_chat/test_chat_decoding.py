@@ -96,6 +96,55 @@ def test_a_stream_byte_by_byte(case: Case) -> None:
 
 
 @every_case
+def test_a_stream_that_comes_event_by_event(case: Case) -> None:
+    events = [event + b"\n\n" for event in case.stream.split(b"\n\n")]
+    events[-1] = events[-1].removesuffix(b"\n\n")
+    check(case, decode(filter(None, events)))
+
+
+ODD: list[object] = [
+    {**chunk(content="x"), "usage": {"prompt_tokens": 1}},
+    {**chunk(content="x"), "error": {"message": "no"}},
+    {**chunk(content="x"), "object": "error"},
+    {**chunk(content="x"), "error": None, "usage": None},
+    {"choices": [{"index": 1, "delta": {"content": "x"}}]},
+    {"choices": [{"delta": {"content": "x"}}]},
+    {"choices": [{"delta": {"content": "x"}, "finish_reason": ""}]},
+    {"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}]},
+    {"choices": [{"delta": {"content": "x", "role": "assistant"}}]},
+    {"choices": [{"delta": {"content": ""}}]},
+    {"choices": [{"delta": {"content": 1}}]},
+    {"choices": [{"delta": {"content": ["x"]}}]},
+    {"choices": [{"delta": "content"}]},
+    {"choices": [{"delta": {}}]},
+    {"choices": ["delta"]},
+    {"choices": [{}, {}]},
+    {"choices": {"a": 1}},
+    {"choices": []},
+    [1],
+    "{",
+    "[DONE]",
+    1,
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_an_odd_event_means_the_same_alone_and_in_pieces(odd: object) -> None:
+    start, end = sse(chunk(content="a")), sse(chunk(content="b"), chunk("stop"), "[DONE]")
+    alone = decode([start, sse(odd), end])
+    whole = start + sse(odd) + end
+    assert alone == decode(whole[at : at + 7] for at in range(0, len(whole), 7))
+
+
+def test_an_answer_that_comes_event_by_event_is_bounded() -> None:
+    decoder = ChatDecoder("test", max_answer=3)
+    for text in ("a", "b", "c", "d"):
+        decoder.feed(sse(chunk(content=text)))
+    assert isinstance(decoder.failure, ModelIncomplete)
+    assert decoder.feed(sse(chunk(content="e"))) == []
+
+
+@every_case
 def test_a_stream_cut_in_two_anywhere(case: Case) -> None:
     for cut in range(0, len(case.stream), max(1, len(case.stream) // 2000)):
         check(case, decode([case.stream[:cut], case.stream[cut:]]))
