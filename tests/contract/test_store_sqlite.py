@@ -11,16 +11,28 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.support.conversations import LONG, begun, change, ending, new_key, texts, user
+from tests.support.conversations import (
+    CANCELLED,
+    LONG,
+    begun,
+    change,
+    ending,
+    new_key,
+    texts,
+    user,
+    waiting,
+)
 
 from passback.core.changes import Lease
 from passback.core.errors import (
     ConfigurationError,
     StoreError,
     StoreUnavailable,
+    UnknownRun,
 )
 from passback.core.events import RunStarted
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId, RunRef
+from passback.core.posts import Receipt
 from passback.stores.options import StoreOptions
 from passback.stores.sqlite import SqliteStore
 from passback.stores.sqlite.schema import NETWORK_FILE_SYSTEMS, file_system_of
@@ -257,17 +269,56 @@ async def test_logs_and_conversations_expire(path: Path) -> None:
     async with SqliteStore(path, StoreOptions(ttl=0.001)) as store:
         await store.park(change(brief, 0, user("hello")))
     db = sqlite3.connect(path)
-    with anyio.fail_after(5):
-        async with SqliteStore(path) as store:
-            while (await store.status(brief)).version:
-                await anyio.lowlevel.checkpoint()
-            await begun(store, new_key())
+    async with SqliteStore(path) as store:
+        await until_gone(store, brief)
+        await begun(store, new_key())
     kept = db.execute("SELECT count(*) FROM conversations").fetchone()
     entries = db.execute("SELECT count(*) FROM entries").fetchone()
     db.close()
 
     assert kept == (2,)
     assert entries == (1,)
+
+
+async def until_gone(store: SqliteStore, key: ConversationKey) -> None:
+    with anyio.fail_after(5):
+        while (await store.status(key)).version:
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_posts_that_wait_do_not_expire(path: Path) -> None:
+    async with SqliteStore(path, StoreOptions(ttl=0.001)) as store:
+        held = await begun(store, new_key())
+        entry = waiting(held.run.key)
+        await store.enqueue(entry)
+        assert await store.commit(ending(held, 0, 2), lease=LONG)
+        for _ in range(20):
+            assert (await store.status(held.run.key)).queued
+
+        assert await store.cancel(entry.run, CANCELLED)
+
+        await until_gone(store, held.run.key)
+
+
+async def test_an_expired_conversation_leaves_nothing_to_the_next_of_its_name(path: Path) -> None:
+    key = new_key()
+    async with SqliteStore(path, StoreOptions(ttl=0.001)) as store:
+        old = await begun(store, key, user("old"), lease=0)
+        receipts = {"key:k": Receipt("ab" * 32)}
+        await store.enqueue(gone := waiting(key, receipts=receipts))
+        await store.cancel(gone.run, CANCELLED)
+        await store.commit(ending(old, 0, 2), lease=0)
+        await until_gone(store, key)
+        assert await store.abandoned(9, lease=0) == []
+
+        held = await begun(store, key, user("new"))
+
+        loaded = await store.load(key, receipts=["key:k"])
+        assert (loaded.messages, loaded.receipts, loaded.queue) == ((user("new"),), {}, ())
+        assert (await store.read_log(held.run))[0].position == (1, 1)
+        for run in (old.run, gone.run):
+            with pytest.raises(UnknownRun):
+                await store.read_log(run)
 
 
 # ---------------------------------------------------------------- kill -9
