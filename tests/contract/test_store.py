@@ -18,12 +18,7 @@ from tests.support.conversations import (
 
 from passback.core.changes import Change, Commit, Loaded, LogWrite, Page, Status
 from passback.core.errors import UnknownRun
-from passback.core.events import (
-    Failed,
-    RunFinished,
-)
 from passback.core.messages import (
-    CallId,
     ConversationId,
     ConversationKey,
     OwnerId,
@@ -32,11 +27,10 @@ from passback.core.messages import (
     ToolSpec,
 )
 from passback.core.ports import Store
-from passback.core.transcript import Answer, owed
+from passback.core.posts import Receipt
+from passback.core.transcript import owed
 
 pytestmark = pytest.mark.anyio
-
-LOST = RunFinished(Failed("lost", "the worker died", retryable=True))
 
 
 # ---------------------------------------------------------------- changes
@@ -44,25 +38,25 @@ async def test_a_missing_conversation_has_version_0_and_nothing_in_it(store: Sto
     key = new_key()
 
     assert await store.status(key) == Status()
-    assert await store.load(key, calls=[CallId("c")]) == Loaded(Status())
+    assert await store.load(key, receipts=["call:c"]) == Loaded(Status())
     assert await store.page(key, start=0, limit=10) == Page((), 0, 0)
 
 
 async def test_a_change_is_read_back_whole(store: Store) -> None:
     key = new_key()
     tools = (ToolSpec("paint", "Paints.", {"type": "object", "properties": {}}),)
-    answers = {CallId("c1"): Answer("ab" * 32), CallId("c2"): Answer("cd" * 32, RunId("r"))}
+    receipts = {"call:c1": Receipt("ab" * 32), "key:k": Receipt("cd" * 32, RunId("r"))}
     written = (user("hello"), asking("c3"))
 
-    parked = await store.park(Change(key, new_nonce(), 0, written, answers, owed(written), tools))
+    parked = await store.park(Change(key, new_nonce(), 0, written, receipts, owed(written), tools))
 
     assert parked
-    loaded = await store.load(key, calls=[CallId("c1"), CallId("c2"), CallId("c3")])
+    loaded = await store.load(key, receipts=["call:c1", "key:k", "call:c3"])
     assert loaded == Loaded(
-        Status(loaded.status.version, None, False, False, owed(written), 2),
+        Status(loaded.status.version, owed=owed(written), message_count=2),
         written,
         tools,
-        answers,
+        receipts,
     )
     assert loaded.status.version > 0
 
@@ -105,19 +99,6 @@ async def test_a_change_without_tools_keeps_them_and_an_empty_one_clears_them(st
     await store.park(Change(key, new_nonce(), version + 1, tools=()))
 
     assert (await store.load(key)).tools == ()
-
-
-async def test_a_later_answer_replaces_an_earlier_one_and_only_the_asked_are_read(
-    store: Store,
-) -> None:
-    key = new_key()
-    first, then = Answer("ab" * 32), Answer("ab" * 32, RunId("run|with|bars"))
-    await store.park(Change(key, new_nonce(), 0, answers={CallId("a"): first, CallId("b"): first}))
-    version = (await store.status(key)).version
-
-    await store.park(Change(key, new_nonce(), version, answers={CallId("a"): then}))
-
-    assert (await store.load(key, calls=[CallId("a"), CallId("x")])).answers == {"a": then}
 
 
 async def test_a_park_sent_twice_is_applied_once(store: Store) -> None:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import pytest
 from tests.support.conversations import (
+    CANCELLED,
     LONG,
     begun,
     change,
@@ -134,14 +135,14 @@ async def test_a_damaged_conversation_fails_alone_beside_other_callers(
         lambda: store.renew([damaged], lease=LONG),
         lambda: store.commit(ending(damaged, 0, 2), lease=LONG),
         lambda: store.commit(turn(healthy, 0, 2, say="one"), lease=LONG),
-        lambda: store.cancel(damaged.run),
+        lambda: store.cancel(damaged.run, CANCELLED),
         lambda: store.commit(ending(healthy, 1, 2, say="two"), lease=LONG),
     )
 
     assert [type(answers[0]), type(answers[2])] == [StoreError, StoreError]
     assert [answers[1], answers[3]] == [before, before]
     assert [type(written[1]), type(written[3])] == [StoreError, StoreError]
-    assert [written[2], written[4]] == [None, None]
+    assert [written[2], written[4]] == [False, False]
     assert (await store.status(healthy.run.key)).message_count == 3
 
 
@@ -177,7 +178,7 @@ async def test_an_unreadable_record_is_an_error_of_its_own_reader_that_quotes_no
         assert "cannot be read" in answer.message
         assert "hunter2" not in "".join(traceback.format_exception(answer))
     assert answers[0] == before
-    assert answers[5] is None
+    assert answers[5] is False
     assert caplog.messages == ["a record in the store cannot be read: ValidationError"] * 2
     assert "hunter2" not in caplog.text
 

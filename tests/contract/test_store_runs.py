@@ -1,9 +1,10 @@
-"""What every store promises: leases, commits, take-overs and deletions."""
+"""What every store promises: leases, commits and deletions."""
 
 from collections.abc import Callable
 
 import pytest
 from tests.support.conversations import (
+    CANCELLED,
     FINISHED,
     LONG,
     asking,
@@ -21,13 +22,11 @@ from tests.support.conversations import (
 from passback.core.changes import Change, Commit, Loaded, LogWrite, Status
 from passback.core.errors import LeaseLost, UnknownRun
 from passback.core.events import (
-    Failed,
     HandedBack,
     Logged,
     Position,
     RunFinished,
     RunStarted,
-    TextDelta,
     ToolCallEnded,
 )
 from passback.core.messages import (
@@ -37,11 +36,10 @@ from passback.core.messages import (
     ToolSpec,
 )
 from passback.core.ports import Store
-from passback.core.transcript import Answer, owed
+from passback.core.posts import Receipt
+from passback.core.transcript import owed
 
 pytestmark = pytest.mark.anyio
-
-LOST = RunFinished(Failed("lost", "the worker died", retryable=True))
 
 
 # ---------------------------------------------------------------- leases
@@ -55,7 +53,14 @@ async def test_a_run_that_goes_on_shuts_out_others(store: Store) -> None:
 
     assert second is None
     assert not parked
-    assert status == Status(status.version, held.run.run_id, True, False, (), 1)
+    assert status == Status(
+        status.version,
+        held.run.run_id,
+        running=True,
+        message_count=1,
+        attempt=1,
+        committed=Position(held.epoch, 1),
+    )
     assert await store.status(key) == status
 
 
@@ -110,8 +115,8 @@ async def test_a_commit_renews_the_lease_for_the_time_it_names(store: Store) -> 
 async def test_an_owner_learns_that_its_run_is_to_be_cancelled(store: Store) -> None:
     held = await begun(store, new_key())
 
-    assert await store.cancel(held.run)
-    assert await store.cancel(held.run)
+    assert await store.cancel(held.run, CANCELLED)
+    assert await store.cancel(held.run, CANCELLED)
 
     assert await store.append([texts(held, 2, "a")], lease=LONG) == ["cancelled"]
     assert await store.renew([held], lease=LONG) == ["cancelled"]
@@ -122,18 +127,18 @@ async def test_only_a_run_that_goes_on_can_be_cancelled(store: Store) -> None:
     held = await begun(store, key)
     await store.commit(ending(held, 0, 2), lease=LONG)
 
-    assert not await store.cancel(held.run)
-    assert not await store.cancel(RunRef(new_key(), RunId("r")))
+    assert not await store.cancel(held.run, CANCELLED)
+    assert not await store.cancel(RunRef(new_key(), RunId("r")), CANCELLED)
 
     after = await begun(store, key)
-    assert not await store.cancel(held.run)
+    assert not await store.cancel(held.run, CANCELLED)
     assert await store.renew([after], lease=LONG) == ["held"]
 
 
 async def test_a_cancellation_does_not_outlive_its_run(store: Store) -> None:
     key = new_key()
     held = await begun(store, key)
-    await store.cancel(held.run)
+    await store.cancel(held.run, CANCELLED)
     await store.commit(ending(held, 0, 2), lease=LONG)
 
     following = await begun(store, key)
@@ -144,7 +149,7 @@ async def test_a_cancellation_does_not_outlive_its_run(store: Store) -> None:
 async def test_one_append_answers_for_each_of_its_runs(store: Store) -> None:
     held = await begun(store, new_key())
     cancelled = await begun(store, new_key())
-    await store.cancel(cancelled.run)
+    await store.cancel(cancelled.run, CANCELLED)
     gone = await begun(store, new_key())
     await store.delete(gone.run.key)
     writes = [texts(lease, 2, "a", "b") for lease in (gone, held, cancelled)]
@@ -170,7 +175,14 @@ async def test_a_commit_brings_messages_events_and_owed_calls_together(store: St
 
     loaded = await store.load(key)
     assert loaded.messages == (user("paint it"), said)
-    assert loaded.status == Status(loaded.status.version, held.run.run_id, False, False, waiting, 2)
+    assert loaded.status == Status(
+        loaded.status.version,
+        held.run.run_id,
+        owed=waiting,
+        message_count=2,
+        attempt=1,
+        committed=Position(held.epoch, 3),
+    )
     assert await store.read_log(held.run, after=Position(held.epoch, 1)) == [
         Logged(Position(held.epoch, 2), reveals[0]),
         Logged(Position(held.epoch, 3), reveals[1]),
@@ -243,70 +255,7 @@ async def test_a_released_lease_writes_nothing_more(store: Store) -> None:
     assert (await store.load(key), await store.read_log(held.run)) == before
 
 
-# ---------------------------------------------------------------- take-over and deletion
-async def test_a_lapsed_run_is_closed_under_a_new_epoch(store: Store) -> None:
-    key = new_key()
-    held = await begun(store, key, user("hello"), lease=0)
-    await store.append([texts(held, 2, "half")], lease=0)
-    closing = change(key, (await store.status(key)).version, user("closing"))
-
-    assert await store.reap(closing, held.run.run_id, LOST)
-
-    status = await store.status(key)
-    assert status == Status(status.version, held.run.run_id, False, False, (), 2)
-    assert await store.read_log(held.run) == [
-        Logged(Position(held.epoch, 1), RunStarted(held.run.run_id)),
-        Logged(Position(held.epoch, 2), TextDelta("half")),
-        Logged(Position(held.epoch + 1, 1), LOST),
-    ]
-
-
-async def test_a_reap_sent_twice_is_applied_once(store: Store) -> None:
-    key = new_key()
-    held = await begun(store, key, lease=0)
-    closing = change(key, (await store.status(key)).version, user("closing"))
-
-    assert await store.reap(closing, held.run.run_id, LOST)
-    after = await store.load(key), await store.read_log(held.run)
-    assert await store.reap(closing, held.run.run_id, LOST)
-
-    assert (await store.load(key), await store.read_log(held.run)) == after
-
-
-async def test_only_the_run_whose_lease_is_over_is_reaped(store: Store) -> None:
-    key = new_key()
-    assert not await store.reap(change(key), RunId("r"), LOST)
-    held = await begun(store, key)
-    version = (await store.status(key)).version
-    run_id = held.run.run_id
-
-    assert not await store.reap(change(key, version), run_id, LOST)
-    await store.renew([held], lease=0)
-    assert not await store.reap(change(key, version - 1), run_id, LOST)
-    assert not await store.reap(change(key, version), RunId("another"), LOST)
-    await store.commit(ending(held, 0, 2), lease=0)
-    assert not await store.reap(change(key, version + 1), run_id, LOST)
-
-    assert [logged.event for logged in await store.read_log(held.run)] == [
-        RunStarted(run_id),
-        FINISHED,
-    ]
-
-
-async def test_a_reaped_owner_that_comes_back_is_shut_out(store: Store) -> None:
-    key = new_key()
-    zombie = await begun(store, key, lease=0)
-    await store.reap(change(key, (await store.status(key)).version), zombie.run.run_id, LOST)
-    before = await store.load(key), await store.read_log(zombie.run)
-
-    assert await store.append([texts(zombie, 2, "late")], lease=LONG) == ["lost"]
-    assert await store.renew([zombie], lease=LONG) == ["lost"]
-    with pytest.raises(LeaseLost):
-        await store.commit(ending(zombie, 0, 2, say="late"), lease=LONG)
-
-    assert (await store.load(key), await store.read_log(zombie.run)) == before
-
-
+# ---------------------------------------------------------------- deletion
 async def test_deleting_removes_conversation_and_logs_and_shuts_the_owner_out(store: Store) -> None:
     key = new_key()
     old = await begun(store, key, user("hello"))
@@ -329,16 +278,24 @@ async def test_a_conversation_made_anew_has_nothing_of_the_deleted_one(store: St
     key = new_key()
     tools = (ToolSpec("paint", "Paints.", {"type": "object"}),)
     await store.park(
-        Change(key, new_nonce(), 0, (user("old"),), {CallId("c"): Answer("ab" * 32)}, (), tools)
+        Change(key, new_nonce(), 0, (user("old"),), {"call:c": Receipt("ab" * 32)}, (), tools)
     )
     old = await begun(store, key)
     await store.delete(key)
 
     held = await begun(store, key, user("new"))
 
-    loaded = await store.load(key, calls=[CallId("c")])
+    loaded = await store.load(key, receipts=["call:c"])
     assert loaded == Loaded(
-        Status(loaded.status.version, held.run.run_id, True, False, (), 1), (user("new"),)
+        Status(
+            loaded.status.version,
+            held.run.run_id,
+            running=True,
+            message_count=1,
+            attempt=1,
+            committed=Position(held.epoch, 1),
+        ),
+        (user("new"),),
     )
     assert await store.renew([old], lease=LONG) == ["lost"]
 

@@ -1,13 +1,27 @@
 """Hints that a log has grown: none is lost around a wait, and another worker's writes wake too."""
 
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 
 import anyio
 import pytest
-from tests.support.conversations import LONG, begun, change, ending, new_key, texts
+from tests.support.conversations import (
+    CANCELLED,
+    LONG,
+    begun,
+    change,
+    claimed,
+    ending,
+    new_key,
+    opening,
+    reaped,
+    texts,
+    waiting,
+)
 
 from passback.core.changes import Lease
-from passback.core.events import Failed, Position, RunFinished
+from passback.core.events import Position
+from passback.core.messages import RunRef
 from passback.core.ports import Store, Watch
 
 pytestmark = pytest.mark.anyio
@@ -26,9 +40,12 @@ async def commit(store: Store, held: Lease) -> None:
 
 async def reap(store: Store, held: Lease) -> None:
     await store.renew([held], lease=0)
-    key = held.run.key
-    lost = RunFinished(Failed("lost", "the worker died"))
-    assert await store.reap(change(key, (await store.status(key)).version), held.run.run_id, lost)
+    await reaped(store, held.run.key)
+
+
+async def claim(store: Store, held: Lease) -> None:
+    assert await store.release(held)
+    await claimed(store, held.run.key)
 
 
 async def quiet(watch: Watch) -> None:
@@ -43,7 +60,7 @@ async def until_grown(store: Store, watch: Watch, held: Lease) -> None:
         await watch.wait()
 
 
-@pytest.mark.parametrize("write", [append, commit, reap])
+@pytest.mark.parametrize("write", [append, commit, reap, claim])
 async def test_a_write_of_this_process_wakes_its_readers(store: Store, write: Write) -> None:
     held = await begun(store, new_key())
     async with store.watch(held.run) as watch, anyio.create_task_group() as tasks:
@@ -53,7 +70,7 @@ async def test_a_write_of_this_process_wakes_its_readers(store: Store, write: Wr
             await until_grown(store, watch, held)
 
 
-@pytest.mark.parametrize("write", [append, commit, reap])
+@pytest.mark.parametrize("write", [append, commit, reap, claim])
 async def test_a_write_of_another_worker_wakes_the_readers_here(
     store: Store, peer: Store, write: Write
 ) -> None:
@@ -63,6 +80,33 @@ async def test_a_write_of_another_worker_wakes_the_readers_here(
         with anyio.fail_after(WAKE_SECONDS):
             tasks.start_soon(write, store, held)
             await until_grown(peer, watch, held)
+
+
+# ---------------------------------------------------------------- the log of a run that waits
+async def turn_comes(store: Store, run: RunRef) -> None:
+    version = (await store.status(run.key)).version
+    popping = replace(change(run.key, version), pops=run.run_id)
+    assert await store.begin(popping, run.run_id, opening(run.run_id), lease=LONG)
+
+
+async def leaves(store: Store, run: RunRef) -> None:
+    assert await store.cancel(run, CANCELLED)
+
+
+@pytest.mark.parametrize("write", [turn_comes, leaves])
+async def test_readers_of_a_run_that_waits_wake_when_its_turn_comes_or_it_leaves(
+    store: Store, peer: Store, write: Callable[[Store, RunRef], Coroutine[object, object, None]]
+) -> None:
+    held = await begun(store, new_key())
+    entry = waiting(held.run.key)
+    assert await store.enqueue(entry) == "queued"
+    await store.commit(ending(held, 0, 2), lease=LONG)
+    async with peer.watch(entry.run) as watch, anyio.create_task_group() as tasks:
+        await quiet(watch)
+        with anyio.fail_after(WAKE_SECONDS):
+            tasks.start_soon(write, store, entry.run)
+            while len(await peer.read_log(entry.run)) < 2:
+                await watch.wait()
 
 
 async def test_a_write_between_a_read_and_the_wait_is_not_missed(store: Store) -> None:

@@ -2,8 +2,23 @@
 
 from itertools import count
 
-from passback.core.changes import Change, Commit, Lease, LogWrite, Status
-from passback.core.events import Completed, RunEvent, RunFinished, RunStarted, TextDelta
+import pytest
+
+from passback.core.changes import Change, Commit, Enqueue, Lease, LogWrite, Queued, Status
+from passback.core.errors import LeaseLost
+from passback.core.events import (
+    START,
+    Cancelled,
+    Completed,
+    Failed,
+    Position,
+    Rewound,
+    RunEvent,
+    RunFinished,
+    RunQueued,
+    RunStarted,
+    TextDelta,
+)
 from passback.core.messages import (
     AssistantMessage,
     CallId,
@@ -13,14 +28,18 @@ from passback.core.messages import (
     MessageId,
     OwnerId,
     RunId,
+    RunRef,
     ToolCall,
     ToolMessage,
     UserMessage,
 )
 from passback.core.ports import Store
+from passback.core.posts import Receipts, StartRun
 
 _numbers = count(1)
 FINISHED = RunFinished(Completed())
+CANCELLED = RunFinished(Cancelled())
+LOST = RunFinished(Failed("lost", "the worker died", retryable=True))
 LONG = 1_000_000.0  # seconds of a lease that does not end by itself
 
 
@@ -81,3 +100,65 @@ def ending(lease: Lease, step: int, first: int, say: str = "") -> Commit:
     """The commit that ends a run."""
     said = (AssistantMessage(MessageId(f"m-{say}"), say),) if say else ()
     return Commit(LogWrite(lease, first, (FINISHED,)), step, said, ends=True)
+
+
+def opening(run_id: RunId) -> tuple[RunEvent, ...]:
+    return (RunStarted(run_id),)
+
+
+def waiting(
+    key: ConversationKey,
+    text: str = "next",
+    *,
+    receipts: Receipts | None = None,
+    limit: int = 9,
+    stops: bool = False,
+) -> Enqueue:
+    """A post for the queue."""
+    run_id = new_run()
+    post = StartRun(key, (user(text),), on_busy="interrupt" if stops else "enqueue")
+    return Enqueue(Queued(run_id, post), receipts or {}, (RunQueued(run_id),), limit)
+
+
+async def claimed(
+    store: Store, key: ConversationKey, *messages: Message, lease: float = LONG
+) -> Lease:
+    """Take over the run of a conversation, whose lease is over."""
+    status = await store.status(key)
+    assert status.run_id is not None
+    held = await store.claim(
+        change(key, status.version, *messages),
+        status.run_id,
+        (Rewound(status.committed),),
+        lease=lease,
+    )
+    assert held is not None
+    return held
+
+
+async def reaped(store: Store, key: ConversationKey, *messages: Message) -> None:
+    """Close the run of a conversation, whose lease is over, as lost."""
+    status = await store.status(key)
+    assert status.run_id is not None
+    assert await store.reap(change(key, status.version, *messages), status.run_id, (LOST,))
+
+
+async def said(store: Store, run: RunRef, after: Position = START) -> list[tuple[str, RunEvent]]:
+    """A run's log with the places written out."""
+    return [(str(each.position), each.event) for each in await store.read_log(run, after=after)]
+
+
+async def state(store: Store, run: RunRef) -> tuple[object, object]:
+    return await store.load(run.key), await store.read_log(run)
+
+
+async def assert_shut_out(store: Store, held: Lease) -> None:
+    """Nothing that the holder of a lost lease writes has any effect."""
+    before = await state(store, held.run)
+    assert await store.append([texts(held, 2, "late")], lease=LONG) == ["lost"]
+    assert await store.append([texts(held, 99, "late")], lease=LONG) == ["lost"]
+    assert await store.renew([held], lease=LONG) == ["lost"]
+    for late in (turn(held, 7, 2, say="late"), ending(held, 7, 2, say="late")):
+        with pytest.raises(LeaseLost):
+            await store.commit(late, lease=LONG)
+    assert await state(store, held.run) == before

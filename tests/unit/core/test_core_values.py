@@ -25,7 +25,7 @@ from passback.core.messages import (
     as_text,
     folded,
 )
-from passback.core.posts import StartRun
+from passback.core.posts import OnBusy, StartRun
 from passback.core.text import mended
 
 
@@ -98,10 +98,18 @@ def test_what_is_no_cursor_is_refused(text: str) -> None:
         Cursor.parse(text)
 
 
-def test_a_post_that_waits_names_the_run_that_it_will_be() -> None:
+@pytest.mark.parametrize(
+    ("on_busy", "stops"),
+    [("reject", False), ("enqueue", False), ("interrupt", True), ("rollback", True)],
+)
+def test_a_post_that_waits_names_its_run_and_may_stop_what_is_before_it(
+    on_busy: OnBusy, stops: bool
+) -> None:
     key = ConversationKey(OwnerId("owner"), ConversationId("conversation"))
-    waiting = Enqueue(Queued(RunId("r"), StartRun(key, ())), {}, (), limit=1)
+    queued = Queued(RunId("r"), StartRun(key, (), on_busy=on_busy))
+    waiting = Enqueue(queued, {}, (), limit=1)
     assert waiting.run == RunRef(key, RunId("r"))
+    assert queued.stops is waiting.stops is stops
 
 
 def test_places_are_ordered_by_epoch_first() -> None:

@@ -124,7 +124,7 @@ POSTS = st.builds(
     st.sampled_from(["reject", "enqueue", "interrupt", "rollback"]),
     st.sampled_from(["continue", "cancel"]),
 )
-QUEUED = st.builds(Queued, RUN_IDS, POSTS, st.booleans())
+QUEUED = st.builds(Queued, RUN_IDS, POSTS)
 
 
 @given(MESSAGES)

@@ -1,0 +1,181 @@
+"""What every store promises: a conversation that nobody works on is found, by one caller."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+from tests.support.conversations import (
+    CANCELLED,
+    LONG,
+    begun,
+    change,
+    claimed,
+    ending,
+    new_key,
+    reaped,
+    turn,
+    user,
+    waiting,
+)
+
+from passback.core.changes import Lease
+from passback.core.messages import ConversationId, ConversationKey, OwnerId
+from passback.core.ports import Store
+
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("P10")]
+
+
+async def found(store: Store, *, lease: float = LONG) -> list[ConversationKey]:
+    return list(await store.abandoned(100, lease=lease))
+
+
+async def until_found(store: Store, key: ConversationKey) -> None:
+    with anyio.fail_after(5):
+        while key not in await found(store, lease=0.02):
+            pass
+
+
+# ---------------------------------------------------------------- runs whose lease is over
+async def test_a_run_whose_lease_is_over_is_given_to_one_caller(store: Store, peer: Store) -> None:
+    keys = [(await begun(store, new_key(), lease=0)).run.key for _ in range(10)]
+    given: Counter[ConversationKey] = Counter()
+
+    async def look(here: Store) -> None:
+        while batch := await here.abandoned(3, lease=LONG):
+            assert len(batch) <= 3
+            given.update(batch)
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(look, store)
+                tasks.start_soon(look, peer)
+
+    assert given == Counter(keys)
+
+
+async def test_a_conversation_that_its_finder_left_alone_is_found_again(store: Store) -> None:
+    held = await begun(store, new_key(), lease=0)
+    assert await found(store, lease=0.02) == [held.run.key]
+    await until_found(store, held.run.key)
+    await until_found(store, held.run.key)
+
+
+async def test_no_more_than_the_limit_is_given(store: Store) -> None:
+    keys = {(await begun(store, new_key(), lease=0)).run.key for _ in range(3)}
+
+    batches = [await store.abandoned(2, lease=LONG) for _ in range(3)]
+
+    assert [len(batch) for batch in batches] == [2, 1, 0]
+    assert {key for batch in batches for key in batch} == keys
+    assert await store.abandoned(0, lease=LONG) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["plain", "a:b/../c", "naïve 会話 🗨 \u2028\r\n", "x" * 10_000, "{}|"]
+)
+async def test_a_found_conversation_has_its_own_name(store: Store, name: str) -> None:
+    key = ConversationKey(OwnerId("owner"), ConversationId(name))
+    await begun(store, key, lease=0)
+    assert await found(store) == [key]
+
+
+async def test_a_run_that_is_held_is_not_found(store: Store) -> None:
+    await begun(store, new_key())
+    renewed = await begun(store, new_key(), lease=0)
+    await store.renew([renewed], lease=LONG)
+    committed = await begun(store, new_key(), lease=0)
+    await store.commit(turn(committed, 0, 2), lease=LONG)
+    taken = await begun(store, new_key(), lease=0)
+    await claimed(store, taken.run.key)
+
+    assert await found(store) == []
+
+
+async def test_a_run_that_was_held_long_is_found_when_its_lease_is_over(store: Store) -> None:
+    held = await begun(store, new_key(), lease=0)
+    await store.renew([held], lease=0.2)
+    await found(store, lease=0)
+    await until_found(store, held.run.key)
+    assert (await store.status(held.run.key)).lapsed
+
+
+async def test_a_run_that_was_released_is_found_at_once(store: Store) -> None:
+    held = await begun(store, new_key())
+    await store.release(held)
+    assert await found(store) == [held.run.key]
+
+
+async def test_a_run_is_found_again_whenever_it_was_taken_over(store: Store) -> None:
+    held = await begun(store, new_key(), lease=0)
+    for _ in range(3):
+        await until_found(store, held.run.key)
+        await claimed(store, held.run.key, lease=0)
+
+
+# ---------------------------------------------------------------- after the end
+async def commit(store: Store, held: Lease) -> None:
+    await store.commit(ending(held, 0, 2), lease=0)
+
+
+async def reap(store: Store, held: Lease) -> None:
+    await reaped(store, held.run.key)
+
+
+async def delete(store: Store, held: Lease) -> None:
+    await store.delete(held.run.key)
+
+
+async def leave(store: Store, held: Lease) -> None:
+    """The run ends while a post waits, and that post leaves."""
+    entry = waiting(held.run.key)
+    await store.enqueue(entry)
+    await store.commit(ending(held, 0, 2), lease=0)
+    await store.cancel(entry.run, CANCELLED)
+
+
+End = Callable[[Store, Lease], Awaitable[None]]
+
+
+@pytest.mark.parametrize("end", [commit, reap, delete, leave])
+async def test_what_has_ended_is_not_found(store: Store, end: End) -> None:
+    held = await begun(store, new_key(), lease=0)
+    await end(store, held)
+    assert await found(store, lease=0) == []
+    assert await found(store, lease=0) == []
+
+
+async def test_a_conversation_that_was_only_written_to_is_not_found(store: Store) -> None:
+    await store.park(change(new_key(), 0, user("hello")))
+    assert await found(store) == []
+
+
+# ---------------------------------------------------------------- posts that wait
+@pytest.mark.parametrize("end", [commit, reap])
+async def test_posts_that_wait_while_nothing_runs_are_found(store: Store, end: End) -> None:
+    held = await begun(store, new_key(), lease=0)
+    await store.enqueue(waiting(held.run.key))
+    await end(store, held)
+
+    await until_found(store, held.run.key)
+
+    assert not (await store.status(held.run.key)).running
+
+
+async def test_posts_that_wait_behind_a_run_are_not_found(store: Store) -> None:
+    held = await begun(store, new_key())
+    await store.enqueue(waiting(held.run.key))
+    assert await found(store) == []
+
+
+async def test_a_post_that_came_when_nothing_ran_is_found(store: Store) -> None:
+    """Nobody looks when the worker that ended the run has died."""
+    held = await begun(store, new_key(), lease=0)
+    first, second = waiting(held.run.key), waiting(held.run.key)
+    await store.enqueue(first)
+    await store.commit(ending(held, 0, 2), lease=0)
+    await store.enqueue(second)
+    await store.cancel(first.run, CANCELLED)
+
+    await until_found(store, held.run.key)

@@ -1,0 +1,96 @@
+"""What every store promises: a run whose lease is over may be closed by anybody, once."""
+
+import pytest
+from tests.support.conversations import (
+    FINISHED,
+    LONG,
+    LOST,
+    assert_shut_out,
+    begun,
+    change,
+    ending,
+    new_key,
+    reaped,
+    said,
+    state,
+    texts,
+    user,
+)
+
+from passback.core.changes import Status
+from passback.core.events import Logged, Position, Rewound, RunStarted
+from passback.core.messages import RunId
+from passback.core.ports import Store
+
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("P6", "P10")]
+
+
+async def test_a_lapsed_run_is_closed_under_a_new_epoch(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, user("hello"), lease=0)
+    await store.append([texts(held, 2, "half")], lease=0)
+
+    await reaped(store, key, user("closing"))
+
+    status = await store.status(key)
+    assert status == Status(
+        status.version,
+        held.run.run_id,
+        message_count=2,
+        attempt=1,
+        committed=Position(held.epoch + 1, 1),
+    )
+    assert await store.read_log(held.run) == [
+        Logged(Position(held.epoch, 1), RunStarted(held.run.run_id)),
+        Logged(Position(held.epoch + 1, 1), LOST),
+    ]
+
+
+async def test_a_reap_sent_twice_is_applied_once(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, lease=0)
+    closing = change(key, (await store.status(key)).version, user("closing"))
+    events = (Rewound(Position(held.epoch, 1)), LOST)
+
+    assert await store.reap(closing, held.run.run_id, events)
+    after = await state(store, held.run)
+    assert await store.reap(closing, held.run.run_id, events)
+
+    assert await state(store, held.run) == after
+    assert [event for _, event in await said(store, held.run)][1:] == list(events)
+
+
+async def test_only_the_run_whose_lease_is_over_is_reaped(store: Store) -> None:
+    key = new_key()
+    assert not await store.reap(change(key), RunId("r"), (LOST,))
+    held = await begun(store, key)
+    version = (await store.status(key)).version
+    run_id = held.run.run_id
+
+    assert not await store.reap(change(key, version), run_id, (LOST,))
+    await store.renew([held], lease=0)
+    assert not await store.reap(change(key, version - 1), run_id, (LOST,))
+    assert not await store.reap(change(key, version), RunId("another"), (LOST,))
+    await store.commit(ending(held, 0, 2), lease=0)
+    assert not await store.reap(change(key, version + 1), run_id, (LOST,))
+
+    assert [event for _, event in await said(store, held.run)] == [RunStarted(run_id), FINISHED]
+
+
+async def test_a_reaped_owner_that_comes_back_is_shut_out(store: Store) -> None:
+    zombie = await begun(store, new_key(), lease=0)
+    await reaped(store, zombie.run.key)
+    await assert_shut_out(store, zombie)
+    assert await store.release(zombie) is False
+
+
+async def test_a_released_run_may_be_closed_too_and_the_next_begins(store: Store) -> None:
+    held = await begun(store, new_key())
+    await store.release(held)
+    await reaped(store, held.run.key)
+
+    following = await begun(store, held.run.key, user("again"))
+
+    status = await store.status(held.run.key)
+    assert (status.run_id, status.attempt) == (following.run.run_id, 1)
+    assert await store.renew([following], lease=LONG) == ["held"]

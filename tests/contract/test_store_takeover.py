@@ -1,0 +1,319 @@
+"""What every store promises: a run whose lease is over is taken over, or closed, by one caller."""
+
+import anyio
+import pytest
+from tests.support.conversations import (
+    CANCELLED,
+    FINISHED,
+    LONG,
+    LOST,
+    assert_shut_out,
+    begun,
+    change,
+    claimed,
+    ending,
+    new_key,
+    opening,
+    said,
+    state,
+    texts,
+    turn,
+    user,
+)
+
+from passback.core.changes import Change, Commit, Lease, Status
+from passback.core.errors import LeaseLost
+from passback.core.events import (
+    Logged,
+    Position,
+    Rewound,
+    RunEvent,
+    RunStarted,
+    TextDelta,
+    ToolCallEnded,
+)
+from passback.core.messages import CallId, RunId
+from passback.core.ports import Store
+
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("P10")]
+
+
+def cut_turn(held: Lease, first: int) -> Commit:
+    return turn(held, 0, first, TextDelta("kept"), ToolCallEnded(CallId("c")), say="kept")
+
+
+# ---------------------------------------------------------------- claims
+async def test_a_claim_goes_on_from_what_was_committed_and_voids_the_rest(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, user("hello"))
+    await store.append([texts(held, 2, "early")], lease=LONG)
+    await store.commit(cut_turn(held, 3), lease=LONG)
+    await store.append([texts(held, 5, "void")], lease=LONG)
+    await store.append([texts(held, 6, "void", "void")], lease=0)
+    assert (await store.status(key)).committed == Position(held.epoch, 4)
+
+    lease = await claimed(store, key, user("closing"))
+
+    assert lease.run == held.run
+    assert lease.epoch > held.epoch
+    assert lease.fence != held.fence
+    loaded = await store.load(key)
+    assert [message.content for message in loaded.messages] == ["hello", "kept", "closing"]
+    assert loaded.status == Status(
+        loaded.status.version,
+        held.run.run_id,
+        running=True,
+        message_count=3,
+        attempt=2,
+        committed=Position(lease.epoch, 1),
+    )
+    assert await store.read_log(held.run) == [
+        Logged(Position(held.epoch, 1), RunStarted(held.run.run_id)),
+        Logged(Position(held.epoch, 2), TextDelta("early")),
+        Logged(Position(held.epoch, 3), TextDelta("kept")),
+        Logged(Position(held.epoch, 4), ToolCallEnded(CallId("c"))),
+        Logged(Position(lease.epoch, 1), Rewound(Position(held.epoch, 4))),
+    ]
+
+
+async def test_what_was_appended_before_a_commit_is_committed_with_it(store: Store) -> None:
+    held = await begun(store, new_key())
+    await store.append([texts(held, 2, "said", "before")], lease=LONG)
+    await store.commit(turn(held, 0, 4, say="said before"), lease=0)
+    committed = (await store.status(held.run.key)).committed
+
+    lease = await claimed(store, held.run.key)
+
+    assert committed == Position(held.epoch, 3)
+    assert [place for place, _ in await said(store, held.run)] == [
+        *(f"{held.epoch}-{number}" for number in (1, 2, 3)),
+        f"{lease.epoch}-1",
+    ]
+
+
+async def test_the_new_holder_writes_on_under_its_own_epoch(store: Store) -> None:
+    held = await begun(store, new_key())
+    await store.commit(cut_turn(held, 2), lease=0)
+    lease = await claimed(store, held.run.key)
+
+    assert await store.append([texts(lease, 2, "a")], lease=LONG) == ["held"]
+    assert await store.commit(ending(lease, 0, 3, say="done"), lease=LONG) is False
+
+    status = await store.status(held.run.key)
+    assert (status.running, status.message_count, status.attempt) == (False, 2, 2)
+    assert status.committed == Position(lease.epoch, 3)
+    assert [place for place, _ in await said(store, held.run)] == [
+        *(f"{held.epoch}-{number}" for number in (1, 2, 3)),
+        *(f"{lease.epoch}-{number}" for number in (1, 2, 3)),
+    ]
+
+
+async def test_a_holder_whose_run_was_taken_over_is_shut_out(store: Store) -> None:
+    zombie = await begun(store, new_key(), lease=0)
+    await store.append([texts(zombie, 2, "void")], lease=0)
+    await claimed(store, zombie.run.key)
+    await assert_shut_out(store, zombie)
+
+
+async def test_only_a_run_whose_lease_is_over_is_taken_over(store: Store) -> None:
+    key = new_key()
+    assert await store.claim(change(key), RunId("r"), (FINISHED,), lease=LONG) is None
+    held = await begun(store, key)
+
+    async def claim(run_id: RunId, version: int) -> Lease | None:
+        return await store.claim(change(key, version), run_id, (FINISHED,), lease=LONG)
+
+    version = (await store.status(key)).version
+    assert await claim(held.run.run_id, version) is None
+    await store.renew([held], lease=0)
+    before = await state(store, held.run)
+    assert await claim(held.run.run_id, version - 1) is None
+    assert await claim(RunId("another"), version) is None
+    assert await state(store, held.run) == before
+    await store.commit(ending(held, 0, 2), lease=0)
+    before = await state(store, held.run)
+    assert await claim(held.run.run_id, version + 1) is None
+    assert await state(store, held.run) == before
+
+
+async def test_attempts_are_counted_and_a_new_run_begins_with_one(store: Store) -> None:
+    key = new_key()
+    attempts: list[int] = []
+    held = await begun(store, key, lease=0)
+    for _ in range(3):
+        attempts.append((await store.status(key)).attempt)
+        held = await claimed(store, key, lease=0)
+    attempts.append((await store.status(key)).attempt)
+    await store.commit(ending(held, 0, 2), lease=LONG)
+    await begun(store, key)
+    attempts.append((await store.status(key)).attempt)
+
+    assert attempts == [1, 2, 3, 4, 1]
+
+
+async def test_a_claim_sent_twice_gives_the_same_lease_and_voids_nothing_more(store: Store) -> None:
+    held = await begun(store, new_key(), lease=0)
+    await store.append([texts(held, 2, "void")], lease=0)
+    version = (await store.status(held.run.key)).version
+    taking = change(held.run.key, version, user("closing"))
+    events: tuple[RunEvent, ...] = (Rewound(Position(held.epoch, 1)), TextDelta("anew"))
+
+    lease = await store.claim(taking, held.run.run_id, events, lease=LONG)
+    assert lease is not None
+    await store.append([texts(lease, 3, "mine")], lease=LONG)
+    before = await state(store, held.run)
+
+    assert await store.claim(taking, held.run.run_id, events, lease=LONG) == lease
+    assert await state(store, held.run) == before
+    assert await store.renew([lease], lease=LONG) == ["held"]
+
+
+async def test_of_many_claims_at_once_one_gets_the_run(store: Store, peer: Store) -> None:
+    held = await begun(store, new_key(), lease=0)
+    version = (await store.status(held.run.key)).version
+    leases: list[Lease | None] = []
+
+    async def claim(here: Store) -> None:
+        taking = change(held.run.key, version)
+        leases.append(await here.claim(taking, held.run.run_id, (LOST,), lease=LONG))
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            for number in range(10):
+                tasks.start_soon(claim, peer if number % 2 else store)
+
+    (lease,) = [each for each in leases if each is not None]
+    assert len(leases) == 10
+    assert await peer.renew([lease], lease=LONG) == ["held"]
+    assert len(await store.read_log(held.run)) == 2
+
+
+async def test_who_takes_over_learns_that_the_run_is_to_be_cancelled(store: Store) -> None:
+    held = await begun(store, new_key())
+    await store.cancel(held.run, CANCELLED)
+    await store.renew([held], lease=0)
+
+    lease = await claimed(store, held.run.key)
+
+    assert await store.renew([lease], lease=LONG) == ["cancelled"]
+
+
+async def test_a_claim_may_take_back_messages_and_replace_tools_and_owed_calls(
+    store: Store,
+) -> None:
+    key = new_key()
+    held = await begun(store, key, user("a"), user("b"), lease=0)
+    version = (await store.status(key)).version
+    taking = Change(key, "taking", version, (user("c"),), keep=1, tools=())
+
+    assert await store.claim(taking, held.run.run_id, (LOST,), lease=LONG)
+
+    loaded = await store.load(key)
+    assert loaded.messages == (user("a"), user("c"))
+    assert loaded.status.message_count == 2
+
+
+async def test_a_lease_of_milliseconds_ends_by_itself(store: Store) -> None:
+    held = await begun(store, new_key(), lease=0.05)
+    with anyio.fail_after(5):
+        while not (await store.status(held.run.key)).lapsed:
+            pass
+    await claimed(store, held.run.key)
+    await assert_shut_out(store, held)
+
+
+# ---------------------------------------------------------------- releases
+async def test_a_released_run_is_taken_over_at_once_and_counts_no_attempt(store: Store) -> None:
+    held = await begun(store, new_key(), user("hello"))
+    await store.commit(cut_turn(held, 2), lease=LONG)
+
+    assert await store.release(held)
+
+    status = await store.status(held.run.key)
+    assert (status.running, status.lapsed) == (True, True)
+    await claimed(store, held.run.key)
+    status = await store.status(held.run.key)
+    assert (status.running, status.lapsed, status.attempt) == (True, False, 1)
+
+
+async def test_who_released_a_run_is_shut_out_though_nobody_has_taken_it_over(store: Store) -> None:
+    held = await begun(store, new_key())
+    await store.release(held)
+    await assert_shut_out(store, held)
+    assert (await store.status(held.run.key)).lapsed
+
+
+async def test_a_release_sent_twice_is_a_release(store: Store) -> None:
+    held = await begun(store, new_key())
+    assert await store.release(held)
+    before = await state(store, held.run)
+    assert await store.release(held)
+    assert await state(store, held.run) == before
+
+    lease = await claimed(store, held.run.key)
+    assert await store.release(held) is False
+    assert await store.renew([lease], lease=LONG) == ["held"]
+    assert (await store.status(held.run.key)).attempt == 1
+
+
+async def test_a_lease_that_was_lost_is_not_released(store: Store) -> None:
+    taken = await begun(store, new_key(), lease=0)
+    lease = await claimed(store, taken.run.key)
+    ended = await begun(store, new_key())
+    await store.commit(ending(ended, 0, 2), lease=LONG)
+    deleted = await begun(store, new_key())
+    await store.delete(deleted.run.key)
+
+    assert [await store.release(each) for each in (taken, ended, deleted)] == [False] * 3
+    assert await store.renew([lease], lease=LONG) == ["held"]
+
+
+async def test_a_released_run_is_not_over(store: Store) -> None:
+    held = await begun(store, new_key())
+    await store.release(held)
+    version = (await store.status(held.run.key)).version
+
+    assert await store.begin(change(held.run.key, version), RunId("r"), (LOST,), lease=LONG) is None
+    assert await store.cancel(held.run, CANCELLED)
+    assert await store.renew([await claimed(store, held.run.key)], lease=LONG) == ["cancelled"]
+
+
+async def test_a_run_may_be_handed_over_many_times(store: Store) -> None:
+    held = await begun(store, new_key())
+    for number in range(5):
+        await store.commit(turn(held, 0, 2, TextDelta(str(number))), lease=LONG)
+        assert await store.release(held)
+        held = await claimed(store, held.run.key)
+
+    assert (await store.status(held.run.key)).attempt == 1
+    words = [event.text for _, event in await said(store, held.run) if isinstance(event, TextDelta)]
+    assert words == ["0", "1", "2", "3", "4"]
+
+
+async def test_a_claim_and_a_commit_at_once_leave_one_holder(store: Store, peer: Store) -> None:
+    """The worker was only slow: either its end counts, or it is shut out."""
+    for _ in range(10):
+        held = await begun(store, new_key(), lease=0)
+        version = (await store.status(held.run.key)).version
+        outcomes: list[object] = []
+
+        async def claim(held: Lease, version: int, outcomes: list[object]) -> None:
+            taking = change(held.run.key, version)
+            run_id = held.run.run_id
+            outcomes.append(await peer.claim(taking, run_id, opening(run_id), lease=LONG))
+
+        async def end(held: Lease, outcomes: list[object]) -> None:
+            try:
+                await store.commit(ending(held, 0, 2, say="end"), lease=LONG)
+            except LeaseLost:
+                outcomes.append("lost")
+
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(claim, held, version, outcomes)
+                tasks.start_soon(end, held, outcomes)
+
+        status = await store.status(held.run.key)
+        ended = outcomes == [None]
+        assert ended == (not status.running) == (status.message_count == 1)
+        assert status == await peer.status(held.run.key)

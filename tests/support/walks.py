@@ -1,0 +1,298 @@
+"""Random operations on a conversation that several stores have: every answer of one is the answer of all."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from tests.support.conversations import (
+    CANCELLED,
+    FINISHED,
+    LONG,
+    LOST,
+    answer,
+    asking,
+    new_key,
+    new_nonce,
+    new_run,
+    opening,
+    user,
+)
+
+from passback.core.changes import Change, Commit, Enqueue, Lease, Loaded, LogWrite, Queued, Status
+from passback.core.errors import PassbackError
+from passback.core.events import START, Position, Rewound, RunEvent, RunQueued, TextDelta
+from passback.core.messages import ConversationKey, Message, RunId, RunRef, ToolSpec
+from passback.core.ports import Store
+from passback.core.posts import OnBusy, Receipt, ReceiptName, StartRun
+from passback.core.transcript import owed
+
+T = TypeVar("T")
+Asked = Callable[[Store], Awaitable[object]]
+
+NAMES: list[ReceiptName] = ["call:a", "call:b", "message:a", "key:a"]
+BATCHES: list[tuple[Message, ...]] = [
+    (),
+    (user("hello"),),
+    (asking("a"),),
+    (asking("a", "b"), answer("a")),
+    (answer("b"),),
+]
+ON_BUSY: list[OnBusy] = ["enqueue", "interrupt"]
+
+
+class Pick:
+    """Choices, one after the other, that a number makes; 0 makes the first of each."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def below(self, count: int) -> int:
+        self._number, rest = divmod(self._number, count)
+        return rest
+
+    def of(self, choices: Sequence[T]) -> T:
+        return choices[self.below(len(choices))]
+
+    def seldom(self) -> bool:
+        return self.below(6) == 5
+
+
+@dataclass
+class Walk:
+    """One conversation's history as its writers know it, and what was sent to all stores."""
+
+    stores: Sequence[Store]
+    key: ConversationKey = field(default_factory=new_key)
+    messages: tuple[Message, ...] = ()
+    leases: list[Lease] = field(default_factory=list[Lease])
+    runs: list[RunRef] = field(default_factory=list[RunRef])
+    sent: list[Asked] = field(default_factory=list[Asked])
+    logged: int = 1
+    step: int = 0
+    replayed: bool = False
+
+    async def ask(self, operation: Asked) -> object:
+        """Run an operation on every store; the answers are one."""
+        answers = await asyncio.gather(*(outcome(operation, store) for store in self.stores))
+        assert answers == answers[:1] * len(answers)
+        return answers[0]
+
+    async def send(self, operation: Asked) -> object:
+        """A write, which may be sent again later."""
+        self.sent.append(operation)
+        return await self.ask(operation)
+
+    async def status(self) -> Status:
+        status = await self.ask(lambda store: store.status(self.key))
+        assert isinstance(status, Status)
+        return status
+
+    async def load(self) -> Loaded:
+        loaded = await self.ask(lambda store: store.load(self.key, receipts=NAMES))
+        assert isinstance(loaded, Loaded)
+        return loaded
+
+    def apply(self, change: Change) -> None:
+        self.messages = (*self.messages[: change.keep], *change.append)
+
+    def take(self, lease: Lease, logged: int) -> None:
+        self.leases.append(lease)
+        self.logged, self.step = logged, 0
+
+    async def finish(self) -> None:
+        """Compare all that is kept."""
+        known, loaded = self.messages, await self.load()
+        assert loaded.messages == known
+        assert [queued.run_id for queued in loaded.queue] == list(loaded.status.queued)
+        if not self.replayed:
+            assert loaded.status.owed == owed(known)
+        await self.ask(lambda store: store.page(self.key, start=0, limit=1000))
+        for run in self.runs:
+            await read_log(self, run, START, 1000)
+
+
+async def outcome(operation: Asked, store: Store) -> object:
+    try:
+        return await operation(store)
+    except PassbackError as error:
+        return type(error), error.message
+
+
+# ---------------------------------------------------------------- reading
+async def read(walk: Walk, pick: Pick) -> None:
+    start, limit = pick.below(5), pick.below(4)
+    await walk.ask(lambda store: store.page(walk.key, start=start, limit=limit))
+    for run in walk.runs[-3:]:
+        status = await walk.status()
+        epoch = max(0, status.committed.epoch - pick.below(3))
+        await read_log(walk, run, Position(epoch, pick.below(6)), pick.of([1000, 1, 3]))
+
+
+async def read_log(walk: Walk, run: RunRef, after: Position, limit: int) -> None:
+    await walk.ask(lambda store: store.read_log(run, after=after, limit=limit))
+
+
+# ---------------------------------------------------------------- changes
+def a_change(walk: Walk, status: Status, pick: Pick, pops: RunId | None = None) -> Change:
+    batch, keep = pick.of(BATCHES), pick.below(5) if pick.seldom() else None
+    run_id = RunId("r") if pick.below(2) else None
+    receipts = {pick.of(NAMES): Receipt(f"{pick.below(3):064x}", run_id)} if pick.below(2) else {}
+    tools = (ToolSpec("tool", "", {"type": "object"}),) if pick.seldom() else None
+    return Change(
+        walk.key,
+        new_nonce(),
+        status.version + pick.seldom(),
+        batch,
+        receipts,
+        owed((*walk.messages[:keep], *batch)),
+        tools,
+        keep,
+        pick.below(3),
+        pops,
+        pick.seldom(),
+    )
+
+
+async def park(walk: Walk, pick: Pick) -> None:
+    change = a_change(walk, await walk.status(), pick)
+    if await walk.send(lambda store: store.park(change)) is True:
+        walk.apply(change)
+
+
+async def begin(walk: Walk, pick: Pick) -> None:
+    """A run begins, mostly that of the first post that waits."""
+    status = await walk.status()
+    pops = status.queued[pick.seldom()] if len(status.queued) > 1 and not pick.seldom() else None
+    change, run_id = a_change(walk, status, pick, pops), pops or new_run()
+    events = (*opening(run_id), *some_texts(pick))
+    lease = 0 if pick.seldom() else LONG
+    held = await walk.send(lambda store: store.begin(change, run_id, events, lease=lease))
+    if isinstance(held, Lease):
+        walk.apply(change)
+        walk.take(held, len(events))
+        if pops is None:
+            walk.runs.append(held.run)
+
+
+async def claim(walk: Walk, pick: Pick) -> None:
+    status = await walk.status()
+    change, run_id = a_change(walk, status, pick), status.run_id or RunId("none")
+    events = (Rewound(status.committed), *some_texts(pick))
+    lease = 0 if pick.seldom() else LONG
+    held = await walk.send(lambda store: store.claim(change, run_id, events, lease=lease))
+    if isinstance(held, Lease):
+        walk.apply(change)
+        walk.take(held, len(events))
+
+
+async def reap(walk: Walk, pick: Pick) -> None:
+    status = await walk.status()
+    change, run_id = a_change(walk, status, pick), status.run_id or RunId("none")
+    events = (Rewound(status.committed), LOST)
+    if await walk.send(lambda store: store.reap(change, run_id, events)) is True:
+        walk.apply(change)
+
+
+# ---------------------------------------------------------------- the queue
+async def enqueue(walk: Walk, pick: Pick) -> None:
+    run_id = new_run()
+    post = StartRun(walk.key, (user(f"next {pick.below(3)}"),), on_busy=pick.of(ON_BUSY))
+    receipts = {pick.of(NAMES): Receipt(f"{pick.below(3):064x}", run_id)} if pick.seldom() else {}
+    entry = Enqueue(Queued(run_id, post), receipts, (RunQueued(run_id),), 1 + pick.below(3))
+    if await walk.send(lambda store: store.enqueue(entry)) == "queued":
+        walk.runs.append(entry.run)
+
+
+async def cancel(walk: Walk, pick: Pick) -> None:
+    if walk.runs:
+        run = pick.of(walk.runs[:-4:-1])
+        await walk.send(lambda store: store.cancel(run, CANCELLED))
+
+
+# ---------------------------------------------------------------- the run
+def a_lease(walk: Walk, pick: Pick) -> Lease | None:
+    """Mostly the newest."""
+    if not walk.leases:
+        return None
+    return pick.of(walk.leases) if pick.seldom() else walk.leases[-1]
+
+
+def some_texts(pick: Pick) -> tuple[RunEvent, ...]:
+    return tuple(TextDelta(f"text {number}") for number in range(pick.below(4)))
+
+
+async def append(walk: Walk, pick: Pick) -> None:
+    lease = a_lease(walk, pick)
+    if lease is None:
+        return
+    events, seconds = some_texts(pick), 0 if pick.seldom() else LONG
+    writes = [LogWrite(lease, walk.logged + 1, events)]
+    if await walk.send(lambda store: store.append(writes, lease=seconds)) != ["lost"]:
+        walk.logged += len(events)
+
+
+async def commit(walk: Walk, pick: Pick) -> None:
+    lease = a_lease(walk, pick)
+    if lease is None:
+        return
+    ends = pick.below(4) == 3
+    events = (*some_texts(pick), *([FINISHED] if ends else []))
+    batch, cut = pick.of(BATCHES[:3]), ends and pick.below(2) == 1
+    log, owing = LogWrite(lease, walk.logged + 1, events), owed((*walk.messages, *batch))
+    turn = Commit(log, walk.step, batch, owing, ends, cut)
+    seconds, known = 0 if pick.seldom() else LONG, await walk.status()
+    await walk.send(lambda store: store.commit(turn, lease=seconds))
+    if (await walk.status()).version != known.version:
+        walk.messages += batch
+        walk.logged, walk.step = walk.logged + len(events), walk.step + 1
+
+
+async def renew(walk: Walk, pick: Pick) -> None:
+    leases, seconds = walk.leases[-2:], pick.of([LONG, 0])
+    await walk.ask(lambda store: store.renew(leases, lease=seconds))
+
+
+async def release(walk: Walk, pick: Pick) -> None:
+    lease = a_lease(walk, pick)
+    if lease is not None:
+        await walk.send(lambda store: store.release(lease))
+
+
+async def attend(walk: Walk, pick: Pick) -> None:
+    if walk.runs:
+        run, seconds = pick.of(walk.runs[:-3:-1]), pick.of([LONG, 0])
+        await walk.send(lambda store: store.attend(run, seconds=seconds))
+
+
+# ---------------------------------------------------------------- the whole conversation
+async def abandoned(walk: Walk, pick: Pick) -> None:
+    """A hint, which may come late: but nobody is sent to a conversation that has no need of it."""
+    needs = await walk.status()
+    may_be = needs.lapsed or (bool(needs.queued) and not needs.running)
+    for store in walk.stores:
+        found = await store.abandoned(1000, lease=0)
+        assert may_be or walk.key not in found
+
+
+async def delete(walk: Walk, pick: Pick) -> None:
+    if pick.seldom() and await walk.ask(lambda store: store.delete(walk.key)) is True:
+        walk.messages = ()
+
+
+async def repeat(walk: Walk, pick: Pick) -> None:
+    """What was sent before arrives once more; it may be as old as the conversation."""
+    if walk.sent:
+        known = await walk.status()
+        await walk.ask(walk.sent[-1 - pick.below(min(6, len(walk.sent)))])
+        if (await walk.status()).version != known.version:
+            walk.replayed = True
+            walk.messages = (await walk.load()).messages
+
+
+Operation = Callable[[Walk, Pick], Awaitable[None]]
+OPERATIONS: list[Operation] = [
+    *[read, begin, begin, append, append, append, commit, commit, commit, enqueue, enqueue],
+    *[park, claim, claim, release, reap, cancel, attend, renew, abandoned, delete],
+    *[repeat, repeat, repeat, repeat],
+]
