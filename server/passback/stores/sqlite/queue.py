@@ -9,7 +9,6 @@ from passback.stores.sqlite.logs import Log
 from passback.stores.sqlite.rows import Limits, add_receipts, find, until, update
 
 _OF_QUEUE = "FROM queue WHERE conversation = ?"
-_CLAIMED_BY_ONE = ("message:", "key:")  # kinds of receipts that two posts cannot both bring
 
 
 def waits(db: sqlite3.Connection, conversation: int, /) -> bool:
@@ -85,13 +84,12 @@ def cancel(
 
 
 def _is_taken(db: sqlite3.Connection, conversation: int, entry: PackedEnqueue) -> bool:
-    """Whether another post has brought the same message or idempotency key."""
+    """Whether another post has taken one of the receipts."""
     return any(
         db.execute(
             "SELECT 1 FROM receipts WHERE conversation = ? AND name = ?", (conversation, name)
         ).fetchone()
         for name, _ in entry.receipts
-        if name.startswith(_CLAIMED_BY_ONE)
     )
 
 
