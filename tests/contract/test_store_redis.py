@@ -1,4 +1,4 @@
-"""What only Redis can do: lose replies, and let keys expire, vanish or be of a foreign type."""
+"""What only Redis can do: lose replies, and let keys vanish or be of a foreign type."""
 
 from collections.abc import AsyncGenerator
 
@@ -6,17 +6,21 @@ import anyio
 import pytest
 import redis
 from tests.support.conversations import (
-    FINISHED,
+    CANCELLED,
     LONG,
+    LOST,
     begun,
     change,
+    claimed,
     ending,
     new_key,
     new_nonce,
     new_run,
+    opening,
     texts,
     turn,
     user,
+    waiting,
 )
 from tests.support.lossy_proxy import LossyProxy, lossy_proxy
 from tests.support.redis_server import RedisServer
@@ -28,17 +32,14 @@ from passback.core.errors import (
     StoreUnavailable,
     UnknownRun,
 )
-from passback.core.events import Completed, RunFinished, RunStarted
-from passback.core.messages import CallId, ConversationKey
+from passback.core.messages import ConversationKey
 from passback.core.ports import Store
-from passback.core.transcript import Answer
+from passback.core.posts import Receipt
 from passback.stores.layout import tag
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 
 pytestmark = [pytest.mark.anyio, pytest.mark.redis]
-
-DAY = 24 * 3600
 
 
 @pytest.fixture
@@ -75,19 +76,18 @@ async def test_a_write_whose_reply_is_lost_is_applied_once(
     lossy: Store, store: Store, proxy: LossyProxy, count: int
 ) -> None:
     key, run_id = new_key(), new_run()
-    opening = change(key, 0, user("hello"))
-    finished = RunFinished(Completed())
+    first = change(key, 0, user("hello"))
 
     proxy.lose_replies(count)
-    held = await lossy.begin(opening, run_id, (RunStarted(run_id),), lease=LONG)
+    held = await lossy.begin(first, run_id, opening(run_id), lease=LONG)
     assert held is not None
     proxy.lose_replies(count)
     assert await lossy.append([texts(held, 2, "a")], lease=LONG) == ["held"]
     proxy.lose_replies(count)
-    await lossy.commit(turn(held, 0, 3, say="said"), lease=0)
+    assert not await lossy.commit(turn(held, 0, 3, say="said"), lease=0)
     proxy.lose_replies(count)
     closing = change(key, (await store.status(key)).version, user("closed"))
-    assert await lossy.reap(closing, run_id, finished)
+    assert await lossy.reap(closing, held.run.run_id, (LOST,))
     proxy.lose_replies(count)
     assert await lossy.park(change(key, (await store.status(key)).version, user("parked")))
     following = await begun(store, key)
@@ -103,6 +103,37 @@ async def test_a_write_whose_reply_is_lost_is_applied_once(
         "1-1", "1-2", "2-1",
     ]  # fmt: skip
     assert len(await store.read_log(following.run)) == 2
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_queue_and_a_hand_over_whose_replies_are_lost_are_written_once(
+    lossy: Store, store: Store, proxy: LossyProxy, count: int
+) -> None:
+    key = new_key()
+    held = await begun(store, key, user("hello"))
+    goes, stays = waiting(key, "goes"), waiting(key, "stays")
+
+    for entry in (goes, stays):
+        proxy.lose_replies(count)
+        assert await lossy.enqueue(entry) == "queued"
+    proxy.lose_replies(count)
+    assert await lossy.cancel(goes.run, CANCELLED)
+    proxy.lose_replies(count)
+    assert await lossy.release(held)
+    proxy.lose_replies(count)
+    taken = await claimed(lossy, key)
+    proxy.lose_replies(count)
+    assert await lossy.commit(ending(taken, 0, 2), lease=LONG)
+    proxy.lose_replies(count)
+    await lossy.attend(taken.run, seconds=9)
+
+    status = await store.status(key)
+    assert proxy.lost == 7 * count
+    assert (status.queued, status.attempt, status.attended) == ((stays.run.run_id,), 1, False)
+    assert [str(logged.position) for logged in await store.read_log(goes.run)] == ["2-1", "4-1"]
+    assert [str(logged.position) for logged in await store.read_log(held.run)] == [
+        "1-1", "5-1", "5-2",
+    ]  # fmt: skip
 
 
 async def test_replies_that_are_always_lost_are_told(lossy: Store, proxy: LossyProxy) -> None:
@@ -127,6 +158,33 @@ async def test_twenty_runs_are_appended_in_one_round_trip(
 
     own = second - first
     assert third - second - own == 1
+
+
+@pytest.mark.parametrize("queue", [0, 1])
+async def test_a_begin_and_a_commit_are_one_round_trip_each(
+    store: Store, shared_redis: RedisServer, queue: int
+) -> None:
+    key, run_id = new_key(), new_run()
+    warm = await begun(store, key)
+    await store.enqueue(waiting(key))  # the server knows the scripts after this
+    await store.commit(ending(warm, 0, 2), lease=LONG)
+    await store.delete(key)
+    first = change(key, (await store.status(key)).version, user("hello"))
+    with redis.Redis(port=shared_redis.port, protocol=2) as observer:
+        before = reads(observer)
+        held = await store.begin(first, run_id, opening(run_id), lease=LONG)
+        begun_at = reads(observer)
+        assert held is not None
+        for _ in range(queue):
+            await store.enqueue(waiting(key))
+        queued_at = reads(observer)
+        assert await store.commit(ending(held, 0, 2, say="hello"), lease=LONG) == bool(queue)
+        after = reads(observer)
+
+    own = 1  # the observer's own
+    assert begun_at - before - own == 1
+    assert queued_at - begun_at - own == queue
+    assert after - queued_at - own == 1
 
 
 def reads(observer: redis.Redis) -> int:
@@ -180,72 +238,15 @@ async def test_hints_come_back_after_the_connection_broke(
                 await anyio.lowlevel.checkpoint()
 
 
-# ---------------------------------------------------------------- time to live
-async def test_without_a_ttl_a_conversation_stays_and_only_its_log_expires(
-    store: Store, shared_redis: RedisServer
-) -> None:
-    key = new_key()
-    held = await begun(store, key, user("hello"))
-    running = lifetimes(shared_redis)
-    await store.commit(ending(held, 0, 2), lease=LONG)
-
-    kept = {"state": -1, "messages": -1, "runs": -1}
-    log = f"log:{held.run.run_id}"
-    assert running == {**kept, log: DAY}
-    assert lifetimes(shared_redis) == {**kept, log: 3600}
-
-
-async def test_with_a_ttl_all_keys_of_a_conversation_expire_together(
-    redis_url: str, shared_redis: RedisServer
-) -> None:
-    key = new_key()
-    async with open_store(redis_url, options=StoreOptions(ttl=600, log_ttl=60)) as store:
-        await store.park(
-            Change(key, new_nonce(), 0, (user("hello"),), {CallId("c"): Answer("ab" * 32)})
-        )
-        parked = lifetimes(shared_redis)
-        held = await begun(store, key)
-        running = lifetimes(shared_redis)
-        await store.commit(ending(held, 0, 2), lease=LONG)
-        ended = lifetimes(shared_redis)
-        lapsed = await begun(store, key, lease=0)
-        version = (await store.status(key)).version
-        await store.reap(change(key, version), lapsed.run.run_id, FINISHED)
-        reaped = lifetimes(shared_redis)
-
-    kept = {"state", "messages", "answers"}
-    first, second = f"log:{held.run.run_id}", f"log:{lapsed.run.run_id}"
-    assert parked == dict.fromkeys(kept, 600)
-    assert running == dict.fromkeys({*kept, "runs", first}, DAY)
-    assert ended == {**dict.fromkeys({*kept, "runs"}, 600), first: 60}
-    assert reaped == {**dict.fromkeys({*kept, "runs"}, 600), first: 60, second: 60}
-
-
-async def test_a_log_does_not_outlive_its_conversation(
-    redis_url: str, shared_redis: RedisServer
-) -> None:
-    async with open_store(redis_url, options=StoreOptions(ttl=60)) as store:
-        held = await begun(store, new_key(), user("hello"))
-        await store.commit(ending(held, 0, 2), lease=LONG)
-
-    assert set(lifetimes(shared_redis).values()) == {60}
-
-
-def lifetimes(server: RedisServer) -> dict[str, int]:
-    """Seconds that each key of the only conversation has to live, a started one counting whole; -1 for ever."""
-    found: dict[str, int] = {}
-    for name in server.command("KEYS", "*"):
-        left = int(server.command("PTTL", name))
-        found[name.decode().partition("}:")[2]] = left if left < 0 else -(-left // 1000)
-    return found
-
-
+# ---------------------------------------------------------------- deletion
 async def test_deleting_leaves_no_key_behind(store: Store, shared_redis: RedisServer) -> None:
     key = new_key()
-    await store.park(Change(key, new_nonce(), 0, answers={CallId("c"): Answer("ab" * 32)}))
+    await store.park(Change(key, new_nonce(), 0, receipts={"call:c": Receipt("ab" * 32)}))
     for _ in range(3):
         held = await begun(store, key, user("hello"))
         await store.commit(ending(held, 0, 2), lease=LONG)
+    await begun(store, key)
+    assert await store.enqueue(waiting(key)) == "queued"
 
     assert await store.delete(key)
 
@@ -283,7 +284,7 @@ async def test_a_run_whose_keys_vanish_is_fenced_and_nothing_is_made_anew(
     assert (await store.load(held.run.key)).messages == (user("anew"),)
 
 
-@pytest.mark.parametrize("part", ["messages", "answers", "runs", "log"])
+@pytest.mark.parametrize("part", ["messages", "receipts", "queue", "runs", "log"])
 async def test_a_key_of_a_foreign_type_is_an_error_and_nothing_is_half_written(
     store: Store, shared_redis: RedisServer, part: str
 ) -> None:

@@ -7,13 +7,16 @@ import anyio
 import pytest
 import trustme
 from tests.support.conversations import (
+    CANCELLED,
     LONG,
     begun,
     change,
+    claimed,
     ending,
     new_key,
     texts,
     user,
+    waiting,
 )
 from tests.support.programs import missing
 from tests.support.redis_server import RedisServer, free_port, redis_server, start
@@ -71,6 +74,10 @@ async def test_a_server_that_hangs_is_unavailable_in_time(own_redis: RedisServer
 async def test_a_full_server_takes_nothing_and_reads_on(own_redis: RedisServer) -> None:
     async with open_store(own_redis.url) as store:
         held = await begun(store, new_key(), user("hello"))
+        waits = waiting(held.run.key)
+        await store.enqueue(waits)
+        lapsed = await begun(store, new_key())
+        await store.append([texts(lapsed, 2, "a")], lease=0)
         before = await store.load(held.run.key)
         own_redis.command("CONFIG", "SET", "maxmemory", 1)
 
@@ -80,7 +87,16 @@ async def test_a_full_server_takes_nothing_and_reads_on(own_redis: RedisServer) 
         assert type(appended) is StoreFull
         with pytest.raises(StoreFull):
             await store.park(change(new_key(), 0, user("new")))
+        with pytest.raises(StoreFull):
+            await store.enqueue(waiting(held.run.key))
+        with pytest.raises(StoreFull):
+            await store.cancel(waits.run, CANCELLED)
+        with pytest.raises(StoreFull):
+            await store.release(held)
+        with pytest.raises(StoreFull):
+            await claimed(store, lapsed.run.key, user("taken over"))
         assert await store.load(held.run.key) == before
+        assert [each.position.seq for each in await store.read_log(lapsed.run)] == [1, 2]
         assert len(await store.read_log(held.run)) == 1
 
         own_redis.command("CONFIG", "SET", "maxmemory", 0)

@@ -332,12 +332,10 @@ class RedisStore:
         place, count = after, min(limit, ENTRIES_AT_ONCE)
         while len(logged) < limit:
             entries = await self._link.command("XRANGE", log, f"({place}", "+", "COUNT", count)
-            with unpacking():
-                read = [(replies.position(each[0]), each[1][b"events"]) for each in entries]
-                logged += unpack_entries(read, place)
+            read, place = _events(entries, place, limit - len(logged))
+            logged += read
             if len(entries) < count:
                 break
-            place = read[-1][0]
         if not logged and not await self._link.command("EXISTS", log):
             raise UnknownRun("there is no such run in this conversation, or its log has expired")
         return logged
@@ -346,6 +344,19 @@ class RedisStore:
     async def watch(self, run: RunRef, /) -> AsyncGenerator[Watch]:
         async with self._hints.watching(tag(run.key)) as bell:
             yield bell
+
+
+def _events(entries: Reply, after: Position, limit: int) -> tuple[list[Logged], Position]:
+    """Events of entries, until `limit` is reached, and the place of the last entry that was used."""
+    logged: list[Logged] = []
+    with unpacking():
+        for entry_id, fields in entries:
+            place = replies.position(entry_id)
+            logged += unpack_entries([(place, fields[b"events"])], after)
+            after = place
+            if len(logged) >= limit:
+                break
+    return logged, after
 
 
 def _transcript(packed: PackedChange) -> tuple[Argument, ...]:
