@@ -19,6 +19,7 @@ from tests.support.conversations import (
     texts,
     turn,
     user,
+    waiting,
 )
 from tests.support.redis_server import RedisServer
 
@@ -59,6 +60,10 @@ class RedisDamage:
             case "log":
                 log = self._name(key, f"log:{lease.run.run_id}")
                 self._server.command("XADD", log, f"{lease.epoch}-99", "events", newer)
+            case "queue":
+                waiting: bytes = self._server.command("LINDEX", self._name(key, part), 0)
+                known, _, _ = waiting.decode().partition("{")
+                self._server.command("LSET", self._name(key, part), 0, known + newer)
             case _:
                 self._server.command("HSET", self._name(key, "state"), part, newer)
 
@@ -74,7 +79,11 @@ class SqliteDamage:
         self._update("conversations SET nonce = CAST(x'ff' AS TEXT) WHERE id", key)
 
     def record(self, lease: Lease, part: str) -> None:
-        places = {"messages": "messages SET record", "log": "entries SET record"}
+        places = {
+            "messages": "messages SET record",
+            "log": "entries SET record",
+            "queue": "queue SET record",
+        }
         place = places.get(part, f"extras SET {part}")
         self._update(f"{place} = ? WHERE conversation", lease.run.key, NEWER)
 
@@ -83,7 +92,7 @@ class SqliteDamage:
         with sqlite3.connect(self._path) as db:
             changed = db.execute(f"UPDATE {what} = {row}", (*values, tag(key)))
         db.close()
-        assert changed.rowcount == 1
+        assert changed.rowcount >= 1
 
 
 @pytest.fixture
@@ -152,6 +161,7 @@ READS: dict[str, Read] = {
     "owed": lambda store, held: store.status(held.run.key),
     "tools": lambda store, held: store.load(held.run.key),
     "messages": lambda store, held: store.load(held.run.key),
+    "queue": lambda store, held: store.load(held.run.key),
     "page": lambda store, held: store.page(held.run.key, start=0, limit=1),
     "log": lambda store, held: store.read_log(held.run),
 }
@@ -161,7 +171,7 @@ READS: dict[str, Read] = {
 async def test_an_unreadable_record_is_an_error_of_its_own_reader_that_quotes_nothing(
     store: Store, damage: Damage, caplog: pytest.LogCaptureFixture, part: str
 ) -> None:
-    damaged, healthy = [await with_tools(store) for _ in range(2)]
+    damaged, healthy = [await with_all_parts(store) for _ in range(2)]
     before = await READS[part](store, healthy)
     damage.record(damaged, "messages" if part == "page" else part)
 
@@ -178,7 +188,7 @@ async def test_an_unreadable_record_is_an_error_of_its_own_reader_that_quotes_no
         assert "cannot be read" in answer.message
         assert "hunter2" not in "".join(traceback.format_exception(answer))
     assert answers[0] == before
-    assert answers[5] is False
+    assert answers[5] is True
     assert caplog.messages == ["a record in the store cannot be read: ValidationError"] * 2
     assert "hunter2" not in caplog.text
 
@@ -196,11 +206,13 @@ async def test_an_unreadable_message_does_not_stop_its_own_run(
     assert (await store.page(held.run.key, start=1, limit=9)).total == 2
 
 
-async def with_tools(store: Store) -> Lease:
+async def with_all_parts(store: Store) -> Lease:
     key = new_key()
     tools = (ToolSpec("paint", "Paints.", {"type": "object"}),)
     await store.park(Change(key, new_nonce(), 0, (user("hello"),), tools=tools))
-    return await begun(store, key)
+    held = await begun(store, key)
+    assert await store.enqueue(waiting(key)) == "queued"
+    return held
 
 
 async def together(*calls: Callable[[], Awaitable[object]]) -> list[object]:

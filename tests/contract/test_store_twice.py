@@ -1,0 +1,181 @@
+"""What every store promises: a write that arrives again, at once or much later, changes nothing more (P15)."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import pytest
+from tests.support.conversations import (
+    CANCELLED,
+    FINISHED,
+    LONG,
+    LOST,
+    asking,
+    change,
+    new_key,
+    new_run,
+    opening,
+    said,
+    user,
+    waiting,
+)
+
+from passback.core.changes import Change, Commit, Enqueue, Lease, LogWrite, Status
+from passback.core.errors import LeaseLost
+from passback.core.events import Rewound, RunEvent, TextDelta
+from passback.core.messages import ConversationKey, Message, RunId, RunRef, ToolSpec
+from passback.core.ports import Store
+from passback.core.posts import Receipt
+from passback.core.transcript import owed
+
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("P15")]
+
+Write = Callable[[], Awaitable[object]]
+
+
+@dataclass
+class Life:
+    """A conversation's life, write by write. Each can be sent again as it was."""
+
+    store: Store
+    key: ConversationKey = field(default_factory=new_key)
+    runs: list[RunRef] = field(default_factory=list[RunRef])
+    sent: dict[str, Write] = field(default_factory=dict[str, Write])
+
+    async def send(self, name: str, write: Write) -> object:
+        """Send it twice: the second answer and what is kept are as the first time."""
+        self.sent[name] = write
+        answer = await write()
+        after = await self.kept()
+        assert await write() == answer, name
+        assert await self.kept() == after, name
+        return answer
+
+    async def kept(self) -> tuple[object, ...]:
+        names = ["key:park", "key:begin", "key:queue", "key:claim", "key:reap"]
+        logs = [await said(self.store, run) for run in self.runs]
+        return await self.store.load(self.key, receipts=names), logs
+
+    async def again(self) -> None:
+        """All that was sent arrives once more, the oldest last."""
+        before = await self.kept()
+        for name, write in reversed(self.sent.items()):
+            with suppress(LeaseLost):
+                await write()
+            assert await self.kept() == before, name
+
+    # ---------------- the writes
+    async def status(self) -> Status:
+        return await self.store.status(self.key)
+
+    async def change(self, name: str, *messages: Message) -> Change:
+        receipts = {f"key:{name}": Receipt("ab" * 32, RunId(name))}
+        return replace(
+            change(self.key, (await self.status()).version, *messages), receipts=receipts
+        )
+
+    async def park(self) -> None:
+        tools = (ToolSpec("paint", "Paints.", {"type": "object"}),)
+        parked = replace(await self.change("park", user("first")), tools=tools)
+        assert await self.send("park", lambda: self.store.park(parked)) is True
+
+    async def begin(self, name: str, how: Change, run_id: RunId) -> Lease:
+        events = opening(run_id)
+        lease = await self.send(name, lambda: self.store.begin(how, run_id, events, lease=LONG))
+        assert isinstance(lease, Lease)
+        return lease
+
+    async def enqueue(self, name: str, entry: Enqueue) -> Enqueue:
+        assert await self.send(name, lambda: self.store.enqueue(entry)) == "queued"
+        self.runs.append(entry.run)
+        return entry
+
+    async def append(self, name: str, lease: Lease, first: int, answer: str = "held") -> None:
+        writes = [LogWrite(lease, first, (TextDelta(name), TextDelta(name)))]
+        assert await self.send(name, lambda: self.store.append(writes, lease=LONG)) == [answer]
+
+    async def commit(self, name: str, commit: Commit) -> object:
+        return await self.send(name, lambda: self.store.commit(commit, lease=LONG))
+
+    async def release(self, name: str, lease: Lease) -> None:
+        assert await self.send(name, lambda: self.store.release(lease)) is True
+
+    async def claim(self, run: RunRef) -> Lease:
+        how = await self.change("claim", user("claimed"))
+        events: tuple[RunEvent, ...] = (Rewound((await self.status()).committed),)
+        lease = await self.send(
+            "claim", lambda: self.store.claim(how, run.run_id, events, lease=LONG)
+        )
+        assert isinstance(lease, Lease)
+        return lease
+
+    async def reap(self, run: RunRef) -> None:
+        how = await self.change("reap", user("reaped"))
+        assert await self.send("reap", lambda: self.store.reap(how, run.run_id, (LOST,))) is True
+
+    async def cancel(self, name: str, run: RunRef) -> None:
+        assert await self.send(name, lambda: self.store.cancel(run, CANCELLED)) is True
+
+
+async def first_run(life: Life) -> Lease:
+    """Parked, begun, written to and committed."""
+    await life.park()
+    how = replace(await life.change("begin", user("go")), mark=1, tethered=True)
+    lease = await life.begin("begin", how, new_run())
+    life.runs.append(lease.run)
+    await life.append("append", lease, 2)
+    turn = Commit(LogWrite(lease, 4, (TextDelta("said"),)), 0, (asking(),))
+    assert await life.commit("turn", turn) is False
+    return lease
+
+
+async def test_each_write_of_a_long_life_may_arrive_again_at_any_time(store: Store) -> None:
+    life = Life(store)
+    lease = await first_run(life)
+    receipts = {"key:queue": Receipt("ab" * 32, RunId("queue"))}
+    entry = await life.enqueue("enqueue", waiting(life.key, receipts=receipts))
+    leaving = await life.enqueue("enqueue another", waiting(life.key))
+    await life.cancel("cancel one that waits", leaving.run)
+    await life.again()
+
+    await life.append("append void", lease, 5)
+    await life.release("release", lease)
+    lease = await life.claim(lease.run)
+    await life.append("append anew", lease, 2)
+    await life.again()
+
+    asked = (asking("c"),)
+    end = Commit(LogWrite(lease, 4, (FINISHED,)), 0, asked, owed(asked), ends=True, cut=True)
+    assert await life.commit("end", end) is True
+    await life.again()
+
+    how = replace(await life.change("begin", user("next")), keep=2, mark=2, pops=entry.run.run_id)
+    lease = await life.begin("begin of the queue", how, entry.run.run_id)
+    await life.send("attend", lambda: store.attend(entry.run, seconds=LONG))
+    await life.again()
+
+    await life.cancel("cancel", entry.run)
+    await life.append("append to the cancelled", lease, 2, "cancelled")
+    await life.release("release for good", lease)
+    await life.reap(entry.run)
+    await life.again()
+
+    status = await life.status()
+    assert (status.running, status.queued, status.owed) == (False, (), ())
+    messages = (await store.load(life.key)).messages
+    assert [message.content for message in messages] == ["first", "go", "next", "reaped"]
+
+
+async def test_a_deletion_sent_twice_deletes_once_and_what_was_sent_before_it_is_lost(
+    store: Store,
+) -> None:
+    life = Life(store)
+    lease = await first_run(life)
+    assert await store.delete(life.key) is True
+    assert await store.delete(life.key) is False
+
+    for name in ("begin", "append", "turn"):
+        with suppress(LeaseLost):
+            await life.sent[name]()
+        assert await store.status(life.key) == Status(), name
+    assert await store.release(lease) is False
