@@ -10,12 +10,11 @@ import anyio
 import httpx
 from tests.faults.pace import pause
 from tests.faults.records import Operation, Post
-from tests.support.parrot import TOOL
 from tests.support.wire import DONE, PATH, Frame, FrameReader, Json, client_tool
 
 SILENCE = 4.0
 """Seconds; the harness lets its servers send a comment each second."""
-ASK = client_tool(TOOL, what={"type": "string"})
+ASK = client_tool("ask", what={"type": "string"})
 PASSING = {"store_unavailable", "store_error", "store_full", "shutting_down"}
 """Codes after which the same post may be sent again."""
 

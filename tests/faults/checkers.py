@@ -160,10 +160,32 @@ def told(history: Sequence[Json], operation: Operation) -> list[str]:
     """The answer that a client saw to its end is in the history, word for word."""
     if not operation.ended or operation.outcome not in {"completed", "handed-back"}:
         return []
-    answers = {str(message["content"]) for message in history if message["role"] == "assistant"}
-    if operation.text in answers:
+    if operation.text in _texts(history):
         return []
     return [f"{operation.post.token}: its client saw {operation.text[:60]!r}, which is not kept"]
+
+
+def _texts(history: Sequence[Json]) -> set[str]:
+    """Of each answer, and of all that follow on one another with nothing but tools between them."""
+    texts: set[str] = set()
+    joined_text = ""
+    for message in history:
+        if message["role"] == "user":
+            joined_text = ""
+        if message["role"] == "assistant":
+            joined_text += str(message["content"])
+            texts |= {joined_text, str(message["content"])}
+    return texts
+
+
+def done_once(work: Iterable[str]) -> list[str]:
+    """No call of the server's tool `once`, which is not safe to repeat, was begun twice.
+
+    Args:
+        work: what was begun: tool and call.
+    """
+    times = Counter(each for each in work if each.startswith("once "))
+    return [f"{each} was begun {count} times" for each, count in times.items() if count > 1]
 
 
 def adds_up(operation: Operation, replay: Sequence[Frame]) -> list[str]:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -15,17 +14,17 @@ import httpx
 from tests.faults.fleet import Worker
 from tests.faults.ordeal import Progress
 from tests.faults.pace import pause
+from tests.faults.places import tasks_file
 from tests.faults.records import Post
 from tests.faults.tally import Tally
 from tests.faults.world import World
 from tests.support.wire import DONE, Frame, FrameReader, client_of, text_of
 
-COMMAND = (sys.executable, "-m", "tests.faults.watched", "serve")
 SECONDS = 60
 AT_ONCE = 40
 """Visitors at the same time."""
 VISITS_PER_READER = 2
-SPARE = {"files": 6, "tasks": 2, "megabytes": 24, "connections": 2}
+SPARE = {"files": 12, "tasks": 2, "megabytes": 24, "connections": 12}
 """By how much a worker may have grown: pools keep connections, allocators what they once had."""
 
 
@@ -169,7 +168,7 @@ async def _taken(world: World, worker: Worker) -> Taken:
 
 async def _tasks(world: World, worker: Worker) -> int:
     """Ask a worker that was started by `tests.faults.watched`."""
-    told = anyio.Path(f"{world.folder / 'tasks'}{worker.pid}")
+    told = anyio.Path(tasks_file(world.folder, worker.pid))
     await told.unlink(missing_ok=True)
     os.kill(worker.pid, signal.SIGUSR1)
     with anyio.fail_after(SECONDS):

@@ -23,9 +23,8 @@ async def cuts(world: World, points: int, progress: Progress) -> Tally:
     urls = world.fleet.urls()
     async with client_of(urls[0]) as one, client_of(urls[-1]) as other:
         for point, place in zip(range(points), cycle(range(1, EVENTS + 1)), strict=False):
-            post = Post(world.token("conversation-"), world.token(), words=WORDS, pace=5)
-            if point % 2:
-                post = Post(post.conversation, post.token, words=WORDS, pace=5, calls=True)
+            tool = "ask" if point % 2 else ""
+            post = Post(world.token("conversation-"), world.token(), "reject", WORDS, 5, tool)
             with anyio.fail_after(SECONDS):
                 tally.faults += await _cut(post, place, one, one if point % 3 == 0 else other)
             tally.points, tally.cuts = point + 1, point + 1

@@ -10,6 +10,7 @@ from tests.faults.caller import Caller
 from tests.faults.judgement import Evidence, Rules, gather, judge
 from tests.faults.nemeses import Strike, Struck
 from tests.faults.pace import pause
+from tests.faults.places import AGENT, work_done
 from tests.faults.records import Operation, Post, open_calls
 from tests.faults.tally import Tally
 from tests.faults.world import World
@@ -40,6 +41,7 @@ async def ordeal(
         tally.faults += judge(operations, evidence, world.model.seen, rules)
         tally.faults += checkers.usable(tally.usable, world.bound)
         tally.faults += world.model.violations
+        tally.faults += checkers.done_once(work_done(world.folder))
         tell_why(world, evidence, tally)
         progress(tally)
     return tally
@@ -82,8 +84,9 @@ async def _round(
 
 
 def _post(world: World, conversation: str) -> Post:
-    words, calls = world.random.randint(10, 50), world.random.random() < 0.3
-    return Post(conversation, world.token(), words=words, calls=calls)
+    tools = ("once", "again") if AGENT in world.plan.settings else ("ask", "", "")
+    tool = world.random.choice(tools)
+    return Post(conversation, world.token(), words=world.random.randint(10, 50), tool=tool)
 
 
 async def converse(world: World, caller: Caller, post: Post, operations: list[Operation]) -> None:

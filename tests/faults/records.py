@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias
 
+from tests.faults.places import DONE_WORK
 from tests.support.parrot import order, order_in
 from tests.support.wire import DONE, Frame, Json, text_of
 
@@ -20,7 +21,7 @@ class Post:
         policy: `onBusy`.
         words: of the answer.
         pace: milliseconds between the words.
-        calls: whether the answer ends with a call of a client tool.
+        tool: what the answer calls at its end, if anything.
         answers: the call that this is the result of; empty: it is a user message.
     """
 
@@ -29,14 +30,14 @@ class Post:
     policy: str = "reject"
     words: int = 20
     pace: int = 10
-    calls: bool = False
+    tool: str = ""
     answers: str = ""
 
     @property
     def message(self) -> Json:
         if self.answers:
             return {"role": "tool", "toolCallId": self.answers, "content": self.token}
-        text = order(self.token, self.words, self.pace, call=self.calls)
+        text = order(self.token, self.words, self.pace, self.tool)
         return {"role": "user", "content": text, "id": self.token}
 
 
@@ -108,7 +109,8 @@ def open_calls(frames: Sequence[Frame]) -> list[str]:
 def token_of(message: Json) -> str:
     """Which post a message of a history came from; empty for what the server wrote."""
     if message["role"] == "tool":
-        return "" if message.get("synthetic") else str(message["content"])
+        by_server = message.get("synthetic") or message["content"] == DONE_WORK
+        return "" if by_server else str(message["content"])
     found = order_in(message)
     return found["token"] if found else ""
 

@@ -16,7 +16,9 @@ async def repeats(world: World, points: int, progress: Progress) -> Tally:
     """In each point one post is made `TIMES` times at once by its key, and in the next by its message's id."""
     tally = Tally()
     for point in range(points):
-        post = Post(world.token("conversation-"), world.token(), calls=point % 3 == 2)
+        post = Post(
+            world.token("conversation-"), world.token(), tool="ask" if point % 3 == 2 else ""
+        )
         answers = await _post_at_once(world, post, keyed=point % 2 == 0)
         tally.points += 1
         tally.posts += len(answers)

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tests.faults.crowds import COMMAND, crowds
+from tests.faults.crowds import crowds
 from tests.faults.cuts import cuts
 from tests.faults.jepsen import jepsen
 from tests.faults.judgement import Rules
@@ -17,6 +17,7 @@ from tests.faults.nemeses import (
     stop_worker,
 )
 from tests.faults.ordeal import Progress, ordeal
+from tests.faults.places import AGENT, WATCHED
 from tests.faults.policies import policies
 from tests.faults.proxied import behind_nginx
 from tests.faults.repeats import repeats
@@ -76,6 +77,18 @@ SCENARIOS = {
     "kill-2-redis": Scenario(
         struck_by(kill_worker, Plan("redis", 2)), 3, 250, "kill -9 of one worker of two"
     ),
+    "kill-tools-sqlite": Scenario(
+        struck_by(kill_worker, Plan("sqlite", 2, settings=(AGENT,))),
+        2,
+        100,
+        "kill -9 while the server's tools run",
+    ),
+    "kill-tools-redis": Scenario(
+        struck_by(kill_worker, Plan("redis", 2, settings=(AGENT,))),
+        2,
+        100,
+        "kill -9 while the server's tools run",
+    ),
     "freeze-sqlite": Scenario(
         struck_by(freeze_worker, Plan("sqlite", 2)), 1, 100, "SIGSTOP for longer than the lease"
     ),
@@ -125,7 +138,7 @@ SCENARIOS = {
         played(cuts, Plan("sqlite", 2)), 18, 360, "a cut behind every event, read on elsewhere"
     ),
     "crowds": Scenario(
-        played(crowds, Plan("redis", 2, command=COMMAND)), 100, 1000, "readers of one run, visitors"
+        played(crowds, Plan("redis", 2, command=WATCHED)), 100, 1000, "readers of one run, visitors"
     ),
     "nginx": Scenario(
         played(behind_nginx, Plan("sqlite", 1, settings=("--ping", "15"))),

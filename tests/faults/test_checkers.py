@@ -206,6 +206,19 @@ def test_an_answer_that_a_client_saw_and_nobody_kept_is_found() -> None:
     assert len(checkers.told([said("a")], held)) == 1
 
 
+def test_an_answer_in_several_turns_is_found_in_the_history() -> None:
+    frames = [frame(1, "text", content="re a: 1.1 1.endre a: 2.1 2.end"), END, LAST]
+    held = operation("a", 0, 1, frames=frames, ended=True)
+    turns = [said("a"), answered("a", 1, words=1), result("x", "(done)"), answered("a", 2, words=1)]
+    assert checkers.told(turns, held) == []
+    assert len(checkers.told(turns[:3], held)) == 1
+
+
+def test_work_that_was_begun_twice_is_found() -> None:
+    assert checkers.done_once(["once 1", "again 2", "again 2"]) == []
+    assert checkers.done_once(["once 1", "once 1"]) == ["once 1 was begun 2 times"]
+
+
 def test_calls_are_open_until_the_server_answers_them() -> None:
     frames = [frame(n, "tool-call-end", toolCallId=call) for n, call in enumerate("ab")]
     assert open_calls([*frames, frame(3, "tool-result", toolCallId="a")]) == ["b"]

@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from passback.cli import main
+from tests.faults.places import TASKS
 
-VARIABLE = "FAULTS_TASKS"
+from passback.cli import main
 
 
 def _tell(_signal: int, _frame: FrameType | None) -> None:
-    path = Path(f"{os.environ[VARIABLE]}{os.getpid()}")
+    path = Path(f"{os.environ[TASKS]}{os.getpid()}")
     written = path.with_suffix(".new")
     written.write_text(str(len(asyncio.all_tasks())))
     written.rename(path)

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from tests.faults.caller import Caller, caller
 from tests.faults.fleet import Fleet, fleet
-from tests.faults.watched import VARIABLE
+from tests.faults.places import environment
 from tests.support.lossy_proxy import LossyProxy, lossy_proxy
 from tests.support.parrot import Parrot, parrot
 from tests.support.server import SERVE
@@ -81,7 +81,7 @@ def _environment(folder: Path) -> dict[str, str]:
     return {
         "PASSBACK_MODEL_API_KEY": "sk-faults",
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        VARIABLE: str(folder / "tasks"),
+        **environment(folder),
     }
 
 

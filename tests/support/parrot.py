@@ -1,13 +1,13 @@
 """A model's service whose answers tell by themselves which call of the model each of their words came from.
 
-It does what the last user message orders: `<token>: <n> words, <ms> ms`, or `..., then a call` for a call of the tool
-`ask`. The answer is `re <token>: 7.1 7.2 ... 7.n 7.end`, where 7 counts the calls of the model: an answer that was put
+It does what the last user message orders: `<token>: <n> words, <ms> ms`, and `, then <tool>` for a call of that tool
+behind the words; told its result, it says the words again. The answer is `re <token>: 7.1 7.2 ... 7.n 7.end`, where 7 counts the calls of the model: an answer that was put
 together from two of them, or lost a word, shows it.
 """
 
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import anyio
@@ -28,14 +28,13 @@ from tests.support.model_server import (
 from typing_extensions import override
 
 ORDER = re.compile(
-    r"(?P<token>[\w-]+): (?P<words>\d+) words, (?P<pace>\d+) ms(?P<call>, then a call)?"
+    r"(?P<token>[\w-]+): (?P<words>\d+) words, (?P<pace>\d+) ms(?:, then (?P<tool>\w+))?"
 )
-TOOL = "ask"
 
 
-def order(token: str, words: int = 20, pace: int = 10, *, call: bool = False) -> str:
+def order(token: str, words: int = 20, pace: int = 10, tool: str = "") -> str:
     """What to post, so that the answer has so many words, `pace` milliseconds apart."""
-    return f"{token}: {words} words, {pace} ms{', then a call' if call else ''}"
+    return f"{token}: {words} words, {pace} ms{tool and f', then {tool}'}"
 
 
 class Parrot(ModelServer):
@@ -78,8 +77,9 @@ class Parrot(ModelServer):
         for index in range(1, int(found["words"]) + 1):
             steps += [pace, event(content=f"{number}.{index} ")]
         steps.append(event(content=f"{number}.end"))
-        if found["call"] and not told:
-            return Reply([*steps, *_call(number)])
+        if found["tool"] and not told:
+            call = calls((f"call-{number}", found["tool"], '{"what": "anything"}'))
+            return Reply([*steps, *call.steps])
         return Reply([*steps, event("stop"), DONE])
 
 
@@ -89,10 +89,6 @@ def order_in(message: Json) -> re.Match[str] | None:
     if message.get("role") != "user" or not isinstance(content, str):
         return None
     return ORDER.fullmatch(content)
-
-
-def _call(number: int) -> Sequence[Step]:
-    return calls((f"call-{number}", TOOL, '{"what": "anything"}')).steps
 
 
 @asynccontextmanager
