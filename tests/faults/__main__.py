@@ -78,7 +78,7 @@ def _play(name: str, scenario: Scenario, points: int, seed: int) -> Row:
             _say(f"  {tally.points} points, {tally.posts} posts, {tally.cuts} cuts{found}")
 
     try:
-        tally = anyio.run(scenario.play, points, seed, progress)
+        tally = anyio.run(scenario.run, points, seed, progress)
     except (OSError, AssertionError, TimeoutError, httpx.HTTPError, ExceptionGroup) as error:
         tally = Tally(faults=[f"the scenario broke off: {error!r}"])
     row = Row(name, scenario.about, seed, time.monotonic() - began, tally)

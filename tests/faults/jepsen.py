@@ -17,7 +17,7 @@ SHARING = 4
 """How many clients write to one conversation."""
 LENGTH = 25
 """How many posts a client makes to one."""
-CALM = 3.0
+CALM = 2.0
 """Seconds between two faults at the most."""
 
 

@@ -1,4 +1,4 @@
-"""The scenarios by name. Each plays in worlds of its own, and gives a tally."""
+"""The scenarios by name."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ from tests.faults.policies import policies
 from tests.faults.proxied import behind_nginx
 from tests.faults.repeats import repeats
 from tests.faults.tally import Tally
-from tests.faults.world import Plan, World, world
+from tests.faults.world import Plan, StoreKind, World, world
 
-Play: TypeAlias = Callable[[int, int, Progress], Awaitable[Tally]]
-"""Points, seed, whom to tell."""
+Play: TypeAlias = Callable[[World, int, Progress], Awaitable[Tally]]
+"""Plays so many points in a world, and says how far it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,117 +33,79 @@ class Scenario:
     """A scenario.
 
     Args:
+        about: what it does.
         play: does it.
+        plan: the world that it is played in.
         quick: points for a look.
         nightly: points for a proof.
-        about: what it shows.
     """
 
+    about: str
     play: Play
+    plan: Plan
     quick: int
     nightly: int
-    about: str
+
+    async def run(self, points: int, seed: int, progress: Progress) -> Tally:
+        async with world(self.plan, seed) as scene:
+            return await self.play(scene, points, progress)
 
 
-def struck_by(strike: Strike, plan: Plan, rules: Rules | None = None) -> Play:
-    async def play(points: int, seed: int, progress: Progress) -> Tally:
-        async with world(plan, seed) as scene:
-            return await ordeal(scene, strike, points, rules or Rules(), progress)
-
-    return play
-
-
-def played(scene_play: Callable[[World, int, Progress], Awaitable[Tally]], plan: Plan) -> Play:
-    async def play(points: int, seed: int, progress: Progress) -> Tally:
-        async with world(plan, seed) as scene:
-            return await scene_play(scene, points, progress)
+def struck_by(strike: Strike) -> Play:
+    async def play(scene: World, points: int, progress: Progress) -> Tally:
+        return await ordeal(scene, strike, points, Rules(), progress)
 
     return play
 
 
+def on(
+    store: StoreKind, workers: int = 2, *settings: str, proxied: bool = False, watched: bool = False
+) -> Plan:
+    plan = Plan(store, workers, proxied=proxied, settings=settings)
+    return Plan(store, workers, command=WATCHED, settings=settings) if watched else plan
+
+
+KILL, TOOLS = struck_by(kill_worker), "kill -9 while the server's tools run"
+FREEZE, DEPLOY = struck_by(freeze_worker), struck_by(stop_worker)
 # a grace so short that most answers have to be handed over
-DEPLOY = ("--shutdown-grace", "0.2")
+SHORT_GRACE = ("--shutdown-grace", "0.2")
+SILENT = ("--ping", "15")
 
 SCENARIOS = {
-    "kill-1-sqlite": Scenario(
-        struck_by(kill_worker, Plan("sqlite", 1)), 3, 250, "kill -9 of the only worker"
-    ),
-    "kill-1-redis": Scenario(
-        struck_by(kill_worker, Plan("redis", 1)), 3, 250, "kill -9 of the only worker"
-    ),
-    "kill-2-sqlite": Scenario(
-        struck_by(kill_worker, Plan("sqlite", 2)), 3, 250, "kill -9 of one worker of two"
-    ),
-    "kill-2-redis": Scenario(
-        struck_by(kill_worker, Plan("redis", 2)), 3, 250, "kill -9 of one worker of two"
-    ),
-    "kill-tools-sqlite": Scenario(
-        struck_by(kill_worker, Plan("sqlite", 2, settings=(AGENT,))),
-        2,
-        100,
-        "kill -9 while the server's tools run",
-    ),
-    "kill-tools-redis": Scenario(
-        struck_by(kill_worker, Plan("redis", 2, settings=(AGENT,))),
-        2,
-        100,
-        "kill -9 while the server's tools run",
-    ),
-    "freeze-sqlite": Scenario(
-        struck_by(freeze_worker, Plan("sqlite", 2)), 1, 100, "SIGSTOP for longer than the lease"
-    ),
-    "freeze-redis": Scenario(
-        struck_by(freeze_worker, Plan("redis", 2)), 1, 100, "SIGSTOP for longer than the lease"
-    ),
-    "deploy-sqlite": Scenario(
-        struck_by(stop_worker, Plan("sqlite", 2, settings=DEPLOY)), 2, 50, "SIGTERM under load"
-    ),
-    "deploy-redis": Scenario(
-        struck_by(stop_worker, Plan("redis", 2, settings=DEPLOY)), 2, 50, "SIGTERM under load"
-    ),
+    "kill-1-sqlite": Scenario("kill -9 of the only worker", KILL, on("sqlite", 1), 3, 250),
+    "kill-1-redis": Scenario("kill -9 of the only worker", KILL, on("redis", 1), 3, 250),
+    "kill-2-sqlite": Scenario("kill -9 of one worker of two", KILL, on("sqlite"), 3, 250),
+    "kill-2-redis": Scenario("kill -9 of one worker of two", KILL, on("redis"), 3, 250),
+    "kill-tools-sqlite": Scenario(TOOLS, KILL, on("sqlite", 2, AGENT), 2, 100),
+    "kill-tools-redis": Scenario(TOOLS, KILL, on("redis", 2, AGENT), 2, 100),
+    "freeze-sqlite": Scenario("SIGSTOP for longer than the lease", FREEZE, on("sqlite"), 1, 100),
+    "freeze-redis": Scenario("SIGSTOP for longer than the lease", FREEZE, on("redis"), 1, 100),
+    "deploy-sqlite": Scenario("SIGTERM under load", DEPLOY, on("sqlite", 2, *SHORT_GRACE), 2, 50),
+    "deploy-redis": Scenario("SIGTERM under load", DEPLOY, on("redis", 2, *SHORT_GRACE), 2, 50),
     "kill-store": Scenario(
-        struck_by(kill_redis, Plan("redis", 2)), 3, 200, "kill -9 of Redis, appendfsync always"
+        "kill -9 of Redis, appendfsync always", struck_by(kill_redis), on("redis"), 3, 200
     ),
     "lost-replies": Scenario(
-        struck_by(lose_replies, Plan("redis", 2, proxied=True)),
-        20,
-        500,
-        "replies of Redis get lost",
+        "replies of Redis get lost", struck_by(lose_replies), on("redis", proxied=True), 20, 500
     ),
-    "jepsen": Scenario(
-        played(jepsen, Plan("redis", 2, proxied=True)),
-        80,
-        4000,
-        "8 clients, any fault at any time",
+    "jepsen-redis": Scenario(
+        "8 clients, any fault at any time", jepsen, on("redis", proxied=True), 160, 4000
     ),
-    "jepsen-sqlite": Scenario(
-        played(jepsen, Plan("sqlite", 2)), 80, 4000, "8 clients, any fault at any time"
-    ),
+    "jepsen-sqlite": Scenario("8 clients, any fault at any time", jepsen, on("sqlite"), 160, 4000),
     "policies-redis": Scenario(
-        played(policies, Plan("redis", 4)), 5, 50, "50 posts at once from 4 processes, 4 workers"
+        "50 posts at once from 4 processes to 4 workers", policies, on("redis", 4), 5, 50
     ),
     "policies-sqlite": Scenario(
-        played(policies, Plan("sqlite", 2)), 5, 50, "50 posts at once from 4 processes, 2 workers"
+        "50 posts at once from 4 processes to 2 workers", policies, on("sqlite"), 5, 50
     ),
-    "repeats-redis": Scenario(
-        played(repeats, Plan("redis", 2)), 6, 200, "one post ten times at once, and once later"
-    ),
-    "repeats-sqlite": Scenario(
-        played(repeats, Plan("sqlite", 2)), 6, 200, "one post ten times at once, and once later"
-    ),
-    "cuts-redis": Scenario(
-        played(cuts, Plan("redis", 2)), 18, 360, "a cut behind every event, read on elsewhere"
-    ),
-    "cuts-sqlite": Scenario(
-        played(cuts, Plan("sqlite", 2)), 18, 360, "a cut behind every event, read on elsewhere"
-    ),
+    "repeats-redis": Scenario("one post eleven times", repeats, on("redis"), 6, 200),
+    "repeats-sqlite": Scenario("one post eleven times", repeats, on("sqlite"), 6, 200),
+    "cuts-redis": Scenario("a cut behind each event", cuts, on("redis"), 18, 360),
+    "cuts-sqlite": Scenario("a cut behind each event", cuts, on("sqlite"), 18, 360),
     "crowds": Scenario(
-        played(crowds, Plan("redis", 2, command=WATCHED)), 100, 1000, "readers of one run, visitors"
+        "readers of one run, visitors", crowds, on("redis", watched=True), 100, 1000
     ),
     "nginx": Scenario(
-        played(behind_nginx, Plan("sqlite", 1, settings=("--ping", "15"))),
-        1,
-        2,
-        "nginx with default buffering and gzip",
+        "nginx with default buffering and gzip", behind_nginx, on("sqlite", 1, *SILENT), 1, 2
     ),
 }

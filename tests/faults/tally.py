@@ -1,5 +1,6 @@
 """The result of a scenario."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ class Tally:
         hits: how many runs were under way when a fault came.
         posts: how many operations clients did.
         acknowledged: how many of them were.
+        refusals: how often which refusal was the last word.
         cuts: how often a stream broke off.
         void: how many frames were declared void.
         usable: seconds from each fault until a post was accepted again; None: never.
@@ -26,6 +28,7 @@ class Tally:
     hits: int = 0
     posts: int = 0
     acknowledged: int = 0
+    refusals: Counter[str] = field(default_factory=Counter[str])
     cuts: int = 0
     void: int = 0
     usable: list[float | None] = field(default_factory=list[float | None])
@@ -36,6 +39,7 @@ class Tally:
         for each in operations:
             self.posts += 1
             self.acknowledged += each.verdict == "ok"
+            self.refusals.update([each.refusal] if each.refusal else [])
             self.cuts += each.cuts
             self.void += each.void
 
