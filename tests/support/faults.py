@@ -1,22 +1,33 @@
-"""A store that fails where a test wants it to."""
+"""A store that fails where a test wants it to, and a worker that dies when a test wants it to."""
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeAlias, cast
 
 import anyio
+import anyio.abc
+from tests.support.runs import QUICK, worker
 
+from passback.core.changes import Lease
 from passback.core.errors import StoreUnavailable
-from passback.core.ports import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+from passback.core.ports import ModelClient, Store
+from passback.engine.runs import RunService
+from passback.engine.supervisor import Tempo
+from passback.toolsets.functions import FunctionTool
 
 Fault: TypeAlias = Literal["refuse", "lose reply", "none"]
 """`refuse`: nothing is done. `lose reply`: it is done, and the caller is told that it failed."""
 
 
 class Faults:
-    """What goes wrong in the calls of `store`, by the name of the method, one entry for each call."""
+    """What goes wrong in the calls of `store`, by the name of the method, one entry for each call.
+
+    Attributes:
+        first: what happens just before the next call of a method.
+        dead: everything is refused.
+        leases: those that were given out.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -24,6 +35,8 @@ class Faults:
         self.plan: dict[str, list[Fault]] = defaultdict(list)
         self.first: dict[str, Callable[[], Awaitable[object]]] = {}
         self.calls: dict[str, int] = defaultdict(int)
+        self.dead = False
+        self.leases: list[Lease] = []
 
     @property
     def store(self) -> Store:
@@ -40,9 +53,11 @@ class Faults:
                 await self.first.pop(name)()
             fault = self.plan[name].pop(0) if self.plan[name] else "none"
             try:
-                if fault == "refuse":
+                if fault == "refuse" or self.dead:
                     raise StoreUnavailable("refused by the test")
                 answer = await found(*arguments, **named)
+                if isinstance(answer, Lease):
+                    self.leases.append(answer)
                 if fault == "lose reply":
                     raise StoreUnavailable("reply lost by the test")
                 return answer
@@ -57,3 +72,40 @@ class Faults:
         """Wait until a method was called so many times."""
         while self.calls[name] < calls:
             await self._called.wait()
+
+
+class Mortal:
+    """A worker that dies without a last word, and with it its leases: what time would do happens at once."""
+
+    def __init__(self, runs: RunService, faults: Faults, scope: anyio.CancelScope) -> None:
+        self.runs = runs
+        self._faults = faults
+        self._scope = scope
+        self.dead = anyio.Event()
+
+    async def kill(self) -> None:
+        """Nothing that it does from here on reaches the store."""
+        self._faults.dead = True
+        self._scope.cancel()
+        await self.dead.wait()
+        self._faults.dead = False
+        await self._faults.store.renew(self._faults.leases, lease=0)
+
+
+@asynccontextmanager
+async def mortal(
+    store: Store, model: ModelClient, *tools: FunctionTool, tempo: Tempo = QUICK
+) -> AsyncGenerator[Mortal]:
+    """A worker in a task of its own. It has to be killed in the context."""
+    faults = Faults(store)
+
+    async def live(*, task_status: anyio.abc.TaskStatus[Mortal]) -> None:
+        with anyio.CancelScope() as scope:
+            async with worker(faults.store, model, *tools, tempo=tempo) as runs:
+                one = Mortal(runs, faults, scope)
+                task_status.started(one)
+                await anyio.sleep_forever()
+        one.dead.set()
+
+    async with anyio.create_task_group() as tasks:
+        yield await tasks.start(live)

@@ -2,15 +2,27 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import anyio
+import anyio.abc
 
-from passback.core.events import START, Logged, Outcome, Position, RunEvent, RunFinished, TextDelta
+from passback.core.events import (
+    START,
+    Logged,
+    Outcome,
+    Position,
+    Rewound,
+    RunEvent,
+    RunFinished,
+    TextDelta,
+)
 from passback.core.messages import (
     CallId,
     Content,
     ConversationId,
     ConversationKey,
+    Message,
     MessageId,
     OwnerId,
     PostedMessage,
@@ -19,7 +31,8 @@ from passback.core.messages import (
     ToolSpec,
     UserMessage,
 )
-from passback.core.ports import ModelClient, Parked, StartRun, Store, Toolset
+from passback.core.ports import ModelClient, Parked, Store, Toolset
+from passback.core.posts import OnBusy, OnDisconnect, StartRun
 from passback.engine.loop import Brain
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
@@ -28,11 +41,20 @@ from passback.toolsets.functions import Functions, FunctionTool
 KEY = ConversationKey(OwnerId("owner"), ConversationId("conversation"))
 OTHER = ConversationKey(OwnerId("owner"), ConversationId("other"))
 
-QUICK = Tempo(lease=30, heartbeat=0.01, log_delay=0.001, early_result=5, last_words=2)
-"""Everything soon, and nothing lost."""
+QUICK = Tempo(lease=30, heartbeat=0.01, log_delay=0.001, early_result=5, last_words=2, scan=3600)
+"""Everything soon, and nothing lost; it looks for lost runs only where a test asks."""
 
-DYING = Tempo(lease=0, heartbeat=3600, log_delay=3600, early_result=5, last_words=0.05)
+SEEKING = replace(QUICK, scan=0.01)
+"""A worker that looks for lost runs by itself."""
+
+DYING = Tempo(lease=0, heartbeat=3600, log_delay=3600, early_result=5, last_words=0.05, scan=3600)
 """A worker whose leases are over as soon as they are taken, and that does not notice."""
+
+TALKING = replace(DYING, log_delay=0.001)
+"""A dying worker whose text reaches readers elsewhere."""
+
+BURYING = replace(QUICK, max_attempts=1)
+"""A worker that goes on with nobody's run: it ends those that were lost."""
 
 PAINT = ToolSpec("paint", "Paint it.", {"type": "object", "properties": {}})
 ASK = ToolSpec("ask", "Ask.", {"type": "object", "properties": {}})
@@ -68,9 +90,13 @@ async def post(
     *messages: PostedMessage,
     key: ConversationKey = KEY,
     tools: Sequence[ToolSpec] | None = None,
+    on_busy: OnBusy = "reject",
+    on_disconnect: OnDisconnect = "continue",
 ) -> RunRef:
     """Post, and expect a run."""
-    started = await runs.start(StartRun(key, messages, None if tools is None else tuple(tools)))
+    declared = None if tools is None else tuple(tools)
+    command = StartRun(key, messages, declared, on_busy=on_busy, on_disconnect=on_disconnect)
+    started = await runs.start(command)
     assert isinstance(started, RunRef), started
     return started
 
@@ -115,6 +141,18 @@ async def until(runs: RunService, run: RunRef, kind: type[RunEvent]) -> Logged:
     raise AssertionError(f"the run ended without {kind.__name__}")
 
 
+async def record(runs: RunService, key: ConversationKey = KEY) -> list[Message]:
+    """The whole transcript."""
+    page = await runs.messages(key, start=0, limit=1000)
+    assert len(page.messages) == page.total
+    return list(page.messages)
+
+
+async def contents(runs: RunService, key: ConversationKey = KEY) -> list[object]:
+    """What the transcript says."""
+    return [message.content for message in await record(runs, key)]
+
+
 async def call_ids(runs: RunService, key: ConversationKey = KEY) -> list[CallId]:
     """What the client owes."""
     return [one.id for one in (await runs.status(key)).owed]
@@ -126,3 +164,52 @@ async def at_once() -> AsyncGenerator[anyio.abc.TaskGroup]:
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
             yield tasks
+
+
+# ---------------------------------------------------------------- readers in the background
+class Reading:
+    """What a reader has been shown so far."""
+
+    def __init__(self) -> None:
+        self.seen: list[Logged] = []
+        self._more = anyio.Event()
+
+    async def follow(self, runs: RunService, run: RunRef, after: Position) -> None:
+        async with runs.follow(run, after=after) as batches:
+            async for batch in batches:
+                self.seen += batch
+                event, self._more = self._more, anyio.Event()
+                event.set()
+
+    async def until(self, event: RunEvent) -> None:
+        """Wait until the reader was shown an event."""
+        with anyio.fail_after(10):
+            while event not in self.events:
+                await self._more.wait()
+
+    @property
+    def events(self) -> list[RunEvent]:
+        return [logged.event for logged in self.seen]
+
+
+@asynccontextmanager
+async def reading(
+    runs: RunService, run: RunRef, after: Position = START
+) -> AsyncGenerator[Reading]:
+    """Follow a run in the background; the context ends when the run has."""
+    reader = Reading()
+    async with at_once() as tasks:
+        tasks.start_soon(reader.follow, runs, run, after)
+        yield reader
+
+
+def standing(seen: Sequence[Logged]) -> list[Logged]:
+    """What is left of what a reader was shown: he takes back what he is told is void."""
+    kept: list[Logged] = []
+    for logged in seen:
+        if isinstance(logged.event, Rewound):
+            to = logged.event.to
+            kept = [earlier for earlier in kept if earlier.position <= to]
+        else:
+            kept.append(logged)
+    return kept

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from tests.support.faults import Faults
 from tests.support.runs import (
-    DYING,
+    BURYING,
     KEY,
     OTHER,
     PAINT,
@@ -46,9 +46,9 @@ from passback.core.events import (
 )
 from passback.core.messages import Content, DataPart, TextPart, ToolCall, ToolResult, ToolSpec
 from passback.core.ports import Store, ToolContext, Toolset
+from passback.engine.caretaker import LOST
 from passback.engine.loop import Brain
-from passback.engine.runs import LOST, RunService
-from passback.engine.supervisor import STOPPED
+from passback.engine.runs import RunService
 from passback.engine.toolbox import RESULT_BYTES
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
@@ -69,6 +69,9 @@ class Foreign:
 
     def is_read_only(self, name: str, /) -> bool:
         return True
+
+    def is_repeatable(self, name: str, /) -> bool:
+        return False
 
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
         if isinstance(self._answer, BaseException):
@@ -277,13 +280,13 @@ async def test_a_heartbeat_that_comes_too_late_changes_no_outcome(memory: Store)
 
 async def test_an_end_that_cannot_be_written_ends_only_its_own_run(memory: Store) -> None:
     class Broken(Wrapped):
-        async def commit(self, commit: Commit, /, *, lease: float) -> None:
+        async def commit(self, commit: Commit, /, *, lease: float) -> bool:
             if commit.log.lease.run.key == KEY:
                 raise RuntimeError("unexpected")
-            await self.real.commit(commit, lease=lease)
+            return await self.real.commit(commit, lease=lease)
 
     store = cast("Store", Broken(memory))
-    tempo = replace(QUICK, lease=0.05)
+    tempo = replace(BURYING, lease=0.05)
     async with worker(store, ScriptedModel([words("x"), words("y")]), tempo=tempo) as runs:
         run = await post(runs, says())
         assert await outcome(runs, run) == LOST
@@ -302,31 +305,6 @@ async def test_a_conversation_that_was_forgotten_is_found_again(memory: Store) -
 
 
 # ---------------------------------------------------------------- the end, whatever else
-async def test_asking_for_the_status_gives_a_dead_workers_run_its_end(store: Store) -> None:
-    never = anyio.Event()
-    async with (
-        worker(store, ScriptedModel([["half", never]]), tempo=DYING) as dying,
-        worker(store, ScriptedModel([])) as other,
-    ):
-        run = await post(dying, says())
-        status = await other.status(KEY)
-        assert (status.running, status.lapsed, status.run_id) == (False, False, run.run_id)
-        assert await outcome(other, run) == LOST
-
-
-async def test_a_run_that_begins_after_the_stop_is_stopped(memory: Store) -> None:
-    faults = Faults(memory)
-    never = anyio.Event()
-    async with worker(faults.store, ScriptedModel([["half", never]])) as runs:
-
-        async def stop() -> None:
-            await runs.drain(0)
-
-        faults.first["begin"] = stop
-        run = await post(runs, says())
-        assert await outcome(runs, run) == STOPPED
-
-
 async def test_deleting_a_conversation_stops_its_run_at_once(store: Store) -> None:
     never = anyio.Event()
     model = ScriptedModel([["half", never], ["other", never]])

@@ -16,6 +16,7 @@ from tests.support.runs import (
     outcome,
     park,
     post,
+    record,
     reply,
     result,
     worker,
@@ -52,7 +53,6 @@ from passback.core.events import (
 from passback.core.messages import (
     AssistantMessage,
     CallId,
-    Message,
     MessageId,
     Owed,
     ToolCall,
@@ -61,9 +61,9 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.ports import Parked, StartRun, Store
+from passback.core.ports import Parked, Store
+from passback.core.posts import StartRun
 from passback.core.transcript import SYNTHETIC_TEXT, owed
-from passback.engine.runs import RunService
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.toolsets.functions import tool
 
@@ -74,12 +74,6 @@ pytestmark = pytest.mark.anyio
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
-
-
-async def record(runs: RunService) -> list[Message]:
-    page = await runs.messages(KEY, start=0, limit=100)
-    assert len(page.messages) == page.total
-    return list(page.messages)
 
 
 # ---------------------------------------------------------------- text

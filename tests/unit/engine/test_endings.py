@@ -1,4 +1,4 @@
-"""Every run ends once, also when it is cancelled, deleted, fails or its server stops."""
+"""Every run ends once, also when it is cancelled, deleted or fails."""
 
 import logging
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from tests.support.runs import (
     followed,
     outcome,
     post,
+    record,
     reply,
-    result,
     says,
     until,
     worker,
@@ -39,7 +39,6 @@ from passback.core.events import (
 )
 from passback.core.messages import (
     AssistantMessage,
-    Message,
     RunId,
     RunRef,
     ToolCall,
@@ -49,20 +48,16 @@ from passback.core.messages import (
     Usage,
 )
 from passback.core.ports import Store, ToolContext
-from passback.engine.loop import Brain
+from passback.engine.loop import Brain, Work
 from passback.engine.reader import GONE
 from passback.engine.runs import RunService
-from passback.engine.supervisor import BROKEN, STOPPED, Supervisor
+from passback.engine.supervisor import BROKEN, Assignment, Supervisor
 from passback.engine.toolbox import Toolbox
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
-
-
-async def record(runs: RunService) -> Sequence[Message]:
-    return (await runs.messages(KEY, start=0, limit=100)).messages
 
 
 async def last_answer(runs: RunService) -> tuple[object, bool]:
@@ -109,7 +104,7 @@ async def test_a_run_is_cancelled_before_its_first_word(memory: Store) -> None:
         run = await post(runs, says())
         assert await runs.cancel(run)
         assert await outcome(runs, run) == Cancelled()
-        assert await record(runs) == (says(),)
+        assert await record(runs) == [says()]
 
 
 async def test_a_run_that_has_ended_cannot_be_cancelled(store: Store) -> None:
@@ -221,7 +216,7 @@ async def test_a_failing_model_ends_the_run_and_the_conversation_stays_usable(
     async with worker(store, model) as runs:
         assert await outcome(runs, await post(runs, says(), tools=[PAINT])) == failure
         if kept is None:
-            assert await record(runs) == (says(),)
+            assert await record(runs) == [says()]
         else:
             assert await last_answer(runs) == (kept, True)
         assert await reply(runs, says("again")) == "better"
@@ -260,6 +255,9 @@ class Unwritable:
     def is_read_only(self, name: str, /) -> bool:
         return False
 
+    def is_repeatable(self, name: str, /) -> bool:
+        return False
+
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
         return ToolResult("\ud800")
 
@@ -291,6 +289,9 @@ class Broken:
     def is_read_only(self, name: str, /) -> bool:
         return True
 
+    def is_repeatable(self, name: str, /) -> bool:
+        return False
+
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
         raise RuntimeError("secret")
 
@@ -315,6 +316,9 @@ class Leaky:
     def is_read_only(self, name: str, /) -> bool:
         return True
 
+    def is_repeatable(self, name: str, /) -> bool:
+        return False
+
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
         raise anyio.get_cancelled_exc_class()
 
@@ -328,71 +332,11 @@ async def test_a_call_that_ends_without_a_result_is_closed(memory: Store) -> Non
     assert [one.synthetic for one in answers] == ["interrupted", "interrupted"]
 
 
-# ---------------------------------------------------------------- the server stops
-async def test_a_stopping_server_lets_runs_end_and_admits_no_more(memory: Store) -> None:
-    gate = anyio.Event()
-    async with worker(memory, ScriptedModel([[gate, *words("done")]])) as runs:
-        run = await post(runs, says())
-        async with at_once() as tasks:
-            tasks.start_soon(runs.drain, 5)
-            await anyio.wait_all_tasks_blocked()
-            with pytest.raises(ShuttingDown):
-                await post(runs, says(), key=OTHER)
-            with pytest.raises(ShuttingDown):
-                await runs.ready()
-            gate.set()
-        assert await outcome(runs, run) == Completed()
-
-
-async def test_a_run_that_outlives_the_grace_is_stopped_and_says_so(store: Store) -> None:
-    model = ScriptedModel([["half", anyio.Event()]])
-    async with worker(store, model) as runs:
-        run = await post(runs, says())
-        await until(runs, run, TextDelta)
-        await runs.drain(0.01)
-        assert await outcome(runs, run) == STOPPED
-        assert await last_answer(runs) == ("half", True)
-    assert model.open_streams == 0
-
-
-@pytest.mark.promise("P6")
-async def test_leaving_the_service_ends_its_runs(store: Store) -> None:
-    async with worker(store, ScriptedModel([["half", anyio.Event()]])) as runs:
-        run = await post(runs, says())
-        await until(runs, run, TextDelta)
-    async with worker(store, ScriptedModel([])) as other:
-        assert await outcome(other, run) == STOPPED
-        assert await last_answer(other) == ("half", True)
-
-
-async def test_a_service_whose_task_is_cancelled_ends_its_runs_too(store: Store) -> None:
-    async with worker(store, ScriptedModel([])) as other:
-        with anyio.CancelScope() as scope:
-            async with worker(store, ScriptedModel([["half", anyio.Event()]])) as runs:
-                run = await post(runs, says())
-                await until(runs, run, TextDelta)
-                scope.cancel()
-        assert await outcome(other, run) == STOPPED
-
-
 async def test_runs_need_their_service_around_them(memory: Store) -> None:
     brain = Brain(ScriptedModel([]))
     with pytest.raises(ShuttingDown):
         await post(RunService(memory, brain), says())
     lease = Lease(RunRef(KEY, RunId("r")), 1, "fence")
+    supervisor = Supervisor(memory, brain, QUICK, lambda _: anyio.lowlevel.checkpoint())
     with pytest.raises(RuntimeError):
-        Supervisor(memory, brain, QUICK).spawn(lease, (), Toolbox({}, ()), ())
-
-
-async def test_a_result_during_the_last_run_of_a_stopping_server_is_not_lost(
-    memory: Store,
-) -> None:
-    model = ScriptedModel([calls(("paint", {})), words("done")])
-    async with worker(memory, model) as runs:
-        await outcome(runs, await post(runs, says(), tools=[PAINT]))
-        (call_id,) = await call_ids(runs)
-        await runs.drain(0)
-        with pytest.raises(ShuttingDown):
-            await post(runs, result(call_id))
-    async with worker(memory, model) as other:
-        assert await reply(other, result(call_id)) == "done"
+        supervisor.spawn(Assignment(lease, (), Work(Toolbox({}, ()), ())))

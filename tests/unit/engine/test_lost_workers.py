@@ -1,4 +1,4 @@
-"""A worker that is silent for longer than its lease has lost its run (P6, and the refusals of P10)."""
+"""A worker that is silent for longer than its lease has lost its run: its late writes change nothing (P6, P10)."""
 
 from dataclasses import replace
 
@@ -6,34 +6,48 @@ import anyio
 import pytest
 from tests.support.faults import Faults
 from tests.support.runs import (
+    BURYING,
     DYING,
     KEY,
     PAINT,
     QUICK,
+    SEEKING,
+    TALKING,
     at_once,
     call_ids,
+    contents,
     events,
+    followed,
     outcome,
     post,
+    reading,
+    record,
     reply,
     result,
     says,
+    standing,
     until,
     worker,
 )
 
+from passback.core.changes import Change, Commit, Lease, LogWrite
+from passback.core.errors import LeaseLost, UnknownToolCall
 from passback.core.events import (
     Completed,
     HandedBack,
+    Position,
+    Rewound,
     RunFinished,
     RunStarted,
     TextDelta,
     ToolCallStarted,
+    ToolResulted,
 )
-from passback.core.messages import AssistantMessage, ToolMessage
+from passback.core.messages import RunId, RunRef, ToolMessage
 from passback.core.ports import Store
 from passback.core.transcript import owed
-from passback.engine.runs import LOST, RunService
+from passback.engine.caretaker import LOST
+from passback.engine.runs import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import tool
@@ -41,101 +55,158 @@ from passback.toolsets.functions import tool
 pytestmark = pytest.mark.anyio
 
 
-async def contents(runs: RunService) -> list[object]:
-    page = await runs.messages(KEY, start=0, limit=100)
-    return [message.content for message in page.messages]
-
-
-async def test_a_reader_elsewhere_gives_a_silent_workers_run_its_end(store: Store) -> None:
-    gate = anyio.Event()
-    async with (
-        worker(store, ScriptedModel([["half", gate, *words("whole")]]), tempo=DYING) as dying,
-        worker(store, ScriptedModel([words("next")])) as other,
-    ):
-        run = await post(dying, says())
-        await until(dying, run, TextDelta)
-        said = await events(other, run)
-        assert said == [RunStarted(run.run_id), RunFinished(LOST)]
-        gate.set()
-        assert await outcome(dying, run) == LOST
-        assert await reply(other, says("again")) == "next"
-        assert await contents(other) == ["hi", "again", "next"]
-
-
+# ---------------------------------------------------------------- the run goes on elsewhere
 @pytest.mark.promise("P6", "P10")
-async def test_a_post_elsewhere_ends_a_silent_workers_run_and_starts_its_own(
+async def test_a_reader_elsewhere_makes_its_worker_go_on_with_a_silent_workers_run(
     store: Store,
 ) -> None:
     gate = anyio.Event()
     async with (
-        worker(store, ScriptedModel([[gate, *words("too late")]]), tempo=DYING) as dying,
-        worker(store, ScriptedModel([words("in time")])) as other,
+        worker(store, ScriptedModel([["half", gate, *words("too late")]]), tempo=DYING) as dying,
+        worker(store, ScriptedModel([words("whole")])) as other,
     ):
-        lost = await post(dying, says("one"))
-        run = await post(other, says("two"))
+        run = await post(dying, says())
+        await until(dying, run, TextDelta)
         assert await outcome(other, run) == Completed()
         gate.set()
-        assert await outcome(dying, lost) == LOST
-        assert await outcome(other, lost) == LOST
-        assert await contents(other) == ["one", "two", "in time"]
+        assert await outcome(dying, run) == Completed()
+        assert await followed(dying, run) == await followed(other, run)
+        assert await contents(other) == ["hi", "whole"]
+
+
+@pytest.mark.promise("P10")
+async def test_who_saw_text_of_a_lost_worker_is_told_that_it_is_void(store: Store) -> None:
+    gate = anyio.Event()
+    async with (
+        worker(store, ScriptedModel([["half", gate, *words("late")]]), tempo=TALKING) as dying,
+        worker(store, ScriptedModel([words("whole")])) as other,
+    ):
+        run = await post(dying, says())
+        async with reading(dying, run) as reader:
+            await reader.until(TextDelta("half"))
+            assert (await other.status(KEY)).attempt == 2
+            gate.set()
+        fresh = await followed(other, run)
+        assert [one for one in reader.events if isinstance(one, Rewound)] == [
+            Rewound(Position(1, 1))
+        ]
+        assert standing(reader.seen) == fresh
+        assert TextDelta("half") not in await events(other, run)
 
 
 async def test_a_worker_that_wakes_up_stops_its_lost_run(memory: Store) -> None:
-    """It learns from its heartbeat, closes the model's stream, and its readers see the stored end."""
+    """It learns from its heartbeat, closes the model's stream, and its readers go on from the store."""
     model = ScriptedModel([["half", anyio.Event()]])
-    sleepy = replace(QUICK, lease=0)
     async with (
-        worker(memory, model, tempo=sleepy) as dying,
-        worker(memory, ScriptedModel([words("next")])) as other,
+        worker(memory, model, tempo=replace(QUICK, lease=0)) as dying,
+        worker(memory, ScriptedModel([words("whole")])) as other,
     ):
         run = await post(dying, says())
         await until(dying, run, TextDelta)
         async with at_once() as tasks:
-            tasks.start_soon(post, other, says("again"))
-            assert await outcome(dying, run) == LOST
+            tasks.start_soon(other.status, KEY)
+            assert await outcome(dying, run) == Completed()
         assert model.open_streams == 0
 
 
-@pytest.mark.promise("P10")
-async def test_the_result_of_a_tool_of_a_lost_run_is_not_written(memory: Store) -> None:
-    started, gate = anyio.Event(), anyio.Event()
-
-    @tool
-    async def work() -> str:
-        """Work for a while."""
-        started.set()
-        await gate.wait()
-        return "worked"
-
-    model = ScriptedModel([calls(("work", {}))])
+async def test_a_post_elsewhere_finds_the_taken_over_run_going_on(store: Store) -> None:
+    gate = anyio.Event()
     async with (
-        worker(memory, model, work, tempo=DYING) as dying,
-        worker(memory, ScriptedModel([])) as other,
+        worker(store, ScriptedModel([["half", anyio.Event()]]), tempo=DYING) as dying,
+        worker(store, ScriptedModel([[gate, *words("one")], words("two")])) as other,
     ):
-        run = await post(dying, says())
-        await started.wait()
-        assert await outcome(other, run) == LOST
+        lost = await post(dying, says("first"))
+        waiting = await post(other, says("second"), on_busy="enqueue")
         gate.set()
-        assert await outcome(dying, run) == LOST
-        page = await other.messages(KEY, start=0, limit=100)
-        (closed,) = [m for m in page.messages if isinstance(m, ToolMessage)]
-        assert closed.synthetic == "interrupted"
+        assert await outcome(other, lost) == Completed()
+        assert await outcome(other, waiting) == Completed()
+        assert await contents(other) == ["first", "one", "second", "two"]
 
 
-async def test_the_end_of_a_lost_run_is_not_sent_again_and_again(memory: Store) -> None:
-    faults = Faults(memory)
-    faults.plan["renew"] = ["refuse"] * 1000
-    deaf = replace(QUICK, lease=0, log_delay=3600)
+@pytest.mark.promise("P10")
+async def test_a_worker_looks_for_lost_runs_by_itself(store: Store) -> None:
+    gate = anyio.Event()
+    model = ScriptedModel([["half", gate, *words("too late")]])
     async with (
-        worker(faults.store, ScriptedModel([["half", anyio.Event()]]), tempo=deaf) as dying,
-        worker(memory, ScriptedModel([])) as other,
+        worker(store, model, tempo=DYING) as dying,
+        worker(store, ScriptedModel([words("whole")]), tempo=SEEKING),
     ):
         run = await post(dying, says())
-        await until(dying, run, TextDelta)
-        assert await outcome(other, run) == LOST
-        await dying.drain(0)
-        assert await outcome(dying, run) == LOST
-        assert faults.calls["commit"] == 1
+        while (await store.status(KEY)).running:
+            await anyio.lowlevel.checkpoint()
+        gate.set()
+        assert await outcome(dying, run) == Completed()
+        assert await contents(dying) == ["hi", "whole"]
+
+
+@pytest.mark.promise("P6")
+async def test_many_workers_and_readers_take_a_lost_run_over_once(store: Store) -> None:
+    models = [ScriptedModel([words("whole")]) for _ in range(2)]
+    async with (
+        worker(store, ScriptedModel([[anyio.Event()]]), tempo=DYING) as dying,
+        worker(store, models[0]) as one,
+        worker(store, models[1]) as two,
+    ):
+        run = await post(dying, says())
+        ends: list[object] = []
+
+        async def read(reader: RunService) -> None:
+            ends.append(await outcome(reader, run))
+
+        async with at_once() as tasks:
+            for reader in (one, two) * 4:
+                tasks.start_soon(read, reader)
+        assert ends == [Completed()] * 8
+        assert sum(len(model.requests) for model in models) == 1
+        assert (await one.status(KEY)).attempt == 2
+
+
+async def test_a_run_that_ends_while_it_is_being_given_up_keeps_its_end(memory: Store) -> None:
+    gate = anyio.Event()
+    faults = Faults(memory)
+    async with (
+        worker(memory, ScriptedModel([[gate, *words("done")]]), tempo=DYING) as dying,
+        worker(faults.store, ScriptedModel([])) as other,
+    ):
+        run = await post(dying, says())
+
+        async def end() -> None:
+            gate.set()
+            await outcome(dying, run)
+
+        faults.first["claim"] = end
+        assert await outcome(other, run) == Completed()
+        assert await contents(other) == ["hi", "done"]
+
+
+# ---------------------------------------------------------------- the end of all attempts
+@pytest.mark.promise("P6", "P10")
+async def test_a_run_that_no_worker_survives_ends_once_as_lost(store: Store) -> None:
+    """Each of three workers loses it; the fourth that looks ends it."""
+    gate = anyio.Event()
+
+    def doomed() -> ScriptedModel:
+        return ScriptedModel([["half", gate, *words("too late")]])
+
+    async with (
+        worker(store, doomed(), tempo=TALKING) as one,
+        worker(store, doomed(), tempo=TALKING) as two,
+        worker(store, doomed(), tempo=TALKING) as three,
+        worker(store, ScriptedModel([words("next")])) as last,
+    ):
+        run = await post(one, says())
+        await until(one, run, TextDelta)
+        for number, runs in enumerate((two, three), 2):
+            assert (await runs.status(KEY)).attempt == number
+            await until(runs, run, TextDelta)
+        status = await last.status(KEY)
+        assert (status.running, status.lapsed, status.run_id) == (False, False, run.run_id)
+        gate.set()
+        for runs in (one, two, three, last):
+            assert await outcome(runs, run) == LOST
+        assert await events(last, run) == [RunStarted(run.run_id), RunFinished(LOST)]
+        assert await contents(last) == ["hi"]
+        assert await reply(last, says("again")) == "next"
 
 
 async def test_calls_that_nobody_was_told_of_are_closed_with_the_lost_run(memory: Store) -> None:
@@ -152,71 +223,16 @@ async def test_calls_that_nobody_was_told_of_are_closed_with_the_lost_run(memory
     model = ScriptedModel([calls(("work", {}), ("paint", {}))])
     async with (
         worker(memory, model, work, tempo=DYING) as dying,
-        worker(memory, ScriptedModel([words("next")])) as other,
+        worker(memory, ScriptedModel([words("next")]), tempo=BURYING) as other,
     ):
         run = await post(dying, says(), tools=[PAINT])
         await started.wait()
-        assert await outcome(other, run) == LOST
-        page = await other.messages(KEY, start=0, limit=100)
-        assert owed(page.messages) == ()
+        said = await events(other, run)
+        assert said[-1] == RunFinished(LOST)
+        assert [event.is_error for event in said if isinstance(event, ToolResulted)] == [True]
+        assert owed(await record(other)) == ()
         assert await call_ids(other) == []
         assert await reply(other, says("again")) == "next"
-
-
-@pytest.mark.promise("P6")
-async def test_many_readers_give_a_lost_run_one_end(store: Store) -> None:
-    async with (
-        worker(store, ScriptedModel([[anyio.Event()]]), tempo=DYING) as dying,
-        worker(store, ScriptedModel([])) as one,
-        worker(store, ScriptedModel([])) as two,
-    ):
-        run = await post(dying, says())
-        ends: list[object] = []
-
-        async def read(reader: RunService) -> None:
-            ends.append(await outcome(reader, run))
-
-        async with at_once() as tasks:
-            for reader in (one, two) * 4:
-                tasks.start_soon(read, reader)
-        assert ends == [LOST] * 8
-        assert (await one.status(KEY)).running is False
-
-
-async def test_a_run_that_ends_while_it_is_being_given_up_keeps_its_end(memory: Store) -> None:
-    gate = anyio.Event()
-    faults = Faults(memory)
-    async with (
-        worker(memory, ScriptedModel([[gate, *words("done")]]), tempo=DYING) as dying,
-        worker(faults.store, ScriptedModel([])) as other,
-    ):
-        run = await post(dying, says())
-
-        async def end() -> None:
-            gate.set()
-            await outcome(dying, run)
-
-        faults.first["load"] = end
-        assert await outcome(other, run) == Completed()
-
-
-async def test_a_result_for_a_run_that_is_lost_meanwhile_is_judged_by_what_is_left(
-    memory: Store,
-) -> None:
-    """An early result waits for a run whose worker is dead: the run gets its end, the call is void."""
-    model = ScriptedModel([[*calls(("paint", {}))[:-1], anyio.Event()], words("next")])
-    quick_log = replace(DYING, log_delay=0.001)
-    async with (
-        worker(memory, model, tempo=quick_log) as dying,
-        worker(memory, model) as other,
-    ):
-        run = await post(dying, says(), tools=[PAINT])
-        begun = await until(dying, run, ToolCallStarted)
-        assert isinstance(begun.event, ToolCallStarted)
-        next_run = await post(other, says("never mind"), tools=None)
-        assert await outcome(other, next_run) == Completed()
-        page = await other.messages(KEY, start=0, limit=100)
-        assert isinstance(page.messages[-1], AssistantMessage)
 
 
 @pytest.mark.promise("P10")
@@ -225,7 +241,7 @@ async def test_an_answered_call_survives_the_loss_of_its_run(memory: Store) -> N
     async with (
         worker(memory, model) as first,
         worker(memory, model, tempo=DYING) as dying,
-        worker(memory, ScriptedModel([words("next")])) as other,
+        worker(memory, ScriptedModel([words("next")]), tempo=BURYING) as other,
     ):
         assert isinstance(
             await outcome(first, await post(first, says(), tools=[PAINT])), HandedBack
@@ -236,3 +252,96 @@ async def test_an_answered_call_survives_the_loss_of_its_run(memory: Store) -> N
         assert await outcome(other, run) == LOST
         assert await reply(other, says("well?")) == "next"
         assert await contents(other) == ["hi", "", "red", "well?", "next"]
+
+
+async def test_a_post_elsewhere_ends_a_run_that_had_all_its_attempts_and_starts_its_own(
+    store: Store,
+) -> None:
+    async with (
+        worker(store, ScriptedModel([[anyio.Event()]]), tempo=DYING) as dying,
+        worker(store, ScriptedModel([words("in time")]), tempo=BURYING) as other,
+    ):
+        lost = await post(dying, says("one"))
+        run = await post(other, says("two"))
+        assert await outcome(other, run) == Completed()
+        assert await outcome(other, lost) == LOST
+        assert await contents(other) == ["one", "two", "in time"]
+
+
+# ---------------------------------------------------------------- late writes
+@pytest.mark.promise("P10")
+async def test_the_result_of_a_tool_of_a_lost_run_is_not_written(memory: Store) -> None:
+    started, gate = anyio.Event(), anyio.Event()
+
+    @tool
+    async def work() -> str:
+        """Work for a while."""
+        started.set()
+        await gate.wait()
+        return "worked"
+
+    model = ScriptedModel([calls(("work", {}))])
+    async with (
+        worker(memory, model, work, tempo=DYING) as dying,
+        worker(memory, ScriptedModel([words("so be it")]), work) as other,
+    ):
+        run = await post(dying, says())
+        await started.wait()
+        assert await outcome(other, run) == Completed()
+        before = await record(other)
+        gate.set()
+        assert await outcome(dying, run) == Completed()
+        assert await record(other) == before
+        (closed,) = [message for message in before if isinstance(message, ToolMessage)]
+        assert closed.synthetic == "interrupted"
+
+
+async def test_the_end_of_a_lost_run_is_not_sent_again_and_again(memory: Store) -> None:
+    faults = Faults(memory)
+    gate = anyio.Event()
+    async with (
+        worker(faults.store, ScriptedModel([["half", gate, *words("x")]]), tempo=DYING) as dying,
+        worker(memory, ScriptedModel([words("whole")])) as other,
+    ):
+        run = await post(dying, says())
+        await until(dying, run, TextDelta)
+        assert await outcome(other, run) == Completed()
+        gate.set()
+        assert await outcome(dying, run) == Completed()
+        assert faults.calls["commit"] == 1
+
+
+@pytest.mark.promise("P10")
+async def test_a_lost_worker_can_neither_log_nor_commit_nor_release(store: Store) -> None:
+    """Whatever it still has to write is refused by the fence."""
+    run = RunRef(KEY, RunId("run_lost"))
+    opening = (RunStarted(run.run_id),)
+    lease = await store.begin(Change(KEY, "n", 0, (says(),)), run.run_id, opening, lease=0)
+    assert isinstance(lease, Lease)
+    async with worker(store, ScriptedModel([words("whole")])) as other:
+        assert await outcome(other, run) == Completed()
+        before = await record(other), await followed(other, run), await other.status(KEY)
+        write = LogWrite(lease, 2, (TextDelta("late"), RunFinished(Completed())))
+        assert await store.append([write], lease=30) == ["lost"]
+        with pytest.raises(LeaseLost):
+            await store.commit(Commit(write, 1, (says("late"),), ends=True), lease=30)
+        assert not await store.release(lease)
+        assert await store.renew([lease], lease=30) == ["lost"]
+        after = await record(other), await followed(other, run), await other.status(KEY)
+        assert after == before
+
+
+async def test_a_result_for_a_call_of_a_void_turn_is_unknown(memory: Store) -> None:
+    """Its worker died before the turn was committed: the call was never made."""
+    model = ScriptedModel([[*calls(("paint", {}))[:-1], anyio.Event()]])
+    async with (
+        worker(memory, model, tempo=TALKING) as dying,
+        worker(memory, ScriptedModel([words("whole"), words("next")])) as other,
+    ):
+        run = await post(dying, says(), tools=[PAINT])
+        begun = await until(dying, run, ToolCallStarted)
+        assert isinstance(begun.event, ToolCallStarted)
+        assert await outcome(other, run) == Completed()
+        with pytest.raises(UnknownToolCall):
+            await post(other, result(begun.event.call_id))
+        assert await reply(other, says("never mind")) == "next"

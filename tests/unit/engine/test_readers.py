@@ -2,14 +2,27 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
-from tests.support.runs import KEY, OTHER, at_once, followed, outcome, post, says, until, worker
+from tests.support.runs import (
+    KEY,
+    OTHER,
+    QUICK,
+    at_once,
+    followed,
+    outcome,
+    post,
+    reading,
+    says,
+    until,
+    worker,
+)
 
 from passback.core.deltas import Finish
-from passback.core.errors import UnknownRun
+from passback.core.errors import InvalidCursor, UnknownRun
 from passback.core.events import (
     START,
     Completed,
@@ -223,36 +236,53 @@ async def test_a_closed_reader_does_not_stop_the_run(store: Store) -> None:
         assert await outcome(runs, run) == Completed()
 
 
-async def test_a_place_beyond_the_end_has_nothing_behind_it(store: Store) -> None:
+@pytest.mark.promise("P12")
+async def test_a_place_beyond_the_end_of_a_run_that_is_over_is_refused(store: Store) -> None:
     async with (
         worker(store, ScriptedModel([words("a")])) as owner,
         worker(store, ScriptedModel([])) as other,
     ):
         run = await post(owner, says())
-        await outcome(owner, run)
-        for place in (Position(1, 99), Position(7, 1)):
-            assert await followed(owner, run, place) == []
-            assert await followed(other, run, place) == []
+        whole = await followed(owner, run)
+        for reader in (owner, other):
+            assert await followed(reader, run, whole[-1].position) == []
+            for place in (Position(1, len(whole) + 1), Position(1, 99), Position(7, 1)):
+                with pytest.raises(InvalidCursor):
+                    await followed(reader, run, place)
 
 
-async def test_a_place_ahead_of_a_live_log_waits_for_what_comes_behind_it(memory: Store) -> None:
+async def test_a_place_ahead_of_a_live_log_is_refused_where_the_run_is(memory: Store) -> None:
     gate = anyio.Event()
     async with worker(memory, ScriptedModel([[gate, *words("a", "b")]])) as runs:
         run = await post(runs, says())
-        seen: dict[Position, list[Logged]] = {}
-
-        async def read(after: Position) -> None:
-            seen[after] = await followed(runs, run, after)
-
-        ahead, older, newer = Position(1, 3), Position(0, 9), Position(9, 1)
-        async with at_once() as tasks:
-            for place in (ahead, older, newer):
-                tasks.start_soon(read, place)
-            await anyio.wait_all_tasks_blocked()
-            assert seen == {}
-            gate.set()
+        await until(runs, run, TurnStarted)
+        for place in (Position(1, 3), Position(2, 1)):
+            with pytest.raises(InvalidCursor):
+                await followed(runs, run, place)
+        gate.set()
         whole = await followed(runs, run)
-        assert seen == {ahead: whole[3:], older: whole, newer: []}
+        assert await followed(runs, run, Position(0, 9)) == whole
+
+
+async def test_a_place_ahead_of_a_live_log_waits_elsewhere_for_what_comes_behind_it(
+    memory: Store,
+) -> None:
+    """Its reader has seen it where the run is, before it was stored."""
+    gate = anyio.Event()
+    silent = replace(QUICK, log_delay=3600)
+    async with (
+        worker(memory, ScriptedModel([["a", gate, *words("b")]]), tempo=silent) as owner,
+        worker(memory, ScriptedModel([])) as other,
+    ):
+        run = await post(owner, says())
+        ahead = await until(owner, run, TextDelta)
+        with pytest.raises(InvalidCursor):  # of an epoch that was not begun
+            await followed(other, run, Position(2, 1))
+        async with reading(other, run, ahead.position) as reader:
+            await anyio.wait_all_tasks_blocked()
+            assert reader.seen == []
+            gate.set()
+        assert reader.seen == (await followed(owner, run))[ahead.position.seq :]
 
 
 async def test_an_unknown_run_is_refused_on_entering(store: Store) -> None:

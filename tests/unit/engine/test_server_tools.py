@@ -3,12 +3,12 @@
 import pytest
 from tests.support import runs as support
 from tests.support.runs import (
-    KEY,
     PAINT,
     call_ids,
     events,
     outcome,
     post,
+    record,
     reply,
     result,
     worker,
@@ -33,12 +33,10 @@ from passback.core.events import (
 )
 from passback.core.messages import (
     AssistantMessage,
-    Message,
     Owed,
     ToolMessage,
 )
 from passback.core.ports import Store
-from passback.engine.runs import RunService
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.toolsets.functions import tool
 
@@ -49,12 +47,6 @@ pytestmark = pytest.mark.anyio
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
-
-
-async def record(runs: RunService) -> list[Message]:
-    page = await runs.messages(KEY, start=0, limit=100)
-    assert len(page.messages) == page.total
-    return list(page.messages)
 
 
 async def test_a_server_tool_runs_and_the_model_goes_on_in_the_same_run(store: Store) -> None:

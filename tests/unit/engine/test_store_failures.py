@@ -12,6 +12,7 @@ from tests.support.runs import (
     PAINT,
     QUICK,
     call_ids,
+    contents,
     followed,
     outcome,
     park,
@@ -35,7 +36,7 @@ from passback.core.events import (
 from passback.core.messages import AssistantMessage, RunRef, ToolMessage
 from passback.core.ports import Store
 from passback.core.transcript import owed, paired
-from passback.engine.runs import LOST, RunService
+from passback.engine.runs import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import tool
@@ -210,11 +211,14 @@ async def test_a_commit_behind_a_text_that_is_refused_is_sent_with_the_end(
 async def test_a_store_that_is_gone_at_the_end_leaves_the_run_to_others(memory: Store) -> None:
     faults = Faults(memory)
     faults.plan["commit"] = ["refuse"] * 9
-    async with worker(faults.store, ScriptedModel([words("done")]), tempo=DYING) as runs:
+    async with (
+        worker(faults.store, ScriptedModel([words("done")]), tempo=DYING) as runs,
+        worker(memory, ScriptedModel([words("done by another")])) as other,
+    ):
         run = await post(runs, says())
-        assert await outcome(runs, run) == LOST
-        faults.plan["commit"] = []
-        assert (await runs.messages(KEY, start=0, limit=9)).messages == (says(),)
+        assert await outcome(other, run) == Completed()
+        assert await outcome(runs, run) == Completed()
+        assert await contents(other) == ["hi", "done by another"]
 
 
 async def test_a_heartbeat_that_fails_is_tried_again(memory: Store) -> None:
@@ -243,9 +247,9 @@ async def test_a_post_that_the_store_refused_was_not_stored_and_may_be_sent_agai
 async def test_results_whose_reply_was_lost_lead_to_the_run_that_they_began(
     memory: Store,
 ) -> None:
-    """Nobody works on it: it ends as lost, and the conversation goes on."""
+    """Nobody works on it at first: it is taken over."""
     faults = Faults(memory)
-    model = ScriptedModel([calls(("paint", {})), words("next")])
+    model = ScriptedModel([calls(("paint", {})), words("painted")])
     async with worker(faults.store, model, tempo=DYING) as runs:
         await outcome(runs, await post(runs, says(), tools=[PAINT]))
         (call_id,) = await call_ids(runs)
@@ -253,8 +257,8 @@ async def test_results_whose_reply_was_lost_lead_to_the_run_that_they_began(
         with pytest.raises(StoreUnavailable):
             await post(runs, result(call_id))
         run = await post(runs, result(call_id))
-        assert await outcome(runs, run) == LOST
-        assert await reply(runs, says("well?")) == "next"
+        assert await outcome(runs, run) == Completed()
+        assert await contents(runs) == ["hi", "", "done", "painted"]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
