@@ -30,6 +30,7 @@ from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import CallId, ConversationKey, RunId, RunRef, ToolMessage
 from passback.core.ports import Parked, Store, Take, Toolset
 from passback.core.posts import Receipt, ReceiptName, StartRun, for_call, receipt_names
+from passback.core.transcript import unanswered
 from passback.engine.caretaker import Caretaker, Terms, mark_of
 from passback.engine.loop import Brain, Work
 from passback.engine.reader import Reader
@@ -178,10 +179,10 @@ class RunService:
         run = RunRef(post.key, loaded.status.run_id)
         calls = {each.call_id for each in post.messages if isinstance(each, ToolMessage)}
         missing = {call for call in calls if for_call(call) not in loaded.receipts}
-        if missing - await self._calls_begun(run):
+        if missing - await self._calls_begun(run, loaded):
             # the log of another worker's run may lag behind what its readers have seen
             await anyio.sleep(2 * self._tempo.log_delay)
-            if missing - await self._calls_begun(run):
+            if missing - await self._calls_begun(run, loaded):
                 return False
         with anyio.move_on_after(self._tempo.early_result):
             async with self.follow(run) as batches:
@@ -190,15 +191,17 @@ class RunService:
             return True
         raise ConversationBusy("the run that makes this tool call still goes on", retry_after=1)
 
-    async def _calls_begun(self, run: RunRef) -> set[CallId]:
-        """The client calls that readers of a run may have seen begin."""
+    async def _calls_begun(self, run: RunRef, loaded: Loaded) -> set[CallId]:
+        """The client calls of a run that its readers may have seen begin and that are not handed back."""
+        committed = loaded.status.committed
         log = self._supervisor.log_of(run)
-        seen = log.read(START) if log else await self._store.read_log(run, limit=sys.maxsize)
-        return {
-            logged.event.call_id
-            for logged in seen
-            if isinstance(logged.event, ToolCallStarted) and logged.event.client
-        }
+        if log is not None and log.start <= committed:
+            seen: Sequence[Logged] = log.read(committed)
+        else:
+            seen = await self._store.read_log(run, after=committed, limit=sys.maxsize)
+        events = [logged.event for logged in seen]
+        begun = {e.call_id for e in events if isinstance(e, ToolCallStarted) and e.client}
+        return begun | {call.id for call in unanswered(loaded.messages) if call.client}
 
     # ---------------------------------------------------------------- reading
     @asynccontextmanager

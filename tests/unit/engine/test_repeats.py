@@ -16,6 +16,7 @@ from tests.support.runs import (
     at_once,
     call_ids,
     followed,
+    let_pass,
     outcome,
     post,
     result,
@@ -177,13 +178,6 @@ async def test_a_post_that_is_overtaken_again_and_again_meets_busy(memory: Store
 
 
 # ---------------------------------------------------------------- results that come early
-async def let_pass(runs: RunService) -> None:
-    """Let the posts that are under way get as far as they can: the store answers in order."""
-    for _ in range(20):
-        await runs.status(KEY)
-        await anyio.lowlevel.checkpoint()
-
-
 @asynccontextmanager
 async def two_workers(path: Path, model: ScriptedModel) -> AsyncGenerator[list[RunService]]:
     """Two workers as in two processes: each has its own connection to one file."""
