@@ -90,9 +90,9 @@ class Caller:
     def _request(self, operation: Operation, url: str) -> dict[str, Any]:
         post, last = operation.post, _last_id(operation)
         headers = {"last-event-id": last} if last else {}
-        if last and self._random.random() < 0.5:
+        if operation.run_id and self._random.random() < 0.5:
             path = f"/conversations/{post.conversation}/stream"
-            asked = {"include": ",".join(self._include)}
+            asked = {"include": ",".join(self._include), "runId": operation.run_id}
             return {"method": "GET", "url": url + path, "params": asked, "headers": headers}
         body = {
             "conversationId": post.conversation,
@@ -146,10 +146,11 @@ def _void(operation: Operation, rewind: Json) -> None:
     operation.frames = good
 
 
-def place_of(event_id: str) -> tuple[int, int]:
-    """The place that an id names, `<run>.<epoch>-<number>`."""
-    epoch, number = event_id.rpartition(".")[2].split("-")
-    return int(epoch), int(number)
+def place_of(event_id: str) -> tuple[int, int, int]:
+    """The place that an id names, `<run>.<epoch>-<number>` or `<run>.<epoch>-<number>~<n>`."""
+    place, _, piece = event_id.rpartition(".")[2].partition("~")
+    epoch, number = place.split("-")
+    return int(epoch), int(number), int(piece or 0)
 
 
 def _refused(operation: Operation, response: httpx.Response, *, insists: bool) -> bool:

@@ -1,6 +1,5 @@
 """The result of a scenario."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -28,7 +27,7 @@ class Tally:
     hits: int = 0
     posts: int = 0
     acknowledged: int = 0
-    refusals: Counter[str] = field(default_factory=Counter[str])
+    refusals: dict[str, int] = field(default_factory=dict[str, int])
     cuts: int = 0
     void: int = 0
     usable: list[float | None] = field(default_factory=list[float | None])
@@ -39,7 +38,8 @@ class Tally:
         for each in operations:
             self.posts += 1
             self.acknowledged += each.verdict == "ok"
-            self.refusals.update([each.refusal] if each.refusal else [])
+            if each.refusal:
+                self.refusals[each.refusal] = self.refusals.get(each.refusal, 0) + 1
             self.cuts += each.cuts
             self.void += each.void
 

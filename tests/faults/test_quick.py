@@ -1,20 +1,26 @@
 """Each scenario, briefly. `scripts/faults --nightly` is the proof; these notice when something is broken outright."""
 
+from dataclasses import replace
+
 import pytest
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.tally import Tally
+from tests.faults.world import world
 from tests.support.programs import program
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 SEED = 3
+PATIENCE = 20.0
+"""Seconds: whether conversations are usable again soon is not for tests that share a machine with others."""
 
 
 async def played(name: str) -> Tally:
     scenario = SCENARIOS[name]
     if scenario.plan.store == "redis":
         program("redis-server", variable="TEST_REDIS_SERVER")
-    tally = await scenario.run(scenario.quick, SEED, lambda _: None)
+    async with world(replace(scenario.plan, slack=PATIENCE), SEED) as scene:
+        tally = await scenario.play(scene, scenario.quick, lambda _: None)
     assert tally.faults == []
     assert tally.points > 0
     return tally

@@ -21,7 +21,6 @@ StoreKind: TypeAlias = Literal["sqlite", "redis"]
 
 LEASE = 2.0
 SLACK = 2.0
-"""Seconds beyond the lease within which a conversation has to be usable again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +32,7 @@ class Plan:
         workers: how many serve.
         lease: seconds, the setting of the workers.
         proxied: whether a proxy that can lose replies stands before Redis.
+        slack: seconds beyond the lease within which a conversation has to be usable again.
         settings: further flags of `passback serve`.
         command: how a worker is started.
     """
@@ -41,6 +41,7 @@ class Plan:
     workers: int = 1
     lease: float = LEASE
     proxied: bool = False
+    slack: float = SLACK
     settings: tuple[str, ...] = ()
     command: tuple[str, ...] = SERVE
 
@@ -65,7 +66,7 @@ class World:
     @property
     def bound(self) -> float:
         """Seconds after a fault in which a conversation has to be usable again."""
-        return self.plan.lease + SLACK
+        return self.plan.lease + self.plan.slack
 
     async def caller(self, *, patience: float = 30) -> Caller:
         """A client of its own; every other one understands rewinds."""
