@@ -163,7 +163,8 @@ async def park(walk: Walk, pick: Pick) -> None:
 async def begin(walk: Walk, pick: Pick) -> None:
     """A run begins, mostly that of the first post that waits."""
     status = await walk.status()
-    pops = status.queued[pick.seldom()] if len(status.queued) > 1 and not pick.seldom() else None
+    first = status.queued[-1:] if pick.seldom() else status.queued[:1]
+    pops = None if pick.seldom() else next(iter(first), None)
     change, run_id = a_change(walk, status, pick, pops), pops or new_run()
     events = (*opening(run_id), *some_texts(pick))
     lease = 0 if pick.seldom() else LONG
@@ -255,7 +256,7 @@ async def renew(walk: Walk, pick: Pick) -> None:
 
 async def release(walk: Walk, pick: Pick) -> None:
     lease = a_lease(walk, pick)
-    if lease is not None:
+    if lease is not None and pick.below(3) == 0:
         await walk.send(lambda store: store.release(lease))
 
 
@@ -293,6 +294,6 @@ async def repeat(walk: Walk, pick: Pick) -> None:
 Operation = Callable[[Walk, Pick], Awaitable[None]]
 OPERATIONS: list[Operation] = [
     *[read, begin, begin, append, append, append, commit, commit, commit, enqueue, enqueue],
-    *[park, claim, claim, release, reap, cancel, attend, renew, abandoned, delete],
+    *[park, claim, claim, claim, release, reap, cancel, attend, renew, abandoned, delete],
     *[repeat, repeat, repeat, repeat],
 ]
