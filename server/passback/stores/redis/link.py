@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -74,25 +75,18 @@ class RedisLink:
         return await self._guarded(work, patience)
 
     async def run_all(self, calls: Sequence[Call], /) -> list[Reply | StoreError]:
-        """Run scripts of many conversations in one round trip; one that fails has its error as its answer.
+        """Run scripts of many conversations; on a Cluster in one round trip, and one that fails is answered by its error.
 
         Raises:
             StoreError: the servers cannot be asked.
         """
-
-        async def work(servers: Servers) -> list[Reply | StoreError]:
-            replies = await _pipelined(servers.client, [call.command() for call in calls])
-            unknown = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-            again = [calls[i].command(with_text=True) for i in unknown]
-            for i, reply in zip(unknown, await _pipelined(servers.client, again), strict=True):
-                replies[i] = reply
-            return [store_error(r) if isinstance(r, Exception) else r for r in replies]
-
         if self._target.topology != "cluster":
-            return await self._guarded(work)
+            return [
+                await self.run(call) for call in calls
+            ]  # one, mostly; a pipeline costs four times as much
         half = self._patience / 2
         try:
-            return await self._guarded(work, half)
+            return await self._guarded(partial(_pipelined, calls), half)
         except StoreUnavailable:
             # a part of the cluster may be away, and redis-py gives up a pipeline as a whole
             return await asyncio.gather(*(self._answer(call, half) for call in calls))
@@ -150,7 +144,16 @@ class RedisLink:
                 await client.aclose()
 
 
-async def _pipelined(client: Client, commands: Sequence[tuple[Argument, ...]]) -> list[Reply]:
+async def _pipelined(calls: Sequence[Call], servers: Servers) -> list[Reply | StoreError]:
+    replies = await _sent(servers.client, [call.command() for call in calls])
+    unknown = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+    again = [calls[i].command(with_text=True) for i in unknown]
+    for i, reply in zip(unknown, await _sent(servers.client, again), strict=True):
+        replies[i] = reply
+    return [store_error(r) if isinstance(r, Exception) else r for r in replies]
+
+
+async def _sent(client: Client, commands: Sequence[tuple[Argument, ...]]) -> list[Reply]:
     if not commands:
         return []
     pipeline = client.pipeline(transaction=False)
