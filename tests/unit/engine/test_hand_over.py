@@ -1,0 +1,340 @@
+"""A worker stops, and leaves its runs to another: nothing is lost, nothing doubled, no attempt is counted."""
+
+from dataclasses import replace
+
+import anyio
+import anyio.lowlevel
+import pytest
+from tests.support.faults import Fault, Faults
+from tests.support.runs import (
+    BURYING,
+    KEY,
+    OTHER,
+    PAINT,
+    QUICK,
+    SEEKING,
+    at_once,
+    call_ids,
+    contents,
+    events,
+    followed,
+    let_pass,
+    outcome,
+    post,
+    reading,
+    record,
+    reply,
+    result,
+    says,
+    standing,
+    until,
+    worker,
+)
+
+from passback.core.errors import ShuttingDown
+from passback.core.events import (
+    Cancelled,
+    Completed,
+    Position,
+    Rewound,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    ToolResulted,
+)
+from passback.core.messages import RunRef, ToolMessage
+from passback.core.ports import Store
+from passback.models.scripted import ScriptedModel, Step, calls
+from passback.models.scripted import says as words
+from passback.toolsets.functions import FunctionTool, tool
+
+pytestmark = pytest.mark.anyio
+
+
+@tool
+def look() -> str:
+    """A server tool."""
+    return "seen"
+
+
+# ---------------------------------------------------------------- draining
+async def test_a_stopping_worker_lets_the_turn_end_and_admits_no_more(memory: Store) -> None:
+    gate = anyio.Event()
+    async with worker(memory, ScriptedModel([[gate, *words("done")]])) as runs:
+        run = await post(runs, says())
+        await until(runs, run, RunStarted)
+        await anyio.wait_all_tasks_blocked()
+        async with at_once() as tasks:
+            tasks.start_soon(runs.drain, 5)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(ShuttingDown):
+                await post(runs, says(), key=OTHER)
+            with pytest.raises(ShuttingDown):
+                await runs.ready()
+            gate.set()
+        assert await outcome(runs, run) == Completed()
+
+
+@pytest.mark.promise("P6", "P10")
+async def test_between_two_turns_a_run_is_left_to_another_worker(store: Store) -> None:
+    """Nothing is void: readers of both workers are shown one unbroken stream."""
+    gate = anyio.Event()
+    first: list[Step] = ["one ", gate, *calls(("look", {}))]
+    model = ScriptedModel([first])
+    after = ScriptedModel([words("two")])
+    async with (
+        worker(store, model, look) as leaving,
+        worker(store, after, look, tempo=SEEKING) as other,
+    ):
+        run = await post(leaving, says())
+        async with reading(leaving, run) as here, reading(other, run) as there:
+            await there.until(TextDelta("one "))
+            async with at_once() as tasks:
+                tasks.start_soon(leaving.drain, 5)
+                await anyio.wait_all_tasks_blocked()
+                gate.set()
+        fresh = await followed(other, run)
+        assert here.seen == there.seen == fresh
+        assert not [one for one in fresh if isinstance(one.event, Rewound)]
+        assert await contents(other) == ["hi", "one ", "seen", "two"]
+        assert (await other.status(KEY)).attempt == 1
+    assert [m.content for m in after.requests[0].messages] == ["hi", "one ", "seen"]
+
+
+@pytest.mark.promise("P10")
+async def test_after_the_grace_a_run_is_left_in_the_middle_of_its_turn(store: Store) -> None:
+    model = ScriptedModel([["half", anyio.Event()]])
+    async with (
+        worker(store, model) as leaving,
+        worker(store, ScriptedModel([words("whole")])) as other,
+    ):
+        run = await post(leaving, says())
+        async with reading(leaving, run) as here, reading(other, run) as there:
+            await there.until(TextDelta("half"))
+            await leaving.drain(0.01)
+            assert model.open_streams == 0
+            assert (await other.status(KEY)).attempt == 1
+        fresh = await followed(other, run)
+        for reader in (here, there):
+            assert Rewound(Position(1, 1)) in reader.events
+            assert standing(reader.seen) == fresh
+        assert await contents(other) == ["hi", "whole"]
+
+
+@pytest.mark.promise("P10")
+async def test_a_run_that_has_just_begun_is_left_whole(store: Store) -> None:
+    faults = Faults(store)
+    model = ScriptedModel([words("never asked")])
+    async with (
+        worker(faults.store, model) as leaving,
+        worker(store, ScriptedModel([words("whole")])) as other,
+    ):
+
+        async def stop() -> None:
+            await leaving.drain(0)
+
+        faults.first["begin"] = stop
+        run = await post(leaving, says())
+        assert await outcome(other, run) == Completed()
+        said = await events(other, run)
+        assert said[0] == RunStarted(run.run_id)
+        assert said[-1] == RunFinished(Completed())
+        assert await contents(other) == ["hi", "whole"]
+    assert model.requests == []
+
+
+@pytest.mark.promise("P6")
+async def test_leaving_the_service_leaves_its_runs(store: Store) -> None:
+    async with worker(store, ScriptedModel([["half", anyio.Event()]])) as leaving:
+        run = await post(leaving, says())
+        await until(leaving, run, TextDelta)
+    async with worker(store, ScriptedModel([words("whole")])) as other:
+        assert await outcome(other, run) == Completed()
+        assert await contents(other) == ["hi", "whole"]
+
+
+async def test_a_service_whose_task_is_cancelled_leaves_its_runs_too(store: Store) -> None:
+    async with worker(store, ScriptedModel([words("whole")])) as other:
+        with anyio.CancelScope() as scope:
+            async with worker(store, ScriptedModel([["half", anyio.Event()]])) as leaving:
+                run = await post(leaving, says())
+                await until(leaving, run, TextDelta)
+                scope.cancel()
+        assert await outcome(other, run) == Completed()
+        assert (await other.status(KEY)).attempt == 1
+
+
+async def test_runs_are_handed_on_by_many_workers_without_an_attempt_being_counted(
+    store: Store,
+) -> None:
+    run: RunRef | None = None
+    for _ in range(5):
+        async with worker(store, ScriptedModel([["half", anyio.Event()]])) as leaving:
+            run = run or await post(leaving, says())
+            assert (await leaving.status(KEY)).attempt == 1
+            await until(leaving, run, TextDelta)
+    assert run is not None
+    # for this one a worker that died would have been one too many
+    async with worker(store, ScriptedModel([words("whole")]), tempo=BURYING) as last:
+        assert await outcome(last, run) == Completed()
+        assert (await last.status(KEY)).attempt == 1
+
+
+# ---------------------------------------------------------------- server tools
+@pytest.mark.parametrize("repeatable", [False, True])
+@pytest.mark.promise("P5", "P10")
+async def test_a_tool_that_was_running_is_called_again_only_if_that_is_harmless(
+    store: Store, repeatable: bool
+) -> None:
+    begun: list[str] = []
+    started = anyio.Event()
+
+    def working(who: str) -> FunctionTool:
+        async def work() -> str:
+            begun.append(who)
+            if who == "first":
+                started.set()
+                await anyio.sleep_forever()
+            return "worked"
+
+        return tool(name="work", repeatable=repeatable)(work)
+
+    async with (
+        worker(store, ScriptedModel([calls(("work", {}))]), working("first")) as leaving,
+        worker(store, ScriptedModel([words("so")]), working("second")) as other,
+    ):
+        run = await post(leaving, says())
+        await started.wait()
+        await leaving.drain(0)
+        (told,) = [e for e in await events(other, run) if isinstance(e, ToolResulted)]
+        assert told.is_error is not repeatable
+        (answer,) = [m for m in await record(other) if isinstance(m, ToolMessage)]
+        assert answer.synthetic == (None if repeatable else "interrupted")
+        assert await outcome(other, run) == Completed()
+    assert begun == (["first", "second"] if repeatable else ["first"])
+
+
+async def test_a_tool_that_ends_within_the_grace_is_not_called_again(store: Store) -> None:
+    begun: list[str] = []
+    started, gate = anyio.Event(), anyio.Event()
+
+    @tool
+    async def work() -> str:
+        begun.append("once")
+        started.set()
+        await gate.wait()
+        return "worked"
+
+    async with (
+        worker(store, ScriptedModel([calls(("work", {}))]), work) as leaving,
+        worker(store, ScriptedModel([words("so")]), work) as other,
+    ):
+        run = await post(leaving, says())
+        await started.wait()
+        async with at_once() as tasks:
+            tasks.start_soon(leaving.drain, 5)
+            await anyio.wait_all_tasks_blocked()
+            gate.set()
+        assert await outcome(other, run) == Completed()
+        assert await contents(other) == ["hi", "", "worked", "so"]
+    assert begun == ["once"]
+
+
+# ---------------------------------------------------------------- what else may happen then
+@pytest.mark.promise("P7")
+async def test_a_run_that_was_left_may_be_cancelled_before_anybody_goes_on(store: Store) -> None:
+    async with (
+        worker(store, ScriptedModel([["half", anyio.Event()]])) as leaving,
+        worker(store, ScriptedModel([["more", anyio.Event()]])) as other,
+    ):
+        run = await post(leaving, says())
+        await until(leaving, run, TextDelta)
+        await leaving.drain(0)
+        assert await leaving.cancel(run)
+        assert await outcome(other, run) == Cancelled()
+
+
+async def test_a_release_that_the_store_refuses_costs_time_and_nothing_else(
+    store: Store,
+) -> None:
+    """The lease lapses by itself."""
+    faults = Faults(store)
+    faults.plan["release"] = ["refuse"]
+    short = replace(QUICK, lease=0.2, heartbeat=0.01)
+    async with (
+        worker(faults.store, ScriptedModel([["half", anyio.Event()]]), tempo=short) as leaving,
+        worker(store, ScriptedModel([words("whole")]), tempo=SEEKING) as other,
+    ):
+        run = await post(leaving, says())
+        await until(leaving, run, TextDelta)
+        await leaving.drain(0)
+        while (await store.status(KEY)).running:
+            await anyio.lowlevel.checkpoint()
+        assert await outcome(other, run) == Completed()
+        assert (await other.status(KEY)).attempt == 2
+    assert faults.calls["release"] == 1
+
+
+@pytest.mark.parametrize("fault", ["refuse", "lose reply"])
+@pytest.mark.promise("P15")
+async def test_text_in_doubt_does_not_keep_a_run_from_being_left(
+    store: Store, fault: Fault
+) -> None:
+    faults = Faults(store)
+    faults.plan["append"] = [fault]
+    slow = replace(QUICK, log_delay=0.05)  # and ten times that after a failure
+    async with (
+        worker(faults.store, ScriptedModel([["half", anyio.Event()]]), tempo=slow) as leaving,
+        worker(store, ScriptedModel([words("whole")])) as other,
+    ):
+        run = await post(leaving, says())
+        async with reading(leaving, run) as here:
+            await faults.until("append", 1)
+            await leaving.drain(0)
+            assert (await other.status(KEY)).attempt == 1
+        assert standing(here.seen) == await followed(other, run)
+        assert await contents(other) == ["hi", "whole"]
+    assert faults.calls["append"] == 2
+
+
+async def test_a_stopped_worker_takes_nothing_over(store: Store) -> None:
+    async with (
+        worker(store, ScriptedModel([["half", anyio.Event()]])) as leaving,
+        worker(store, ScriptedModel([]), tempo=SEEKING) as stopped,
+        worker(store, ScriptedModel([words("whole")])) as other,
+    ):
+        await stopped.drain(0)
+        run = await post(leaving, says())
+        await until(leaving, run, TextDelta)
+        await leaving.drain(0)
+        assert (await stopped.status(KEY)).lapsed
+        await let_pass(stopped)
+        assert (await stopped.status(KEY)).lapsed
+        assert await outcome(other, run) == Completed()
+
+
+@pytest.mark.parametrize("method", ["abandoned", "load", "claim"])
+async def test_a_look_for_lost_runs_that_fails_is_repeated(memory: Store, method: str) -> None:
+    faults = Faults(memory)
+    faults.plan[method] = ["refuse"]
+    tempo = replace(SEEKING, lease=0.5)
+    async with worker(faults.store, ScriptedModel([words("whole")]), tempo=tempo) as other:
+        async with worker(memory, ScriptedModel([["half", anyio.Event()]])) as leaving:
+            run = await post(leaving, says())
+            await until(leaving, run, TextDelta)
+        while (await memory.status(KEY)).running:
+            await anyio.lowlevel.checkpoint()
+        assert await outcome(other, run) == Completed()
+    assert faults.plan[method] == []
+
+
+async def test_a_result_that_a_stopping_worker_refuses_is_not_lost(memory: Store) -> None:
+    model = ScriptedModel([calls(("paint", {})), words("done")])
+    async with worker(memory, model) as runs:
+        await outcome(runs, await post(runs, says(), tools=[PAINT]))
+        (call_id,) = await call_ids(runs)
+        await runs.drain(0)
+        with pytest.raises(ShuttingDown):
+            await post(runs, result(call_id))
+    async with worker(memory, model) as other:
+        assert await reply(other, result(call_id)) == "done"
