@@ -4,8 +4,16 @@
  * @typedef {object} OutgoingMessage
  * @property {"user" | "tool"} role
  * @property {string} content
+ * @property {string} [id] a user's message has one, by which it is found in the history
  * @property {string} [toolCallId]
  * @property {boolean} [isError]
+ */
+
+/**
+ * @typedef {object} Post what one action of the user, or one round of tools, says
+ * @property {string} key names the post: a repeat with the same key is the same post
+ * @property {OutgoingMessage[]} messages
+ * @property {ToolDeclaration[]} [tools]
  */
 
 /**
@@ -24,7 +32,9 @@
 
 /**
  * @typedef {object} ConversationInfo
- * @property {boolean} running
+ * @property {{runId: string, firstMessage: number} | null} running `firstMessage`: how many messages there were
+ *   before the run
+ * @property {string[]} queued the runs of those posts that wait, in their order
  * @property {OwedCall[]} owed
  * @property {number} messageCount
  */
@@ -83,22 +93,26 @@ export class Api {
   }
 
   /**
-   * @param {{conversationId: string, messages: OutgoingMessage[], tools?: ToolDeclaration[]}} post
+   * @param {string} conversationId
+   * @param {Post} post may be sent again, as it is
    * @param {AbortSignal} [signal]
-   * @returns {Promise<Response>} a stream of events
+   * @returns {Promise<Response>} the events of the run that the post began, from its start
    */
-  sendMessage(post, signal) {
-    const body = JSON.stringify({ ...post, include: INCLUDE });
-    return this.#request("send-message", { method: "POST", body, signal: signal ?? null });
+  sendMessage(conversationId, { key, ...post }, signal) {
+    const headers = { "Idempotency-Key": `"${key}"` };
+    const body = JSON.stringify({ conversationId, ...post, include: INCLUDE });
+    return this.#request("send-message", { method: "POST", headers, body, signal: signal ?? null });
   }
 
   /**
    * @param {string} conversationId
-   * @param {{after?: string | null, signal?: AbortSignal}} [options] `after`: the last event id that was seen
-   * @returns {Promise<Response>} the events of the newest run, or what of them comes after
+   * @param {{runId?: string, after?: string, signal?: AbortSignal}} options which run, from its start; or `after`: the
+   *   last event id that was seen
+   * @returns {Promise<Response>} the run's events, or what of them comes after
    */
-  stream(conversationId, { after = null, signal } = {}) {
-    const path = `${conversationPath(conversationId)}/stream?include=${INCLUDE.join(",")}`;
+  stream(conversationId, { runId, after, signal }) {
+    const run = runId ? `&runId=${encodeURIComponent(runId)}` : "";
+    const path = `${conversationPath(conversationId)}/stream?include=${INCLUDE.join(",")}${run}`;
     /** @type {Record<string, string>} */
     const headers = { Accept: "text/event-stream" };
     if (after) headers["Last-Event-ID"] = after;
@@ -113,7 +127,8 @@ export class Api {
   async conversation(conversationId, signal) {
     const body = await this.#json(conversationPath(conversationId), signal);
     return {
-      running: body.status === "running",
+      running: readRunning(body.running),
+      queued: Array.isArray(body.queued) ? body.queued.map(String) : [],
       owed: Array.isArray(body.owed) ? body.owed.map(readOwed) : [],
       messageCount: Number(body.messageCount) || 0,
     };
@@ -133,9 +148,13 @@ export class Api {
     };
   }
 
-  /** @param {string} conversationId */
-  async cancel(conversationId) {
-    await this.#request(`${conversationPath(conversationId)}/cancel`, { method: "POST" });
+  /**
+   * @param {string} conversationId
+   * @param {string} runId
+   */
+  async cancel(conversationId, runId) {
+    const path = `${conversationPath(conversationId)}/cancel?runId=${encodeURIComponent(runId)}`;
+    await this.#request(path, { method: "POST" });
   }
 
   /**
@@ -200,6 +219,15 @@ export class Api {
 /** @param {string} id */
 function conversationPath(id) {
   return `conversations/${encodeURIComponent(id)}`;
+}
+
+/**
+ * @param {unknown} value
+ * @returns {ConversationInfo["running"]}
+ */
+function readRunning(value) {
+  const { runId, firstMessage } = asRecord(value);
+  return typeof runId === "string" ? { runId, firstMessage: Number(firstMessage) || 0 } : null;
 }
 
 /**

@@ -1,23 +1,26 @@
 /**
  * One conversation: posts only what is new, follows the answer, runs the calls that the client owes and posts their
  * results together, until nothing is owed.
+ *
+ * Each post has a key of its own, and is sent again under it until it is answered: so it counts once.
  */
 
 import { Answers } from "./answers.js";
-import { ApiError, NetworkError, isAbort } from "./api.js";
+import { ApiError, isAbort } from "./api.js";
 import { follow, pause } from "./follow.js";
 import { loadHistory } from "./history.js";
 import { Run } from "./run.js";
+import { randomId } from "./session.js";
 import { declarations, isOurs } from "./tools.js";
 
 /** @typedef {import("./api.js").Api} Api */
-/** @typedef {import("./api.js").OutgoingMessage} OutgoingMessage */
 /** @typedef {import("./api.js").OwedCall} OwedCall */
+/** @typedef {import("./api.js").Post} Post */
 /** @typedef {import("./history.js").PastMessage} PastMessage */
 /** @typedef {import("./sse.js").SseEvent} SseEvent */
 /** @typedef {import("./tools.js").Hands} Hands */
 
-/** @typedef {"idle" | "loading" | "sending" | "answering" | "working" | "reconnecting"} Activity */
+/** @typedef {"idle" | "loading" | "sending" | "waiting" | "answering" | "working" | "reconnecting"} Activity */
 
 /**
  * @typedef {object} ChatView
@@ -32,8 +35,6 @@ import { declarations, isOurs } from "./tools.js";
 
 /** Times that the agent may ask for tools before the user has to speak again. */
 export const MAX_ROUNDS = 25;
-/** Times that results are posted when the server does not answer: a repeat counts as the same post there. */
-const RESULT_ATTEMPTS = 4;
 
 export class Conversation {
   #api;
@@ -46,8 +47,8 @@ export class Conversation {
   #stopped = false;
   #closed = false;
   #declared = false;
-  /** User messages that the server is known to have. */
-  #heard = 0;
+  /** @type {string | null} the run that is followed, once the server has named it */
+  #runId = null;
 
   /**
    * @param {string} id
@@ -71,11 +72,14 @@ export class Conversation {
    * @param {string} text
    */
   async send(text) {
-    const before = this.#heard;
+    const id = randomId();
+    const tools = this.#declared ? {} : { tools: declarations };
+    /** @type {Post} */
+    const post = { key: randomId(), messages: [{ role: "user", content: text, id }], ...tools };
     this.#view.addUser(text);
     await this.#attempt(
-      (signal) => this.#converse([{ role: "user", content: text }], signal),
-      () => void this.#sendUnlessHeard(text, before),
+      (signal) => this.#converse(post, signal),
+      () => void this.#sendUnlessKnown(id, text, post),
     );
   }
 
@@ -87,12 +91,16 @@ export class Conversation {
     );
   }
 
-  /** Stop the answer: on the server when it runs there, here when it waits for a tool of this page. */
+  /**
+   * Stop the answer: on the server when it runs there, here when it waits for a tool of this page. A post without an
+   * answer is stopped when its answer comes, or given up when this is asked twice.
+   */
   async stop() {
     const again = this.#stopped;
     this.#stopped = true;
-    if (this.#activity === "answering" || this.#activity === "reconnecting") await this.#cancel();
-    else if (this.#activity !== "sending" || again) this.#abort.abort();
+    const isOnItsWay = this.#activity === "sending" || this.#activity === "reconnecting";
+    if (this.#runId !== null) await this.#cancel(this.#runId);
+    else if (!isOnItsWay || again) this.#abort.abort();
   }
 
   /** Leave the conversation; what runs on the server runs on. */
@@ -104,18 +112,19 @@ export class Conversation {
   /**
    * Try again after an error that leaves open whether the message arrived.
    *
+   * @param {string} id the message's
    * @param {string} text
-   * @param {number} before user messages that the server had
+   * @param {Post} post
    */
-  async #sendUnlessHeard(text, before) {
+  async #sendUnlessKnown(id, text, post) {
     await this.#attempt(
       async (signal) => {
-        await this.#resume(signal, { mayBeMissing: true });
-        if (this.#heard > before) return;
+        const past = await this.#resume(signal, { mayBeMissing: true });
+        if (past.some((message) => message.id === id)) return;
         this.#view.addUser(text);
-        await this.#converse([{ role: "user", content: text }], signal);
+        await this.#converse(post, signal);
       },
-      () => void this.#sendUnlessHeard(text, before),
+      () => void this.#sendUnlessKnown(id, text, post),
     );
   }
 
@@ -141,6 +150,7 @@ export class Conversation {
   /**
    * @param {AbortSignal} signal
    * @param {{mayBeMissing?: boolean}} [options]
+   * @returns {Promise<PastMessage[]>} what is in the history
    */
   async #resume(signal, { mayBeMissing = false } = {}) {
     this.#become("loading");
@@ -148,97 +158,130 @@ export class Conversation {
       if (mayBeMissing && error instanceof ApiError && error.status === 404) return null;
       throw error;
     });
-    const past = info ? await loadHistory(this.#api, this.id, info.messageCount, signal) : [];
+    const past = info ? await loadHistory(this.#api, this.id, info, signal) : [];
     this.#view.clear();
     past.forEach((message) => this.#view.addPast(message));
-    this.#heard = past.filter(({ role }) => role === "user").length;
-    if (!info) return;
+    if (!info) return past;
     this.#view.accepted(this.id);
-    const owed = info.running
-      ? await this.#watch(await this.#api.stream(this.id, { signal }), signal)
-      : info.owed;
+    const { running, queued } = info;
+    const owed = running ? await this.#watch(this.#streamOf(running.runId, signal), signal) : info.owed;
+    if (queued[0]) {
+      await this.#watch(this.#streamOf(queued[0], signal), signal, { untilBegun: true });
+      return this.#resume(signal); // what was posted for it is in the history since it began
+    }
     await this.#converse(await this.#answer(owed, signal), signal);
+    return past;
   }
 
   /**
-   * @param {OutgoingMessage[]} messages
+   * @param {Post | null} post
    * @param {AbortSignal} signal
    */
-  async #converse(messages, signal) {
-    let news = messages;
-    for (let round = 0; news.length > 0; round += 1) {
+  async #converse(post, signal) {
+    let next = post;
+    for (let round = 0; next; round += 1) {
       if (round > MAX_ROUNDS) {
         this.#view.addNote("The agent asked for tools many times in a row. Send a message to let it go on.");
         return;
       }
-      const owed = await this.#watch(await this.#post(news, signal), signal);
-      news = await this.#answer(owed, signal);
-    }
-  }
-
-  /**
-   * @param {OutgoingMessage[]} messages
-   * @param {AbortSignal} signal
-   * @returns {Promise<Response>}
-   */
-  async #post(messages, signal) {
-    const isNewWord = messages.some(({ role }) => role === "user");
-    const post = { conversationId: this.id, messages };
-    const withTools = isNewWord && !this.#declared ? { ...post, tools: declarations } : post;
-    for (let attempt = 1; ; attempt += 1) {
       this.#become("sending");
-      try {
-        const response = await this.#api.sendMessage(withTools, signal);
-        this.#declared ||= isNewWord;
-        if (isNewWord) this.#heard += 1;
-        this.#view.accepted(this.id);
-        return response;
-      } catch (error) {
-        const repeatable = !isNewWord && error instanceof NetworkError;
-        if (!repeatable || attempt === RESULT_ATTEMPTS) throw error;
-      }
-      this.#become("reconnecting");
-      await this.#wait(250 * 2 ** attempt, signal);
+      const owed = await this.#watch(this.#answerTo(next, signal), signal);
+      next = await this.#answer(owed, signal);
     }
   }
 
   /**
-   * @param {Response} response
+   * @param {Post} post
    * @param {AbortSignal} signal
+   */
+  #answerTo(post, signal) {
+    return async () => {
+      const response = await this.#api.sendMessage(this.id, post, signal);
+      this.#declared ||= post.tools !== undefined;
+      this.#view.accepted(this.id);
+      return response;
+    };
+  }
+
+  /**
+   * @param {string} runId
+   * @param {AbortSignal} signal
+   */
+  #streamOf(runId, signal) {
+    return () => this.#api.stream(this.id, { runId, signal });
+  }
+
+  /**
+   * Follow a run to its end, over as many connections as that takes.
+   *
+   * @param {() => Promise<Response>} begin opens it from its start, also for a second time
+   * @param {AbortSignal} signal
+   * @param {{untilBegun?: boolean}} [options] whether to follow it only as long as it is in the queue
    * @returns {Promise<OwedCall[]>} what the client has to answer now
    */
-  async #watch(response, signal) {
+  async #watch(begin, signal, { untilBegun = false } = {}) {
     const run = new Run(this.#view);
-    this.#become("answering");
-    if (this.#stopped) await this.#cancel();
-    const events = follow(response, {
-      signal,
-      wait: this.#wait,
-      reopen: (after) => this.#api.stream(this.id, { after, signal }),
-      onCut: (failures) => this.#become(failures > 0 ? "reconnecting" : "answering"),
-    });
-    for await (const event of events) {
-      this.#view.seen(event);
-      run.feed(event.data);
+    let isParked = false;
+    /** @param {string | null} after */
+    const open = async (after) => {
+      const response = await (after ? this.#reopen(run, begin, after, signal) : begin());
+      isParked = response.headers.has("X-Owed-Tool-Calls");
+      await this.#opened(response.headers.get("X-Run-Id"));
+      return response;
+    };
+    const onCut = () => this.#become("reconnecting");
+    try {
+      for await (const event of follow({ open, signal, onCut, wait: this.#wait })) {
+        this.#view.seen(event);
+        run.feed(event.data);
+        if (run.waits !== (this.#activity === "waiting")) this.#become(run.waits ? "waiting" : "answering");
+        if (untilBegun && !run.waits) return [];
+      }
+    } finally {
+      this.#runId = null;
     }
-    if (response.headers.has("X-Owed-Tool-Calls")) {
-      return (await this.#api.conversation(this.id, signal)).owed;
-    }
+    if (isParked) return (await this.#api.conversation(this.id, signal)).owed;
     return run.failed ? [] : run.open;
+  }
+
+  /**
+   * @param {Run} run
+   * @param {() => Promise<Response>} begin
+   * @param {string} after
+   * @param {AbortSignal} signal
+   */
+  async #reopen(run, begin, after, signal) {
+    try {
+      return await this.#api.stream(this.id, { after, signal });
+    } catch (error) {
+      if (!(error instanceof ApiError && error.code === "invalid_cursor")) throw error;
+      run.anew(); // the run's log lost its end, and has another one since
+      return begin();
+    }
+  }
+
+  /** @param {string | null} runId */
+  async #opened(runId) {
+    this.#runId = runId;
+    this.#become("answering");
+    if (this.#stopped && runId !== null) await this.#cancel(runId);
   }
 
   /**
    * @param {OwedCall[]} owed
    * @param {AbortSignal} signal
+   * @returns {Promise<Post | null>} the results of this page's tools
    */
-  #answer(owed, signal) {
+  async #answer(owed, signal) {
     if (owed.some(({ name }) => isOurs(name))) this.#become("working");
-    return this.#answers.to(owed, signal);
+    const messages = await this.#answers.to(owed, signal);
+    return messages.length > 0 ? { key: randomId(), messages } : null;
   }
 
-  async #cancel() {
+  /** @param {string} runId */
+  async #cancel(runId) {
     try {
-      await this.#api.cancel(this.id);
+      await this.#api.cancel(this.id, runId);
     } catch (error) {
       if (error instanceof ApiError && error.status < 500) return; // it has just ended by itself
       this.#view.addError(error, () => void this.load());

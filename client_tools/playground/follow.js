@@ -1,12 +1,14 @@
 /** Follows one run to its end, over as many connections as that takes. */
 
-import { ApiError, NetworkError, isAbort } from "./api.js";
+import { ApiError, NetworkError, asRecord, isAbort, parseJson } from "./api.js";
 import { SseDecoder } from "./sse.js";
 
 /** @typedef {import("./sse.js").SseEvent} SseEvent */
 
 /** Connections in a row that may bring no event before we give up. */
 export const MAX_FAILURES = 8;
+/** The same while nobody has answered yet: perhaps nobody is there. */
+export const MAX_UNANSWERED = 4;
 /** Milliseconds before the first reconnect; doubled each time, up to the longest. */
 const FIRST_DELAY = 400;
 const LONGEST_DELAY = 8_000;
@@ -15,42 +17,58 @@ const SILENCE = 45_000;
 
 /**
  * @typedef {object} FollowOptions
- * @property {(after: string | null) => Promise<Response>} reopen opens the run's stream again
+ * @property {(after: string | null) => Promise<Response>} open opens the run's stream behind the event with this id;
+ *   null: from its start, as long as no event with an id was seen
  * @property {AbortSignal} signal gives up
- * @property {(failures: number) => void} [onCut] the connection broke, 0 when it works again
+ * @property {() => void} [onCut] the connection broke, or there was none; `open` follows after a pause
  * @property {(milliseconds: number, signal: AbortSignal) => Promise<void>} [wait]
  */
 
 /**
  * Yields each event once; returns at `[DONE]`, the one sign that the run has ended.
  *
- * @param {Response} response
+ * After an `error` of the code `rewound` the run goes on, and comes again from its start: whoever reads this drops
+ * what the run had said.
+ *
  * @param {FollowOptions} options
  * @returns {AsyncGenerator<SseEvent, void, void>}
- * @throws {ApiError} the server refuses to go on
+ * @throws {ApiError} the server refuses
  * @throws {NetworkError} the connection broke too often
  */
-export async function* follow(response, { reopen, signal, onCut = () => {}, wait = pause }) {
-  /** @type {Response | null} */
-  let connection = response;
+export async function* follow({ open, signal, onCut = () => {}, wait = pause }) {
   /** @type {string | null} */
   let after = null;
+  let most = MAX_UNANSWERED;
   let failures = 0;
   for (;;) {
     const decoder = new SseDecoder();
-    for await (const event of readEvents(connection, decoder, signal)) {
-      if (failures > 0) onCut(0);
+    const { response, error } = await tryOpen(() => open(after));
+    if (response) most = MAX_FAILURES;
+    let rewound = false;
+    for await (const event of readEvents(response, decoder, signal)) {
       failures = 0;
       yield event;
-      if (event.data === "[DONE]") return;
+      if (event.data === "[DONE]") {
+        if (rewound) break;
+        return;
+      }
+      rewound = isRewound(event.data);
     }
     after = decoder.lastEventId || after;
     failures += 1;
-    if (failures > MAX_FAILURES) throw new NetworkError("the connection to the server was lost");
-    onCut(failures);
-    await wait(delayBefore(failures, decoder.retry), signal);
-    connection = await tryReopen(() => reopen(after));
+    if (failures >= most) throw error ?? new NetworkError("the connection to the server was lost");
+    onCut();
+    await wait(delayBefore(failures, decoder.retry ?? retryAfter(error)), signal);
   }
+}
+
+/**
+ * @param {string} data an event's data
+ * @returns {boolean} whether what the run has said so far is void; the event's id then stands for the run's start
+ */
+export function isRewound(data) {
+  const event = data.includes("rewound") ? asRecord(parseJson(data)) : {};
+  return event.type === "error" && event.code === "rewound";
 }
 
 /**
@@ -93,17 +111,26 @@ async function readWithin(reader, milliseconds) {
 }
 
 /**
- * @param {() => Promise<Response>} reopen
- * @returns {Promise<Response | null>} null when another attempt may help
+ * @param {() => Promise<Response>} open
+ * @returns {Promise<{response: Response | null, error: Error | null}>} an error when another attempt may help
  */
-async function tryReopen(reopen) {
+async function tryOpen(open) {
   try {
-    return await reopen();
+    return { response: await open(), error: null };
   } catch (error) {
     const passing = error instanceof ApiError && [429, 502, 503, 504].includes(error.status);
-    if (passing || error instanceof NetworkError) return null;
+    if (passing || error instanceof NetworkError) return { response: null, error };
     throw error;
   }
+}
+
+/**
+ * @param {Error | null} error
+ * @returns {number | null} what the server asked for with it, in milliseconds
+ */
+function retryAfter(error) {
+  const seconds = error instanceof ApiError ? Number(error.retryAfter) : 0;
+  return seconds > 0 ? 1000 * seconds : null;
 }
 
 /**

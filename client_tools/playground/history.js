@@ -23,21 +23,39 @@ const PAGE = 100;
 /**
  * @param {import("./api.js").Api} api
  * @param {string} conversationId
- * @param {number} count how many messages there are
+ * @param {import("./api.js").ConversationInfo} info how the conversation stood a moment ago
  * @param {AbortSignal} signal
- * @returns {Promise<PastMessage[]>} the newest ones, oldest first
+ * @returns {Promise<PastMessage[]>} the newest ones, oldest first; of a run that goes on only what was posted for it,
+ *   since its stream has all that it said
  */
-export async function loadHistory(api, conversationId, count, signal) {
-  /** @type {unknown[]} */
+export async function loadHistory(api, conversationId, { running, messageCount }, signal) {
+  const first = Math.max(0, (running?.firstMessage ?? messageCount) - SHOWN_MESSAGES);
+  const end = Math.min(messageCount, first + 2 * SHOWN_MESSAGES);
+  const raw = await loadBetween(api, conversationId, [first, end], signal);
+  if (!running) return raw.flatMap(readMessage);
+  const ofRun = raw.splice(running.firstMessage - first);
+  const said = ofRun.findIndex(({ role }) => role === "assistant");
+  return [...raw, ...(said < 0 ? ofRun : ofRun.slice(0, said))].flatMap(readMessage);
+}
+
+/**
+ * @param {import("./api.js").Api} api
+ * @param {string} conversationId
+ * @param {[number, number]} range how many messages to pass over, and where to end
+ * @param {AbortSignal} signal
+ */
+async function loadBetween(api, conversationId, [first, end], signal) {
+  /** @type {Record<string, unknown>[]} */
   const raw = [];
   /** @type {number | null} */
-  let after = Math.max(0, count - SHOWN_MESSAGES);
-  while (after !== null && raw.length < 2 * SHOWN_MESSAGES) {
-    const page = await api.messages(conversationId, { after, limit: PAGE, signal });
-    raw.push(...page.messages);
+  let after = first;
+  while (after !== null && after < end) {
+    const limit = Math.min(PAGE, end - after);
+    const page = await api.messages(conversationId, { after, limit, signal });
+    raw.push(...page.messages.map(asRecord));
     after = page.messages.length > 0 ? page.next : null;
   }
-  return raw.flatMap((value) => readMessage(asRecord(value)));
+  return raw;
 }
 
 /**

@@ -17,6 +17,7 @@ const STATUS = {
   idle: "",
   loading: "Loading the conversation",
   sending: "",
+  waiting: "Waiting for the answer before to end",
   answering: "",
   working: "A tool is running in this page",
   reconnecting: "The connection broke. Connecting again",
@@ -52,7 +53,7 @@ const view = Object.assign(new Transcript(transcriptRoot, onRemedy), {
   /** @param {Activity} activity */
   setActivity(activity) {
     composer.busy = activity !== "idle";
-    thinking.hidden = activity !== "sending" && activity !== "answering";
+    thinking.hidden = !["sending", "waiting", "answering"].includes(activity);
     transcriptRoot.setAttribute("aria-busy", String(activity === "answering" || activity === "loading"));
     if (status.textContent !== STATUS[activity]) status.textContent = STATUS[activity];
   },

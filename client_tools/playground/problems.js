@@ -51,6 +51,11 @@ const KNOWN = {
     advice: "Its log has expired; the messages are kept. Show what the server has.",
     remedy: "reload",
   },
+  cursor_expired: {
+    title: "This answer is too long to be replayed",
+    advice: "Its beginning is no longer streamed; the messages are kept. Show what the server has when it has ended.",
+    remedy: "reload",
+  },
   body_too_large: {
     title: "The message is too large",
     advice: "Shorten it and send it again.",
@@ -132,7 +137,7 @@ export function fromEvent(event) {
       (event.retryable === true
         ? "This often passes. Send your message again; the conversation is intact."
         : "Change the message and send it again; the conversation is intact."),
-    remedy: "edit",
+    remedy: known?.remedy ?? "edit",
     code,
   });
 }

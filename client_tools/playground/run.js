@@ -1,6 +1,7 @@
 /** What one run has said so far: its events go to the page, its calls are kept until they can be answered. */
 
 import { asRecord, parseJson } from "./api.js";
+import { isRewound } from "./follow.js";
 import { fromEvent } from "./problems.js";
 
 /** @typedef {import("./api.js").OwedCall} OwedCall */
@@ -8,8 +9,9 @@ import { fromEvent } from "./problems.js";
 
 /**
  * @typedef {object} RunView where a run's events are shown
- * @property {(messageId: string) => void} beginAnswer what follows belongs to this message, and replaces what is
- *   shown of it
+ * @property {() => void} beginRun what is shown from now on is of one run
+ * @property {() => void} dropRun take that back
+ * @property {() => void} beginAnswer what follows belongs to another message
  * @property {(text: string) => void} addText
  * @property {(text: string) => void} addReasoning
  * @property {(id: string, name: string) => void} beginCall
@@ -34,6 +36,8 @@ const ENDINGS = {
 export class Run {
   /** Whether an `error` event came. */
   failed = false;
+  /** Whether it is in the queue, behind another run. */
+  waits = false;
 
   #view;
   /** @type {Map<string, {name: string, arguments: string, ended: boolean, result: boolean}>} */
@@ -42,6 +46,7 @@ export class Run {
   /** @param {RunView} view */
   constructor(view) {
     this.#view = view;
+    view.beginRun();
   }
 
   /** @returns {OwedCall[]} the complete calls that the server has not answered itself */
@@ -51,13 +56,19 @@ export class Run {
       .map(([id, call]) => ({ id, name: call.name, arguments: call.arguments }));
   }
 
+  /** What it has said is void; it comes again from its start. */
+  anew() {
+    this.#calls.clear();
+    this.#view.dropRun();
+  }
+
   /** @param {string} data an event's data; unknown events and fields are let through silently */
   feed(data) {
     const event = asRecord(parseJson(data));
     const id = String(event.toolCallId ?? "");
     switch (event.type) {
       case "message":
-        return this.#view.beginAnswer(String(event.messageId ?? ""));
+        return this.#view.beginAnswer();
       case "text":
         return this.#view.addText(String(event.content ?? ""));
       case "reasoning":
@@ -70,8 +81,12 @@ export class Run {
         return this.#end(id);
       case "tool-result":
         return this.#settle(id, String(event.result ?? ""));
+      case "run-queued":
+      case "run-start":
+        this.waits = event.type === "run-queued";
+        return;
       default:
-        return this.#finish(event);
+        return isRewound(data) ? this.anew() : this.#finish(event);
     }
   }
 

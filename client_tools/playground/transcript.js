@@ -1,4 +1,4 @@
-/** The conversation as the user sees it. Each answer is keyed by its message id, each tool call by its own. */
+/** The conversation as the user sees it: its messages in their order, each tool call keyed by its id. */
 
 import { button, el, icon } from "./dom.js";
 import { fromError } from "./problems.js";
@@ -39,8 +39,8 @@ export class Transcript {
   #text = null;
   /** @type {Text | null} */
   #reasoning = null;
-  /** @type {Map<string, HTMLElement>} */
-  #answers = new Map();
+  /** @type {HTMLElement[]} */
+  #ofRun = [];
   /** @type {Map<string, ToolCard>} */
   #cards = new Map();
 
@@ -55,7 +55,6 @@ export class Transcript {
 
   clear() {
     this.#root.replaceChildren();
-    this.#answers.clear();
     this.#cards.clear();
     this.#close();
   }
@@ -76,7 +75,7 @@ export class Transcript {
       if (why) this.#cards.get(message.callId)?.explain(why);
       return;
     }
-    this.beginAnswer(message.id);
+    this.beginAnswer();
     if (message.text) this.addText(message.text);
     for (const call of message.calls) {
       this.beginCall(call.id, call.name);
@@ -86,15 +85,20 @@ export class Transcript {
     if (message.partial) this.addNote("This answer was cut short.");
   }
 
-  /** @param {string} messageId */
-  beginAnswer(messageId) {
-    const known = this.#answers.get(messageId);
-    const answer = known ?? el("article", { class: "message answer", label: "The agent" });
-    answer.replaceChildren();
+  beginRun() {
     this.#close();
-    if (!known) this.#add(answer);
-    if (messageId) this.#answers.set(messageId, answer);
-    this.#answer = answer;
+    this.#ofRun = [];
+  }
+
+  dropRun() {
+    this.#close();
+    for (const element of this.#ofRun.splice(0)) element.remove();
+  }
+
+  beginAnswer() {
+    this.#close();
+    this.#answer = el("article", { class: "message answer", label: "The agent" });
+    this.#add(this.#answer);
   }
 
   /** @param {string} text */
@@ -204,7 +208,7 @@ export class Transcript {
 
   /** @returns {HTMLElement} the answer that is being written */
   #open() {
-    if (this.#answer === null) this.beginAnswer("");
+    if (this.#answer === null) this.beginAnswer();
     return /** @type {HTMLElement} */ (this.#answer);
   }
 
@@ -217,5 +221,6 @@ export class Transcript {
   /** @param {HTMLElement} element */
   #add(element) {
     this.#root.append(element);
+    this.#ofRun.push(element);
   }
 }

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { Api } from "../../client_tools/playground/api.js";
 import { Conversation, MAX_ROUNDS } from "../../client_tools/playground/conversation.js";
 import {
-  callEvents, cut, ended, json, recordingView, scriptedFetch, text, told, unreachable,
+  REWOUND, callEvents, cut, ended, json, recordingView, scriptedFetch, text, told, unreachable,
 } from "./playground-support.mjs";
 
 const POST = "POST /send-message";
@@ -26,21 +26,42 @@ function open(script, { confirm = async () => true } = {}) {
   const wait = async (_, signal) => signal.throwIfAborted();
   const conversation = new Conversation("c/1", { api: new Api({ fetch }), view: page.view, hands, wait });
   const posts = () => requests.filter(({ name }) => name === POST).map(({ body }) => body);
-  return { conversation, requests, posts, painted, ...page };
+  const keys = () => requests.filter(({ name }) => name === POST).map(({ headers }) => headers.get("Idempotency-Key"));
+  return { conversation, requests, posts, keys, painted, ...page };
 }
 
 function idle(owed = [], messageCount = 0) {
-  return json({ id: "c/1", status: "idle", owed, messageCount });
+  return json({ id: "c/1", status: "idle", running: null, queued: [], owed, messageCount });
 }
 
+function running(firstMessage, messageCount, queued = []) {
+  const now = { runId: "run", firstMessage, attempt: 1 };
+  return json({ id: "c/1", status: "running", running: now, queued, owed: [], messageCount });
+}
+
+function page(...messages) {
+  return json({ messages: messages.map(([role, content], index) => ({ id: `m${index}`, role, content })), next: null });
+}
+
+/** Everything that is sent again is sent as it was. */
+function same(values) {
+  values.forEach((value) => assert.deepEqual(value, values[0]));
+}
+
+const quotedUuid = /^"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"$/;
+const away = json({ code: "store_unavailable", message: "no store" }, 503);
+
 test("a message is posted with the tools, the next one without", async () => {
-  const { conversation, posts, log } = open({ [POST]: [ended([text("Hel"), text("lo")]), ended([text("Again")])] });
+  const { conversation, posts, keys, log } = open({ [POST]: [ended([text("Hel"), text("lo")]), ended([text("Again")])] });
   await conversation.send("hi");
   await conversation.send("and?");
   const [first, second] = posts();
-  assert.deepEqual(first.messages, [{ role: "user", content: "hi" }]);
+  assert.deepEqual(first.messages, [{ role: "user", content: "hi", id: first.messages[0].id }]);
   assert.deepEqual(first.tools.map(({ name }) => name), ["change-background-color", "get-time-zone", "ask-user-to-confirm"]);
-  assert.deepEqual([second.messages, second.tools], [[{ role: "user", content: "and?" }], undefined]);
+  assert.deepEqual([second.messages[0].content, second.tools], ["and?", undefined]);
+  const named = [...keys(), `"${first.messages[0].id}"`, `"${second.messages[0].id}"`];
+  named.forEach((name) => assert.match(name, quotedUuid));
+  assert.equal(new Set(named).size, 4);
   assert.deepEqual(told(log, "addText"), [["addText", "Hel"], ["addText", "lo"], ["addText", "Again"]]);
 });
 
@@ -77,40 +98,80 @@ test("a call of another client's tool is left to that client", async () => {
 });
 
 test("results are posted again when the server does not answer, and the tool runs once", async () => {
-  const { conversation, posts, painted, log } = open({
-    [POST]: [ended(BLUE), unreachable, unreachable, ended([text("Done")])],
+  const { conversation, posts, keys, painted, log } = open({
+    [POST]: [ended(BLUE), unreachable, away, ended([text("Done")])],
   });
   await conversation.send("blue");
   assert.deepEqual(posts().slice(1).map(({ messages }) => messages[0].toolCallId), ["call_1", "call_1", "call_1"]);
+  same(keys().slice(1));
+  assert.notEqual(keys()[0], keys()[1]);
   assert.deepEqual([painted, told(log, "addError")], [["blue"], []]);
 });
 
-test("a message is not posted twice by itself: trying again asks first whether it arrived", async () => {
-  const page = open({
-    [POST]: [unreachable],
-    [INFO]: [idle([], 2)],
-    [MESSAGES]: [json({
-      messages: [{ id: "m1", role: "user", content: "hi" }, { id: "m2", role: "assistant", content: "Hello" }],
-      next: null,
-    })],
-  });
-  await page.conversation.send("hi");
-  assert.deepEqual(told(page.log, "addError"), [["addError", "NetworkError"]]);
-  await settled(page);
-  assert.deepEqual(told(page.log, "addPast").map(([, { role, text: said }]) => [role, said]), [["user", "hi"], ["assistant", "Hello"]]);
-  assert.equal(page.posts().length, 1);
+test("a message whose answer did not come is posted again under its key", async () => {
+  const { conversation, posts, keys, log, activities } = open({ [POST]: [unreachable, cut([]), ended([text("Hello")])] });
+  await conversation.send("hi");
+  same(posts());
+  same(keys());
+  assert.deepEqual(log, [["addUser", "hi"], ["addText", "Hello"]]);
+  assert.deepEqual(activities, ["sending", "reconnecting", "answering", "reconnecting", "answering", "idle"]);
 });
 
-test("trying again posts a message that did not arrive", async () => {
-  const page = open({
-    [POST]: [json({ code: "store_unavailable", message: "no store" }, 503), ended([text("Hello")])],
+test("trying again after that asks first whether the message arrived", async () => {
+  const mine = open({
+    [POST]: Array(4).fill(unreachable),
+    [INFO]: [idle([], 2)],
+    [MESSAGES]: [() => json({
+      messages: [
+        { id: mine.posts()[0].messages[0].id, role: "user", content: "hi" },
+        { id: "m2", role: "assistant", content: "Hello" },
+      ],
+      next: null,
+    })()],
+  });
+  await mine.conversation.send("hi");
+  assert.deepEqual(told(mine.log, "addError"), [["addError", "NetworkError"]]);
+  await settled(mine);
+  assert.deepEqual(told(mine.log, "addPast").map(([, { role, text: said }]) => [role, said]), [["user", "hi"], ["assistant", "Hello"]]);
+  assert.equal(mine.posts().length, 4);
+});
+
+test("trying again posts a message that did not arrive, though others were written meanwhile", async () => {
+  const mine = open({
+    [POST]: [...Array(4).fill(away), ended([text("Hello")])],
+    [INFO]: [idle([], 2)],
+    [MESSAGES]: [page(["user", "hi"], ["assistant", "another tab's"])],
+  });
+  await mine.conversation.send("hi");
+  assert.deepEqual(mine.log.at(-1), ["addError", "store_unavailable"]);
+  await settled(mine);
+  same(mine.posts());
+  same(mine.keys());
+  assert.deepEqual([mine.posts().length, mine.log.at(-1)], [5, ["addText", "Hello"]]);
+});
+
+test("trying again in a conversation that the server does not know begins it", async () => {
+  const mine = open({
+    [POST]: [json({ code: "internal", message: "a fault" }, 500), ended([text("Hello")])],
     [INFO]: [json({ code: "conversation_not_found", message: "none" }, 404)],
   });
-  await page.conversation.send("hi");
-  assert.deepEqual(page.log.at(-1), ["addError", "store_unavailable"]);
-  await settled(page);
-  assert.deepEqual(page.posts().map(({ messages }) => messages), Array(2).fill([{ role: "user", content: "hi" }]));
-  assert.deepEqual(page.log.at(-1), ["addText", "Hello"]);
+  await mine.conversation.send("hi");
+  await settled(mine);
+  same(mine.keys());
+  assert.deepEqual(mine.log.slice(-3), [["clear"], ["addUser", "hi"], ["addText", "Hello"]]);
+});
+
+test("in a busy conversation trying again shows the running answer first", async () => {
+  const mine = open({
+    [POST]: [json({ code: "conversation_busy", message: "a run is going on" }, 409), ended([text("Mine")])],
+    [INFO]: [running(0, 1)],
+    [MESSAGES]: [page(["user", "another tab's"])],
+    [STREAM]: [ended([text("Theirs")])],
+  });
+  await mine.conversation.send("hi");
+  assert.deepEqual([mine.posts().length, mine.log.at(-1)], [1, ["addError", "conversation_busy"]]);
+  await settled(mine);
+  assert.deepEqual(told(mine.log, "addText", "addUser").slice(1), [["addText", "Theirs"], ["addUser", "hi"], ["addText", "Mine"]]);
 });
 
 test("a cut stream is followed to its end", async () => {
@@ -123,20 +184,84 @@ test("a cut stream is followed to its end", async () => {
   assert.deepEqual(told(log, "addText"), [["addText", "a"], ["addText", "b"]]);
 });
 
-test("a running answer is shown from its start after a reload", async () => {
+test("a part that a lost worker said is dropped, and its calls with it", async () => {
+  const { conversation, requests, posts, painted, log } = open({
+    [POST]: [cut([text("Once"), ...BLUE], { tail: REWOUND })],
+    [STREAM]: [ended([text("Twice")])],
+  });
+  await conversation.send("hi");
+  assert.equal(requests[1].headers.get("Last-Event-ID"), "run.0-0");
+  assert.deepEqual(log.slice(-2), [["dropRun"], ["addText", "Twice"]]);
+  assert.deepEqual([painted, posts().length, told(log, "addProblem")], [[], 1, []]);
+});
+
+test("a run whose log has lost what was shown is read again from its start", async () => {
+  const { conversation, keys, log } = open({
+    [POST]: [cut([text("Once")]), ended([text("Twice")])],
+    [STREAM]: [json({ code: "invalid_cursor", message: "beyond the end" }, 422)],
+  });
+  await conversation.send("hi");
+  same(keys());
+  assert.deepEqual(log, [["addUser", "hi"], ["addText", "Once"], ["dropRun"], ["addText", "Twice"]]);
+});
+
+test("a running answer is shown from its start after a reload, behind what was posted for it", async () => {
   const { conversation, log, requests } = open({
-    [INFO]: [json({ status: "running", owed: [], messageCount: 1 })],
-    [MESSAGES]: [json({ messages: [{ id: "m1", role: "user", content: "hi" }], next: null })],
-    [STREAM]: [ended([{ type: "message", messageId: "m2" }, text("Hello")])],
+    [INFO]: [running(2, 6)],
+    [MESSAGES]: [page(
+      ["user", "before"], ["assistant", "done"], ["user", "one"], ["user", "two"], ["assistant", "a turn"], ["tool", "its result"],
+    )],
+    [STREAM]: [cut([]), ended([{ type: "message", messageId: "m2" }, text("Hello")])],
   });
   await conversation.load();
-  assert.equal(requests[2].headers.has("Last-Event-ID"), false);
-  assert.deepEqual(log, [
-    ["clear"],
-    ["addPast", { role: "user", id: "m1", text: "hi" }],
-    ["beginAnswer", "m2"],
+  const streams = requests.filter(({ name }) => name === STREAM);
+  assert.deepEqual(streams.map(({ query, headers }) => [query.get("runId"), headers.has("Last-Event-ID")]), Array(2).fill(["run", false]));
+  const shown = log.map(([name, past]) => [name, past?.text ?? past]);
+  assert.deepEqual(shown, [
+    ["clear", undefined],
+    ...["before", "done", "one", "two"].map((said) => ["addPast", said]),
+    ["beginAnswer", undefined],
     ["addText", "Hello"],
   ]);
+});
+
+test("only those messages are shown that the server counted, however many came since", async () => {
+  const { conversation, log, requests } = open({ [INFO]: [idle([], 1)], [MESSAGES]: [page(["user", "hi"])] });
+  await conversation.load();
+  assert.deepEqual([requests[1].query.get("after"), requests[1].query.get("limit")], ["0", "1"]);
+  assert.equal(told(log, "addPast").length, 1);
+});
+
+test("a post that waits says so, and its own run is the one that stop takes out", async () => {
+  const queued = { type: "run-queued", runId: "run" };
+  const started = { type: "run-start", runId: "run" };
+  const { conversation, requests, view, activities } = open({
+    [POST]: [ended([queued, started, text("a")])],
+    [CANCEL]: [json({ cancelled: true }, 202)],
+  });
+  view.setActivity = (activity) => {
+    activities.push(activity);
+    if (activity === "waiting") void conversation.stop();
+  };
+  await conversation.send("hi");
+  assert.deepEqual(activities, ["sending", "answering", "waiting", "answering", "idle"]);
+  assert.deepEqual([requests[1].name, requests[1].query.get("runId")], [CANCEL, "run"]);
+});
+
+test("after a reload a post that waits is shown when its turn has come", async () => {
+  const { conversation, requests, log } = open({
+    [INFO]: [running(0, 1, ["run_2"]), running(2, 3)],
+    [MESSAGES]: [page(["user", "one"]), page(["user", "one"], ["assistant", "first"], ["user", "two"])],
+    [STREAM]: [
+      ended([text("first")]),
+      ended([{ type: "run-queued", runId: "run_2" }, { type: "run-start", runId: "run_2" }]),
+      ended([text("second")]),
+    ],
+  });
+  await conversation.load();
+  assert.deepEqual(requests.filter(({ name }) => name === STREAM).map(({ query }) => query.get("runId")), ["run", "run_2", "run"]);
+  assert.deepEqual(told(log, "addText"), [["addText", "first"], ["addText", "second"]]);
+  assert.deepEqual(told(log, "addPast").map(([, { text: said }]) => said), ["one", "one", "first", "two"]);
 });
 
 test("calls that are owed when the page loads are run and answered", async () => {
@@ -162,11 +287,42 @@ test("a run that fails says so once and runs no tool", async () => {
   assert.deepEqual([painted, posts().length], [[], 1]);
 });
 
+test("a reader whom the log has left behind is shown the messages instead", async () => {
+  const error = { type: "error", error: "trimmed", code: "cursor_expired", retryable: false };
+  const { conversation, log } = open({ [POST]: [ended([text("a"), error])] });
+  await conversation.send("hi");
+  assert.deepEqual(log.at(-1), ["addProblem", "cursor_expired", "reload"]);
+});
+
 test("stop asks the server while it answers", async () => {
   const { conversation, requests, view } = open({ [POST]: [ended([text("a"), text("b")])], [CANCEL]: [json({ cancelled: true }, 202)] });
   view.addText = () => void conversation.stop();
   await conversation.send("hi");
-  assert.equal(requests[1].name, CANCEL);
+  assert.deepEqual([requests[1].name, requests[1].query.get("runId")], [CANCEL, "run"]);
+});
+
+test("stop before the answer has come stops it when it comes", async () => {
+  const { conversation, requests } = open({
+    [POST]: [() => {
+      void conversation.stop();
+      return ended([])();
+    }],
+    [CANCEL]: [json({ cancelled: true }, 202)],
+  });
+  await conversation.send("hi");
+  assert.deepEqual(requests.map(({ name }) => name), [POST, CANCEL]);
+});
+
+test("stop for a second time gives up a post that nobody answers", async () => {
+  const { conversation, posts, log } = open({
+    [POST]: [() => {
+      void conversation.stop();
+      void conversation.stop();
+      return unreachable();
+    }],
+  });
+  await conversation.send("hi");
+  assert.deepEqual([posts().length, log.at(-1)], [1, ["addNote", "Stopped."]]);
 });
 
 test("stop withdraws a question of this page, and posts nothing for it", async () => {

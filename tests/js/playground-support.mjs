@@ -1,6 +1,7 @@
 /** A server in memory for the playground's modules, and a view that writes down what it is told. */
 
 const utf8 = new TextEncoder();
+const RUN = { "X-Run-Id": "run" };
 
 /**
  * A `fetch` that answers from a script.
@@ -12,9 +13,10 @@ export function scriptedFetch(script) {
   const requests = [];
   const answers = structuredCloneOfLists(script);
   async function fetch(path, init) {
-    const name = `${init.method ?? "GET"} /${path.split("?")[0]}`;
+    const [address, query = ""] = path.split("?");
+    const name = `${init.method ?? "GET"} /${address}`;
     const body = init.body ? JSON.parse(init.body) : undefined;
-    requests.push({ name, body, headers: init.headers });
+    requests.push({ name, body, headers: init.headers, query: new URLSearchParams(query) });
     const answer = answers[name]?.shift();
     if (!answer) throw new Error(`nobody expected a request ${name}`);
     return answer({ body, headers: init.headers });
@@ -42,7 +44,7 @@ export function unreachable() {
  * @param {object[]} events
  */
 export function ended(events, { first = 1, headers = {} } = {}) {
-  return () => new Response(utf8.encode(frames(events, first) + "data: [DONE]\n\n"), { headers });
+  return () => new Response(utf8.encode(frames(events, first) + "data: [DONE]\n\n"), { headers: { ...RUN, ...headers } });
 }
 
 /**
@@ -51,8 +53,13 @@ export function ended(events, { first = 1, headers = {} } = {}) {
  * @param {object[]} events
  */
 export function cut(events, { first = 1, tail = "" } = {}) {
-  return () => new Response(utf8.encode(frames(events, first) + tail));
+  return () => new Response(utf8.encode(frames(events, first) + tail), { headers: RUN });
 }
+
+/** What a reader gets who has seen what a lost worker said: the ids stand for the run's start. */
+export const REWOUND = ['{"type":"error","error":"void","code":"rewound","retryable":true}', "[DONE]"]
+  .map((data) => `id: run.0-0\ndata: ${data}\n\n`)
+  .join("");
 
 function frames(events, first) {
   return events
@@ -82,7 +89,7 @@ export function recordingView() {
   let again = () => {};
   const record = (name) => (...args) => void log.push([name, ...args]);
   const names = [
-    "clear", "addUser", "addPast", "beginAnswer", "addText", "addReasoning", "beginCall",
+    "clear", "addUser", "addPast", "dropRun", "beginAnswer", "addText", "addReasoning", "beginCall",
     "addArguments", "setCallState", "setResult", "addNote",
   ];
   const view = {
@@ -93,6 +100,7 @@ export function recordingView() {
       again = repeat;
     },
     setActivity: (activity) => void activities.push(activity),
+    beginRun() {},
     accepted() {},
     seen() {},
   };

@@ -24,6 +24,7 @@ class Playground:
         page: for what this class has no word for.
         complaints: what must not happen: errors of scripts, refusals of the content policy, dialogs of the browser.
         posts: the bodies of all requests to /send-message.
+        keys: their idempotency keys.
         elsewhere: requests that left the server.
     """
 
@@ -31,6 +32,7 @@ class Playground:
     url: str
     complaints: list[str] = field(default_factory=list[str])
     posts: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    keys: list[str] = field(default_factory=list[str])
     elsewhere: list[str] = field(default_factory=list[str])
 
     async def open(self, fragment: str = "") -> None:
@@ -46,12 +48,22 @@ class Playground:
         await self.write(text)
         await self.settled()
 
-    async def settled(self) -> None:
-        await expect(self.page.locator("#stop")).to_be_hidden()
+    async def settled(self, patience: float = PATIENCE) -> None:
+        await expect(self.page.locator("#stop")).to_be_hidden(timeout=patience)
 
     async def answers(self) -> list[str]:
         """The texts of the agent."""
         return await self.page.locator(".answer .text").all_text_contents()
+
+    async def questions(self) -> list[str]:
+        return await self.page.locator(".user").all_text_contents()
+
+    async def history(self) -> list[tuple[str, str]]:
+        """What the server has of this conversation: roles and contents."""
+        page = await self.page.evaluate(
+            "fetch(`conversations/${location.hash.split('=')[1]}/messages`).then(got => got.json())"
+        )
+        return [(message["role"], message["content"]) for message in page["messages"]]
 
     async def notes(self) -> list[str]:
         return await self.page.locator(".note").all_text_contents()
@@ -94,6 +106,7 @@ class Playground:
             self.elsewhere.append(request.url)
         if request.method == "POST" and request.url.endswith("/send-message"):
             self.posts.append(json.loads(request.post_data or "null"))
+            self.keys.append(request.headers.get("idempotency-key", ""))
 
 
 @asynccontextmanager
