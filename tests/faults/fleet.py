@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,22 +30,26 @@ class Worker:
     def kill(self) -> None:
         """End it as a crash would."""
         self.open = False
-        self.server.kill()
+        with suppress(ProcessLookupError):
+            self.server.kill()
         self.gone.set()
 
     def freeze(self) -> None:
         """It keeps its connections and its memory, and does nothing."""
         self.frozen = True
-        self.server.process.send_signal(signal.SIGSTOP)
+        with suppress(ProcessLookupError):
+            self.server.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self.frozen = False
-        self.server.process.send_signal(signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            self.server.process.send_signal(signal.SIGCONT)
 
     async def stop(self) -> int:
         """Ask it to stop, as an operator does; its exit code."""
         self.open = False
-        self.server.terminate()
+        with suppress(ProcessLookupError):
+            self.server.terminate()
         code = await self.server.exit_code()
         self.gone.set()
         return code
@@ -56,6 +60,7 @@ class Fleet:
 
     Attributes:
         workers: those that run.
+        deaths: of workers that nobody had ended.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class Fleet:
         command: Sequence[str],
     ) -> None:
         self.workers: list[Worker] = []
+        self.deaths: list[str] = []
         self._tasks = tasks
         self._arguments = arguments
         self._environment = environment
@@ -96,9 +102,20 @@ class Fleet:
                 worker = Worker(server, log)
                 task_status.started(worker)
                 try:
-                    await worker.gone.wait()
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(self._notice_end, worker)
+                        await worker.gone.wait()
+                        tasks.cancel_scope.cancel()
                 finally:
                     self._forget(worker)
+
+    async def _notice_end(self, worker: Worker) -> None:
+        """A worker that ends and was not asked to is a fault."""
+        code = await worker.server.process.wait()
+        if worker.open:
+            last = (await anyio.Path(worker.log).read_text(errors="replace")).splitlines()[-30:]
+            self.deaths.append(f"a worker ended by itself with {code}: {last}")
+            worker.gone.set()
 
     def _forget(self, worker: Worker) -> None:
         worker.open = False

@@ -39,7 +39,7 @@ async def jepsen(world: World, points: int, progress: Progress) -> Tally:
     tally.points = len(operations)
     tally.count(operations)
     tally.faults += judge(operations, evidence, world.model.seen, RULES)
-    tally.faults += world.model.violations
+    tally.faults += [*world.model.violations, *world.fleet.deaths]
     tell_why(world, evidence, tally)
     return tally
 

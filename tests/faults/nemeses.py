@@ -6,6 +6,7 @@ from time import monotonic
 from typing import TypeAlias
 
 import anyio
+from tests.faults.fleet import Worker
 from tests.faults.pace import pause
 from tests.faults.world import World
 
@@ -34,9 +35,14 @@ class Struck:
 Strike: TypeAlias = Callable[[World], Awaitable[Struck]]
 
 
+def _victim(world: World) -> Worker:
+    assert world.fleet.workers, world.fleet.deaths
+    return world.random.choice(world.fleet.workers)
+
+
 async def kill_worker(world: World) -> Struck:
     """SIGKILL. Others take over; if there is no other, the next one that starts."""
-    world.random.choice(world.fleet.workers).kill()
+    _victim(world).kill()
     struck, others = monotonic(), world.fleet.urls()
     await world.fleet.start()
     return Struck(struck if others else monotonic())
@@ -44,7 +50,7 @@ async def kill_worker(world: World) -> Struck:
 
 async def freeze_worker(world: World) -> Struck:
     """SIGSTOP for longer than the lease, then SIGCONT: it wakes up and believes that its runs are its own."""
-    victim = world.random.choice(world.fleet.workers)
+    victim = _victim(world)
     victim.freeze()
     struck = monotonic()
     await pause(world.plan.lease * OVERSLEPT)
@@ -54,7 +60,7 @@ async def freeze_worker(world: World) -> Struck:
 
 async def stop_worker(world: World) -> Struck:
     """SIGTERM, and a replacement: a rolling deploy."""
-    victim = world.random.choice(world.fleet.workers)
+    victim = _victim(world)
     struck, codes = monotonic(), list[int]()
 
     async def stop() -> None:

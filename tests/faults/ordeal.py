@@ -40,7 +40,7 @@ async def ordeal(
         tally.count(operations)
         tally.faults += judge(operations, evidence, world.model.seen, rules)
         tally.faults += checkers.usable(tally.usable, world.bound)
-        tally.faults += world.model.violations
+        tally.faults += [*world.model.violations, *world.fleet.deaths]
         tally.faults += checkers.done_once(work_done(world.folder))
         tell_why(world, evidence, tally)
         progress(tally)
