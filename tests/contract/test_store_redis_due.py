@@ -101,7 +101,7 @@ async def test_an_index_that_is_gone_is_written_again_by_the_queue_and_a_hand_ov
 async def test_an_index_of_a_foreign_type_is_an_error_and_nothing_is_half_written(
     store: Store, shared_redis: RedisServer
 ) -> None:
-    held = await begun(store, new_key(), user("hello"))
+    held, new = await begun(store, new_key(), user("hello")), new_key()
     before = await store.load(held.run.key)
     shared_redis.command("DEL", DUE)
     shared_redis.command("SET", DUE, "foreign")
@@ -115,9 +115,10 @@ async def test_an_index_of_a_foreign_type_is_an_error_and_nothing_is_half_writte
     with pytest.raises(StoreError, match="damaged"):
         await store.delete(held.run.key)
     with pytest.raises(StoreError, match="damaged"):
-        await begun(store, new_key(), user("new"))
+        await begun(store, new, user("new"))
 
     assert await store.load(held.run.key) == before
+    assert await store.status(new) == Status()
 
 
 # ---------------------------------------------------------------- a hint, which is looked into

@@ -75,21 +75,30 @@ class RedisLink:
         return await self._guarded(work, patience)
 
     async def run_all(self, calls: Sequence[Call], /) -> list[Reply | StoreError]:
-        """Run scripts of many conversations; on a Cluster in one round trip, and one that fails is answered by its error.
+        """Run scripts of many conversations in one round trip; one that fails has its error as its answer.
 
         Raises:
             StoreError: the servers cannot be asked.
         """
         if self._target.topology != "cluster":
-            return [
-                await self.run(call) for call in calls
-            ]  # one, mostly; a pipeline costs four times as much
+            if len(calls) == 1:
+                return [await self._alone(calls[0])]
+            return await self._guarded(partial(_pipelined, calls))
         half = self._patience / 2
         try:
             return await self._guarded(partial(_pipelined, calls), half)
         except StoreUnavailable:
             # a part of the cluster may be away, and redis-py gives up a pipeline as a whole
             return await asyncio.gather(*(self._answer(call, half) for call in calls))
+
+    async def _alone(self, call: Call) -> Reply | StoreError:
+        """As `run_all`, but without a pipeline, which costs four times as much."""
+        try:
+            return await self.run(call)
+        except StoreUnavailable:
+            raise
+        except StoreError as error:
+            return error
 
     async def _answer(self, call: Call, patience: float) -> Reply | StoreError:
         try:

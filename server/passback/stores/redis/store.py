@@ -212,7 +212,7 @@ class RedisStore:
             QUEUE_LOOK,
             pack_key(key),
             self._names.channel(packed.tag),
-            *self._ttls,
+            _ttl(self._running),
             self._running.log,
             *_entry(packed.entry),
             *(text for receipt in packed.receipts for text in receipt),

@@ -23,7 +23,7 @@ redis.call('XLEN', keys.log)
 local epoch = redis.call('HINCRBY', keys.state, 'drawn', 1)
 redis.call('LREM', keys.queue, 1, found)
 redis.call('XADD', keys.log, epoch .. '-' .. last, 'events', record, 'dequeued', '1')
-keep(running == '1', idle, busy)
+keep((running == '1' or posts_wait()) and busy or idle)
 keep_log(run, log_ttl)
 redis.call('PUBLISH', channel, '')
 return 1

@@ -24,7 +24,7 @@ if pops ~= '' then
   local first = redis.call('LINDEX', keys.queue, 0)
   if not first or not is_of(first, pops) then return false end
 end
-if version then check_parts(count) end
+check_parts(version and count)
 
 -- Entries of the log behind a position: their ids, and the size of their records.
 local function entries_after(position)
@@ -57,19 +57,20 @@ local fields = {}
 local function set(...)
   for _, value in ipairs({...}) do fields[#fields + 1] = value end
 end
-set('version', digits((version or first_version - 1) + 1), 'nonce', nonce, 'owed', owed, 'count', digits(kept + n))
-if tools ~= '' then set('tools', tools) end
 if kind ~= 'park' then
   epoch = tonumber(drawn or 0) + 1
-  set('epoch', digits(epoch), 'drawn', digits(epoch), 'fence', epoch .. ':' .. nonce, 'expires', digits(now + lease),
-    'released', '', 'running', runs_on and '1' or '0', 'step', '-1', 'seq', last, 'committed', epoch .. '-' .. last,
-    'bytes', digits(size))
+  -- what appends read comes first: a small hash is looked through from its beginning
+  set('fence', epoch .. ':' .. nonce, 'running', runs_on and '1' or '0', 'seq', last, 'bytes', digits(size),
+    'expires', digits(now + lease), 'epoch', digits(epoch), 'step', '-1', 'committed', epoch .. '-' .. last,
+    'drawn', digits(epoch), 'released', '')
 end
 if kind == 'begin' then
-  set('run', run, 'attempt', '1', 'mark', mark, 'tethered', tethered, 'cut', '0', 'cancelled', '0', 'attended', '0')
+  set('cancelled', '0', 'run', run, 'attempt', '1', 'mark', mark, 'tethered', tethered, 'cut', '0', 'attended', '0')
 elseif kind == 'claim' then
   set('attempt', digits(attempt + 1))
 end
+set('version', digits((version or first_version - 1) + 1), 'nonce', nonce, 'owed', owed, 'count', digits(kept + n))
+if tools ~= '' then set('tools', tools) end
 redis.call('HSET', keys.state, unpack(fields))
 
 if not version then
@@ -94,8 +95,9 @@ if kind ~= 'park' then
     if rest ~= size then redis.call('HSET', keys.state, 'bytes', digits(rest)) end
   end
   keep_log(run, log_ttl)
-  look(member, runs_on and lease or (posts_wait() and 0))
 end
-keep(runs_on, idle, busy)
+local waits = not runs_on and posts_wait()
+if kind ~= 'park' then look(member, runs_on and lease or (waits and 0)) end
+keep((runs_on or waits) and busy or idle)
 redis.call('PUBLISH', channel, '')
 return epoch

@@ -24,7 +24,7 @@ redis.call('HSET', keys.state, 'version', digits(version + 1), 'step', step, 'ow
 if ends == '1' then redis.call('HSET', keys.state, 'running', '0', 'ended', mark, 'cut', cut) end
 local waits = ends == '1' and posts_wait()
 if ends == '1' then look(member, waits and lease) end
-keep(ends ~= '1', idle, busy)
+keep((ends ~= '1' or waits) and busy or idle)
 keep_log(run, log_ttl)
 redis.call('PUBLISH', channel, '')
 return waits and 1 or 0

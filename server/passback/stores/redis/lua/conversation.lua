@@ -3,13 +3,15 @@ local keys = {
   state = KEYS[1], messages = KEYS[2], receipts = KEYS[3], runs = KEYS[4], queue = KEYS[5], log = KEYS[6], due = KEYS[7],
 }
 
--- Fails before the first write when a part has a foreign type, or a part of the conversation is gone.
+-- Fails before the first write when what is to be written has a foreign type, or a part of the conversation is gone;
+-- without `count` the conversation does not exist yet.
 local function check_parts(count)
+  redis.call('XLEN', keys.log)
+  if keys.due then redis.call('ZCARD', keys.due) end
+  if not count then return end
   redis.call('HLEN', keys.receipts)
   redis.call('ZCARD', keys.runs)
   redis.call('LLEN', keys.queue)
-  redis.call('XLEN', keys.log)
-  if keys.due then redis.call('ZCARD', keys.due) end
   if redis.call('LLEN', keys.messages) ~= count then
     error('PBDAMAGED the messages do not fit the state')
   end
@@ -24,10 +26,9 @@ local function posts_wait()
   return redis.call('LLEN', keys.queue) > 0
 end
 
--- The parts of a conversation expire together: after `busy` when it has something to do; an empty time keeps them for ever.
-local function keep(running, idle, busy)
-  local ttl = idle
-  if running or posts_wait() then ttl = busy end
+-- The parts of a conversation expire together, in so many milliseconds; an empty time keeps them for ever.
+local function keep(ttl)
+  if ttl == '' and redis.call('PTTL', keys.state) == -1 then return end
   for _, key in ipairs({keys.state, keys.messages, keys.receipts, keys.runs, keys.queue}) do
     if ttl == '' then redis.call('PERSIST', key) else redis.call('PEXPIRE', key, ttl) end
   end
