@@ -180,6 +180,26 @@ async def test_runs_go_on_when_another_part_of_the_cluster_is_away(
             assert [logged.position.seq for logged in await store.read_log(held.run)] == [1, 2]
 
 
+async def test_abandoned_conversations_are_found_on_all_servers_of_a_cluster(
+    halves: tuple[RedisServer, RedisServer],
+) -> None:
+    low, high = halves
+    await all_slots_known(low, high)
+    async with open_store(low.cluster_url) as store:
+        keys = [key_of(low, low=place < 2) for place in range(4)]
+        leases = [await begun(store, key, lease=0) for key in keys]
+        assert {*await store.abandoned(9, lease=LONG)} == {*keys}
+        assert await store.abandoned(9, lease=LONG) == []
+
+        for held in leases:
+            assert await store.release(held)
+        assert {*await store.abandoned(9, lease=LONG)} == {*keys}
+        for key in keys:
+            taken = await claimed(store, key)
+            assert await store.enqueue(waiting(key)) == "queued"
+            assert await store.commit(ending(taken, 0, 2), lease=0)
+
+
 # ---------------------------------------------------------------- settings
 @pytest.mark.parametrize(
     ("settings", "warnings"),
