@@ -1,16 +1,23 @@
 """Servers and clients for tests over real HTTP. Servers serve a module; each test has a conversation of its own."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from tests.support.model_server import ModelServer, model_server
 from tests.support.server import Server, running_server
 from tests.support.wire import ZONE, Client, client_of, result, user
 
 if TYPE_CHECKING:
     from tests.support.redis_server import RedisServer
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+LEASE = 2
+"""Seconds: short, and long enough for a worker on a busy machine to renew it in time."""
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +78,52 @@ async def two_workers(store: str, model: str) -> AsyncGenerator[tuple[Client, Cl
             return await stack.enter_async_context(client_of(server.url))
 
         yield await worker(), await worker()
+
+
+# ---------------------------------------------------------------- workers that may be ended
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A server, and a client of it."""
+
+    server: Server
+    client: Client
+
+
+@pytest.fixture(scope="module")
+async def model() -> AsyncGenerator[ModelServer]:
+    """Answers as each test tells it to by `play`."""
+    async with model_server() as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def flags(store: str, model: ModelServer) -> Sequence[str]:
+    """Of a worker whose agent is that of `examples/`, with a tool `price` of the server's own."""
+    lease = ("--store", store, "--lease", str(LEASE))
+    return ("my_agent:agent", *lease, "--model", "openai:mock", "--model-base-url", model.base_url)
+
+
+@asynccontextmanager
+async def worker(*flags: str) -> AsyncGenerator[Worker]:
+    async with (
+        running_server(*flags, cwd=str(EXAMPLES)) as server,
+        client_of(server.url) as client,
+    ):
+        yield Worker(server, client)
+
+
+@pytest.fixture(scope="module")
+async def survivor(flags: Sequence[str]) -> AsyncGenerator[Client]:
+    """Of a worker that lives as long as the module's tests."""
+    async with worker(*flags) as lives:
+        yield lives.client
+
+
+@pytest.fixture
+async def victim(flags: Sequence[str], survivor: Client) -> AsyncGenerator[Worker]:
+    """A second worker, which the test may end as it likes; it leaves its runs to others at once when it is stopped."""
+    async with worker(*flags, "--shutdown-grace", "0") as dies:
+        yield dies
 
 
 # ---------------------------------------------------------------- nothing may change

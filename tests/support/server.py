@@ -38,6 +38,13 @@ class Server:
         """Press Ctrl-C."""
         self.process.send_signal(signal.SIGINT)
 
+    def freeze(self) -> None:
+        """It keeps its connections and its memory, and does nothing."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
     async def exit_code(self) -> int:
         """Wait for its end."""
         with anyio.fail_after(STOP_SECONDS):
@@ -81,6 +88,7 @@ async def running_server(
             finally:
                 with anyio.CancelScope(shield=True), anyio.move_on_after(STOP_SECONDS):
                     if process.returncode is None:
+                        process.send_signal(signal.SIGCONT)  # a frozen one would not stop
                         process.terminate()
                     await process.wait()
                 if process.returncode is None:

@@ -35,6 +35,11 @@ def client_tool(name: str, **properties: Json) -> Json:
     return {"name": name, "description": "", "parameters": json.dumps(schema)}
 
 
+def keyed(key: str, *, after: str | None = None) -> dict[str, str]:
+    """The headers of a post that may be repeated; `after` is the id of what was seen of its answer."""
+    return {"idempotency-key": key} | ({"last-event-id": after} if after else {})
+
+
 COLOR = client_tool("set-color", color={"type": "string", "enum": ["blue", "red"]})
 ZONE = client_tool("get-time-zone")
 
@@ -125,6 +130,24 @@ def merged(frames: Iterable[Frame]) -> list[tuple[str, str]]:
     return whole
 
 
+def place_of(event_id: str) -> tuple[int, int, int]:
+    """What ids of one run are ordered by: `<run>.<epoch>-<number>`, and `~<n>` where an event has several frames."""
+    place, _, piece = event_id.rpartition(".")[2].partition("~")
+    epoch, number = place.split("-")
+    return int(epoch), int(number), int(piece or 0)
+
+
+def without_void(frames: Iterable[Frame]) -> list[Frame]:
+    """What a reader keeps who does what each `rewind` says."""
+    kept: list[Frame] = []
+    for frame in frames:
+        if frame.type == "rewind":
+            kept = [each for each in kept if place_of(each.id) <= place_of(frame.event["to"])]
+        else:
+            kept.append(frame)
+    return kept
+
+
 def _stream_of(frame: Frame) -> object:
     if frame.type == "text":
         return "text"
@@ -202,6 +225,18 @@ class Stream:
                 self._reader.close()
         else:
             self.raw = b"".join([chunk async for chunk in self._chunks])
+        return self.so_far
+
+    async def to_the_cut(self) -> Answer:
+        """Read to the place where the connection breaks. Raises StopAsyncIteration if it does not."""
+        try:
+            while True:
+                await self.next()
+        except (httpx.RemoteProtocolError, httpx.ReadError):
+            return self.so_far
+
+    @property
+    def so_far(self) -> Answer:
         return Answer(self.status, self.headers, self.raw, tuple(self.frames))
 
 
@@ -234,14 +269,23 @@ class Client:
             return await stream.whole()
 
     def follow(
-        self, conversation: str, *, after: str | None = None
+        self,
+        conversation: str,
+        *,
+        after: str | None = None,
+        run_id: str | None = None,
+        include: Sequence[str] = (),
     ) -> AbstractAsyncContextManager[Stream]:
-        """Read the newest run of a conversation, or go on after an id."""
+        """Read the newest run of a conversation or a named one, or go on after an id."""
         headers = {"last-event-id": after} if after else {}
-        return self._stream("GET", f"/conversations/{conversation}/stream", headers=headers)
+        asked = {"include": ",".join(include)} if include else {}
+        asked |= {"runId": run_id} if run_id else {}
+        path = f"/conversations/{conversation}/stream"
+        return self._stream("GET", path, headers=headers, params=asked)
 
-    async def replay(self, conversation: str, *, after: str | None = None) -> Answer:
-        async with self.follow(conversation, after=after) as stream:
+    async def replay(self, conversation: str, **more: Any) -> Answer:
+        """Follow to the end; `more` as for `follow`."""
+        async with self.follow(conversation, **more) as stream:
             return await stream.whole()
 
     async def conversation(self, conversation: str) -> Json:
@@ -256,8 +300,9 @@ class Client:
         found: list[Json] = (await self.conversation(conversation))["messages"]
         return found
 
-    async def cancel(self, conversation: str) -> httpx.Response:
-        return await self.http.post(f"/conversations/{conversation}/cancel")
+    async def cancel(self, conversation: str, *, run_id: str | None = None) -> httpx.Response:
+        named = {"runId": run_id} if run_id else {}
+        return await self.http.post(f"/conversations/{conversation}/cancel", params=named)
 
     @asynccontextmanager
     async def _stream(self, method: str, path: str, **request: Any) -> AsyncGenerator[Stream]:
