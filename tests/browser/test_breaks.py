@@ -93,7 +93,10 @@ async def test_a_server_that_went_away_is_said_plainly_and_tried_again(browser: 
             await problem.get_by_role("button", name="Try again").click()
             await expect_text(playground, "Hello!")
             await expect(problem).to_have_count(0)
-            assert len(playground.posts) == 2
+            await playground.settled()
+            assert len(set(playground.keys)) == 1
+            assert await playground.questions() == ["hi"]
+            assert [role for role, _ in await playground.history()] == ["user", "assistant"]
 
 
 async def test_a_server_with_keys_is_asked_for_one(browser: Browser) -> None:
