@@ -135,7 +135,7 @@ async def test_a_stopping_server_takes_no_new_posts_and_says_so(conversation: st
     ):
         await stream.next()
         server.terminate()
-        await _until_refused(client)
+        await client.until_refused()
         answer = await finish()
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert b'"code":"shutting_down"' in answer
@@ -163,19 +163,6 @@ async def _post_begun(url: str, body: Json) -> AsyncGenerator[Callable[[], Await
         yield finish
 
 
-async def _until_refused(client: Client) -> None:
-    """Ask whether it is ready until it is not, or does not listen any more."""
-    with anyio.fail_after(5):
-        while True:
-            try:
-                ready = await client.http.get("/readyz")
-            except httpx.TransportError:
-                return
-            if ready.status_code != 200:
-                assert ready.json()["code"] == "shutting_down"
-                return
-
-
 async def test_a_second_ctrl_c_ends_a_server_without_waiting_for_its_answers(
     conversation: str,
 ) -> None:
@@ -186,7 +173,7 @@ async def test_a_second_ctrl_c_ends_a_server_without_waiting_for_its_answers(
     ):
         await stream.next()
         server.interrupt()
-        await _until_refused(client)
+        await client.until_refused()
         server.interrupt()
         with anyio.fail_after(5):
             await server.process.wait()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeAlias
 
+import anyio
 import httpx
 
 Json: TypeAlias = dict[str, Any]
@@ -303,6 +304,18 @@ class Client:
     async def cancel(self, conversation: str, *, run_id: str | None = None) -> httpx.Response:
         named = {"runId": run_id} if run_id else {}
         return await self.http.post(f"/conversations/{conversation}/cancel", params=named)
+
+    async def until_refused(self) -> None:
+        """Ask whether the server is ready until it is about to stop, or does not listen any more."""
+        with anyio.fail_after(SECONDS):
+            while True:
+                try:
+                    ready = await self.http.get("/readyz")
+                except httpx.TransportError:
+                    return
+                if ready.status_code != 200:
+                    assert ready.json()["code"] == "shutting_down"
+                    return
 
     @asynccontextmanager
     async def _stream(self, method: str, path: str, **request: Any) -> AsyncGenerator[Stream]:
