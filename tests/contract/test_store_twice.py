@@ -166,6 +166,23 @@ async def test_each_write_of_a_long_life_may_arrive_again_at_any_time(store: Sto
     assert [message.content for message in messages] == ["first", "go", "next", "reaped"]
 
 
+@pytest.mark.parametrize("taken_over", [False, True])
+async def test_a_lease_is_the_same_when_it_is_asked_for_again_after_posts_came_to_wait(
+    store: Store, taken_over: bool
+) -> None:
+    life = Life(store)
+    lease = await first_run(life)
+    if taken_over:
+        await life.release("release", lease)
+        lease = await life.claim(lease.run)
+    leaving = await life.enqueue("enqueue", waiting(life.key))
+    await life.enqueue("enqueue another", waiting(life.key))
+    await life.cancel("cancel one that waits", leaving.run)
+
+    assert await life.sent["claim" if taken_over else "begin"]() == lease
+    assert await store.renew([lease], lease=LONG) == ["held"]
+
+
 async def test_a_deletion_sent_twice_deletes_once_and_what_was_sent_before_it_is_lost(
     store: Store,
 ) -> None:
