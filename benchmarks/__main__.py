@@ -6,41 +6,50 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
 from benchmarks.idle import Idle, raise_file_limit
 from benchmarks.processes import BenchmarkError, split_cores
 from benchmarks.report import Results, save, text
-from benchmarks.rounds import Sample, idle, model_alone, sample, warm_up
+from benchmarks.rounds import HistorySample, Sample, history, idle, model_alone, sample, warm_up
 from benchmarks.servers import (
     NAMES,
+    PASSBACK_ELSEWHERE,
     PASSBACK_MEMORY,
     PASSBACK_REDIS,
-    PROXY,
     Server,
     Site,
-    server,
+    contestant,
+    is_whole,
     site,
+    takes_part,
 )
-from benchmarks.workloads import BURST, BUSY, PACED, RUSH, SHORT, Workload
+from benchmarks.workloads import BURST, BUSY, HISTORY, PACED, RUSH, SHORT, Answer, Workload
 
 WORKLOADS = (PACED, BUSY, BURST, SHORT, RUSH)
+SHORT_HISTORY = 20
+LONG_HISTORY = 2_000
 RESULTS = Path(__file__).with_name("results.json")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured."""
+    """How much is measured; of a workload so many rounds."""
 
-    rounds: int
+    rounds: Mapping[str, int]
     works: Sequence[Workload]
     servers: Sequence[str]
     idle_servers: Sequence[str]
     idle_streams: int
+    long_history: int
 
 
 @dataclass(slots=True)
@@ -58,20 +67,27 @@ class Session:
     def measure(self) -> Results:
         samples: list[Sample] = []
         with ExitStack() as stack:
-            targets = [target for name in self.plan.servers for target in self._start(name, stack)]
+            started: dict[str, Server] = {}
+            for name in self.plan.servers:
+                self._start(name, started, stack)
             for work in self.plan.works:
-                for number in range(1, self.plan.rounds + 1):
-                    self.say(f"{work.name}, round {number} of {self.plan.rounds}")
+                targets = [one for name, one in started.items() if takes_part(name, work)]
+                for number in self._rounds(work):
                     samples.append(model_alone(self.place, work, number))
                     samples += self._round(targets, work, number)
-        started = [target.name for target in targets]
-        return Results(samples, self._idle(started), self.left_out)
+            lengths = self._history(started)
+        return Results(samples, lengths, self._idle(started), self.left_out)
+
+    def _rounds(self, work: Workload) -> Iterator[int]:
+        rounds = self.plan.rounds[work.name]
+        for number in range(1, rounds + 1):
+            self.say(f"{work.name}, round {number} of {rounds}")
+            yield number
 
     def _round(self, targets: Sequence[Server], work: Workload, number: int) -> list[Sample]:
-        """Each server once; another one goes first each time, so that no place in the row is an advantage."""
+        """Each server once, in an order of this round's own."""
         samples: list[Sample] = []
-        turn = number % len(targets) if targets else 0
-        for target in [*targets[turn:], *targets[:turn]]:
+        for target in in_turn(targets, number):
             try:
                 samples.append(sample(target, work, number, self.place.cores))
             except BenchmarkError as error:
@@ -82,18 +98,32 @@ class Session:
         self.left_out[what] = str(error)
         self.say(f"left out: {what}: {error}")
 
-    def _start(self, name: str, stack: ExitStack) -> list[Server]:
-        """The server, or nothing if it does not start or answers wrongly."""
+    def _start(self, name: str, started: dict[str, Server], stack: ExitStack) -> None:
+        """Leaves it out if it does not start or answers wrongly."""
         self.say(f"start {name}")
         try:
-            target = stack.enter_context(server(name, self.place))
+            target = stack.enter_context(contestant(name, self.place, started))
             warm_up(target, self.place.cores)
         except BenchmarkError as error:
             self._leave_out(name, error)
-            return []
-        return [target]
+        else:
+            started[name] = target
 
-    def _idle(self, started: Sequence[str]) -> dict[str, Idle]:
+    def _history(self, started: Mapping[str, Server]) -> list[HistorySample]:
+        """Posts to a long conversation beside posts to a short one, of the same server."""
+        samples: list[HistorySample] = []
+        if PASSBACK_REDIS not in started or not self.plan.long_history:
+            return samples
+        target = started[PASSBACK_REDIS]
+        for number in self._rounds(HISTORY):
+            for messages in in_turn((SHORT_HISTORY, self.plan.long_history), number):
+                try:
+                    samples.append(history(target, self.place, messages, number))
+                except BenchmarkError as error:
+                    self._leave_out(f"history of {messages} messages, round {number}", error)
+        return samples
+
+    def _idle(self, started: Collection[str]) -> dict[str, Idle]:
         found: dict[str, Idle] = {}
         for name in self.plan.idle_servers if self.plan.idle_streams else ():
             if name not in started:
@@ -106,15 +136,39 @@ class Session:
         return found
 
 
+def in_turn(items: Sequence[T], number: int) -> list[T]:
+    """Another one goes first in turn, and every second round goes backwards: no place in the row is an advantage."""
+    turn = number % len(items) if items else 0
+    order = [*items[turn:], *items[:turn]]
+    is_pair = len(items) == 2  # turning it is going backwards
+    return order if number % 2 or is_pair else order[::-1]
+
+
 def _plan(options: argparse.Namespace) -> Plan:
     works = [work for work in WORKLOADS if work.name in options.workloads]
     servers = [name for name in NAMES if any(word in name for word in options.servers)]
-    if not options.quick:
-        return Plan(options.rounds, works, servers, servers, options.idle_streams)
-    works = [replace(work, requests=max(1, work.requests // 2)) for work in works if work != BUSY]
-    servers = [name for name in servers if name != PASSBACK_MEMORY]
-    idle_servers = [name for name in servers if name in (PROXY, PASSBACK_REDIS)]
-    return Plan(1, works, servers, idle_servers, min(options.idle_streams, 200))
+    if options.quick:
+        return _quick(options, works, servers)
+    rounds = {work.name: int(options.rounds) for work in works}
+    rounds[BUSY.name] = ceil(options.rounds / 2)  # it takes longest, and no goal speaks of it
+    rounds[HISTORY.name] = ceil(options.rounds * 4 / 3)  # the limit is close to the noise
+    idle_servers = [name for name in servers if is_whole(name)]
+    return Plan(rounds, works, servers, idle_servers, options.idle_streams, options.long_history)
+
+
+def _quick(options: argparse.Namespace, works: Sequence[Workload], servers: Sequence[str]) -> Plan:
+    works = [_halved(work) for work in works if work != BUSY]
+    servers = [name for name in servers if name not in {PASSBACK_MEMORY, PASSBACK_ELSEWHERE}]
+    rounds = {work.name: 1 for work in (*works, HISTORY)}
+    idle_servers = [name for name in servers if name == PASSBACK_REDIS]
+    streams = min(options.idle_streams, 200)
+    return Plan(rounds, works, servers, idle_servers, streams, options.long_history)
+
+
+def _halved(work: Workload) -> Workload:
+    if work.requests > 1:
+        return replace(work, requests=work.requests // 2)
+    return replace(work, answer=Answer(work.answer.deltas // 2, work.answer.gap_ms))
 
 
 def _options() -> argparse.Namespace:
@@ -130,6 +184,12 @@ def _options() -> argparse.Namespace:
         help="only those with one of these words in their names",
     )
     parser.add_argument("--idle-streams", type=int, default=500, help="0: leave the memory out")
+    parser.add_argument(
+        "--long-history",
+        type=int,
+        default=LONG_HISTORY,
+        help="messages of the long conversations; 0: leave the history out",
+    )
     parser.add_argument("--json", type=Path, default=RESULTS, help="where the figures go")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a goal is missed")
     return parser.parse_args()

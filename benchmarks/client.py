@@ -19,9 +19,9 @@ class Dialect:
     path: str
     first_text: bytes  # shows that text has come
 
-    def body(self, prompt: str) -> bytes:
+    def body(self, prompt: str, conversation: str) -> bytes:
         messages = [{"role": "user", "content": prompt}]
-        request: dict[str, object] = {"conversationId": uuid.uuid4().hex, "messages": messages}
+        request: dict[str, object] = {"conversationId": conversation, "messages": messages}
         if self is MODEL:
             request = {"model": "mock", "stream": True, "messages": messages}
         return json.dumps(request).encode()
@@ -36,11 +36,16 @@ class Dialect:
 WIRE = Dialect("/send-message", b'"content"')
 MODEL = Dialect("/v1/chat/completions", b'"content":"')
 DIALECTS = {"wire": WIRE, "model": MODEL}
+_DONE = "[DONE]"
 
 
-def request_bytes(dialect: Dialect, netloc: str, prompt: str) -> bytes:
-    """A whole HTTP request, in a conversation of its own."""
-    body = dialect.body(prompt)
+def new_conversation() -> str:
+    return uuid.uuid4().hex
+
+
+def request_bytes(dialect: Dialect, netloc: str, prompt: str, conversation: str) -> bytes:
+    """A whole HTTP request."""
+    body = dialect.body(prompt, conversation)
     head = (
         f"POST {dialect.path} HTTP/1.1\r\nhost: {netloc}\r\ncontent-type: application/json\r\n"
         f"accept: text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n"
@@ -48,12 +53,26 @@ def request_bytes(dialect: Dialect, netloc: str, prompt: str) -> bytes:
     return head.encode() + body
 
 
+def follow_bytes(netloc: str, conversation: str) -> bytes:
+    """A request for the stream of a conversation's newest run, from its start."""
+    head = f"GET /conversations/{conversation}/stream HTTP/1.1\r\nhost: {netloc}\r\n"
+    return f"{head}accept: text/event-stream\r\n\r\n".encode()
+
+
 def says(dialect: Dialect, body: bytes, text: str) -> bool:
     """Whether the stream carries exactly this text and ends as it must."""
-    data = [line[5:].strip() for line in body.decode().split("\n") if line.startswith("data:")]
-    if not data or data[-1] != "[DONE]":
-        return False
-    return "".join(dialect.text_of(json.loads(item)) for item in data[:-1]) == text
+    data = _data(body)
+    return data[-1:] == [_DONE] and text_so_far(dialect, body) == text
+
+
+def text_so_far(dialect: Dialect, body: bytes) -> str:
+    """The text of a stream's whole events; what came of the next one is left out."""
+    whole, _, _ = body.rpartition(b"\n\n")
+    return "".join(dialect.text_of(json.loads(item)) for item in _data(whole) if item != _DONE)
+
+
+def _data(body: bytes) -> list[str]:
+    return [line[5:].strip() for line in body.decode().split("\n") if line.startswith("data:")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +89,8 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, dialect: Dialect) -> None:
         self._first_text = dialect.first_text
+        self._body = bytearray()
+        self.text_came = asyncio.Event()
         self._reply: asyncio.Future[Reply] | None = None
 
     @override
@@ -83,9 +104,9 @@ class Connection(asyncio.Protocol):
 
     def ask(self, request: bytes) -> "asyncio.Future[Reply]":
         self._parser = httptools.HttpResponseParser(self)
-        self._body = bytearray()
+        self._body.clear()
         self._first = 0.0
-        self.text_came = asyncio.Event()
+        self.text_came.clear()
         self._reply = asyncio.get_running_loop().create_future()
         self._asked = time.perf_counter()
         self._transport.write(request)
@@ -107,6 +128,11 @@ class Connection(asyncio.Protocol):
         first = (self._first or time.perf_counter()) - self._asked
         reply = Reply(self._parser.get_status_code(), bytes(self._body), first * 1000)
         self._reply.set_result(reply)
+
+    @property
+    def body(self) -> bytes:
+        """What has come of the answer."""
+        return bytes(self._body)
 
     @property
     def is_closed(self) -> bool:

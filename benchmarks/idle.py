@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import uvloop
 
-from benchmarks.client import WIRE, Connection, connect, request_bytes
+from benchmarks.client import WIRE, Connection, connect, new_conversation, request_bytes
 from benchmarks.processes import cpu_seconds, resident_kib
 from benchmarks.workloads import SILENT
 
@@ -41,7 +41,8 @@ class Idle:
 async def _open(url: str, gate: asyncio.Semaphore) -> Connection:
     async with gate, asyncio.timeout(_OPEN_SECONDS):
         connection = await connect(url, WIRE)
-        _ = connection.ask(request_bytes(WIRE, urlsplit(url).netloc, SILENT.prompt))
+        netloc = urlsplit(url).netloc
+        _ = connection.ask(request_bytes(WIRE, netloc, SILENT.prompt, new_conversation()))
         await connection.text_came.wait()
     return connection
 

@@ -2,6 +2,8 @@
 
     python -m benchmarks.load --url http://127.0.0.1:9200 --streams 20 --requests 1 --deltas 200 --gap-ms 20 --pid server=PID
 
+Each run gets a second reader with `--second-reader URL`: of the same server, or of another worker.
+
 Prints one JSON object, see `Measured`. The CPU of the named processes is read right before the first request and
 a moment after the last answer, so that what a server still writes then is counted too.
 """
@@ -10,12 +12,22 @@ import argparse
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from urllib.parse import urlsplit
 
 import uvloop
 
-from benchmarks.client import DIALECTS, Dialect, Reply, connect, request_bytes, says
+from benchmarks.client import (
+    DIALECTS,
+    Connection,
+    Dialect,
+    Reply,
+    connect,
+    follow_bytes,
+    new_conversation,
+    request_bytes,
+    says,
+)
 from benchmarks.processes import cpu_seconds, waited_seconds
 from benchmarks.workloads import Answer, Workload
 
@@ -28,8 +40,9 @@ class Measured:
     """What one load found.
 
     Attributes:
+        answers: those of the second readers, too.
         example: the end of a wrong answer.
-        first_ms: each answer's first text after its request.
+        first_ms: each answer's first text after its request; without those of the second readers.
         cpu_seconds: by the name given with --pid.
         waited_seconds: likewise; much of it means that other work disturbed the measurement.
     """
@@ -42,34 +55,64 @@ class Measured:
     waited_seconds: dict[str, float]
 
 
-async def _stream(url: str, dialect: Dialect, work: Workload, index: int) -> list[Reply]:
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whom to ask, in which dialect, and where the second reader of each run goes, if there is one."""
+
+    url: str
+    dialect: Dialect
+    second_reader: str | None = None
+
+
+@dataclass(slots=True)
+class _Replies:
+    first: list[Reply] = field(default_factory=list[Reply])
+    second: list[Reply] = field(default_factory=list[Reply])
+
+
+async def _stream(target: Target, work: Workload, index: int, replies: _Replies) -> None:
     await asyncio.sleep(index * work.stagger_ms / 1000)
-    connection = await connect(url, dialect)
-    netloc = urlsplit(url).netloc
-    replies: list[Reply] = []
+    connection = await connect(target.url, target.dialect)
     for _ in range(work.requests):
-        request = request_bytes(dialect, netloc, work.answer.prompt)
         async with asyncio.timeout(_SECONDS_PER_ANSWER):
-            replies.append(await connection.ask(request))
+            await _answer(target, connection, work.answer.prompt, replies)
     connection.close()
-    return replies
 
 
-async def measure(url: str, dialect: Dialect, work: Workload, pids: dict[str, int]) -> Measured:
+async def _answer(target: Target, connection: Connection, prompt: str, replies: _Replies) -> None:
+    """One answer; its second reader comes when the first one has the first text."""
+    conversation = new_conversation()
+    netloc = urlsplit(target.url).netloc
+    reply = connection.ask(request_bytes(target.dialect, netloc, prompt, conversation))
+    if target.second_reader is not None:
+        await connection.text_came.wait()
+        replies.second.append(await _follow(target.second_reader, target.dialect, conversation))
+    replies.first.append(await reply)
+
+
+async def _follow(url: str, dialect: Dialect, conversation: str) -> Reply:
+    connection = await connect(url, dialect)
+    reply = await connection.ask(follow_bytes(urlsplit(url).netloc, conversation))
+    connection.close()
+    return reply
+
+
+async def measure(target: Target, work: Workload, pids: dict[str, int]) -> Measured:
     cpu = {name: -cpu_seconds(pid) for name, pid in pids.items()}
     waited = {name: -waited_seconds(pid) for name, pid in pids.items()}
-    streams = [_stream(url, dialect, work, index) for index in range(work.streams)]
-    replies = [reply for done in await asyncio.gather(*streams) for reply in done]
+    replies = _Replies()
+    await asyncio.gather(*(_stream(target, work, index, replies) for index in range(work.streams)))
     await asyncio.sleep(_AFTER_SECONDS)
     for name, pid in pids.items():
         cpu[name] += cpu_seconds(pid)
         waited[name] += waited_seconds(pid)
-    wrong = _wrong(dialect, replies, work.answer.text)
+    answers = [*replies.first, *replies.second]
+    wrong = _wrong(target.dialect, answers, work.answer.text)
     return Measured(
-        answers=len(replies),
+        answers=len(answers),
         wrong=len(wrong),
         example=wrong[0].body[-300:].decode(errors="replace") if wrong else "",
-        first_ms=[round(reply.first_ms, 3) for reply in replies],
+        first_ms=[round(reply.first_ms, 3) for reply in replies.first],
         cpu_seconds=cpu,
         waited_seconds=waited,
     )
@@ -85,6 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="load client")
     parser.add_argument("--url", required=True)
     parser.add_argument("--dialect", choices=sorted(DIALECTS), default="wire")
+    parser.add_argument("--second-reader", metavar="URL")
     parser.add_argument("--streams", type=int, required=True)
     parser.add_argument("--requests", type=int, required=True)
     parser.add_argument("--deltas", type=int, required=True)
@@ -95,7 +139,8 @@ def main() -> None:
     answer = Answer(options.deltas, options.gap_ms)
     work = Workload("load", options.streams, options.requests, answer, options.stagger_ms)
     pids = {name: int(pid) for name, pid in (item.split("=") for item in options.pid)}
-    measured = uvloop.run(measure(options.url, DIALECTS[options.dialect], work, pids))
+    target = Target(options.url, DIALECTS[options.dialect], options.second_reader)
+    measured = uvloop.run(measure(target, work, pids))
     print(json.dumps(asdict(measured)))
 
 

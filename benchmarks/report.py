@@ -8,10 +8,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.goals import Goal
 from benchmarks.idle import Idle
-from benchmarks.rounds import MODEL_ALONE, Sample
-from benchmarks.servers import NAMES, PASSBACK_REDIS, PROXY, PROXY_REDIS
-from benchmarks.workloads import PACED, Workload
+from benchmarks.rounds import MODEL_ALONE, HistorySample, Sample
+from benchmarks.servers import (
+    NAMES,
+    PASSBACK_REDIS,
+    PASSBACK_TWO_READERS,
+    PASSBACK_UNLOGGED,
+    PROXY,
+    PROXY_REDIS,
+)
+from benchmarks.workloads import BURST, HISTORY, PACED, Workload
+
+_DISTURBED = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +33,7 @@ class Row:
     cpu_ms: float
     of_proxy: float | None
     of_proxy_redis: float | None
+    of_passback: float | None
     store_cpu_ms: float
     waited: float
     first_ms: float
@@ -32,45 +43,65 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
-    """At most `limit`; `measured` is None if what it speaks of was not measured."""
-
-    words: str
-    limit: float
-    unit: str
-    measured: float | None
-
-    @property
-    def verdict(self) -> str:
-        if self.measured is None:
-            return "not measured"
-        return "met" if self.measured <= self.limit else "MISSED"
-
-
-@dataclass(frozen=True, slots=True)
 class Results:
     """Everything that a run of the benchmarks found."""
 
     samples: Sequence[Sample]
+    history: Sequence[HistorySample]
     idle: dict[str, Idle]
     left_out: dict[str, str]  # server -> why
 
+    def of_work(self, work: Workload) -> list[Sample]:
+        return [sample for sample in self.samples if sample.workload == work.name]
+
     def rows(self, work: Workload) -> list[Row]:
-        of_work = [sample for sample in self.samples if sample.workload == work.name]
+        of_work = self.of_work(work)
         measured = {sample.server for sample in of_work}
         return [_row(of_work, name) for name in (MODEL_ALONE, *NAMES) if name in measured]
 
     def goals(self) -> list[Goal]:
-        paced = next((row for row in self.rows(PACED) if row.server == PASSBACK_REDIS), None)
-        idle = self.idle.get(PASSBACK_REDIS)
-        cpu = paced.of_proxy if paced else None
-        first = paced.first_after_proxy_ms if paced else None
-        memory = idle.kib_per_stream if idle else None
+        paced, burst = self.of_work(PACED), self.of_work(BURST)
         return [
-            Goal("paced, on Redis: CPU, beside the minimal proxy", 2.0, "times", cpu),
-            Goal("paced, on Redis: first event, after the proxy's", 2.0, "ms", first),
-            Goal("idle open stream, on Redis: memory", 64.0, "KiB", memory),
+            _goal(
+                "paced, on Redis: CPU, beside the minimal proxy",
+                (2.0, "times"),
+                _ratios(paced, PASSBACK_REDIS, PROXY),
+            ),
+            _goal(
+                "paced, on Redis: first event, after the proxy's",
+                (2.0, "ms"),
+                _delays(paced, PASSBACK_REDIS, PROXY),
+            ),
+            _goal(
+                "idle open stream, on Redis: memory",
+                (64.0, "KiB"),
+                [self.idle[PASSBACK_REDIS].kib_per_stream] if PASSBACK_REDIS in self.idle else (),
+            ),
+            _goal(
+                "paced, on Redis: CPU, beside the log off",
+                (1.5, "times"),
+                _ratios(paced, PASSBACK_REDIS, PASSBACK_UNLOGGED),
+            ),
+            _goal(
+                "burst, on Redis: CPU, beside the log off",
+                (1.5, "times"),
+                _ratios(burst, PASSBACK_REDIS, PASSBACK_UNLOGGED),
+            ),
+            _goal(
+                "paced, on Redis: CPU that a second reader adds, beside the first's",
+                (0.25, "times"),
+                [both - 1 for both in _ratios(paced, PASSBACK_TWO_READERS, PASSBACK_REDIS)],
+            ),
+            _goal(
+                "history, on Redis: CPU while streaming, long beside short",
+                (1.1, "times"),
+                _lengthened(self.history),
+            ),
         ]
+
+
+def _goal(words: str, limit: tuple[float, str], rounds: Sequence[float]) -> Goal:
+    return Goal(words, *limit, tuple(rounds))
 
 
 def _of(samples: Sequence[Sample], server: str) -> list[Sample]:
@@ -81,17 +112,30 @@ def _firsts(samples: Sequence[Sample]) -> list[float]:
     return sorted(first for sample in samples for first in sample.first_ms)
 
 
-def _ratio(samples: Sequence[Sample], server: str, reference: str) -> float | None:
+def _median(rounds: Sequence[float]) -> float | None:
+    return median(rounds) if rounds else None
+
+
+def _ratios(samples: Sequence[Sample], server: str, reference: str) -> list[float]:
+    """The CPU beside the reference's, round by round."""
+    if MODEL_ALONE in {server, reference}:
+        return []
     other = {sample.round: sample.cpu_ms for sample in _of(samples, reference)}
-    ratios = [s.cpu_ms / other[s.round] for s in _of(samples, server) if s.round in other]
-    return median(ratios) if ratios else None
+    return [s.cpu_ms / other[s.round] for s in _of(samples, server) if s.round in other]
 
 
-def _later(samples: Sequence[Sample], server: str, reference: str) -> float | None:
-    """By how much the median first event comes later than the reference's, in the same round."""
+def _delays(samples: Sequence[Sample], server: str, reference: str) -> list[float]:
+    """By how much the median first event comes later than the reference's, round by round."""
     other = {sample.round: median(sample.first_ms) for sample in _of(samples, reference)}
-    times = [median(s.first_ms) - other[s.round] for s in _of(samples, server) if s.round in other]
-    return median(times) if times else None
+    return [median(s.first_ms) - other[s.round] for s in _of(samples, server) if s.round in other]
+
+
+def _lengthened(samples: Sequence[HistorySample]) -> list[float]:
+    """The CPU while streaming after the longest history beside that after the shortest, round by round."""
+    lengths = sorted({sample.messages for sample in samples})
+    short = {s.round: s.streaming_ms for s in samples if s.messages == lengths[0]}
+    long = [s for s in samples if s.messages == lengths[-1]] if len(lengths) > 1 else []
+    return [s.streaming_ms / short[s.round] for s in long if s.round in short]
 
 
 def _row(samples: Sequence[Sample], server: str) -> Row:
@@ -101,14 +145,15 @@ def _row(samples: Sequence[Sample], server: str) -> Row:
         workload=own[0].workload,
         server=server,
         cpu_ms=median(sample.cpu_ms for sample in own),
-        of_proxy=_ratio(samples, server, PROXY),
-        of_proxy_redis=_ratio(samples, server, PROXY_REDIS),
+        of_proxy=_median(_ratios(samples, server, PROXY)),
+        of_proxy_redis=_median(_ratios(samples, server, PROXY_REDIS)),
+        of_passback=_median(_ratios(samples, server, PASSBACK_REDIS)),
         store_cpu_ms=median(sample.store_cpu_ms for sample in own),
         waited=median(sample.waited for sample in own),
         first_ms=median(firsts),
         first_ms_p99=firsts[int(0.99 * (len(firsts) - 1))],
-        first_after_model_ms=_later(samples, server, MODEL_ALONE),
-        first_after_proxy_ms=_later(samples, server, PROXY),
+        first_after_model_ms=_median(_delays(samples, server, MODEL_ALONE)),
+        first_after_proxy_ms=_median(_delays(samples, server, PROXY)),
     )
 
 
@@ -130,8 +175,9 @@ def _cell(value: float | None, digits: int) -> str:
 _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("server", lambda row: row.server),
     ("CPU ms/1000", lambda row: _cell(row.cpu_ms or None, 2)),
-    ("x proxy", lambda row: _cell(row.of_proxy if row.cpu_ms else None, 2)),
-    ("x proxy+Redis", lambda row: _cell(row.of_proxy_redis if row.cpu_ms else None, 2)),
+    ("x proxy", lambda row: _cell(row.of_proxy, 2)),
+    ("x proxy+Redis", lambda row: _cell(row.of_proxy_redis, 2)),
+    ("x passback", lambda row: _cell(row.of_passback, 2)),
     ("redis ms/1000", lambda row: _cell(row.store_cpu_ms or None, 2)),
     ("waited", lambda row: f"{row.waited:.0%}" if row.cpu_ms else ""),
     ("first ms", lambda row: _cell(row.first_ms, 2)),
@@ -173,22 +219,58 @@ def _idle_table(idle: dict[str, Idle]) -> str:
     return _table([heading, *lines])
 
 
+def _history_table(samples: Sequence[HistorySample]) -> str:
+    heading = ["messages before", "CPU ms/request", "while streaming, ms/1000", "waited"]
+    lines: list[list[str]] = []
+    for messages in sorted({sample.messages for sample in samples}):
+        own = [sample for sample in samples if sample.messages == messages]
+        request = median(sample.request_ms for sample in own)
+        streaming = median(sample.streaming_ms for sample in own)
+        waited = median(sample.waited for sample in own)
+        lines.append([str(messages), _cell(request, 2), _cell(streaming, 2), f"{waited:.0%}"])
+    return _table([heading, *lines])
+
+
+def _range(values: Sequence[float] | None) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}" if values else ""
+
+
 def _goal_table(goals: Sequence[Goal]) -> str:
+    heading = ["goal", "median", "middle half", "all rounds", "at most", "verdict"]
     lines = [
-        [goal.words, f"{_cell(goal.measured, 2)}", f"{goal.limit:g} {goal.unit}", goal.verdict]
+        [
+            goal.words,
+            _cell(goal.measured, 2),
+            _range(goal.quartiles),
+            _range(goal.rounds if len(goal.rounds) > 1 else None),
+            f"{goal.limit:g} {goal.unit}",
+            goal.verdict,
+        ]
         for goal in goals
     ]
-    return _table([["goal", "measured", "at most", "verdict"], *lines])
+    return _table([heading, *lines])
+
+
+def _disturbance(samples: Sequence[Sample | HistorySample]) -> list[str]:
+    """That the machine was busy with other things, if it was."""
+    waited = sum(sample.waited > _DISTURBED for sample in samples)
+    if not waited:
+        return []
+    return [f"disturbed: {waited} of {len(samples)} samples waited more than {_DISTURBED:.0%}"]
 
 
 def text(results: Results, works: Sequence[Workload]) -> str:
     parts = [", ".join(f"{name} {value}" for name, value in machine().items())]
     for work in works:
         parts += [work.title, _work_table(results, work)]
+    if results.history:
+        parts += [f"{HISTORY.title}; {PASSBACK_REDIS}", _history_table(results.history)]
     if results.idle:
         streams = next(iter(results.idle.values())).streams
         parts += [f"idle: {streams} open streams, silent", _idle_table(results.idle)]
     parts.append(_goal_table(results.goals()))
+    of_servers = [sample for sample in results.samples if sample.server != MODEL_ALONE]
+    parts += _disturbance([*of_servers, *results.history])
     parts += [f"left out: {name}: {why}" for name, why in results.left_out.items()]
     return "\n\n".join(parts)
 
@@ -198,14 +280,18 @@ def save(results: Results, works: Sequence[Workload], path: Path) -> None:
     """Write all that was measured, with what machine it was, as JSON."""
     document = {
         "machine": machine(),
-        "workloads": [asdict(work) for work in works],
+        "workloads": [asdict(work) for work in (*works, HISTORY)],
         "rows": [asdict(row) for work in works for row in results.rows(work)],
         "idle": {
             name: asdict(found) | {"kib_per_stream": found.kib_per_stream}
             for name, found in results.idle.items()
         },
-        "goals": [asdict(goal) | {"verdict": goal.verdict} for goal in results.goals()],
+        "goals": [
+            asdict(goal) | {"measured": goal.measured, "verdict": goal.verdict}
+            for goal in results.goals()
+        ],
         "left_out": results.left_out,
         "samples": [asdict(sample) for sample in results.samples],
+        "history": [asdict(sample) for sample in results.history],
     }
     path.write_text(json.dumps(document, indent=1) + "\n")

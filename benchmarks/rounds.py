@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.history import History
 from benchmarks.idle import Idle
 from benchmarks.processes import BenchmarkError, Cores
 from benchmarks.servers import Server, Site, server
-from benchmarks.workloads import WARM_UP, Workload
+from benchmarks.workloads import HISTORY, WARM_UP, Workload
 
 MODEL_ALONE = "the model alone"
 _CLIENT_SECONDS = 120
@@ -23,6 +24,7 @@ class Sample:
     """One server under one workload in one round. CPU is in milliseconds per 1,000 text deltas of the model.
 
     Attributes:
+        cpu_ms: of all workers that had a part in it.
         waited: for each second on its core, the seconds that the server waited for it; high if others disturbed.
     """
 
@@ -50,16 +52,36 @@ def _client(module: str, arguments: Sequence[str], cores: Cores) -> Any:
     return json.loads(done.stdout)
 
 
-def load(url: str, work: Workload, cores: Cores, *, dialect: str, pids: Mapping[str, int]) -> Any:
+@dataclass(frozen=True, slots=True)
+class HistorySample:
+    """Posts to conversations of `messages` messages, in one round; see `History`."""
+
+    round: int
+    messages: int
+    request_ms: float
+    streaming_ms: float
+    weighed: int
+    waited: float
+
+
+def load(
+    url: str,
+    work: Workload,
+    cores: Cores,
+    *,
+    dialect: str,
+    pids: Mapping[str, int],
+    second_reader: str | None = None,
+) -> Any:
     """Put a workload on a server; gives `load.Measured` as a mapping.
 
     Raises:
         BenchmarkError: an answer was not what the model said, or the client failed.
     """
-    arguments = ["--url", url, "--dialect", dialect]
-    arguments += ["--streams", str(work.streams), "--requests", str(work.requests)]
-    arguments += ["--deltas", str(work.answer.deltas), "--gap-ms", str(work.answer.gap_ms)]
-    arguments += ["--stagger-ms", str(work.stagger_ms)]
+    arguments = ["--url", url, "--dialect", dialect, "--requests", str(work.requests)]
+    arguments += _pace(work)
+    if second_reader is not None:
+        arguments += ["--second-reader", second_reader]
     for name, pid in pids.items():
         arguments += ["--pid", f"{name}={pid}"]
     measured = _client("load", arguments, cores)
@@ -69,16 +91,22 @@ def load(url: str, work: Workload, cores: Cores, *, dialect: str, pids: Mapping[
     return measured
 
 
+def _pace(work: Workload) -> list[str]:
+    arguments = ["--streams", str(work.streams), "--stagger-ms", str(work.stagger_ms)]
+    return [*arguments, "--deltas", str(work.answer.deltas), "--gap-ms", str(work.answer.gap_ms)]
+
+
 def sample(target: Server, work: Workload, number: int, cores: Cores) -> Sample:
-    pids = {"server": target.pid}
-    if target.store_pid is not None:
-        pids["store"] = target.store_pid
-    measured = load(target.url, work, cores, dialect="wire", pids=pids)
+    asked = {"server": target.pid, "second": target.second_pid, "store": target.store_pid}
+    pids = {role: pid for role, pid in asked.items() if pid is not None}
+    reader = target.second_reader
+    measured = load(target.url, work, cores, dialect="wire", pids=pids, second_reader=reader)
     cpu = {name: seconds * 1e6 / work.deltas for name, seconds in measured["cpu_seconds"].items()}
     first = tuple(measured["first_ms"])
     waited = measured["waited_seconds"]["server"] / measured["cpu_seconds"]["server"]
     store = cpu.get("store", 0.0)
-    return Sample(work.name, target.name, number, first, cpu["server"], store, waited)
+    workers = cpu["server"] + cpu.get("second", 0.0)
+    return Sample(work.name, target.name, number, first, workers, store, waited)
 
 
 def model_alone(place: Site, work: Workload, number: int) -> Sample:
@@ -90,7 +118,24 @@ def model_alone(place: Site, work: Workload, number: int) -> Sample:
 
 def warm_up(target: Server, cores: Cores) -> None:
     """Load what is loaded late; also shows that the server's answers are right."""
-    load(target.url, WARM_UP, cores, dialect="wire", pids={})
+    reader = target.second_reader
+    load(target.url, WARM_UP, cores, dialect="wire", pids={}, second_reader=reader)
+
+
+def history(target: Server, place: Site, messages: int, number: int) -> HistorySample:
+    """Weigh posts to conversations in Redis that have a history.
+
+    Raises:
+        BenchmarkError: an answer was not what the model said, or the client failed.
+    """
+    arguments = ["--url", target.url, "--store", place.redis_url, "--pid", str(target.pid)]
+    arguments += ["--messages", str(messages), *_pace(HISTORY)]
+    found = History(**_client("history", arguments, place.cores))
+    if found.wrong:
+        raise BenchmarkError(f"{found.wrong} of {HISTORY.streams} answers are wrong")
+    return HistorySample(
+        number, messages, found.request_ms, found.streaming_ms, found.weighed, found.waited
+    )
 
 
 def idle(name: str, place: Site, streams: int) -> Idle:

@@ -2,19 +2,44 @@
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.processes import Cores, free_port, running
+from benchmarks.processes import BenchmarkError, Cores, free_port, running
+from benchmarks.workloads import BURST, PACED, Workload
 
 PROXY = "proxy"
 PROXY_REDIS = "proxy, Redis history"
 PASSBACK_REDIS = "passback, redis"
+PASSBACK_UNLOGGED = "passback, redis, log off"
+PASSBACK_TWO_READERS = "passback, redis, two readers"
+PASSBACK_ELSEWHERE = "passback, redis, reader elsewhere"
 PASSBACK_SQLITE = "passback, sqlite"
 PASSBACK_MEMORY = "passback, memory"
-NAMES = (PROXY, PROXY_REDIS, PASSBACK_REDIS, PASSBACK_SQLITE, PASSBACK_MEMORY)
+# Neighbours are measured one right after the other: those that are compared stand together.
+NAMES = (
+    *(PROXY, PROXY_REDIS, PASSBACK_UNLOGGED, PASSBACK_REDIS, PASSBACK_TWO_READERS),
+    *(PASSBACK_ELSEWHERE, PASSBACK_SQLITE, PASSBACK_MEMORY),
+)
+UNLOGGED = "unlogged"  # the scheme of a store's URL, see `benchmarks.unlogged`
+
+_WORKS: Mapping[str, tuple[Workload, ...]] = {
+    PASSBACK_UNLOGGED: (PACED, BURST),
+    PASSBACK_TWO_READERS: (PACED,),
+    PASSBACK_ELSEWHERE: (PACED,),
+}
+"""Those that answer one question, and under which workloads."""
+
+
+def takes_part(name: str, work: Workload) -> bool:
+    return name not in _WORKS or work.name in {each.name for each in _WORKS[name]}
+
+
+def is_whole(name: str) -> bool:
+    """Whether it is a server that is compared in everything, not one that answers a single question."""
+    return name not in _WORKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +63,20 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Server:
+    """A server that runs.
+
+    Attributes:
+        store_pid: of a store outside the server.
+        second_reader: the URL where each run has a second reader.
+        second_pid: of the worker there, if it is another one.
+    """
+
     name: str
     url: str
     pid: int
-    store_pid: int | None  # of a store outside the server
+    store_pid: int | None
+    second_reader: str | None = None
+    second_pid: int | None = None
 
 
 @contextmanager
@@ -59,7 +94,7 @@ def site(folder: Path, cores: Cores) -> Generator[Site]:
 
 @contextmanager
 def server(name: str, place: Site) -> Generator[Server]:
-    """Start a server of `NAMES` on the servers' core.
+    """Start a server on the servers' core.
 
     Raises:
         BenchmarkError: it did not start.
@@ -72,17 +107,41 @@ def server(name: str, place: Site) -> Generator[Server]:
         yield Server(name, f"http://127.0.0.1:{port}", pid, store_pid)
 
 
+@contextmanager
+def contestant(name: str, place: Site, started: Mapping[str, Server]) -> Generator[Server]:
+    """A server of `NAMES`: one of its own, or one that has started already, with more readers.
+
+    Raises:
+        BenchmarkError: it did not start, or that one is missing.
+    """
+    if name not in {PASSBACK_TWO_READERS, PASSBACK_ELSEWHERE}:
+        with server(name, place) as target:
+            yield target
+        return
+    if PASSBACK_REDIS not in started:
+        raise BenchmarkError(f"it needs {PASSBACK_REDIS!r}")
+    first = replace(started[PASSBACK_REDIS], name=name)
+    if name == PASSBACK_TWO_READERS:
+        yield replace(first, second_reader=first.url)
+        return
+    with server(PASSBACK_REDIS, place) as other:
+        yield replace(first, second_reader=other.url, second_pid=other.pid)
+
+
 def _arguments(name: str, place: Site, port: int) -> list[str]:
     if name in (PROXY, PROXY_REDIS):
         argv = ["-m", "benchmarks.proxy", "--port", str(port), "--model", place.model_url]
         return [*argv, "--history", place.redis_url] if name == PROXY_REDIS else argv
     stores = {
         PASSBACK_REDIS: place.redis_url,
+        PASSBACK_UNLOGGED: f"{UNLOGGED}:{place.redis_url}",
         PASSBACK_SQLITE: f"sqlite:///{place.folder}/conversations-{port}.db",
         PASSBACK_MEMORY: "memory:",
     }
-    argv = ["-m", "passback", "serve", "--port", str(port), "--store", stores[name]]
-    return [*argv, "--model", "openai:mock", "--model-base-url", place.model_url]
+    product = "benchmarks.unlogged" if name == PASSBACK_UNLOGGED else "passback"
+    argv = ["-m", product, "serve", "--port", str(port), "--store", stores[name]]
+    argv += ["--model", "openai:mock", "--model-base-url", place.model_url]
+    return [*argv, "--lease", "60"] if name == PASSBACK_UNLOGGED else argv  # nothing renews it
 
 
 def _environment() -> dict[str, str]:

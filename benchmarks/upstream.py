@@ -29,7 +29,8 @@ _MODELS_REPLY = (
     b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
     % (len(_MODELS), _MODELS)
 )
-# The golden ratio's multiples modulo 1: consecutive streams tick at times as far apart as can be, every run alike.
+# The golden ratio's multiples modulo 1: consecutive streams tick at times as far apart as can be, whenever their
+# requests came. So a server that is late does not get streams that tick together, which cost less.
 _PHASE_STEP = 0.6180339887
 
 
@@ -111,7 +112,8 @@ class ModelServer(asyncio.Protocol):
         if len(writes) > 1:
             gap = answer.gap_ms / 1000
             phase = ModelServer.streams * _PHASE_STEP % 1
-            self._wait(writes, 1, self._loop.time() + gap * (0.5 + phase), gap)
+            soonest = self._loop.time() + gap * 0.5
+            self._wait(writes, 1, soonest + (phase * gap - soonest) % gap, gap)
 
     def _wait(self, writes: tuple[bytes, ...], at: int, due: float, gap: float) -> None:
         self._timer = self._loop.call_at(due, self._tick, writes, at, due, gap)

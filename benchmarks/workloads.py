@@ -70,6 +70,8 @@ class Workload:
 PACED = Workload("paced", 20, 1, Answer(200, 20), stagger_ms=23)
 # Five times as many: the server hardly sleeps between two deltas, and what waking up costs falls away.
 BUSY = Workload("busy", 100, 1, Answer(200, 20), stagger_ms=7)
+# Shorter rounds, but more of them. All streams have to be there before the first ends, however long the histories.
+HISTORY = Workload("history", 20, 1, Answer(150, 20), stagger_ms=23)
 BURST = Workload("burst", 10, 10, Answer(500, 0))
 SHORT = Workload("short", 1, 200, Answer(1, 0))
 RUSH = Workload("rush", 20, 10, Answer(1, 0))
