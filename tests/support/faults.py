@@ -79,17 +79,17 @@ class Mortal:
 
     def __init__(self, runs: RunService, faults: Faults, scope: anyio.CancelScope) -> None:
         self.runs = runs
-        self._faults = faults
+        self.faults = faults
         self._scope = scope
         self.dead = anyio.Event()
 
     async def kill(self) -> None:
         """Nothing that it does from here on reaches the store."""
-        self._faults.dead = True
+        self.faults.dead = True
         self._scope.cancel()
         await self.dead.wait()
-        self._faults.dead = False
-        await self._faults.store.renew(self._faults.leases, lease=0)
+        self.faults.dead = False
+        await self.faults.store.renew(self.faults.leases, lease=0)
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 
@@ -74,11 +74,8 @@ class Caretaker:
         if not self._supervisor().leaving:
             await self.tend(key, await self._store.load(key), supersede=supersede)
 
-    async def tend(self, key: ConversationKey, loaded: Loaded, *, supersede: bool = False) -> bool:
-        """Do what a conversation needs that was just loaded. False: it needs nothing.
-
-        If it has changed meanwhile, nothing happens.
-        """
+    async def tend(self, key: ConversationKey, loaded: Loaded, *, supersede: bool = False) -> None:
+        """Do what a conversation needs that was just loaded; if it has changed meanwhile, nothing happens."""
         status = loaded.status
         if status.lapsed and status.run_id is not None:
             run = RunRef(key, status.run_id)
@@ -86,11 +83,8 @@ class Caretaker:
                 await self._bury(run, loaded)
             else:
                 await self._take_over(run, loaded)
-            return True
-        if loaded.queue and not status.running and (supersede or not status.owed):
+        elif loaded.queue and not status.running and (supersede or not status.owed):
             await self._begin_next(key, loaded)
-            return True
-        return False
 
     # ---------------------------------------------------------------- lost runs
     async def _take_over(self, run: RunRef, loaded: Loaded) -> None:
@@ -149,12 +143,30 @@ class Caretaker:
                         tethered=change.tethered,
                     )
                 )
+                await self._heed_late_posts(lease.run, others)
+
+    async def _heed_late_posts(self, run: RunRef, known: Sequence[Queued]) -> None:
+        """Stop a run for a post that came between the look at the queue and the run's beginning."""
+        late = set((await self._store.status(run.key)).queued) - {each.run_id for each in known}
+        if not late:
+            return
+        queue = (await self._store.load(run.key)).queue
+        if any(each.stops for each in queue if each.run_id in late):
+            self._supervisor().cancel(run)
 
     async def _next_change(
         self, key: ConversationKey, loaded: Loaded, queued: Queued, messages: Sequence[Message]
     ) -> tuple[Change, Work]:
         post = queued.post
-        verdict = begins(messages, post, new_message_id)
+        results = [
+            message
+            for each in loaded.queue
+            for message in each.post.messages
+            if isinstance(message, ToolMessage)
+        ]
+        others = [each for each in post.messages if not isinstance(each, ToolMessage)]
+        # what the client answered with a later post is not to be closed as superseded
+        verdict = begins(messages, replace(post, messages=(*results, *others)), new_message_id)
         client = loaded.tools if post.tools is None else post.tools
         toolbox = await Toolbox.gather(self._toolsets, client)
         keep = None if len(messages) == len(loaded.messages) else len(messages)

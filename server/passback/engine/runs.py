@@ -1,5 +1,6 @@
 """The service behind every wire: it admits posts, lets readers follow runs, cancels, and answers questions."""
 
+import random
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -39,6 +40,11 @@ from passback.engine.toolbox import Toolbox
 
 _ADMISSIONS = 20
 """How often a post is judged anew when others write to its conversation at the same time."""
+
+_STEP_ASIDE = 0.01
+"""Seconds that it waits at most before that, for each time that it was overtaken before."""
+
+_jitter = random.SystemRandom()
 
 
 class RunService:
@@ -86,10 +92,11 @@ class RunService:
         if post.tools is not None:
             (await Toolbox.gather(self._toolsets, ())).refuse_clashes(post.tools)
         names = receipt_names(post)
-        for _ in range(_ADMISSIONS):
+        for attempt in range(_ADMISSIONS):
             self._supervisor.admit()
             loaded = await self._look(post.key, names)
-            if await self._caretaker.tend(post.key, loaded):
+            if loaded.status.lapsed:
+                await self._caretaker.tend(post.key, loaded)
                 continue
             try:
                 admitted = await self._admit(post, loaded)
@@ -99,6 +106,8 @@ class RunService:
                 continue
             if admitted is not None:
                 return admitted
+            # many posts in step would overtake each other for ever
+            await anyio.sleep(_jitter.uniform(0, _STEP_ASIDE * attempt))
         raise ConversationBusy("too many posts to this conversation at once", retry_after=1)
 
     async def _look(self, key: ConversationKey, names: Collection[ReceiptName]) -> Loaded:

@@ -1,0 +1,344 @@
+"""Posts that stop what runs before them: `interrupt` keeps what it said, `rollback` takes it back."""
+
+from dataclasses import replace
+from typing import Literal
+
+import anyio
+import pytest
+from tests.support.faults import Faults, mortal
+from tests.support.runs import (
+    KEY,
+    PAINT,
+    QUICK,
+    at_once,
+    call_ids,
+    contents,
+    events,
+    outcome,
+    post,
+    reading,
+    record,
+    result,
+    says,
+    until,
+    worker,
+)
+
+from passback.core.events import (
+    Cancelled,
+    Completed,
+    RunFinished,
+    RunQueued,
+    RunStarted,
+    TextDelta,
+    ToolResulted,
+)
+from passback.core.messages import AssistantMessage, RunRef, ToolMessage
+from passback.core.ports import Store
+from passback.engine.runs import RunService
+from passback.models.scripted import ScriptedModel, Step, calls
+from passback.models.scripted import says as words
+from passback.toolsets.functions import tool
+
+pytestmark = pytest.mark.anyio
+
+Stops = Literal["interrupt", "rollback"]
+BOTH: list[Stops] = ["interrupt", "rollback"]
+
+
+def half() -> list[Step]:
+    return ["half", anyio.Event()]
+
+
+async def stop(runs: RunService, text: str, how: Stops) -> RunRef:
+    return await post(runs, says(text, text), on_busy=how)
+
+
+# ---------------------------------------------------------------- one after one
+@pytest.mark.promise("P7")
+async def test_an_interrupted_run_keeps_its_partial_answer_and_the_next_sees_it(
+    store: Store,
+) -> None:
+    model = ScriptedModel([half(), words("two")])
+    async with worker(store, model) as runs:
+        first = await post(runs, says("a"))
+        await until(runs, first, TextDelta)
+        second = await stop(runs, "b", "interrupt")
+        assert await outcome(runs, second) == Completed()
+        assert await outcome(runs, first) == Cancelled()
+        messages = await record(runs)
+        assert [m.content for m in messages] == ["a", "half", "b", "two"]
+        assert isinstance(messages[1], AssistantMessage)
+        assert messages[1].partial
+        assert [m.content for m in model.requests[1].messages] == ["a", "half", "b"]
+        assert (await events(runs, second))[:2] == [
+            RunQueued(second.run_id),
+            RunStarted(second.run_id),
+        ]
+    assert model.open_streams == 0
+
+
+async def test_a_rollback_takes_back_what_the_run_said_and_its_message(store: Store) -> None:
+    model = ScriptedModel([words("zero"), half(), words("two")])
+    async with worker(store, model) as runs:
+        await outcome(runs, await post(runs, says("before")))
+        first = await post(runs, says("a"))
+        await until(runs, first, TextDelta)
+        second = await stop(runs, "b", "rollback")
+        assert await outcome(runs, second) == Completed()
+        assert await outcome(runs, first) == Cancelled()
+        assert await contents(runs) == ["before", "zero", "b", "two"]
+        assert [m.content for m in model.requests[2].messages] == ["before", "zero", "b"]
+
+
+@pytest.mark.parametrize("how", BOTH)
+@pytest.mark.promise("P7")
+async def test_a_run_is_stopped_from_any_worker(store: Store, how: Stops) -> None:
+    model = ScriptedModel([half(), words("two")])
+    async with worker(store, model) as owner, worker(store, ScriptedModel([])) as other:
+        first = await post(owner, says("a"))
+        await until(other, first, TextDelta)
+        second = await stop(other, "b", how)
+        async with reading(other, second) as reader:
+            assert await outcome(other, first) == Cancelled()
+        assert reader.events[-1] == RunFinished(Completed())
+        kept = ["a", "half"] if how == "interrupt" else []
+        assert await contents(other) == [*kept, "b", "two"]
+
+
+async def test_a_rollback_takes_back_whole_turns_but_not_the_clients_results(
+    store: Store,
+) -> None:
+    """The client did what it was asked to: that stays true."""
+
+    @tool
+    def look() -> str:
+        return "seen"
+
+    model = ScriptedModel([calls(("paint", {})), calls(("look", {})), half(), words("two")])
+    async with worker(store, model, look) as runs:
+        await outcome(runs, await post(runs, says("a"), tools=[PAINT]))
+        (call_id,) = await call_ids(runs)
+        run = await post(runs, result(call_id, "painted"), says("and look"))
+        await until(runs, run, TextDelta)
+        second = await stop(runs, "b", "rollback")
+        assert await outcome(runs, second) == Completed()
+        assert await contents(runs) == ["a", "", "painted", "b", "two"]
+        assert await post(runs, result(call_id, "painted")) == run
+
+
+@pytest.mark.parametrize("how", BOTH)
+async def test_a_run_that_ends_by_itself_is_neither_cut_nor_taken_back(
+    store: Store, how: Stops
+) -> None:
+    """Its worker hears of the wish to stop it only when it has ended."""
+    gate = anyio.Event()
+    deaf = replace(QUICK, heartbeat=3600, log_delay=3600)
+    model = ScriptedModel([[gate, *words("whole")], words("two")])
+    async with (
+        worker(store, model, tempo=deaf) as owner,
+        worker(store, ScriptedModel([])) as other,
+    ):
+        first = await post(owner, says("a"))
+        second = await stop(other, "b", how)
+        gate.set()
+        assert await outcome(owner, second) == Completed()
+        assert await outcome(owner, first) == Completed()
+        assert await contents(owner) == ["a", "whole", "b", "two"]
+
+
+@pytest.mark.parametrize("how", BOTH)
+async def test_nothing_is_stopped_where_nothing_runs(memory: Store, how: Stops) -> None:
+    model = ScriptedModel([words("one"), words("two")])
+    async with worker(memory, model) as runs:
+        await outcome(runs, await post(runs, says("a")))
+        run = await stop(runs, "b", how)
+        assert (await events(runs, run))[0] == RunStarted(run.run_id)
+        assert await contents(runs) == ["a", "one", "b", "two"]
+
+
+@pytest.mark.parametrize("how", BOTH)
+async def test_what_the_client_owes_is_superseded_and_stays(memory: Store, how: Stops) -> None:
+    """A run that handed back has ended: it is not taken back."""
+    model = ScriptedModel([calls(("paint", {})), words("two")])
+    async with worker(memory, model) as runs:
+        await outcome(runs, await post(runs, says("a"), tools=[PAINT]))
+        assert await outcome(runs, await stop(runs, "b", how)) == Completed()
+        messages = await record(runs)
+        assert [m.role for m in messages] == ["user", "assistant", "tool", "user", "assistant"]
+
+
+@pytest.mark.promise("P5")
+async def test_a_tool_of_an_interrupted_run_is_closed(store: Store) -> None:
+    started = anyio.Event()
+
+    @tool
+    async def work() -> str:
+        started.set()
+        await anyio.sleep_forever()
+        return ""
+
+    model = ScriptedModel([calls(("work", {})), words("two")])
+    async with worker(store, model, work) as runs:
+        first = await post(runs, says("a"))
+        await started.wait()
+        second = await stop(runs, "b", "interrupt")
+        assert await outcome(runs, second) == Completed()
+        (closed,) = [m for m in await record(runs) if isinstance(m, ToolMessage)]
+        assert closed.synthetic == "interrupted"
+        assert not [e for e in await events(runs, first) if isinstance(e, ToolResulted)]
+
+
+# ---------------------------------------------------------------- several at once
+@pytest.mark.parametrize("how", BOTH)
+@pytest.mark.promise("P6")
+async def test_of_several_that_stop_each_other_the_last_one_runs(store: Store, how: Stops) -> None:
+    model = ScriptedModel([half(), words("last")])
+    deaf = replace(QUICK, heartbeat=3600, log_delay=3600)
+    async with (
+        worker(store, model, tempo=deaf) as runs,
+        worker(store, ScriptedModel([])) as other,
+    ):
+        first = await post(runs, says("a"))
+        await until(runs, first, TextDelta)
+        between = [await stop(other, text, how) for text in "bc"]
+        last = await stop(runs, "d", how)
+        assert await outcome(runs, last) == Completed()
+        for run in between:
+            assert await events(runs, run) == [
+                RunQueued(run.run_id),
+                RunStarted(run.run_id),
+                RunFinished(Cancelled()),
+            ]
+        kept = ["a", "half", "b", "c"] if how == "interrupt" else []
+        assert await contents(runs) == [*kept, "d", "last"]
+    assert len(model.requests) == 2
+
+
+@pytest.mark.parametrize("how", BOTH)
+async def test_who_stops_does_not_wait_for_those_who_wait(store: Store, how: Stops) -> None:
+    model = ScriptedModel([half(), words("last")])
+    async with worker(store, model) as runs:
+        first = await post(runs, says("a"))
+        await until(runs, first, TextDelta)
+        patient = await post(runs, says("b"), on_busy="enqueue")
+        last = await stop(runs, "c", how)
+        assert await outcome(runs, last) == Completed()
+        assert await outcome(runs, patient) == Cancelled()
+        # a rollback takes back the run right before it, and no other
+        kept = ["a", "half", "b"] if how == "interrupt" else ["a", "half"]
+        assert await contents(runs) == [*kept, "c", "last"]
+
+
+@pytest.mark.parametrize("how", BOTH)
+@pytest.mark.promise("P5", "P6")
+async def test_many_that_stop_each_other_leave_a_sound_conversation(
+    store: Store, how: Stops
+) -> None:
+    """From two workers, all at once: each run has one end, and the last of all was not cut."""
+    model = ScriptedModel([half()] + [words(f"answer {n}") for n in range(10)])
+    async with worker(store, model) as one, worker(store, model) as two:
+        ran = [await post(one, says("a"))]
+        await until(one, ran[0], TextDelta)
+
+        async def post_one(runs: RunService, text: str) -> None:
+            ran.append(await stop(runs, text, how))
+
+        async with at_once() as tasks:
+            for number in range(10):
+                tasks.start_soon(post_one, (one, two)[number % 2], f"post {number}")
+        ends = [await outcome(one, run) for run in ran]
+        status = await two.status(KEY)
+        assert (status.running, status.queued) == (False, ())
+        assert ends[0] == Cancelled()
+        by_run = dict(zip((run.run_id for run in ran), ends, strict=True))
+        assert status.run_id is not None
+        assert by_run[status.run_id] == Completed()
+        said = await contents(two)
+        posts = [text for text in said if str(text).startswith("post")]
+        assert len(posts) == len(set(posts))
+        if how == "interrupt":
+            assert sorted(map(str, posts)) == [f"post {n}" for n in range(10)]
+
+
+@pytest.mark.parametrize("how", BOTH)
+async def test_who_stops_may_come_in_the_instant_in_which_one_that_waits_begins(
+    store: Store, how: Stops
+) -> None:
+    """It is judged while the first runs, and stored while nothing does."""
+    owning, asked = Faults(store), Faults(store)
+    gate, looked = anyio.Event(), anyio.Event()
+
+    async def let_the_first_end() -> None:
+        gate.set()
+        await looked.wait()
+
+    async def let_the_third_come() -> None:
+        looked.set()
+        await asked.until("enqueue", 1)
+
+    model = ScriptedModel([[gate, *words("one")], half(), words("three")])
+    async with worker(owning.store, model) as runs, worker(asked.store, model) as other:
+        first = await post(runs, says("a"))
+        second = await post(runs, says("b"), on_busy="enqueue")
+        owning.first["begin"] = let_the_third_come
+        asked.first["enqueue"] = let_the_first_end
+        third = await stop(other, "c", how)
+        assert await outcome(runs, first) == Completed()
+        assert await outcome(runs, second) == Cancelled()
+        assert await outcome(runs, third) == Completed()
+
+
+# ---------------------------------------------------------------- workers that die
+@pytest.mark.parametrize("how", BOTH)
+@pytest.mark.promise("P10")
+async def test_a_dead_workers_run_can_be_stopped(store: Store, how: Stops) -> None:
+    async with (
+        worker(store, ScriptedModel([half(), words("two")])) as other,
+        mortal(store, ScriptedModel([half()])) as dying,
+    ):
+        first = await post(dying.runs, says("a"))
+        await until(dying.runs, first, TextDelta)
+        await dying.kill()
+        second = await stop(other, "b", how)
+        assert await outcome(other, second) == Completed()
+        assert await outcome(other, first) == Cancelled()
+        said = [text for text in await contents(other) if text != "half"]
+        assert said == (["a", "b", "two"] if how == "interrupt" else ["b", "two"])
+
+
+@pytest.mark.parametrize("how", BOTH)
+@pytest.mark.promise("P10")
+async def test_a_worker_may_die_before_it_obeys(store: Store, how: Stops) -> None:
+    """The wish is in the store: the next worker ends the run, and begins the one that waits."""
+    deaf = replace(QUICK, heartbeat=3600, log_delay=3600)
+    async with (
+        worker(store, ScriptedModel([half(), words("two")])) as other,
+        mortal(store, ScriptedModel([half()]), tempo=deaf) as dying,
+    ):
+        first = await post(dying.runs, says("a"))
+        await until(dying.runs, first, TextDelta)
+        second = await stop(other, "b", how)
+        await dying.kill()
+        assert await outcome(other, second) == Completed()
+        assert await outcome(other, first) == Cancelled()
+        said = [text for text in await contents(other) if text != "half"]
+        assert said == (["a", "b", "two"] if how == "interrupt" else ["b", "two"])
+
+
+@pytest.mark.promise("P10")
+async def test_a_worker_may_die_between_the_stop_and_the_rollback(store: Store) -> None:
+    """The run was cut, the one that takes it back has not begun: another worker takes it back."""
+    async with (
+        worker(store, ScriptedModel([words("two")])) as other,
+        mortal(store, ScriptedModel([half()])) as dying,
+    ):
+        first = await post(dying.runs, says("a"))
+        await until(dying.runs, first, TextDelta)
+        dying.faults.plan["load"] = ["none", "refuse"]
+        second = await stop(dying.runs, "b", "rollback")
+        await dying.faults.until("load", dying.faults.calls["load"] + 1)
+        await dying.kill()
+        assert await outcome(other, second) == Completed()
+        assert await outcome(other, first) == Cancelled()
+        assert await contents(other) == ["b", "two"]

@@ -1,0 +1,371 @@
+"""Posts that wait for a run to end: their order, their readers, and what becomes of them when workers die."""
+
+from dataclasses import replace
+
+import anyio
+import anyio.lowlevel
+import pytest
+from tests.support.faults import Faults, mortal
+from tests.support.runs import (
+    ASK,
+    KEY,
+    OTHER,
+    PAINT,
+    QUICK,
+    SEEKING,
+    at_once,
+    call_ids,
+    contents,
+    events,
+    followed,
+    outcome,
+    post,
+    reading,
+    record,
+    result,
+    says,
+    until,
+    worker,
+)
+
+from passback.core.errors import ConversationBusy, InvalidCursor, QueueFull
+from passback.core.events import (
+    Cancelled,
+    Completed,
+    HandedBack,
+    Position,
+    RunFinished,
+    RunQueued,
+    RunStarted,
+    TextDelta,
+)
+from passback.core.messages import RunRef, ToolMessage
+from passback.core.ports import Store
+from passback.core.transcript import SYNTHETIC_TEXT
+from passback.engine.reader import GONE
+from passback.engine.runs import RunService
+from passback.models.scripted import ScriptedModel, calls
+from passback.models.scripted import says as words
+
+pytestmark = pytest.mark.anyio
+
+
+async def enqueue(runs: RunService, text: str) -> RunRef:
+    return await post(runs, says(text, text), on_busy="enqueue")
+
+
+def gated(*answers: str) -> tuple[anyio.Event, ScriptedModel]:
+    """A model whose first answer waits for a gate."""
+    gate = anyio.Event()
+    first, *others = answers
+    return gate, ScriptedModel([[gate, *words(first)], *(words(text) for text in others)])
+
+
+# ---------------------------------------------------------------- waiting
+@pytest.mark.promise("P6")
+async def test_posts_that_wait_run_one_after_the_other_in_their_order(store: Store) -> None:
+    gate, model = gated("one", "two", "three")
+    async with worker(store, model) as runs:
+        first = await post(runs, says("a"))
+        second, third = await enqueue(runs, "b"), await enqueue(runs, "c")
+        status = await runs.status(KEY)
+        assert (status.run_id, status.queued) == (first.run_id, (second.run_id, third.run_id))
+        assert await contents(runs) == ["a"]
+        gate.set()
+        for run in (third, second, first):
+            assert await outcome(runs, run) == Completed()
+        assert await contents(runs) == ["a", "one", "b", "two", "c", "three"]
+        assert (await runs.status(KEY)).queued == ()
+
+
+@pytest.mark.promise("P3")
+async def test_a_reader_of_a_run_that_waits_sees_it_from_the_queue_to_its_end(
+    store: Store,
+) -> None:
+    """Here and elsewhere, and from any place of it."""
+    gate, model = gated("one", "two")
+    async with worker(store, model) as runs, worker(store, ScriptedModel([])) as other:
+        await post(runs, says("a"))
+        run = await enqueue(runs, "b")
+        async with reading(runs, run) as here, reading(other, run) as there:
+            for reader in (here, there):
+                await reader.until(RunQueued(run.run_id))
+            gate.set()
+        whole = await followed(runs, run)
+        assert here.seen == there.seen == whole
+        assert [one.event for one in whole[:2]] == [RunQueued(run.run_id), RunStarted(run.run_id)]
+        assert [one.position for one in whole] == sorted({one.position for one in whole})
+        assert whole[-1].event == RunFinished(Completed())
+        for cut, last in enumerate(whole, 1):
+            assert await followed(other, run, last.position) == whole[cut:]
+
+
+async def test_a_place_beyond_a_run_that_waits_is_refused(memory: Store) -> None:
+    gate, model = gated("one", "two")
+    async with worker(memory, model) as runs:
+        await post(runs, says("a"))
+        run = await enqueue(runs, "b")
+        queued = await until(runs, run, RunQueued)
+        for beyond in (queued.position._replace(seq=2), Position(9, 1)):
+            with pytest.raises(InvalidCursor):
+                await followed(runs, run, beyond)
+        async with reading(runs, run, queued.position) as reader:
+            gate.set()
+        assert reader.seen == (await followed(runs, run))[1:]
+
+
+async def test_a_post_that_would_wait_does_not_wait_for_nothing(memory: Store) -> None:
+    async with worker(memory, ScriptedModel([words("one")])) as runs:
+        run = await enqueue(runs, "a")
+        assert (await events(runs, run))[0] == RunStarted(run.run_id)
+
+
+@pytest.mark.promise("P12")
+async def test_a_post_that_would_not_wait_meets_busy(store: Store) -> None:
+    gate, model = gated("one", "two")
+    async with worker(store, model) as runs:
+        await post(runs, says("a"))
+        run = await enqueue(runs, "b")
+        with pytest.raises(ConversationBusy):
+            await post(runs, says("c"))
+        gate.set()
+        assert await outcome(runs, run) == Completed()
+        assert await contents(runs) == ["a", "one", "b", "two"]
+
+
+@pytest.mark.promise("P11")
+async def test_no_more_posts_wait_than_the_limit_allows(store: Store) -> None:
+    gate, model = gated("one", "two", "three", "five")
+    async with worker(store, model, tempo=replace(QUICK, queue=2)) as runs:
+        await post(runs, says("a"))
+        await enqueue(runs, "b")
+        last = await enqueue(runs, "c")
+        before = await runs.status(KEY)
+        with pytest.raises(QueueFull) as raised:
+            await enqueue(runs, "d")
+        assert raised.value.retry_after is not None
+        assert await runs.status(KEY) == before
+        gate.set()
+        await outcome(runs, last)
+        await outcome(runs, await enqueue(runs, "e"))
+        assert await contents(runs) == ["a", "one", "b", "two", "c", "three", "e", "five"]
+
+
+async def test_the_tools_of_a_post_that_waits_are_declared_when_it_runs(memory: Store) -> None:
+    gate = anyio.Event()
+    model = ScriptedModel([[gate, *words("one")], words("two")])
+    async with worker(memory, model) as runs:
+        await post(runs, says("a"), tools=[PAINT])
+        run = await post(runs, says("b"), tools=[ASK], on_busy="enqueue")
+        gate.set()
+        await outcome(runs, run)
+    assert [request.tools for request in model.requests] == [(PAINT,), (ASK,)]
+
+
+async def test_posts_to_two_workers_at_once_all_run_once(store: Store) -> None:
+    model = ScriptedModel([words(f"answer {n}") for n in range(40)])
+    roomy = replace(QUICK, queue=100)
+    async with (
+        worker(store, model, tempo=roomy) as one,
+        worker(store, model, tempo=roomy) as two,
+    ):
+        ran: list[RunRef] = []
+
+        async def say(runs: RunService, text: str) -> None:
+            ran.append(await enqueue(runs, text))
+
+        async with at_once() as tasks:
+            for number in range(40):
+                tasks.start_soon(say, (one, two)[number % 2], f"post {number}")
+        for run in ran:
+            assert await outcome(one, run) == Completed()
+        said = await contents(two)
+        assert sorted(map(str, said[::2])) == sorted(f"post {n}" for n in range(40))
+        assert said[1::2] == [f"answer {n}" for n in range(40)]
+
+
+# ---------------------------------------------------------------- leaving the queue
+@pytest.mark.promise("P6", "P7")
+async def test_a_run_that_waits_can_be_cancelled_from_any_worker(store: Store) -> None:
+    gate, model = gated("one", "three")
+    async with worker(store, model) as runs, worker(store, ScriptedModel([])) as other:
+        first = await post(runs, says("a"))
+        second, third = await enqueue(runs, "b"), await enqueue(runs, "c")
+        async with reading(runs, second) as here, reading(other, second) as there:
+            await here.until(RunQueued(second.run_id))
+            assert await other.cancel(second)
+        whole = [RunQueued(second.run_id), RunFinished(Cancelled())]
+        assert here.events == there.events == whole
+        assert await events(runs, second) == whole
+        gate.set()
+        assert await outcome(runs, third) == Completed()
+        assert await outcome(runs, first) == Completed()
+        assert await contents(runs) == ["a", "one", "c", "three"]
+
+
+@pytest.mark.promise("P6")
+async def test_a_deleted_conversation_ends_the_runs_that_wait(store: Store) -> None:
+    _, model = gated("one")
+    anew = ScriptedModel([words("anew")])
+    async with worker(store, model) as runs, worker(store, anew) as other:
+        await post(runs, says("a"))
+        run = await enqueue(runs, "b")
+        async with reading(other, run) as reader:
+            await reader.until(RunQueued(run.run_id))
+            await runs.delete(KEY)
+        assert reader.events == [RunQueued(run.run_id), RunFinished(GONE)]
+        assert await outcome(other, await enqueue(other, "c")) == Completed()
+        assert await contents(other) == ["c", "anew"]
+
+
+# ---------------------------------------------------------------- while the client owes
+@pytest.mark.promise("P1", "P4")
+async def test_who_waits_waits_also_for_what_the_client_owes(store: Store) -> None:
+    gate = anyio.Event()
+    model = ScriptedModel([[gate, *calls(("paint", {}))], words("painted"), words("next")])
+    async with worker(store, model) as runs, worker(store, model) as other:
+        first = await post(runs, says("a"), tools=[PAINT])
+        run = await enqueue(runs, "b")
+        async with reading(other, run) as there, reading(runs, run) as here:
+            gate.set()
+            assert isinstance(await outcome(runs, first), HandedBack)
+            status = await other.status(KEY)
+            assert (status.running, status.queued) == (False, (run.run_id,))
+            (call_id,) = await call_ids(runs)
+            answered = await post(other, result(call_id))
+        assert there.events == here.events
+        assert await outcome(runs, answered) == await outcome(runs, run) == Completed()
+        assert await contents(runs) == ["a", "", "done", "painted", "b", "next"]
+
+
+@pytest.mark.promise("P5")
+async def test_a_further_message_supersedes_what_those_who_wait_are_waiting_for(
+    store: Store,
+) -> None:
+    gate = anyio.Event()
+    model = ScriptedModel([[gate, *calls(("paint", {}))], words("two"), words("three")])
+    async with worker(store, model) as runs:
+        first = await post(runs, says("a"), tools=[PAINT])
+        second = await enqueue(runs, "b")
+        gate.set()
+        await outcome(runs, first)
+        third = await post(runs, says("c"))
+        assert await outcome(runs, third) == await outcome(runs, second) == Completed()
+        messages = await record(runs)
+        assert [m.content for m in messages if not isinstance(m, ToolMessage)] == [
+            *("a", "", "b", "two", "c", "three")
+        ]
+        (closed,) = [message for message in messages if isinstance(message, ToolMessage)]
+        assert closed.synthetic == "superseded"
+
+
+@pytest.mark.promise("P5", "P9")
+async def test_a_result_that_comes_with_a_message_counts_also_when_others_wait(
+    store: Store,
+) -> None:
+    """The message comes behind those who wait, the result does not: else it would be superseded."""
+    gate = anyio.Event()
+    turn = [gate, *calls(("paint", {}), ("ask", {}))]
+    model = ScriptedModel([turn, words("two"), words("three")])
+    async with worker(store, model) as runs:
+        first = await post(runs, says("a"), tools=[PAINT, ASK])
+        second = await enqueue(runs, "b")
+        gate.set()
+        await outcome(runs, first)
+        painted, _ = await call_ids(runs)
+        third = await post(runs, result(painted, "red"), says("c"))
+        assert await outcome(runs, third) == await outcome(runs, second) == Completed()
+        messages = await record(runs)
+        assert [message.content for message in messages] == [
+            *("a", "", "red", SYNTHETIC_TEXT["superseded"], "b", "two", "c", "three")
+        ]
+        assert await post(runs, result(painted, "red")) == second
+
+
+# ---------------------------------------------------------------- workers that die and stop
+@pytest.mark.promise("P10")
+async def test_the_queue_of_a_dead_worker_is_worked_off_by_another(store: Store) -> None:
+    model = ScriptedModel([words("one"), words("two"), words("three")])
+    async with (
+        worker(store, model, tempo=SEEKING) as other,
+        mortal(store, ScriptedModel([["half", anyio.Event()]])) as dying,
+    ):
+        first = await post(dying.runs, says("a"))
+        await until(dying.runs, first, TextDelta)
+        second, third = await enqueue(dying.runs, "b"), await enqueue(dying.runs, "c")
+        await dying.kill()
+        for run in (first, second, third):
+            assert await outcome(other, run) == Completed()
+        assert await contents(other) == ["a", "one", "b", "two", "c", "three"]
+
+
+@pytest.mark.parametrize("who", ["reader", "post", "scan"])
+@pytest.mark.promise("P10")
+async def test_a_worker_may_die_between_two_runs_of_the_queue(store: Store, who: str) -> None:
+    """Its run has ended, the next has not begun: whoever looks begins it."""
+    faults = Faults(store)
+    gate, model = gated("one")
+    short = replace(QUICK, lease=0.5)
+    others = ScriptedModel([words("two"), words("three")])
+    async with worker(store, others, tempo=SEEKING if who == "scan" else QUICK) as other:
+        async with worker(faults.store, model, tempo=short) as dying:
+            first = await post(dying, says("a"))
+            run = await enqueue(dying, "b")
+            faults.plan["load"] = ["refuse"] * 1000
+            looks = faults.calls["load"]
+            gate.set()
+            assert await outcome(dying, first) == Completed()
+            await faults.until("load", looks + 1)
+        if who == "scan":
+            while (await store.status(KEY)).queued or (await store.status(KEY)).running:
+                await anyio.lowlevel.checkpoint()
+        if who == "post":
+            assert await outcome(other, await enqueue(other, "c")) == Completed()
+        assert await outcome(other, run) == Completed()
+        assert (await contents(other))[:4] == ["a", "one", "b", "two"]
+
+
+async def test_a_reader_of_a_stopped_worker_sees_the_queue_worked_off_by_another(
+    store: Store,
+) -> None:
+    gate, model = gated("one")
+    others = ScriptedModel([words("two")])
+    async with worker(store, others) as other, worker(store, model) as leaving:
+        first = await post(leaving, says("a"))
+        run = await enqueue(leaving, "b")
+        async with reading(leaving, run) as reader:
+            await reader.until(RunQueued(run.run_id))
+            async with at_once() as tasks:
+                tasks.start_soon(leaving.drain, 5)
+                await anyio.wait_all_tasks_blocked()
+                gate.set()
+            assert await outcome(other, first) == Completed()
+            assert await outcome(other, run) == Completed()
+        assert reader.seen == await followed(other, run)
+        assert await contents(other) == ["a", "one", "b", "two"]
+
+
+async def test_two_workers_never_begin_the_same_waiting_run_twice(store: Store) -> None:
+    gate, model = gated("one", "two", "three")
+    async with worker(store, model) as runs, worker(store, model) as other:
+        await post(runs, says("a"))
+        waiting = [await enqueue(runs, "b"), await enqueue(other, "c")]
+        async with at_once() as tasks:
+            for reader in (runs, other) * 3:
+                for run in waiting:
+                    tasks.start_soon(followed, reader, run)
+            gate.set()
+        assert await contents(other) == ["a", "one", "b", "two", "c", "three"]
+    assert len(model.requests) == 3
+
+
+async def test_conversations_have_queues_of_their_own(memory: Store) -> None:
+    gate, model = gated("one", "elsewhere", "two")
+    async with worker(memory, model) as runs:
+        await post(runs, says("a"))
+        run = await enqueue(runs, "b")
+        await anyio.wait_all_tasks_blocked()
+        assert await outcome(runs, await post(runs, says("z"), key=OTHER)) == Completed()
+        gate.set()
+        assert await outcome(runs, run) == Completed()
+        assert await contents(runs, OTHER) == ["z", "elsewhere"]
