@@ -12,8 +12,8 @@ from tests.faults.pace import pause
 from tests.faults.records import Operation, Post
 from tests.support.wire import DONE, PATH, Frame, FrameReader, Json, client_tool
 
-SILENCE = 4.0
-"""Seconds; the harness lets its servers send a comment each second."""
+SILENCE = (2.0, 4.0)
+"""Seconds after which a client believes that nothing more comes; the harness's servers send a comment each second."""
 ASK = client_tool("ask", what={"type": "string"})
 PASSING = {"store_unavailable", "store_error", "store_full", "shutting_down"}
 """Codes after which the same post may be sent again."""
@@ -184,6 +184,6 @@ def _code_of(response: httpx.Response) -> str:
 async def caller(
     workers: Workers, random: Random, *, patience: float = 30, rewinds: bool = False
 ) -> AsyncGenerator[Caller]:
-    timeout = httpx.Timeout(SILENCE, pool=60)
+    timeout = httpx.Timeout(random.uniform(*SILENCE), pool=60)
     async with httpx.AsyncClient(timeout=timeout, trust_env=False) as http:
         yield Caller(workers, http, random, patience=patience, rewinds=rewinds)

@@ -15,12 +15,16 @@ from tests.support.server import SERVE, Server, running_server
 
 @dataclass(eq=False, slots=True)
 class Worker:
-    """A worker; clients are sent to it while it is `open` and not `frozen`, as a load balancer would do it."""
+    """A worker; clients are sent to it while it is `open` and not `away`, as a load balancer would do it.
 
+    `number` counts the workers of a fleet from 0.
+    """
+
+    number: int
     server: Server
     log: Path
     open: bool = True
-    frozen: bool = False
+    away: bool = False
     gone: anyio.Event = field(default_factory=anyio.Event)
 
     @property
@@ -36,12 +40,12 @@ class Worker:
 
     def freeze(self) -> None:
         """It keeps its connections and its memory, and does nothing."""
-        self.frozen = True
+        self.away = True
         with suppress(ProcessLookupError):
             self.server.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        self.frozen = False
+        self.away = False
         with suppress(ProcessLookupError):
             self.server.process.send_signal(signal.SIGCONT)
 
@@ -69,7 +73,9 @@ class Fleet:
         arguments: Sequence[str],
         environment: Mapping[str, str],
         folder: Path,
+        *,
         command: Sequence[str],
+        stores: Sequence[str],
     ) -> None:
         self.workers: list[Worker] = []
         self.deaths: list[str] = []
@@ -78,10 +84,11 @@ class Fleet:
         self._environment = environment
         self._folder = folder
         self._command = command
+        self._stores = stores
         self._started = 0
 
     def urls(self) -> Sequence[str]:
-        return [worker.server.url for worker in self.workers if worker.open and not worker.frozen]
+        return [worker.server.url for worker in self.workers if worker.open and not worker.away]
 
     async def start(self) -> Worker:
         """One more, ready to serve."""
@@ -90,16 +97,17 @@ class Fleet:
         return worker
 
     async def _serve(self, *, task_status: anyio.abc.TaskStatus[Worker]) -> None:
-        self._started += 1
-        log = self._folder / f"worker-{self._started}.log"
+        number, self._started = self._started, self._started + 1
+        log = self._folder / f"worker-{number}.log"
         with log.open("wb") as stderr:
             async with running_server(
                 *self._arguments,
+                *("--store", self._stores[number % len(self._stores)]),
                 environment=self._environment,
                 stderr=stderr,
                 command=self._command,
             ) as server:
-                worker = Worker(server, log)
+                worker = Worker(number, server, log)
                 task_status.started(worker)
                 try:
                     async with anyio.create_task_group() as tasks:
@@ -119,7 +127,7 @@ class Fleet:
 
     def _forget(self, worker: Worker) -> None:
         worker.open = False
-        if worker.frozen and worker.server.process.returncode is None:
+        if worker.away and worker.server.process.returncode is None:
             worker.thaw()
         if worker in self.workers:
             self.workers.remove(worker)
@@ -146,11 +154,12 @@ async def fleet(
     *arguments: str,
     environment: Mapping[str, str],
     folder: Path,
+    stores: Sequence[str],
     command: Sequence[str] = SERVE,
 ) -> AsyncGenerator[Fleet]:
-    """So many workers, each with a log of its own in `folder`; all ended on leaving."""
+    """So many workers, each with a log of its own in `folder`, and with the next one of `stores`; all ended on leaving."""
     async with anyio.create_task_group() as tasks:
-        workers = Fleet(tasks, arguments, environment, folder, command)
+        workers = Fleet(tasks, arguments, environment, folder, command=command, stores=stores)
         try:
             for _ in range(count):
                 await workers.start()

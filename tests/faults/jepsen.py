@@ -54,8 +54,9 @@ async def _torment(world: World, tally: Tally) -> None:
 
 
 async def _heal(world: World) -> None:
-    if world.proxy:
-        world.proxy.lose_replies(0)
+    for proxy in world.proxies:
+        proxy.lose_replies(0)
+        proxy.go_on()
     await world.fleet.ready()
 
 

@@ -94,13 +94,26 @@ async def kill_redis(world: World) -> Struck:
 
 async def lose_replies(world: World) -> Struck:
     """The store did what it was asked, and nobody hears of it: some times, one after the other."""
-    assert world.proxy is not None
-    struck, before = monotonic(), world.proxy.lost
+    struck, proxy = monotonic(), world.random.choice(world.proxies)
+    before = proxy.lost
     for _ in range(world.random.randint(1, 8)):
-        world.proxy.lose_replies(1)
+        proxy.lose_replies(1)
         await pause(world.random.uniform(0, STILL))
-    world.proxy.lose_replies(0)
-    return Struck(struck, points=world.proxy.lost - before)
+    proxy.lose_replies(0)
+    return Struck(struck, points=proxy.lost - before)
+
+
+async def part_worker(world: World) -> Struck:
+    """A worker and the store cannot reach each other for longer than the lease; what it wrote meanwhile comes late."""
+    victim = _victim(world)
+    proxy = world.proxies[victim.number % len(world.proxies)]
+    victim.away = True
+    proxy.hold()
+    struck = monotonic()
+    await pause(world.plan.lease * OVERSLEPT)
+    proxy.go_on()
+    victim.away = False
+    return Struck(struck)
 
 
 async def any_of(world: World) -> Struck:
@@ -110,6 +123,6 @@ async def any_of(world: World) -> Struck:
         choices += [freeze_worker, stop_worker]
     if world.redis:
         choices.append(kill_redis)
-    if world.proxy:
-        choices.append(lose_replies)
+    if world.proxies:
+        choices += [lose_replies, part_worker]
     return await world.random.choice(choices)(world)

@@ -14,6 +14,7 @@ from tests.faults.nemeses import (
     kill_redis,
     kill_worker,
     lose_replies,
+    part_worker,
     stop_worker,
 )
 from tests.faults.ordeal import Progress, ordeal
@@ -80,6 +81,13 @@ SCENARIOS = {
     "kill-tools-redis": Scenario(TOOLS, KILL, on("redis", 2, AGENT), 2, 100),
     "freeze-sqlite": Scenario("SIGSTOP for longer than the lease", FREEZE, on("sqlite"), 1, 100),
     "freeze-redis": Scenario("SIGSTOP for longer than the lease", FREEZE, on("redis"), 1, 100),
+    "part-redis": Scenario(
+        "a worker cut off from Redis for longer than the lease",
+        struck_by(part_worker),
+        on("redis", proxied=True),
+        1,
+        100,
+    ),
     "deploy-sqlite": Scenario("SIGTERM under load", DEPLOY, on("sqlite", 2, *SHORT_GRACE), 2, 50),
     "deploy-redis": Scenario("SIGTERM under load", DEPLOY, on("redis", 2, *SHORT_GRACE), 2, 50),
     "kill-store": Scenario(
@@ -89,9 +97,9 @@ SCENARIOS = {
         "replies of Redis get lost", struck_by(lose_replies), on("redis", proxied=True), 20, 500
     ),
     "jepsen-redis": Scenario(
-        "8 clients, any fault at any time", jepsen, on("redis", proxied=True), 160, 4000
+        "8 clients, any fault at any time", jepsen, on("redis", proxied=True), 96, 4000
     ),
-    "jepsen-sqlite": Scenario("8 clients, any fault at any time", jepsen, on("sqlite"), 160, 4000),
+    "jepsen-sqlite": Scenario("8 clients, any fault at any time", jepsen, on("sqlite"), 96, 4000),
     "policies-redis": Scenario(
         "50 posts at once from 4 processes to 4 workers", policies, on("redis", 4), 5, 50
     ),

@@ -226,7 +226,7 @@ def test_posts_while_a_run_goes_on_do_what_the_model_of_their_policy_says(store:
 
 
 SETTINGS = settings(
-    max_examples=6,
+    max_examples=4,
     stateful_step_count=10,
     deadline=None,
     derandomize=True,

@@ -43,16 +43,15 @@ async def test_a_tool_whose_worker_was_killed_is_not_begun_again(name: str) -> N
 
 @pytest.mark.promise("P10")
 @pytest.mark.redis
-async def test_a_worker_that_slept_longer_than_its_lease_does_no_harm() -> None:
-    await played("freeze-redis")
+@pytest.mark.parametrize("name", ["freeze-redis", "part-redis"])
+async def test_a_worker_that_was_away_for_longer_than_its_lease_does_no_harm(name: str) -> None:
+    await played(name)
 
 
 @pytest.mark.promise("P3", "P10")
-@pytest.mark.parametrize(
-    "name", ["deploy-sqlite", pytest.param("deploy-redis", marks=pytest.mark.redis)]
-)
-async def test_a_rolling_deploy_is_not_noticed(name: str) -> None:
-    await played(name)
+@pytest.mark.redis
+async def test_a_rolling_deploy_is_not_noticed() -> None:
+    await played("deploy-redis")
 
 
 @pytest.mark.promise("P15")

@@ -31,7 +31,7 @@ class Plan:
         store: where conversations are kept.
         workers: how many serve.
         lease: seconds, the setting of the workers.
-        proxied: whether a proxy that can lose replies stands before Redis.
+        proxied: whether each worker has a proxy to Redis, which can lose replies and cut it off.
         slack: seconds beyond the lease within which a conversation has to be usable again.
         settings: further flags of `passback serve`.
         command: how a worker is started.
@@ -55,7 +55,7 @@ class World:
     folder: Path
     stack: AsyncExitStack
     redis: StoppableRedis | None = None
-    proxy: LossyProxy | None = None
+    proxies: tuple[LossyProxy, ...] = ()
     _tokens: list[int] = field(default_factory=lambda: [0])
 
     def token(self, prefix: str = "t") -> str:
@@ -91,25 +91,26 @@ async def world(plan: Plan, seed: int) -> AsyncGenerator[World]:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-")))
         model = await stack.enter_async_context(parrot())
-        redis = proxy = None
-        address = f"sqlite:///{folder}/passback.db"
+        redis, proxies = None, list[LossyProxy]()
+        stores = [f"sqlite:///{folder}/passback.db"]
         if plan.store == "redis":
             (folder / "redis").mkdir()
             redis = await stack.enter_async_context(stoppable_redis(folder / "redis"))
-            address = redis.url
-            if plan.proxied:
-                proxy = await stack.enter_async_context(lossy_proxy(redis.port))
-                address = f"redis://127.0.0.1:{proxy.port}/0"
+            stores = [redis.url]
+            for _ in range(plan.workers if plan.proxied else 0):
+                proxies.append(await stack.enter_async_context(lossy_proxy(redis.port)))
+            stores = [f"redis://127.0.0.1:{proxy.port}/0" for proxy in proxies] or stores
         workers = await stack.enter_async_context(
             fleet(
                 plan.workers,
-                *("--store", address, "--lease", f"{plan.lease:g}", "--ping", "1"),
+                *("--lease", f"{plan.lease:g}", "--ping", "1"),
                 *("--model", "openai:parrot", "--model-base-url", model.base_url),
                 *plan.settings,
                 environment=_environment(folder),
                 folder=folder,
+                stores=stores,
                 command=plan.command,
             )
         )
         callers = await stack.enter_async_context(AsyncExitStack())
-        yield World(plan, workers, model, Random(seed), folder, callers, redis, proxy)
+        yield World(plan, workers, model, Random(seed), folder, callers, redis, tuple(proxies))

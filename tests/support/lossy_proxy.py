@@ -15,6 +15,16 @@ class LossyProxy:
         self.lost = 0
         self._server_port = server_port
         self._to_lose = 0
+        self._passes = anyio.Event()
+        self._passes.set()
+
+    def hold(self) -> None:
+        """Pass nothing on, and lose nothing: the network is cut in two until `go_on`."""
+        self._passes = anyio.Event()
+
+    def go_on(self) -> None:
+        """What was held comes late."""
+        self._passes.set()
 
     def lose_replies(self, count: int = 1) -> None:
         """Instead of passing on each of the next replies, cut its connection."""
@@ -34,6 +44,7 @@ class LossyProxy:
             tasks.start_soon(self._pass_requests, client, server, tasks.cancel_scope)
             try:
                 async for reply in server:
+                    await self._passes.wait()
                     if self._to_lose:
                         self._to_lose -= 1
                         self.lost += 1
@@ -51,6 +62,7 @@ class LossyProxy:
     ) -> None:
         try:
             async for request in client:
+                await self._passes.wait()
                 await server.send(request)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
