@@ -2,22 +2,17 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from tests.e2e.workers import LEASE, Worker, worker
 from tests.support.model_server import ModelServer, model_server
 from tests.support.server import Server, running_server
 from tests.support.wire import ZONE, Client, client_of, result, user
 
 if TYPE_CHECKING:
     from tests.support.redis_server import RedisServer
-
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-LEASE = 2
-"""Seconds: short, and long enough for a worker on a busy machine to renew it in time."""
 
 
 @pytest.fixture(scope="module")
@@ -80,15 +75,7 @@ async def two_workers(store: str, model: str) -> AsyncGenerator[tuple[Client, Cl
         yield await worker(), await worker()
 
 
-# ---------------------------------------------------------------- workers that may be ended
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """A server, and a client of it."""
-
-    server: Server
-    client: Client
-
-
+# ---------------------------------------------------------------- workers whose model is played by the test
 @pytest.fixture(scope="module")
 async def model() -> AsyncGenerator[ModelServer]:
     """Answers as each test tells it to by `play`."""
@@ -103,13 +90,11 @@ def flags(store: str, model: ModelServer) -> Sequence[str]:
     return ("my_agent:agent", *lease, "--model", "openai:mock", "--model-base-url", model.base_url)
 
 
-@asynccontextmanager
-async def worker(*flags: str) -> AsyncGenerator[Worker]:
-    async with (
-        running_server(*flags, cwd=str(EXAMPLES)) as server,
-        client_of(server.url) as client,
-    ):
-        yield Worker(server, client)
+@pytest.fixture(scope="module")
+async def played_pair(flags: Sequence[str]) -> AsyncGenerator[tuple[Client, Client]]:
+    """Clients of two workers on one store, whose model is `model`."""
+    async with worker(*flags) as one, worker(*flags) as other:
+        yield one.client, other.client
 
 
 @pytest.fixture(scope="module")

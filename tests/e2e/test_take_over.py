@@ -4,12 +4,10 @@ from collections.abc import Sequence
 
 import anyio
 import pytest
-from tests.e2e.conftest import Worker, worker
-from tests.support.model_server import DONE as LAST_CHUNK
-from tests.support.model_server import Act, ModelServer, Reply, Step, calls, event, says
+from tests.e2e.workers import CUT, SECONDS, Worker, broken_off, held, told, whole, worker
+from tests.support.model_server import ModelServer, Reply, calls, event, says
 from tests.support.wire import (
     DONE,
-    Answer,
     Client,
     Frame,
     keyed,
@@ -20,34 +18,7 @@ from tests.support.wire import (
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P10")]
 
-SECONDS = 30
-"""Within which a run is taken over and ends, however busy the machine is."""
 REWINDS = ["run", "rewind"]
-CUT = b"retry: 1000\n\n"
-
-
-def broken_off(*pieces: str) -> Reply:
-    """An answer that stops in its middle."""
-    return Reply([*(event(content=piece) for piece in pieces), Act.STALL])
-
-
-def held(before: Step, gate: anyio.Event, *after: str) -> Reply:
-    """A text that is said, and the rest when the gate opens."""
-    rest = [event(content=piece) for piece in after]
-    return Reply([before, gate, *rest, event("stop"), LAST_CHUNK])
-
-
-async def told(client: Client, conversation: str) -> list[tuple[str, object, bool]]:
-    """The history: who said what, and whether it is partial."""
-    messages = await client.messages(conversation)
-    return [(each["role"], each["content"], "partial" in each) for each in messages]
-
-
-async def whole(client: Client, conversation: str) -> Answer:
-    """What the log has of the newest run."""
-    answer = await client.replay(conversation, include=["run"])
-    assert answer.types[-2:] == ["run-end", DONE]
-    return answer
 
 
 def rewind_of(frames: Sequence[Frame]) -> Frame:
@@ -158,7 +129,7 @@ async def test_a_run_that_was_taken_over_says_how_many_workers_have_tried_it(
     model: ModelServer, victim: Worker, survivor: Client, conversation: str
 ) -> None:
     gate = anyio.Event()
-    model.play(broken_off("old "), held(event(content="new "), gate, "answer"))
+    model.play(broken_off("old "), held("new ", gate, "answer"))
     async with (
         victim.client.stream(conversation, [user("hi")]) as stream,
         survivor.follow(conversation, include=REWINDS) as followed,
@@ -181,7 +152,7 @@ async def test_a_worker_that_stops_within_a_turn_leaves_its_run_to_another(
     model: ModelServer, victim: Worker, survivor: Client, conversation: str
 ) -> None:
     gate = anyio.Event()
-    model.play(broken_off("old "), held(event(content="new "), gate, "answer"))
+    model.play(broken_off("old "), held("new ", gate, "answer"))
     async with (
         victim.client.stream(conversation, [user("hi")], include=REWINDS) as stream,
         survivor.follow(conversation, include=REWINDS) as followed,
@@ -234,7 +205,7 @@ async def test_a_worker_that_slept_longer_than_its_lease_changes_nothing_when_it
     model: ModelServer, victim: Worker, survivor: Client, conversation: str
 ) -> None:
     gate = anyio.Event()
-    model.play(held(event(content="old "), gate, "answer"), says("new ", "answer"))
+    model.play(held("old ", gate, "answer"), says("new ", "answer"))
     async with (
         victim.client.stream(conversation, [user("hi")], include=REWINDS) as stream,
         survivor.follow(conversation, include=REWINDS) as followed,

@@ -120,7 +120,7 @@ def text_of(frames: Iterable[Frame]) -> str:
 
 
 def merged(frames: Iterable[Frame]) -> list[tuple[str, str]]:
-    """Ids and data, neighbouring pieces of one text or one call's arguments joined: how they are cut may differ."""
+    """Ids and data, neighbouring pieces of a text or of one call's arguments joined: how they are cut may differ."""
     whole: list[tuple[str, str]] = []
     for _, group in groupby(frames, key=_stream_of):
         pieces = list(group)
@@ -150,8 +150,8 @@ def without_void(frames: Iterable[Frame]) -> list[Frame]:
 
 
 def _stream_of(frame: Frame) -> object:
-    if frame.type == "text":
-        return "text"
+    if frame.type in {"text", "reasoning"}:
+        return frame.type
     return frame.event["toolCallId"] if frame.type == "tool-call-args" else frame
 
 
