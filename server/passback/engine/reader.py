@@ -22,6 +22,10 @@ ATTENDED_SECONDS = 10.0
 """For how long a reader in another process counts as present; it says so in half that time."""
 
 
+_AT_ONCE = 1000
+"""Events that are read from the store at once."""
+
+
 class Reader(AsyncIterator[Sequence[Logged]]):
     """Batches of what is ready after `position`, to the end of the run. To be closed, by leaving its context.
 
@@ -48,6 +52,7 @@ class Reader(AsyncIterator[Sequence[Logged]]):
         self._watch: Watch | None = None
         self._ready: Sequence[Logged] = ()
         self._ended = False
+        self._caught_up = False
         self._attended = 0.0
         self._joined: Position | None = (
             None  # where the log in memory began when all before it had been read
@@ -176,24 +181,34 @@ class Reader(AsyncIterator[Sequence[Logged]]):
         if self._watch is None:
             self._watch = await self._exits.enter_async_context(self._store.watch(self._run))
         while True:
-            # the status is read before the log: a run that is over then has its whole log
-            status = await self._store.status(self._run.key)
-            try:
-                batch = await self._store.read_log(self._run, after=self._position)
-            except UnknownRun:
-                return [Logged(Position(self._position.epoch + 1, 1), RunFinished(GONE))]
-            if batch:
+            if self._caught_up:
+                await self._watch.wait()
+            if batch := await self._stored():
+                self._caught_up = len(batch) < _AT_ONCE
+                await self._attend(None)
                 return batch
+            self._caught_up = True
+            status = await self._store.status(self._run.key)
             waits = self._run.run_id in status.queued
             if not waits and not (status.running and status.run_id == self._run.run_id):
-                return ()
+                return (
+                    await self._stored()
+                )  # what came before the status: a run that is over has its whole log
             if status.lapsed or (waits and not status.running and not status.owed):
                 await self._look_after(self._run.key)
             await self._attend(status)
-            await self._watch.wait()
 
-    async def _attend(self, status: Status) -> None:
-        """Let the worker of a run that ends with its last reader know of this one."""
-        if status.tethered and status.running and monotonic() > self._attended:
-            self._attended = monotonic() + ATTENDED_SECONDS / 2
+    async def _stored(self) -> Sequence[Logged]:
+        try:
+            return await self._store.read_log(self._run, after=self._position, limit=_AT_ONCE)
+        except UnknownRun:
+            return [Logged(Position(self._position.epoch + 1, 1), RunFinished(GONE))]
+
+    async def _attend(self, status: Status | None) -> None:
+        """Now and then, let the worker of a run that ends with its last reader know of this one."""
+        if monotonic() < self._attended:
+            return
+        self._attended = monotonic() + ATTENDED_SECONDS / 2
+        status = status or await self._store.status(self._run.key)
+        if status.tethered and status.running:
             await self._store.attend(self._run, seconds=ATTENDED_SECONDS)
