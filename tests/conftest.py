@@ -23,6 +23,13 @@ def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 
 @pytest.fixture(scope="session")
+def newest_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """As `shared_redis`: one server of the newest kind."""
+    with redis_server(tmp_path_factory.mktemp("newest"), kind="newest") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """One Redis Cluster for all tests; what it keeps is not cleared between them."""
     with redis_cluster(tmp_path_factory.mktemp("cluster")) as server:

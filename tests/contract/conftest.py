@@ -4,28 +4,54 @@ from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.redis_server import RedisServer, redis_server
+from tests.support.redis_server import RedisKind, RedisServer, redis_server
 
 from passback.core.ports import Store
 from passback.stores.open import open_store
 
+# the kind of the store, and that of the Redis server where there is one
 SHARED = [
-    "sqlite",
-    pytest.param("redis", marks=pytest.mark.redis),
-    pytest.param("cluster", marks=pytest.mark.redis),
+    pytest.param("sqlite", "redis", id="sqlite"),
+    pytest.param("redis", "redis", id="redis", marks=pytest.mark.redis),
+    pytest.param("redis", "newest", id="newest", marks=pytest.mark.redis),
+    pytest.param("cluster", "redis", id="cluster", marks=pytest.mark.redis),
 ]
-ALL = ["memory", *SHARED]
+ALL = [pytest.param("memory", "redis", id="memory"), *SHARED]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that needs a `peer` or does `damage` runs on the stores that others can reach too, the rest on all."""
+    """A test that needs a `peer` or does `damage` runs on the stores that others can reach too, the rest on all.
+
+    What only Redis has is tried on both kinds of server.
+    """
     if "store_kind" in metafunc.fixturenames:
         kinds = ALL if {"peer", "damage"}.isdisjoint(metafunc.fixturenames) else SHARED
-        metafunc.parametrize("store_kind", kinds)
+        metafunc.parametrize(("store_kind", "redis_kind"), kinds)
+    elif "redis_kind" in metafunc.fixturenames:
+        metafunc.parametrize("redis_kind", ["redis", "newest"])
 
 
 @pytest.fixture
-def store_url(store_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def redis_kind() -> RedisKind:
+    """Of a test that does not choose."""
+    return "redis"
+
+
+@pytest.fixture
+def shared_redis(
+    redis_kind: RedisKind, shared_redis: RedisServer, request: pytest.FixtureRequest
+) -> RedisServer:
+    """The server of this kind."""
+    if redis_kind == "redis":
+        return shared_redis
+    newest: RedisServer = request.getfixturevalue("newest_redis")
+    return newest
+
+
+@pytest.fixture
+def store_url(
+    store_kind: str, redis_kind: RedisKind, request: pytest.FixtureRequest, tmp_path: Path
+) -> str:
     """The URL of an empty store."""
     match store_kind:
         case "redis":
@@ -52,7 +78,7 @@ async def peer(store: Store, store_url: str) -> AsyncGenerator[Store]:
 
 
 @pytest.fixture
-def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
+def own_redis(tmp_path: Path, redis_kind: RedisKind) -> Iterator[RedisServer]:
     """A server that a test may break."""
-    with redis_server(tmp_path) as server:
+    with redis_server(tmp_path, kind=redis_kind) as server:
         yield server

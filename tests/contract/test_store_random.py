@@ -1,5 +1,6 @@
 """The same random operations on all stores give the same answers, the same record and the same logs.
 
+The newest Redis is among them where it can be had; whether it has to be there is seen to by the tests that only it runs.
 The environment variable STORE_OPERATIONS says how many operations there are at least.
 """
 
@@ -7,6 +8,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,6 +19,9 @@ from passback.core.ports import Store
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 
+if TYPE_CHECKING:
+    from tests.support.redis_server import RedisServer
+
 pytestmark = [pytest.mark.anyio, pytest.mark.redis]
 
 COUNT = int(os.environ.get("STORE_OPERATIONS", "1000"))
@@ -26,9 +31,14 @@ STEPS = 25  # of one conversation, at least
 
 @pytest.fixture(params=ROOMS)
 async def all_stores(
-    request: pytest.FixtureRequest, tmp_path: Path, redis_url: str, redis_cluster_url: str
+    request: pytest.FixtureRequest, tmp_path: Path, redis_cluster_url: str
 ) -> AsyncGenerator[list[Store]]:
-    urls = ["memory:", f"sqlite:///{tmp_path}/random.db", redis_url, redis_cluster_url]
+    urls = ["memory:", f"sqlite:///{tmp_path}/random.db", redis_cluster_url]
+    names = ["shared_redis", *(["newest_redis"] if os.environ.get("TEST_NEWEST_REDIS") else [])]
+    servers: list[RedisServer] = [request.getfixturevalue(name) for name in names]
+    for server in servers:
+        server.command("FLUSHALL")
+        urls.append(server.url)
     options = ROOMS[request.param]
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(open_store(url, options=options)) for url in urls]

@@ -19,7 +19,13 @@ from tests.support.conversations import (
     waiting,
 )
 from tests.support.programs import missing
-from tests.support.redis_server import RedisServer, free_port, redis_server, start
+from tests.support.redis_server import (
+    RedisKind,
+    RedisServer,
+    free_port,
+    redis_server,
+    start,
+)
 
 from passback.core.errors import (
     ConfigurationError,
@@ -36,8 +42,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.redis]
 
 
 # ---------------------------------------------------------------- a server in trouble
-async def test_a_server_that_is_away_is_unavailable_and_found_again(tmp_path: Path) -> None:
-    with redis_server(tmp_path) as server:
+async def test_a_server_that_is_away_is_unavailable_and_found_again(
+    tmp_path: Path, redis_kind: RedisKind
+) -> None:
+    with redis_server(tmp_path, kind=redis_kind) as server:
         port = server.port
         async with open_store(server.url) as store:
             held = await begun(store, new_key())
@@ -49,7 +57,7 @@ async def test_a_server_that_is_away_is_unavailable_and_found_again(tmp_path: Pa
                     await store.ping()
                 with pytest.raises(StoreUnavailable):
                     await store.check()
-            again = start(tmp_path, f"--port {port}", "--save ''")
+            again = start(tmp_path, f"--port {port}", "--save ''", kind=redis_kind)
             try:
                 await store.ping()
                 assert await store.append([texts(held, 2, "a")], lease=LONG) == ["lost"]
@@ -122,7 +130,7 @@ HALF = 8192  # slots
 
 
 @pytest.fixture
-def halves(tmp_path: Path) -> Iterator[tuple[RedisServer, RedisServer]]:
+def halves(tmp_path: Path, redis_kind: RedisKind) -> Iterator[tuple[RedisServer, RedisServer]]:
     """A cluster of two servers, of which one goes on when the other is away."""
     options = (
         "--cluster-enabled yes",
@@ -133,7 +141,10 @@ def halves(tmp_path: Path) -> Iterator[tuple[RedisServer, RedisServer]]:
     folders = tmp_path / "low", tmp_path / "high"
     for folder in folders:
         folder.mkdir()
-    with redis_server(folders[0], *options) as low, redis_server(folders[1], *options) as high:
+    with (
+        redis_server(folders[0], *options, kind=redis_kind) as low,
+        redis_server(folders[1], *options, kind=redis_kind) as high,
+    ):
         low.command("CLUSTER", "ADDSLOTS", *range(HALF))
         high.command("CLUSTER", "ADDSLOTS", *range(HALF, 2 * HALF))
         high.command("CLUSTER", "SET-CONFIG-EPOCH", 2)
@@ -291,12 +302,12 @@ def write_certificate(authority: trustme.CA, folder: Path) -> tuple[Path, Path]:
 
 
 async def test_the_master_is_found_through_a_sentinel(
-    own_redis: RedisServer, tmp_path: Path
+    own_redis: RedisServer, redis_kind: RedisKind, tmp_path: Path
 ) -> None:
     port = free_port()
     config = tmp_path / "sentinel.conf"
     write_sentinel(config, port, own_redis.port)
-    sentinel = start(tmp_path, str(config), "--sentinel")
+    sentinel = start(tmp_path, str(config), "--sentinel", kind=redis_kind)
     try:
         async with open_store(f"redis+sentinel://127.0.0.1:{port}/main") as store:
             await store.check()

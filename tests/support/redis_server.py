@@ -9,13 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import redis
 from tests.support.programs import program
 
 SLOTS = 16384
 STOP_SECONDS = 5
+
+RedisKind: TypeAlias = Literal["redis", "newest"]
+"""The server that the system has, or the newest one that can be had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +59,10 @@ class RedisServer:
 
 
 @contextmanager
-def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
+def redis_server(folder: Path, *options: str, kind: RedisKind = "redis") -> Iterator[RedisServer]:
     """Start a server with more options of its command line; end it on leaving."""
     port = free_port()
-    process = start(folder, f"--port {port}", "--save ''", *options)
+    process = start(folder, f"--port {port}", "--save ''", *options, kind=kind)
     server = RedisServer(port, process)
     try:
         yield server
@@ -79,11 +82,11 @@ def redis_cluster(folder: Path) -> Iterator[RedisServer]:
         yield server
 
 
-def start(folder: Path, *options: str) -> subprocess.Popen[str]:
+def start(folder: Path, *options: str, kind: RedisKind = "redis") -> subprocess.Popen[str]:
     """Start a redis-server and wait until it says that it is ready."""
     words = [word for option in options for word in _split(option)]
     process = subprocess.Popen(
-        [_program(), *words, "--bind", "127.0.0.1", "--dir", str(folder)],
+        [_program(kind), *words, "--bind", "127.0.0.1", "--dir", str(folder)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
@@ -122,7 +125,9 @@ def _free(port: int) -> int:
         return int(probe.getsockname()[1])
 
 
-def _program() -> str:
+def _program(kind: RedisKind) -> str:
+    if kind == "newest":
+        return program("the newest Valkey", variable="TEST_NEWEST_REDIS")
     if "TEST_REDIS_SERVER" in os.environ or not shutil.which("valkey-server"):
         return program("redis-server", variable="TEST_REDIS_SERVER")
     return shutil.which("redis-server") or program("valkey-server")
