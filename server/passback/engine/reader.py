@@ -208,7 +208,9 @@ class Reader(AsyncIterator[Sequence[Logged]]):
         """Now and then, let the worker of a run that ends with its last reader know of this one."""
         if monotonic() < self._attended:
             return
-        self._attended = monotonic() + ATTENDED_SECONDS / 2
         status = status or await self._store.status(self._run.key)
-        if status.tethered and status.running:
+        if not status.running or status.run_id != self._run.run_id:
+            return  # it waits for its turn, or is over
+        self._attended = monotonic() + ATTENDED_SECONDS / 2
+        if status.tethered:
             await self._store.attend(self._run, seconds=ATTENDED_SECONDS)
