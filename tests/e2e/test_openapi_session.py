@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncGenerator
-from pathlib import Path
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, cast
 
 import httpx
@@ -11,8 +10,18 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 from pydantic import JsonValue
-from tests.support.model_server import Act, ModelServer, Reply, calls, event, fails, model_server
-from tests.support.server import Server, running_server
+from tests.e2e.workers import broken_off, worker
+from tests.support.model_server import (
+    Act,
+    ModelServer,
+    Reply,
+    calls,
+    event,
+    fails,
+    model_server,
+    says,
+)
+from tests.support.server import Server
 from tests.support.wire import (
     COLOR,
     DONE,
@@ -21,13 +30,13 @@ from tests.support.wire import (
     FrameReader,
     Json,
     client_tool,
+    keyed,
     result,
     user,
 )
 
 pytestmark = pytest.mark.anyio
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
 THINKS = Reply(
     [
@@ -44,9 +53,10 @@ SCRIPT = (
     THINKS,
     Reply([event(content="half"), Act.CUT]),
     fails(401),
+    broken_off("so "),
+    says("so"),
 )
-EVERYTHING = ["reasoning", "usage", "message-ids", "run", "owed"]
-
+EVERYTHING = ["reasoning", "usage", "message-ids", "run", "owed", "rewind"]
 
 OUR_HEADERS = frozenset({"x-conversation-id", "x-run-id", "x-request-id", "x-owed-tool-calls"})
 
@@ -112,12 +122,15 @@ async def model() -> AsyncGenerator[ModelServer]:
 
 
 @pytest.fixture(scope="module")
-async def server(model: ModelServer) -> AsyncGenerator[Server]:
-    environment = {"PASSBACK_MODEL": "openai:mock", "PASSBACK_MODEL_BASE_URL": model.base_url}
-    async with running_server(
-        "my_agent:agent", environment=environment, cwd=str(EXAMPLES)
-    ) as server:
-        yield server
+def flags(model: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
+    store = ("--store", f"sqlite:///{tmp_path_factory.mktemp('store')}/passback.db")
+    return ("my_agent:agent", *store, "--model", "openai:mock", "--model-base-url", model.base_url)
+
+
+@pytest.fixture(scope="module")
+async def server(flags: Sequence[str]) -> AsyncGenerator[Server]:
+    async with worker(*flags) as serves:
+        yield serves.server
 
 
 @pytest.fixture
@@ -131,7 +144,7 @@ async def test_the_served_document_is_valid_openapi(described: Described) -> Non
 
 
 async def test_every_answer_and_event_of_a_session_is_described(
-    client: Client, described: Described, conversation: str
+    client: Client, described: Described, flags: Sequence[str], conversation: str
 ) -> None:
     async def ask(method: str, path: str, **request: Any) -> httpx.Response:
         answer = await client.http.request(method, path, **request)
@@ -140,7 +153,8 @@ async def test_every_answer_and_event_of_a_session_is_described(
 
     async def say(*messages: Json, **more: Any) -> httpx.Response:
         body = {"conversationId": conversation, "messages": messages, "include": EVERYTHING, **more}
-        return await ask("POST", more.pop("path", PATH), json=body)
+        headers = more.pop("headers", None)
+        return await ask("POST", more.pop("path", PATH), json=body, headers=headers)
 
     here = f"/conversations/{conversation}"
     await say(user("think"))
@@ -162,6 +176,22 @@ async def test_every_answer_and_event_of_a_session_is_described(
     await ask("GET", f"{here}/stream")
     await ask("GET", f"{here}/stream", headers={"last-event-id": "no"})
     await ask("POST", f"{here}/cancel")
+    waits: Json = {"onBusy": "enqueue", "headers": keyed("next")}
+    async with worker(*flags, "--shutdown-grace", "0") as stops:
+        async with (
+            stops.client.stream(conversation, [user("slowly")]) as stream,
+            client.stream(conversation, [user("next")], **waits),
+        ):
+            last = await stream.until("text")
+            await say(user("no"), onBusy="reject")
+            await ask("GET", here)
+            stops.server.terminate()
+            await stream.whole()
+        include = {"include": ",".join(EVERYTHING)}
+        await ask("GET", f"{here}/stream", params=include, headers={"last-event-id": last.id})
+    await say(user("next"), **waits)
+    await say(user("previous"), headers=keyed("next"))
+    await ask("POST", f"{here}/cancel", json={"runId": stream.headers["x-run-id"]})
     for _ in range(2):
         await ask("DELETE", here)
     for path in ("/healthz", "/readyz", "/openapi.json"):
