@@ -17,7 +17,7 @@ SHARING = 4
 """How many clients write to one conversation."""
 LENGTH = 25
 """How many posts a client makes to one."""
-CALM = 2.0
+CALM = 1.5
 """Seconds between two faults at the most."""
 
 
@@ -66,8 +66,8 @@ async def _work(
     for index in range(count):
         conversation = f"conversation-{number // SHARING}-{index // LENGTH}"
         policy = world.random.choice(POLICIES)
-        words = world.random.randint(1, 10)
-        post = Post(conversation, world.token(), policy, words=words, pace=5)
+        words = world.random.randint(5, 30)
+        post = Post(conversation, world.token(), policy, words=words)
         operations.append(await caller.perform(post, insists=policy == "reject"))
 
 

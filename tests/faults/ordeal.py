@@ -18,7 +18,7 @@ from tests.faults.world import World
 CONVERSATIONS = 3
 ROUNDS = 8
 """Rounds after which the histories are judged, and others begun."""
-LONGEST = 0.6
+LONGEST = 0.4
 """Seconds after which an answer is over: faults come within."""
 
 Progress = Callable[[Tally], None]
@@ -84,9 +84,9 @@ async def _round(
 
 
 def _post(world: World, conversation: str) -> Post:
-    tools = ("once", "again") if AGENT in world.plan.settings else ("ask", "", "")
+    tools = ("once", "again", "ask") if AGENT in world.plan.settings else ("ask", "", "")
     tool = world.random.choice(tools)
-    return Post(conversation, world.token(), words=world.random.randint(10, 50), tool=tool)
+    return Post(conversation, world.token(), words=world.random.randint(10, 30), tool=tool)
 
 
 async def converse(world: World, caller: Caller, post: Post, operations: list[Operation]) -> None:

@@ -1,7 +1,7 @@
 """The scenarios by name."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tests.faults.crowds import crowds
@@ -23,7 +23,7 @@ from tests.faults.policies import policies
 from tests.faults.proxied import behind_nginx
 from tests.faults.repeats import repeats
 from tests.faults.tally import Tally
-from tests.faults.world import Plan, StoreKind, World, world
+from tests.faults.world import SLACK, Plan, StoreKind, World, world
 
 Play: TypeAlias = Callable[[World, int, Progress], Awaitable[Tally]]
 """Plays so many points in a world, and says how far it is."""
@@ -63,7 +63,9 @@ def on(
     store: StoreKind, workers: int = 2, *settings: str, proxied: bool = False, watched: bool = False
 ) -> Plan:
     plan = Plan(store, workers, proxied=proxied, settings=settings)
-    return Plan(store, workers, command=WATCHED, settings=settings) if watched else plan
+    # answers with a tool in their middle take longer by themselves
+    plan = replace(plan, slack=SLACK + 1) if AGENT in settings else plan
+    return replace(plan, command=WATCHED) if watched else plan
 
 
 KILL, TOOLS = struck_by(kill_worker), "kill -9 while the server's tools run"
@@ -84,17 +86,21 @@ SCENARIOS = {
     "part-redis": Scenario(
         "a worker cut off from Redis for longer than the lease",
         struck_by(part_worker),
-        on("redis", proxied=True),
+        on("redis", 2, AGENT, proxied=True),
         1,
         100,
     ),
     "deploy-sqlite": Scenario("SIGTERM under load", DEPLOY, on("sqlite", 2, *SHORT_GRACE), 2, 50),
     "deploy-redis": Scenario("SIGTERM under load", DEPLOY, on("redis", 2, *SHORT_GRACE), 2, 50),
     "kill-store": Scenario(
-        "kill -9 of Redis, appendfsync always", struck_by(kill_redis), on("redis"), 3, 200
+        "kill -9 of Redis, appendfsync always", struck_by(kill_redis), on("redis", 2, AGENT), 3, 200
     ),
     "lost-replies": Scenario(
-        "replies of Redis get lost", struck_by(lose_replies), on("redis", proxied=True), 20, 500
+        "replies of Redis get lost",
+        struck_by(lose_replies),
+        on("redis", 2, AGENT, proxied=True),
+        20,
+        500,
     ),
     "jepsen-redis": Scenario(
         "8 clients, any fault at any time", jepsen, on("redis", proxied=True), 96, 4000
