@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import time
 from pathlib import Path
 
 from passback.core.errors import ConfigurationError
@@ -15,6 +16,9 @@ NETWORK_FILE_SYSTEMS = frozenset({
     "gfs2", "ocfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone",
 })
 # fmt: on
+
+
+_WAL_PAUSE = 0.01
 
 
 def prepare_file(path: Path, /) -> None:
@@ -68,7 +72,7 @@ def connect(path: Path | None, busy_timeout: float, /) -> sqlite3.Connection:
         path or ":memory:", timeout=busy_timeout, isolation_level=None, check_same_thread=False
     )
     try:
-        _set_up(db)
+        _set_up(db, busy_timeout)
     except (sqlite3.Error, ConfigurationError) as error:
         db.close()
         if isinstance(error, ConfigurationError):
@@ -79,9 +83,9 @@ def connect(path: Path | None, busy_timeout: float, /) -> sqlite3.Connection:
     return db
 
 
-def _set_up(db: sqlite3.Connection) -> None:
+def _set_up(db: sqlite3.Connection, busy_timeout: float) -> None:
     db.row_factory = sqlite3.Row
-    db.execute("PRAGMA journal_mode = WAL").fetchone()
+    _use_wal(db, time.monotonic() + busy_timeout)
     db.execute("PRAGMA synchronous = FULL")
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -90,6 +94,20 @@ def _set_up(db: sqlite3.Connection) -> None:
     finally:
         if db.in_transaction:
             db.rollback()
+
+
+def _use_wal(db: sqlite3.Connection, deadline: float) -> None:
+    """SQLite's own waiting for others does not cover this change of a new file."""
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() > deadline:
+                raise
+            time.sleep(_WAL_PAUSE)
+        else:
+            return
 
 
 def _make_tables(db: sqlite3.Connection) -> None:
