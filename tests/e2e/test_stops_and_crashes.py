@@ -17,6 +17,7 @@ from tests.support.wire import (
     client_of,
     result,
     user,
+    without_void,
 )
 
 pytestmark = pytest.mark.anyio
@@ -67,6 +68,33 @@ async def test_after_a_crash_in_an_answer_the_restarted_server_gives_the_whole_a
         told = [(m["role"], m["content"]) for m in (await client.messages(conversation))[2:]]
     assert told[:2] == [("user", "count to 50"), ("assistant", answer.text)]
     assert [role for role, _ in told[2:]] == ["user", "assistant"]
+
+
+@pytest.mark.promise("P6", "P10")
+async def test_a_run_that_as_many_workers_died_of_as_may_try_it_ends_lost_and_the_next_one_begins(
+    store: str, conversation: str
+) -> None:
+    arguments = ("--store", store, "--lease", "1", "--max-attempts", "1")
+    async with (
+        running_server(*arguments) as server,
+        client_of(server.url) as client,
+        client.stream(conversation, [user("count to 50")]) as stream,
+    ):
+        await stream.take(3)
+        server.kill()
+        seen = await stream.to_the_cut()
+    async with running_server(*arguments) as server, client_of(server.url) as client:
+        with anyio.fail_after(20):
+            ended = await client.replay(
+                conversation, run_id=seen.headers["x-run-id"], include=["rewind"]
+            )
+        last_words, done = without_void(ended.frames)
+        error = last_words.event
+        assert done.data == DONE
+        assert (error["code"], error["retryable"]) == ("lost", True)
+        assert (await client.post(conversation, user("count to 3"))).text.startswith("1 2 3")
+        roles = [message["role"] for message in await client.messages(conversation)]
+    assert roles == ["user", "user", "assistant"]
 
 
 @pytest.mark.promise("P10")
