@@ -176,10 +176,8 @@ class RunLog:
 
     # ---------------------------------------------------------------- readers
     def read(self, after: Position) -> list[Logged]:
-        """What may be seen after a position that is not before `start`."""
+        """What may be seen after a position that is neither before `start` nor beyond the end."""
         epoch = self.lease.epoch
-        if after.epoch > epoch:
-            return []
         first = max(after, self.start).seq
         return [
             Logged(Position(epoch, number), event)

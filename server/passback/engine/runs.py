@@ -204,7 +204,7 @@ class RunService:
         """The client calls of a run that its readers may have seen begin and that are not handed back."""
         committed = loaded.status.committed
         log = self._supervisor.log_of(run)
-        if log is not None and log.start <= committed:
+        if log is not None and log.lease.epoch == committed.epoch and log.start <= committed:
             seen: Sequence[Logged] = log.read(committed)
         else:
             seen = await self._store.read_log(run, after=committed, limit=sys.maxsize)

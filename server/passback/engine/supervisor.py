@@ -95,8 +95,7 @@ class _Active:
 
     def leave(self) -> None:
         """Stop it here, so that another worker goes on from the last committed turn."""
-        if not self.scope.cancel_called:
-            self.scope.cancel()
+        self.scope.cancel()
 
     def lose(self) -> None:
         """Its lease is another's, or its conversation is no more: nothing of it can be stored."""
@@ -261,11 +260,10 @@ class Supervisor:
                 logger.exception("end broken", extra={"action": "end_not_stored", **place})
 
     async def _hand_over(self, active: _Active, place: Mapping[str, str]) -> None:
-        """Release the lease. What is still in doubt is settled first: it may be the run's end."""
+        """Release the lease. What is still in doubt is settled first: it may be the result of a tool."""
         try:
             await active.log.settle()
-            if not active.log.ended:
-                await self._store.release(active.log.lease)
+            await self._store.release(active.log.lease)
         except StoreError as error:
             # then the lease lapses by itself
             logger.warning(

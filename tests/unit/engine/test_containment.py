@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 import pytest
 from tests.support.faults import Faults
 from tests.support.runs import (
@@ -15,6 +16,7 @@ from tests.support.runs import (
     OTHER,
     PAINT,
     QUICK,
+    SEEKING,
     at_once,
     events,
     outcome,
@@ -292,6 +294,32 @@ async def test_an_end_that_cannot_be_written_ends_only_its_own_run(memory: Store
         assert await outcome(runs, run) == LOST
         other = await post(runs, says(), key=OTHER)
         assert await outcome(runs, other) == Completed()
+
+
+async def test_a_conversation_that_cannot_be_taken_over_does_not_hold_up_the_others(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Fragile(Foreign):
+        """It breaks when it is asked for the second time."""
+
+        asked = 0
+
+        @override
+        async def specs(self) -> Sequence[ToolSpec]:
+            self.asked += 1
+            if self.asked == 2:
+                raise RuntimeError("secret")
+            return await super().specs()
+
+    async with worker(store, ScriptedModel([["half", anyio.Event()]] * 2)) as leaving:
+        for key in (KEY, OTHER):
+            await until(leaving, await post(leaving, says(), key=key), TextDelta)
+    model = ScriptedModel([words("one")])
+    async with worker(store, model, tempo=SEEKING, toolsets=[Fragile("seen")]):
+        while all([(await store.status(key)).running for key in (KEY, OTHER)]):
+            await anyio.lowlevel.checkpoint()
+        assert "conversation broken" in caplog.messages
+        assert len(model.requests) == 1
 
 
 async def test_a_conversation_that_was_forgotten_is_found_again(memory: Store) -> None:

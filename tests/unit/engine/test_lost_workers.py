@@ -18,6 +18,7 @@ from tests.support.runs import (
     contents,
     events,
     followed,
+    let_pass,
     outcome,
     post,
     reading,
@@ -31,7 +32,7 @@ from tests.support.runs import (
 )
 
 from passback.core.changes import Change, Commit, Lease, LogWrite
-from passback.core.errors import LeaseLost, UnknownToolCall
+from passback.core.errors import LeaseLost, ModelUnavailable, UnknownToolCall
 from passback.core.events import (
     Completed,
     HandedBack,
@@ -43,7 +44,7 @@ from passback.core.events import (
     ToolCallStarted,
     ToolResulted,
 )
-from passback.core.messages import RunId, RunRef, ToolMessage
+from passback.core.messages import CallId, RunId, RunRef, ToolMessage
 from passback.core.ports import Store
 from passback.core.transcript import owed
 from passback.engine.caretaker import LOST
@@ -309,6 +310,53 @@ async def test_the_end_of_a_lost_run_is_not_sent_again_and_again(memory: Store) 
         gate.set()
         assert await outcome(dying, run) == Completed()
         assert faults.calls["commit"] == 1
+
+
+@pytest.mark.promise("P6", "P10")
+async def test_a_failure_after_the_loss_is_not_the_runs_end(store: Store) -> None:
+    gate = anyio.Event()
+    model = ScriptedModel([["half", gate, ModelUnavailable("too late")]])
+    async with (
+        worker(store, model, tempo=DYING) as dying,
+        worker(store, ScriptedModel([words("whole")])) as other,
+    ):
+        run = await post(dying, says())
+        await until(dying, run, TextDelta)
+        assert await outcome(other, run) == Completed()
+        gate.set()
+        assert await outcome(dying, run) == Completed()
+        assert await contents(other) == ["hi", "whole"]
+
+
+@pytest.mark.promise("P4")
+async def test_an_early_result_at_a_worker_that_lost_the_run_is_judged_by_the_store(
+    store: Store,
+) -> None:
+    """Its memory ends where the other worker's log begins."""
+    gate, wake = anyio.Event(), anyio.Event()
+    turn = calls(("paint", {}))
+    model = ScriptedModel([["half", wake, *words("late")], words("painted")])
+    async with (
+        worker(store, model, tempo=replace(DYING, log_delay=0.01)) as dying,
+        worker(store, ScriptedModel([[*turn[:-1], gate, turn[-1]]])) as other,
+    ):
+        run = await post(dying, says(), tools=[PAINT])
+        await until(dying, run, TextDelta)
+        await other.status(KEY)
+        begun = await until(other, run, ToolCallStarted)
+        assert isinstance(begun.event, ToolCallStarted)
+        started: list[RunRef] = []
+
+        async def answer(call_id: CallId) -> None:
+            started.append(await post(dying, result(call_id)))
+
+        async with at_once() as tasks:
+            tasks.start_soon(answer, begun.event.call_id)
+            await let_pass(other)
+            assert started == []
+            wake.set()
+            gate.set()
+        assert await outcome(dying, started[0]) == Completed()
 
 
 @pytest.mark.promise("P10")

@@ -13,6 +13,7 @@ from tests.support.runs import (
     QUICK,
     at_once,
     followed,
+    let_pass,
     outcome,
     post,
     reading,
@@ -279,7 +280,7 @@ async def test_a_place_ahead_of_a_live_log_waits_elsewhere_for_what_comes_behind
         with pytest.raises(InvalidCursor):  # of an epoch that was not begun
             await followed(other, run, Position(2, 1))
         async with reading(other, run, ahead.position) as reader:
-            await anyio.wait_all_tasks_blocked()
+            await let_pass(other)
             assert reader.seen == []
             gate.set()
         assert reader.seen == (await followed(owner, run))[ahead.position.seq :]
