@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import anyio
 import pytest
-from tests.e2e.workers import SECONDS, broken_off, held, told, whole, worker
+from tests.e2e.workers import SECONDS, Worker, broken_off, held, told, whole, worker
 from tests.support.model_server import ModelServer, says
 from tests.support.wire import DONE, Client, check_refusal, merged, user
 
@@ -45,6 +45,23 @@ async def test_cancel_on_another_worker_ends_the_run_within_a_second_and_hangs_u
     assert (await other.post(conversation, user("go on"))).text == "fine"
     shown = [each["content"] for each in model.requests[0].json["messages"]]
     assert shown[-3:] == ["hi", "half an answer", "go on"]
+
+
+@pytest.mark.promise("P10")
+async def test_a_run_whose_worker_has_just_died_can_be_cancelled(
+    model: ModelServer, victim: Worker, survivor: Client, conversation: str
+) -> None:
+    model.play(broken_off("old "), broken_off("new "))
+    async with victim.client.stream(conversation, [user("hi")]) as stream:
+        await stream.until("text")
+        victim.server.kill()
+        await victim.server.exit_code()
+    assert (await survivor.cancel(conversation)).json() == {"cancelled": True}
+    with anyio.fail_after(SECONDS):
+        ended = await whole(survivor, conversation)
+    assert ended.frames[-2].event == CANCELLED
+    assert ended.text in {"", "new "}
+    assert [content for _, content, _ in await told(survivor, conversation)][1:] in ([], ["new "])
 
 
 @pytest.mark.promise("P12")
@@ -112,3 +129,24 @@ async def test_a_run_that_was_to_end_with_its_reader_goes_on_while_another_worke
         ("user", "hi", False),
         ("assistant", "half an answer", False),
     ]
+
+
+@pytest.mark.promise("P10")
+async def test_a_run_that_was_to_end_with_its_reader_does_so_also_when_both_lost_their_worker(
+    model: ModelServer, hasty_pair: tuple[Client, Client], flags: Sequence[str], conversation: str
+) -> None:
+    model.play(broken_off("old "), broken_off("new "))
+    async with (
+        worker(*flags, "--disconnect-grace", "1") as dies,
+        dies.client.stream(conversation, [user("hi")], onDisconnect="cancel") as stream,
+    ):
+        await stream.until("text")
+        dies.server.kill()
+        with anyio.fail_after(SECONDS):
+            for _ in range(2):  # the worker that died hangs up, then the one that took over
+                await model.left.wait()
+                model.left = anyio.Event()
+            ended = await whole(hasty_pair[0], conversation)
+    assert (ended.frames[-2].event, ended.text) == (CANCELLED, "new ")
+    history = [("user", "hi", False), ("assistant", "new ", True)]
+    assert await told(hasty_pair[1], conversation) == history

@@ -86,7 +86,8 @@ async def test_clients_of_a_killed_worker_come_back_to_another_one(
         victim.server.kill()
         seen = await stream.to_the_cut()
     with anyio.fail_after(SECONDS):
-        repeated = await survivor.post(conversation, hi, headers=keyed(key))
+        await whole(survivor, conversation)
+    repeated = await survivor.post(conversation, hi, headers=keyed(key))
     assert (repeated.types, repeated.text) == (["text", DONE], "new answer")
     after = {"headers": keyed(key, after=last.id)}
     rest = await survivor.post(conversation, hi, **after, include=["rewind"])

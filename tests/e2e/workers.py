@@ -2,14 +2,14 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
 from tests.support.model_server import DONE as LAST_CHUNK
 from tests.support.model_server import Act, Reply, event
 from tests.support.server import Server, running_server
-from tests.support.wire import DONE, Answer, Client, client_of
+from tests.support.wire import DONE, Answer, Client, client_of, without_void
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LEASE = 2
@@ -58,7 +58,7 @@ async def told(client: Client, conversation: str) -> list[tuple[str, object, boo
 
 
 async def whole(client: Client, conversation: str) -> Answer:
-    """What the log has of the newest run."""
-    answer = await client.replay(conversation, include=["run"])
+    """What the newest run says, to its end, without what became void meanwhile."""
+    answer = await client.replay(conversation, include=["run", "rewind"])
     assert answer.types[-2:] == ["run-end", DONE]
-    return answer
+    return replace(answer, frames=tuple(without_void(answer.frames)))
