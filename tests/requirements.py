@@ -50,20 +50,17 @@ PROMISES = (
     Promise(
         "P7",
         "A closed connection never stops a run; cancelling does, from any worker, and closes the model's stream.",
-        later="a request that asks for its run to be cancelled when its connection closes",
     ),
     Promise(
         "P8",
         "A repeated post is one run.",
-        later="idempotency keys, and knowing a user message again by its id; tool results are known again",
     ),
     Promise(
         "P9", "The first result of a call wins: an equal repeat joins, another one is a conflict."
     ),
     Promise(
         "P10",
-        "A killed worker loses nothing that was committed, and its own late writes are refused.",
-        later="a worker that takes over the run and goes on; now it ends it as lost",
+        "A killed worker loses nothing that was committed: another takes its run over, and its own late writes are refused.",
     ),
     Promise("P11", "Every buffer has a limit."),
     Promise(
