@@ -1,15 +1,18 @@
 """Settings and an agent become an application."""
 
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
+from tests.support.bridge import Exchange, exchange
 
 from passback.agent import Agent
 from passback.app import Application, create_app, open_model
 from passback.core.errors import ConfigurationError
 from passback.models.demo import DemoModel
-from passback.models.scripted import ScriptedModel
+from passback.models.scripted import ScriptedModel, says
 from passback.settings import load
 from passback.toolsets.functions import tool
 
@@ -52,6 +55,46 @@ async def test_a_store_that_cannot_be_used_is_an_error_of_its_own_kind(tmp_path:
     with pytest.raises(ConfigurationError):
         async with application.running():
             pass
+
+
+async def test_what_a_busy_conversation_means_is_a_setting() -> None:
+    """The first post runs, the second waits, the third finds no room."""
+    settings = load({**MEMORY, "PASSBACK_ON_BUSY": "enqueue", "PASSBACK_MAX_QUEUE": "1"})
+    gate = anyio.Event()
+    model = ScriptedModel([[gate, *says("one")], says("two")])
+    application = Application(settings, Agent(model=model))
+    body = b'{"conversationId": "c", "messages": [{"role": "user", "content": "hi"}]}'
+    typed = {"content-type": "application/json"}
+
+    def post() -> AbstractAsyncContextManager[Exchange]:
+        return exchange(application.asgi, "POST", "/send-message", headers=typed, body=body)
+
+    with anyio.fail_after(10):
+        async with application.running(), post() as first, post() as second, post() as third:
+            assert [one.status for one in (first, second)] == [200, 200]
+            assert third.status >= 400
+            assert b'"queue_full"' in await third.rest()
+            gate.set()
+            assert b"one" in await first.rest()
+            assert b"two" in await second.rest()
+
+
+@pytest.mark.promise("P7")
+async def test_for_how_long_a_run_goes_on_without_a_reader_is_a_setting() -> None:
+    settings = load({**MEMORY, "PASSBACK_DISCONNECT_GRACE": "0"})
+    model = ScriptedModel([["half", anyio.Event()]])
+    application = Application(settings, Agent(model=model))
+    body = b'{"messages": [{"role": "user", "content": "hi"}], "onDisconnect": "cancel"}'
+    typed = {"content-type": "application/json"}
+    with anyio.fail_after(10):
+        async with application.running():
+            async with exchange(
+                application.asgi, "POST", "/send-message", headers=typed, body=body
+            ) as one:
+                while b"half" not in await one.chunk():
+                    assert not one.ended
+            while model.open_streams:
+                await anyio.lowlevel.checkpoint()
 
 
 def test_the_agents_model_comes_before_the_settings() -> None:

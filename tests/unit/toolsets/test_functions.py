@@ -301,9 +301,16 @@ async def test_a_toolset_knows_its_tools_by_name() -> None:
     def two() -> str:
         return "2"
 
-    tools = Functions([one, two])
-    assert list(await tools.specs()) == [one.spec, two.spec]
-    assert (tools.is_read_only("one"), tools.is_read_only("two")) == (True, False)
+    @tool(repeatable=True)
+    def three() -> str:
+        return "3"
+
+    tools = Functions([one, two, three])
+    names = ["one", "two", "three"]
+    assert list(await tools.specs()) == [one.spec, two.spec, three.spec]
+    assert [tools.is_read_only(name) for name in names] == [True, False, False]
+    # what changes nothing can be done again
+    assert [tools.is_repeatable(name) for name in names] == [True, False, True]
     assert await tools.call(ToolCall(CallId("c"), "two", "{}"), CONTEXT) == ToolResult("2")
 
 
