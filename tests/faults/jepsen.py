@@ -2,7 +2,7 @@
 
 import anyio
 from tests.faults.caller import Caller
-from tests.faults.judgement import Rules, gather, judge
+from tests.faults.judgement import TOLD, WELL, Rules, gather, judge
 from tests.faults.nemeses import any_of
 from tests.faults.ordeal import Progress, tell_why
 from tests.faults.pace import pause
@@ -10,7 +10,8 @@ from tests.faults.records import Operation, Post
 from tests.faults.tally import Tally
 from tests.faults.world import World
 
-RULES = Rules(outcomes={"completed", "handed-back", "cancelled"}, share=0.8)
+RULES = Rules(WELL | {"cancelled"})
+WITHOUT_STORE = Rules(RULES.outcomes | TOLD)
 POLICIES = ("enqueue",) * 7 + ("reject", "reject", "interrupt")
 CLIENTS = 8
 SHARING = 4
@@ -38,7 +39,9 @@ async def jepsen(world: World, points: int, progress: Progress) -> Tally:
     evidence = await gather(world.fleet.urls()[0], operations)
     tally.points = len(operations)
     tally.count(operations)
-    tally.faults += judge(operations, evidence, world.model.seen, RULES)
+    tally.faults += judge(
+        operations, evidence, world.model.seen, WITHOUT_STORE if world.redis else RULES
+    )
     tally.faults += [*world.model.violations, *world.fleet.deaths]
     tell_why(world, evidence, tally)
     return tally

@@ -1,6 +1,6 @@
 """Gathers what servers say when all is over, and lets every checker look at it."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -15,6 +15,8 @@ SETTLING = 30.0
 """Seconds that the last runs may take to end."""
 WELL = frozenset({"completed", "handed-back"})
 """How a run may end that nobody stops, whatever happens to its workers."""
+TOLD = frozenset({"failed: store_unavailable"})
+"""How it may end besides where the store itself goes away: whoever follows it is told."""
 
 
 @dataclass(slots=True)
@@ -91,7 +93,7 @@ class Rules:
         rolls_back: whether acknowledged messages may be taken back again.
     """
 
-    outcomes: Collection[str] = WELL
+    outcomes: frozenset[str] = WELL
     share: float = 0.8
     rolls_back: bool = False
 

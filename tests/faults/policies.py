@@ -37,7 +37,7 @@ async def policies(world: World, points: int, progress: Progress) -> Tally:
             operations = await _from_processes(world, posts)
         evidence = await gather(world.fleet.urls()[0], operations)
         stopping = not policy or policy in STOPPING
-        outcomes = {"completed", "cancelled"} if stopping else {"completed"}
+        outcomes = frozenset({"completed", "cancelled"} if stopping else {"completed"})
         rules = Rules(outcomes, share=0.0, rolls_back=True)
         tally.faults += judge(operations, evidence, world.model.seen, rules)
         tally.faults += as_the_policy_says(operations, evidence, conversation)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from tests.faults.crowds import crowds
 from tests.faults.cuts import cuts
 from tests.faults.jepsen import jepsen
-from tests.faults.judgement import Rules
+from tests.faults.judgement import TOLD, WELL, Rules
 from tests.faults.nemeses import (
     Strike,
     freeze_worker,
@@ -52,9 +52,9 @@ class Scenario:
             return await self.play(scene, points, progress)
 
 
-def struck_by(strike: Strike) -> Play:
+def struck_by(strike: Strike, rules: Rules | None = None) -> Play:
     async def play(scene: World, points: int, progress: Progress) -> Tally:
-        return await ordeal(scene, strike, points, Rules(), progress)
+        return await ordeal(scene, strike, points, rules or Rules(), progress)
 
     return play
 
@@ -72,7 +72,8 @@ KILL, TOOLS = struck_by(kill_worker), "kill -9 while the server's tools run"
 FREEZE, DEPLOY = struck_by(freeze_worker), struck_by(stop_worker)
 # a grace so short that most answers have to be handed over
 SHORT_GRACE = ("--shutdown-grace", "0.2")
-SILENT = ("--ping", "15")
+# longer silences than in the middle of the proxied answer are not the server's to end
+SILENT = ("--ping", "15", "--model-timeout", "120")
 
 SCENARIOS = {
     "kill-1-sqlite": Scenario("kill -9 of the only worker", KILL, on("sqlite", 1), 3, 250),
@@ -93,7 +94,11 @@ SCENARIOS = {
     "deploy-sqlite": Scenario("SIGTERM under load", DEPLOY, on("sqlite", 2, *SHORT_GRACE), 2, 50),
     "deploy-redis": Scenario("SIGTERM under load", DEPLOY, on("redis", 2, *SHORT_GRACE), 2, 50),
     "kill-store": Scenario(
-        "kill -9 of Redis, appendfsync always", struck_by(kill_redis), on("redis", 2, AGENT), 3, 200
+        "kill -9 of Redis, appendfsync always",
+        struck_by(kill_redis, Rules(WELL | TOLD)),
+        on("redis", 2, AGENT),
+        3,
+        200,
     ),
     "lost-replies": Scenario(
         "replies of Redis get lost",

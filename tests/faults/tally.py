@@ -16,6 +16,7 @@ class Tally:
         posts: how many operations clients did.
         acknowledged: how many of them were.
         refusals: how often which refusal was the last word.
+        failed: how many runs failed, and said so.
         cuts: how often a stream broke off.
         void: how many frames were declared void.
         usable: seconds from each fault until a post was accepted again; None: never.
@@ -28,6 +29,7 @@ class Tally:
     posts: int = 0
     acknowledged: int = 0
     refusals: dict[str, int] = field(default_factory=dict[str, int])
+    failed: int = 0
     cuts: int = 0
     void: int = 0
     usable: list[float | None] = field(default_factory=list[float | None])
@@ -40,6 +42,7 @@ class Tally:
             self.acknowledged += each.verdict == "ok"
             if each.refusal:
                 self.refusals[each.refusal] = self.refusals.get(each.refusal, 0) + 1
+            self.failed += each.outcome.startswith("failed")
             self.cuts += each.cuts
             self.void += each.void
 
