@@ -72,7 +72,7 @@ KILL, TOOLS = struck_by(kill_worker), "kill -9 while the server's tools run"
 FREEZE, DEPLOY = struck_by(freeze_worker), struck_by(stop_worker)
 # a grace so short that most answers have to be handed over
 SHORT_GRACE = ("--shutdown-grace", "0.2")
-# longer silences than in the middle of the proxied answer are not the server's to end
+# the model's silence must not end the answer before nginx could
 SILENT = ("--ping", "15", "--model-timeout", "120")
 
 SCENARIOS = {
