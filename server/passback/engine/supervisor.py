@@ -170,9 +170,12 @@ class Supervisor:
             active.stop(Cancelled())
         if self._stopped:  # it was admitted, then the server stopped
             active.leave()
-        self._active[run.lease.run.run_id] = active
+        run_id = run.lease.run.run_id
+        if run_id in self._active:  # this worker stood still, and took its own run over
+            self._active[run_id].lose()
+        self._active[run_id] = active
         loop = Loop(self._brain, run.work, active.log, lambda: self._draining)
-        self._tasks.start_soon(self._supervise, active, loop, name=run.lease.run.run_id)
+        self._tasks.start_soon(self._supervise, active, loop, name=run_id)
 
     def log_of(self, run: RunRef) -> RunLog | None:
         """The log of a run that goes on here."""
@@ -224,7 +227,7 @@ class Supervisor:
                 await self._last_words(active, loop, place)
             if not active.log.ended:
                 active.log.abandon()
-            self._forget(run.run_id)
+            self._forget(active)
             logger.info("run ended", extra={"action": "run_ended", **place})
         if active.log.posts_wait:
             await self._contained(self._look_after, run.key)
@@ -286,8 +289,10 @@ class Supervisor:
             attempt = active.log.settle
             await anyio.sleep(self._tempo.heartbeat)
 
-    def _forget(self, run_id: RunId) -> None:
-        del self._active[run_id]
+    def _forget(self, active: _Active) -> None:
+        run_id = active.log.lease.run.run_id
+        if self._active.get(run_id) is active:
+            del self._active[run_id]
         if not self._active:
             event, self._idle = self._idle, anyio.Event()
             event.set()
