@@ -35,7 +35,7 @@ from passback.core.messages import ConversationId, ConversationKey, OwnerId, Run
 from passback.core.posts import Receipt
 from passback.stores.options import StoreOptions
 from passback.stores.sqlite import SqliteStore
-from passback.stores.sqlite.schema import NETWORK_FILE_SYSTEMS, file_system_of, prepare_file
+from passback.stores.sqlite.schema import NETWORK_FILE_SYSTEMS, file_system_of
 
 pytestmark = pytest.mark.anyio
 
@@ -73,43 +73,6 @@ async def test_conversations_and_logs_are_there_after_a_restart(path: Path) -> N
 
     async with SqliteStore(path) as store:
         assert (await store.load(held.run.key), await store.read_log(held.run)) == before
-
-
-async def test_several_workers_may_open_a_new_file_at_once(path: Path) -> None:
-    opened: list[SqliteStore] = []
-
-    async def open_one() -> None:
-        async with SqliteStore(path) as store:
-            opened.append(store)
-            await begun(store, new_key())
-
-    with anyio.fail_after(20):
-        async with anyio.create_task_group() as tasks:
-            for _ in range(8):
-                tasks.start_soon(open_one)
-
-    assert len(opened) == 8
-
-
-async def test_a_new_file_that_another_process_holds_for_a_moment_is_waited_for(path: Path) -> None:
-    prepare_file(path)
-    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    other.execute("BEGIN EXCLUSIVE")
-    with anyio.fail_after(20):
-        async with anyio.create_task_group() as tasks:
-            opened = anyio.Event()
-
-            async def open_it() -> None:
-                async with SqliteStore(path) as store:
-                    await begun(store, new_key())
-                    opened.set()
-
-            tasks.start_soon(open_it)
-            await anyio.wait_all_tasks_blocked()
-            assert not opened.is_set()
-            other.execute("ROLLBACK")
-            await opened.wait()
-    other.close()
 
 
 async def test_only_the_owner_may_read_the_file(path: Path) -> None:
