@@ -108,6 +108,6 @@ def tell_why(world: World, evidence: Evidence, tally: Tally) -> None:
         return
     for log in sorted(world.folder.glob("worker-*.log")):
         lines = log.read_text(errors="replace").splitlines()
-        tally.clues += [f"{log.name}: {line}" for line in lines[-40:]]
+        tally.clues += [f"{log.name}: {line}" for line in lines[-200:]]
     tally.clues += [f"{name}: {history}" for name, history in evidence.histories.items()]
     tally.clues.append(f"judged at {monotonic():.3f}")
