@@ -11,7 +11,6 @@ from tests.support.runs import (
     KEY,
     OTHER,
     PAINT,
-    TALKING,
     at_once,
     call_ids,
     contents,
@@ -135,9 +134,10 @@ async def test_a_post_whose_reply_was_lost_may_be_sent_again(store: Store) -> No
     """It was stored, and nobody works on it: the repeat finds it, and its run is done."""
     faults = Faults(store)
     faults.plan["begin"] = ["lose reply"]
-    async with worker(faults.store, ScriptedModel([words("one")]), tempo=TALKING) as runs:
+    async with worker(faults.store, ScriptedModel([words("one")])) as runs:
         with pytest.raises(StoreUnavailable):
             await runs.start(keyed("a"))
+        await store.renew(faults.leases, lease=0)  # what time would do
         run = await start(runs, keyed("a"))
         assert await outcome(runs, run) == Completed()
         assert await contents(runs) == ["a", "one"]
