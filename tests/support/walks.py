@@ -228,7 +228,7 @@ async def append(walk: Walk, pick: Pick) -> None:
     if lease is None:
         return
     events, seconds = some_texts(pick), 0 if pick.seldom() else LONG
-    writes = [LogWrite(lease, walk.logged + 1, events)]
+    writes = [LogWrite(lease, walk.logged + 1 + pick.seldom(), events)]
     if await walk.send(lambda store: store.append(writes, lease=seconds)) != ["lost"]:
         walk.logged += len(events)
 
@@ -240,7 +240,8 @@ async def commit(walk: Walk, pick: Pick) -> None:
     ends = pick.below(4) == 3
     events = (*some_texts(pick), *([FINISHED] if ends else []))
     batch, cut = pick.of(BATCHES[:3]), ends and pick.below(2) == 1
-    log, owing = LogWrite(lease, walk.logged + 1, events), owed((*walk.messages, *batch))
+    log = LogWrite(lease, walk.logged + 1 + pick.seldom(), events)
+    owing = owed((*walk.messages, *batch))
     turn = Commit(log, walk.step, batch, owing, ends, cut)
     seconds, known = 0 if pick.seldom() else LONG, await walk.status()
     await walk.send(lambda store: store.commit(turn, lease=seconds))

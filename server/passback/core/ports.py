@@ -183,7 +183,8 @@ class Store(Protocol):
     ) -> Sequence[LeaseState | StoreError]:
         """Write to the logs of many runs in one round trip and renew their leases; one answer per write.
 
-        Writing the same `LogWrite` again changes nothing. A lost lease writes nothing. A write that fails by itself
+        Writing the same `LogWrite` again changes nothing. A lost lease writes nothing; it is lost too when the events
+        before the first of these are missing, because the store failed over to a server that never had them. A write that fails by itself
         (its conversation is damaged, its part of a cluster is away) gives its error as its answer; the others go on.
         """
         ...
@@ -192,7 +193,7 @@ class Store(Protocol):
         """Commit a turn, and renew or release the lease. True: the run has ended, and posts wait in the queue.
 
         Raises:
-            LeaseLost: the lease is another's, or the conversation was deleted; nothing was written.
+            LeaseLost: as for `append`, or the conversation was deleted; nothing was written.
         """
         ...
 

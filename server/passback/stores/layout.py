@@ -145,6 +145,10 @@ class PackedEntry:
     size: int
     record: bytes
 
+    @property
+    def first(self) -> int:
+        return self.last - self.size + 1
+
 
 @dataclass(frozen=True, slots=True)
 class PackedWrite:

@@ -286,7 +286,7 @@ class RedisStore:
         for held, entry in part:
             name = tag(held.run.key)
             keys += (self._names.state(name), self._names.log(name, held.run.run_id))
-            arguments += (held.fence, self._names.channel(name), *_entry(entry))
+            arguments += (held.fence, self._names.channel(name), *_next_entry(entry))
         return Call(scripts.APPEND, keys, arguments)
 
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
@@ -305,7 +305,7 @@ class RedisStore:
             int(packed.ends),
             int(packed.cut),
             packed.owed,
-            *_entry(write.entry),
+            *_next_entry(write.entry),
             *packed.messages,
         )
         keys = self._names.whole(write.tag, write.run_id)
@@ -376,6 +376,11 @@ def _transcript(packed: PackedChange) -> tuple[Argument, ...]:
 
 def _ttl(keep: Keep) -> str:
     return "" if keep.conversation is None else str(keep.conversation)
+
+
+def _next_entry(entry: PackedEntry | None) -> tuple[Argument, Argument, Argument]:
+    """With the number of its first event, which has to follow on what is there."""
+    return (0 if entry is None else entry.first, *_entry(entry))
 
 
 def _entry(entry: PackedEntry | None) -> tuple[Argument, Argument]:

@@ -20,11 +20,13 @@ from passback.stores.sqlite.rows import (
     update,
 )
 
+OTHERS = "another worker owns this run now"
+
 
 def append(db: sqlite3.Connection, /, write: PackedWrite, lease: int, limits: Limits) -> LeaseState:
     """Write an entry, if there is one, and renew the lease for so many milliseconds."""
     row = find(db, write.tag)
-    if row is None or not _held(row, write):
+    if row is None or not _held(row, write) or _leaves_gap(row, write):
         return "lost"
     expires = now() + lease
     seq, log_bytes = _log(db, row, write, limits)
@@ -49,9 +51,11 @@ def commit(db: sqlite3.Connection, commit: PackedCommit, lease: int, limits: Lim
     if row and row["ended"] == this:
         return queue.waits(db, row["id"])
     if row is None or not _held(row, write):
-        raise LeaseLost("another worker owns this run now")
+        raise LeaseLost(OTHERS)
     if commit.step <= row["step"]:
         return False
+    if _leaves_gap(row, write):
+        raise LeaseLost(OTHERS)
     waits = commit.ends and queue.waits(db, row["id"])
     expires = now() + lease
     seq, log_bytes = _log(db, row, write, limits)
@@ -125,6 +129,11 @@ def _owned(row: sqlite3.Row, write: PackedWrite) -> bool:
 
 def _held(row: sqlite3.Row, write: PackedWrite) -> bool:
     return _owned(row, write) and not row["released"]
+
+
+def _leaves_gap(row: sqlite3.Row, write: PackedWrite) -> bool:
+    """Whether the write does not follow on the last event that is here: its writer rests on what was lost."""
+    return write.entry is not None and write.entry.first > int(row["seq"]) + 1
 
 
 def _log(

@@ -1,12 +1,12 @@
 -- Events for the logs of runs, and their renewed leases; without a record only the lease.
--- KEYS (state log)* | ARGV lease log_ttl log_bytes (fence channel last record)*
+-- KEYS (state log)* | ARGV lease log_ttl log_bytes (fence channel first last record)*
 -- Gives for each run what its lease is, or the error that it met: one damaged conversation does not stop the others.
 local lease, log_ttl, log_bytes = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
-local function append(state, log, fence, channel, last, record)
+local function append(state, log, fence, channel, first, last, record)
   local held, running, epoch, seq, cancelled, bytes = unpack(redis.call('HMGET', state,
     'fence', 'running', 'epoch', 'seq', 'cancelled', 'bytes'))
-  if held ~= fence or running ~= '1' then return 'lost' end
+  if held ~= fence or running ~= '1' or leaves_gap(seq, first) then return 'lost' end
   -- nothing above this line writes
 
   if record ~= '' and tonumber(last) > tonumber(seq) then
@@ -22,7 +22,7 @@ end
 
 local answers = {}
 for run = 1, #KEYS / 2 do
-  local done, answer = pcall(append, KEYS[2 * run - 1], KEYS[2 * run], unpack(ARGV, 4 * run, 4 * run + 3))
+  local done, answer = pcall(append, KEYS[2 * run - 1], KEYS[2 * run], unpack(ARGV, 5 * run - 1, 5 * run + 3))
   if not done then answer = redis.error_reply(type(answer) == 'table' and answer.err or answer) end
   answers[run] = answer
 end

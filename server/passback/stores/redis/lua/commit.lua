@@ -1,9 +1,9 @@
 -- A turn's messages and the events that reveal them; `ends` releases the lease.
 -- KEYS state messages receipts runs queue log [due]
--- ARGV fence step lease member channel idle busy log_ttl log_bytes run ends cut owed last record message*
+-- ARGV fence step lease member channel idle busy log_ttl log_bytes run ends cut owed first last record message*
 -- Gives whether the run has ended and posts wait, or false when the lease was lost.
 local fence, step, lease, member, channel, idle, busy = unpack(ARGV, 1, 7)
-local log_ttl, log_bytes, run, ends, cut, owed, last, record = unpack(ARGV, 8, 15)
+local log_ttl, log_bytes, run, ends, cut, owed, first, last, record = unpack(ARGV, 8, 16)
 
 local version, held, running, epoch, done, seq, ended, count, bytes = unpack(redis.call('HMGET', keys.state,
   'version', 'fence', 'running', 'epoch', 'step', 'seq', 'ended', 'count', 'bytes'))
@@ -11,15 +11,16 @@ local mark = fence .. '|' .. step
 if ended == mark then return posts_wait() and 1 or 0 end
 if held ~= fence or running ~= '1' then return false end
 if tonumber(step) <= tonumber(done) then return 0 end
+if leaves_gap(seq, first) then return false end
 check_parts(tonumber(count))
 -- nothing above this line writes
 
-for i = 16, #ARGV do redis.call('RPUSH', keys.messages, ARGV[i]) end
+for i = 17, #ARGV do redis.call('RPUSH', keys.messages, ARGV[i]) end
 if record ~= '' and tonumber(last) > tonumber(seq) then
   seq, bytes = last, add_entry(keys.log, epoch .. '-' .. last, record, tonumber(bytes), tonumber(log_bytes))
 end
 redis.call('HSET', keys.state, 'version', digits(version + 1), 'step', step, 'owed', owed,
-  'expires', digits(now + lease), 'count', digits(count + #ARGV - 15), 'seq', seq, 'committed', epoch .. '-' .. seq,
+  'expires', digits(now + lease), 'count', digits(count + #ARGV - 16), 'seq', seq, 'committed', epoch .. '-' .. seq,
   'bytes', digits(bytes))
 if ends == '1' then redis.call('HSET', keys.state, 'running', '0', 'ended', mark, 'cut', cut) end
 local waits = ends == '1' and posts_wait()

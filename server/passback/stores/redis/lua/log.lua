@@ -1,6 +1,12 @@
 -- The log of a run: a stream whose entries have the ids of their last events.
 local SLICE, SLICES = 8, 8  -- entries that a trimming looks at: at a time, and how many times
 
+-- Whether an entry whose first event has this number does not follow on the last one that is here: what its writer
+-- wrote before was lost in a failover. What he does next rests on it.
+local function leaves_gap(seq, first)
+  return tonumber(first) > tonumber(seq) + 1
+end
+
 -- Removes the oldest entries until the records fit in `limit` bytes, but never the newest one. What remains does not
 -- begin with the first entry of an epoch, unless nothing goes: its number is 1, which would hide the gap from readers.
 -- Gives the size of what remains; what is too much for one call is left to the next ones.

@@ -1,0 +1,61 @@
+"""A store that has lost the end of a log, as Redis may in a failover, takes nothing that rests on it."""
+
+import pytest
+from tests.support.conversations import (
+    LONG,
+    begun,
+    claimed,
+    ending,
+    new_key,
+    said,
+    state,
+    texts,
+    turn,
+    user,
+)
+
+from passback.core.errors import LeaseLost
+from passback.core.events import TextDelta
+from passback.core.ports import Store
+
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("P5", "P10")]
+
+
+async def test_events_that_do_not_follow_on_what_is_stored_are_not_written(store: Store) -> None:
+    held = await begun(store, new_key(), user("hello"))
+    whole = await begun(store, new_key(), user("hello"))
+    before = await state(store, held.run)
+
+    answers = await store.append([texts(held, 3, "b"), texts(whole, 2, "a")], lease=0)
+
+    assert answers == ["lost", "held"]
+    assert await state(store, held.run) == before
+    assert [place for place, _ in await said(store, whole.run)] == ["1-1", "1-2"]
+
+
+async def test_a_turn_that_does_not_follow_on_what_is_stored_is_not_committed(store: Store) -> None:
+    held = await begun(store, new_key(), user("hello"))
+    before = await state(store, held.run)
+
+    with pytest.raises(LeaseLost):
+        await store.commit(turn(held, 2, 3, TextDelta("b"), say="second"), lease=LONG)
+    with pytest.raises(LeaseLost):
+        await store.commit(ending(held, 2, 3, say="second"), lease=LONG)
+
+    assert await state(store, held.run) == before
+
+
+async def test_after_a_gap_the_run_is_taken_over_from_its_last_commit(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, user("hello"), lease=0)
+    await store.commit(turn(held, 1, 2, TextDelta("a"), say="first"), lease=0)
+    assert await store.append([texts(held, 4, "c")], lease=LONG) == ["lost"]
+
+    status = await store.status(key)
+    assert (status.running, status.lapsed) == (True, True)
+    taken = await claimed(store, key)
+    await store.commit(ending(taken, 1, 2, say="second"), lease=LONG)
+
+    contents = [message.content for message in (await store.load(key)).messages]
+    assert contents == ["hello", "first", "second"]
+    assert [place for place, _ in await said(store, held.run)] == ["1-1", "1-2", "2-1", "2-2"]
