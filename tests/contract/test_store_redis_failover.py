@@ -21,7 +21,7 @@ from tests.support.conversations import (
     user,
 )
 from tests.support.redis_server import RedisKind
-from tests.support.sentinels import Failover, failover
+from tests.support.sentinels import QUORUM, SERVICE, Failover, failover
 
 from passback.core.changes import Lease, LeaseState, LogWrite
 from passback.core.errors import LeaseLost, StoreUnavailable, UnknownRun
@@ -146,6 +146,24 @@ async def test_writers_go_on_after_a_failover_and_what_was_replicated_is_there_o
             said_last = (await store.load(run.key)).messages[-1]
             assert said_last.content == "said"
         assert len(log) >= settled[run]
+
+
+# ---------------------------------------------------------------- the Sentinels
+async def test_no_sentinel_is_forgotten_when_many_connections_look_for_the_master_at_once(
+    store: Store, servers: Failover
+) -> None:
+    first, *others = servers.sentinels
+    first.command("SENTINEL", "REMOVE", SERVICE)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(begun, store, new_key())
+    first.command("SENTINEL", "MONITOR", SERVICE, "127.0.0.1", servers.master.port, QUORUM)
+    for other in others:
+        other.stop()
+    servers.master.command("CLIENT", "KILL", "TYPE", "normal")
+    await pause(0.1)  # a connection that has noticed its end asks for the master before it is used
+
+    assert (await store.status(new_key())).version == 0
 
 
 # ---------------------------------------------------------------- what it had not

@@ -4,6 +4,7 @@ The annotations of redis-py are partial: the Protocols here say what is relied o
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from typing import Any, Protocol, TypeAlias
 
 import hiredis
@@ -12,6 +13,7 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
+from typing_extensions import override
 
 from passback.stores.redis.url import RedisTarget, Topology
 
@@ -78,10 +80,23 @@ class SingleServer:
         await self.client.aclose()
 
 
+class _Sentinels(Sentinel):
+    """redis-py's own moves the one that answers to the front of its list: of callers at once, one overwrites a third."""
+
+    @override
+    async def discover_master(self, service_name: str) -> tuple[str, int]:
+        looking = copy(self)
+        looking.sentinels = list(self.sentinels)
+        discover: Any = super(_Sentinels, looking).discover_master
+        found: tuple[str, int] = await discover(service_name)
+        self.sentinels = looking.sentinels
+        return found
+
+
 class SentinelServers:
     def __init__(self, target: RedisTarget, max_connections: int) -> None:
         without_login = {**_quick_settings(target), "username": None, "password": None}
-        make: Any = Sentinel
+        make: Any = _Sentinels
         self._service = target.service
         self._sentinel = make(target.nodes, sentinel_kwargs=without_login)
         self.client = self._sentinel.master_for(
