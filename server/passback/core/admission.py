@@ -94,7 +94,7 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
         Reused: its idempotency key, or the id of one of its messages, was used with other content.
         UnknownToolCall: a result for a call that is neither owed nor answered.
         ResultConflict: a result for an answered call, or two in one post, with other content.
-        ConversationBusy: a run is going on, and the post would not wait.
+        ConversationBusy: a run is going on or about to begin, and the post would not wait.
     """
     if not post.messages:
         raise NothingToDo("the post has no message, and nothing waits to be resumed")
@@ -108,7 +108,8 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
         return _repeat(standing, post)
     receipts = _receipts(post, fresh.values(), others)
     if others and (standing.running or standing.waiting):
-        if standing.running and post.on_busy == "reject":
+        # what the client owes may never come: then a message moves on those that wait, and waits itself
+        if post.on_busy == "reject" and not any(call.client for call in open_calls):
             raise ConversationBusy("a run of this conversation is going on", retry_after=1)
         return Queues((*fresh.values(), *others), receipts)
     remaining = tuple(call for call in open_calls if call.id not in fresh)

@@ -110,16 +110,14 @@ def test_a_result_for_a_call_that_is_not_handed_back_yet_is_unknown_while_its_ru
         judge(OWING, result("c1"), running="r1")
 
 
-@pytest.mark.parametrize("waiting", [False, True])
-def test_a_user_message_that_would_not_wait_meets_busy(waiting: bool) -> None:
+@pytest.mark.parametrize(("running", "waiting"), [("r1", False), ("r1", True), (None, True)])
+def test_a_user_message_that_would_not_wait_meets_busy(running: str | None, waiting: bool) -> None:
     with pytest.raises(ConversationBusy) as raised:
-        judge(IDLE, user(), running="r1", waiting=waiting)
+        judge(IDLE, user(), running=running, waiting=waiting)
     assert raised.value.retry_after == 1
 
 
-def test_a_user_message_to_a_conversation_that_is_not_busy_goes_behind_those_that_wait() -> None:
-    """Nothing runs: it is not refused for the sake of posts that wait, perhaps for results that never come."""
-    assert judge(IDLE, user("next"), waiting=True) == Queues((user("next"),), {})
+def test_a_user_message_goes_behind_those_that_wait_for_results_that_may_never_come() -> None:
     assert judge(OWING, user("next"), waiting=True) == Queues((user("next"),), {})
 
 

@@ -50,3 +50,8 @@ def store_error(error: Exception, /) -> StoreError:
         return StoreError(f"Redis answered with an error ({type(error).__name__})")
     made, message = _BY_CODE[found[1]]
     return made(message, retry_after=1 if made is StoreUnavailable else None)
+
+
+def is_closed_socket(error: RuntimeError, /) -> bool:
+    """Whether it is uvloop's, of a connection that broke while it was being opened: it has no class of its own."""
+    return str(error).endswith("the handler is closed")

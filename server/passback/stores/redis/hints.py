@@ -53,7 +53,7 @@ class Hints:
         while True:
             try:
                 await self._listen_once()
-            except (*REDIS_ERRORS, StoreError, OSError) as error:
+            except (*REDIS_ERRORS, StoreError, OSError, RuntimeError) as error:
                 logger.warning("wake-up hints from Redis broke off: %s", type(error).__name__)
             self._bells.ring_all()
             await anyio.sleep(RECONNECT_PAUSE)

@@ -11,7 +11,7 @@ import anyio
 from redis.exceptions import NoScriptError
 
 from passback.core.errors import StoreError, StoreUnavailable
-from passback.stores.redis.errors import REDIS_ERRORS, store_error
+from passback.stores.redis.errors import REDIS_ERRORS, is_closed_socket, store_error
 from passback.stores.redis.scripts import Script
 from passback.stores.redis.servers import (
     Argument,
@@ -135,6 +135,10 @@ class RedisLink:
             raise store_error(error) from error
         except OSError as error:
             raise StoreUnavailable("Redis does not answer in time", retry_after=1) from error
+        except RuntimeError as error:
+            if not is_closed_socket(error):
+                raise
+            raise StoreUnavailable("Redis has closed the connection", retry_after=1) from error
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[Subscriber]:
