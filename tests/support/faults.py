@@ -10,14 +10,14 @@ import anyio.abc
 from tests.support.runs import QUICK, worker
 
 from passback.core.changes import Lease
-from passback.core.errors import StoreUnavailable
+from passback.core.errors import StoreFull, StoreUnavailable
 from passback.core.ports import ModelClient, Store
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
 from passback.toolsets.functions import FunctionTool
 
-Fault: TypeAlias = Literal["refuse", "lose reply", "none"]
-"""`refuse`: nothing is done. `lose reply`: it is done, and the caller is told that it failed."""
+Fault: TypeAlias = Literal["refuse", "full", "lose reply", "none"]
+"""`refuse`, `full`: nothing is done. `lose reply`: it is done, and the caller is told that it failed."""
 
 
 class Faults:
@@ -55,6 +55,8 @@ class Faults:
             try:
                 if fault == "refuse" or self.dead:
                     raise StoreUnavailable("refused by the test")
+                if fault == "full":
+                    raise StoreFull("no room in the test")
                 answer = await found(*arguments, **named)
                 if isinstance(answer, Lease):
                     self.leases.append(answer)

@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import monotonic
 
 import anyio
 
@@ -89,7 +90,9 @@ class RunLog:
     async def commit(
         self, append: tuple[Message, ...], events: tuple[RunEvent, ...], end: End | None = None
     ) -> None:
-        """Store messages together with the events that reveal them, then show those. Not cancellable midway.
+        """Store messages together with the events that reveal them, then show those. A write is not cancellable midway.
+
+        A store that is away for a moment is waited for, about as long as the lease lasts.
 
         Raises:
             LeaseLost: another worker owns the run; nothing was written or shown.
@@ -99,7 +102,14 @@ class RunLog:
         write = self._waiting_events(events)
         owed, cut = (end.owed, end.cut) if end else ((), False)
         self._in_doubt.append(Commit(write, self._step, append, owed, end is not None, cut))
-        await self.settle()
+        until = monotonic() + self._writer.lease
+        while True:
+            try:
+                return await self.settle()
+            except StoreUnavailable:
+                if monotonic() >= until:
+                    raise
+            await anyio.sleep(self._writer.pause)
 
     async def settle(self) -> None:
         """Store what is in doubt; raises as `commit` does. Not cancellable midway."""
@@ -210,14 +220,17 @@ class LogWriter:
     """Stores what has gathered of all runs, one round trip per `delay` seconds; commits go through at once.
 
     Attributes:
+        lease: seconds of the leases that writes renew.
+        pause: seconds between two attempts of a write that failed.
         patience: seconds that a write may take. Stores bound their calls; this is for one that breaks that promise.
     """
 
     def __init__(self, store: Store, *, delay: float, lease: float, patience: float) -> None:
         self.patience = patience
+        self.lease = lease
+        self.pause = delay * _BACK_OFF
         self._store = store
         self._delay = delay
-        self._lease = lease
         self._dirty: dict[RunLog, None] = {}
         self._wake = asyncio.Event()
 
@@ -232,7 +245,7 @@ class LogWriter:
             await self._wake.wait()
             await anyio.sleep(delay)
             self._wake.clear()
-            delay = self._delay if await self.flush() else self._delay * _BACK_OFF
+            delay = self._delay if await self.flush() else self.pause
 
     async def flush(self) -> bool:
         """Write what is waiting. False: some of it, or all, has to be written again."""
@@ -258,10 +271,10 @@ class LogWriter:
                 raise answer
 
     async def _send(self, writes: Sequence[LogWrite]) -> Sequence[LeaseState | StoreError]:
-        return await self._store.append(writes, lease=self._lease) if writes else ()
+        return await self._store.append(writes, lease=self.lease) if writes else ()
 
     async def commit(self, commit: Commit) -> bool:
-        return await self._store.commit(commit, lease=self._lease)
+        return await self._store.commit(commit, lease=self.lease)
 
 
 def _size(write: Commit | LogWrite) -> int:

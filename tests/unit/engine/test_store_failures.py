@@ -104,8 +104,31 @@ async def test_a_tools_result_that_the_store_refuses_fails_the_run_with_the_stor
     memory: Store,
 ) -> None:
     faults = Faults(memory)
-    faults.plan["commit"] = ["none", "refuse"]
+    faults.plan["commit"] = ["none", "full"]
     async with worker(faults.store, ScriptedModel([calls(("look", {}))]), look) as runs:
+        ended = await outcome(runs, await post(runs, says()))
+    assert ended == Failed("store_full", "no room in the test", retryable=True)
+
+
+async def test_a_store_that_is_away_for_a_moment_is_waited_for(memory: Store) -> None:
+    faults = Faults(memory)
+    faults.plan["commit"] = ["none", "refuse", "lose reply", "refuse", "none", "refuse"]
+    model = ScriptedModel([calls(("look", {})), words("done")])
+    async with worker(faults.store, model, look) as runs:
+        assert await outcome(runs, await post(runs, says())) == Completed()
+        messages = (await runs.messages(KEY, start=0, limit=9)).messages
+    assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"]
+
+
+async def test_a_store_that_stays_away_for_longer_than_the_lease_fails_the_run(
+    memory: Store,
+) -> None:
+    faults = Faults(memory)
+    away: list[Fault] = ["refuse"] * 40
+    faults.plan["commit"] = ["none", *away]
+    tempo = replace(QUICK, lease=0.05)
+    model = ScriptedModel([calls(("look", {}))])
+    async with worker(faults.store, model, look, tempo=tempo) as runs:
         ended = await outcome(runs, await post(runs, says()))
     assert ended == Failed("store_unavailable", "refused by the test", retryable=True)
 
@@ -127,9 +150,9 @@ async def test_a_client_that_leaves_while_its_post_is_stored_has_its_run(memory:
 
 async def test_a_turn_that_could_not_be_stored_is_closed_with_the_run(memory: Store) -> None:
     faults = Faults(memory)
-    faults.plan["commit"] = ["refuse"]
+    faults.plan["commit"] = ["full"]
     async with worker(faults.store, ScriptedModel([calls(("look", {}))]), look) as runs:
-        failed = Failed("store_unavailable", "refused by the test", retryable=True)
+        failed = Failed("store_full", "no room in the test", retryable=True)
         assert await outcome(runs, await post(runs, says())) == failed
         answer, closed = (await runs.messages(KEY, start=1, limit=9)).messages
         assert isinstance(answer, AssistantMessage)
