@@ -33,6 +33,16 @@ async def test_events_that_do_not_follow_on_what_is_stored_are_not_written(store
     assert [place for place, _ in await said(store, whole.run)] == ["1-1", "1-2"]
 
 
+async def test_events_of_which_only_some_are_stored_are_not_written(store: Store) -> None:
+    held = await begun(store, new_key(), user("hello"))
+    assert await store.append([texts(held, 2, "a", "b")], lease=LONG) == ["held"]
+    before = await state(store, held.run)
+
+    assert await store.append([texts(held, 3, "b", "c")], lease=LONG) == ["lost"]
+    assert await store.append([texts(held, 2, "a", "b")], lease=LONG) == ["held"]
+    assert await state(store, held.run) == before
+
+
 async def test_a_turn_that_does_not_follow_on_what_is_stored_is_not_committed(store: Store) -> None:
     held = await begun(store, new_key(), user("hello"))
     before = await state(store, held.run)

@@ -26,7 +26,7 @@ OTHERS = "another worker owns this run now"
 def append(db: sqlite3.Connection, /, write: PackedWrite, lease: int, limits: Limits) -> LeaseState:
     """Write an entry, if there is one, and renew the lease for so many milliseconds."""
     row = find(db, write.tag)
-    if row is None or not _held(row, write) or _leaves_gap(row, write):
+    if row is None or not _held(row, write) or not _follows(row, write):
         return "lost"
     expires = now() + lease
     seq, log_bytes = _log(db, row, write, limits)
@@ -54,7 +54,7 @@ def commit(db: sqlite3.Connection, commit: PackedCommit, lease: int, limits: Lim
         raise LeaseLost(OTHERS)
     if commit.step <= row["step"]:
         return False
-    if _leaves_gap(row, write):
+    if not _follows(row, write):
         raise LeaseLost(OTHERS)
     waits = commit.ends and queue.waits(db, row["id"])
     expires = now() + lease
@@ -131,9 +131,10 @@ def _held(row: sqlite3.Row, write: PackedWrite) -> bool:
     return _owned(row, write) and not row["released"]
 
 
-def _leaves_gap(row: sqlite3.Row, write: PackedWrite) -> bool:
-    """Whether the write does not follow on the last event that is here: its writer rests on what was lost."""
-    return write.entry is not None and write.entry.first > int(row["seq"]) + 1
+def _follows(row: sqlite3.Row, write: PackedWrite) -> bool:
+    """Whether its events follow on the last one that is here, or are here. If not, its writer rests on what was lost."""
+    entry, seq = write.entry, int(row["seq"])
+    return entry is None or entry.first == seq + 1 or entry.last <= seq
 
 
 def _log(

@@ -6,7 +6,7 @@ local lease, log_ttl, log_bytes = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local function append(state, log, fence, channel, first, last, record)
   local held, running, epoch, seq, cancelled, bytes = unpack(redis.call('HMGET', state,
     'fence', 'running', 'epoch', 'seq', 'cancelled', 'bytes'))
-  if held ~= fence or running ~= '1' or leaves_gap(seq, first) then return 'lost' end
+  if held ~= fence or running ~= '1' or not follows(seq, first, last) then return 'lost' end
   -- nothing above this line writes
 
   if record ~= '' and tonumber(last) > tonumber(seq) then

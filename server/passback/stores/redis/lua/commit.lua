@@ -11,7 +11,7 @@ local mark = fence .. '|' .. step
 if ended == mark then return posts_wait() and 1 or 0 end
 if held ~= fence or running ~= '1' then return false end
 if tonumber(step) <= tonumber(done) then return 0 end
-if leaves_gap(seq, first) then return false end
+if not follows(seq, first, last) then return false end
 check_parts(tonumber(count))
 -- nothing above this line writes
 

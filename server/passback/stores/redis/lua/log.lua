@@ -1,10 +1,10 @@
 -- The log of a run: a stream whose entries have the ids of their last events.
 local SLICE, SLICES = 8, 8  -- entries that a trimming looks at: at a time, and how many times
 
--- Whether an entry whose first event has this number does not follow on the last one that is here: what its writer
--- wrote before was lost in a failover. What he does next rests on it.
-local function leaves_gap(seq, first)
-  return tonumber(first) > tonumber(seq) + 1
+-- Whether an entry of these events follows on the last one that is here, or was here before. If not, what its writer
+-- wrote before was lost in a failover, and what he does next rests on it.
+local function follows(seq, first, last)
+  return tonumber(first) == seq + 1 or tonumber(last) <= tonumber(seq)
 end
 
 -- Removes the oldest entries until the records fit in `limit` bytes, but never the newest one. What remains does not
