@@ -17,8 +17,9 @@ from typing import Self, cast
 
 from benchmarks.servers import UNLOGGED
 from passback import cli
-from passback.core.changes import Commit, Lease, LeaseState, LogWrite
+from passback.core.changes import Change, Commit, Lease, LeaseState, LogWrite
 from passback.core.events import ReasoningDelta, RunEvent, TextDelta, ToolCallArguments
+from passback.core.messages import RunId
 from passback.core.ports import Store
 from passback.stores import open as stores
 from passback.stores.options import StoreOptions
@@ -29,6 +30,9 @@ class Unlogged:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._last: dict[
+            str, int
+        ] = {}  # number of the last event that was stored under a lease, by its fence
 
     async def __aenter__(self) -> Self:
         await self._store.__aenter__()
@@ -46,10 +50,21 @@ class Unlogged:
     async def renew(self, leases: Sequence[Lease], /, *, lease: float) -> Sequence[LeaseState]:
         return ["held" for _ in leases]
 
+    async def begin(
+        self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
+    ) -> Lease | None:
+        begun = await self._store.begin(change, run_id, events, lease=lease)
+        if begun is not None:
+            self._last[begun.fence] = len(events)
+        return begun
+
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
-        revealed = [*takewhile(_is_no_delta, reversed(commit.log.events))][::-1]
-        first = commit.log.first + len(commit.log.events) - len(revealed)
-        log = replace(commit.log, first=first, events=tuple(revealed))
+        fence = commit.log.lease.fence
+        revealed = tuple(takewhile(_is_no_delta, reversed(commit.log.events)))[::-1]
+        log = replace(commit.log, first=self._last[fence] + 1, events=revealed)
+        self._last[fence] += len(revealed)
+        if commit.ends:
+            del self._last[fence]
         return await self._store.commit(replace(commit, log=log), lease=lease)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import assert_never
 
 import anyio
+import anyio.lowlevel
 
 from passback.core.admission import Begins, Joins, Parks, Queues, Standing, accept
 from passback.core.changes import Change, Enqueue, Lease, Loaded, Page, Queued, Status
@@ -179,6 +180,8 @@ class RunService:
                 return None
             work = Work(toolbox, (*loaded.messages, *verdict.append))
             self._supervisor.spawn(Assignment(lease, opening, work, tethered=change.tethered))
+        # the run asks its model now: what the caller prepares for its events meanwhile delays none of them
+        await anyio.lowlevel.cancel_shielded_checkpoint()
         return run
 
     async def _handed_back(self, post: StartRun, loaded: Loaded) -> bool:
