@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import anyio
 
@@ -21,25 +21,12 @@ from passback.core.ports import Store, Toolset
 from passback.core.posts import Receipt
 from passback.core.transcript import closing, owed, unanswered
 from passback.engine.loop import Work
-from passback.engine.supervisor import Assignment, Supervisor
+from passback.engine.supervisor import Assignment, Supervisor, Tempo
 from passback.engine.toolbox import Toolbox
 
 logger = logging.getLogger(__name__)
 
 LOST = Failed("lost", "the workers of this run died before its end", retryable=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """On which terms runs are begun and taken over.
-
-    Args:
-        lease: seconds.
-        max_attempts: workers that may try one run.
-    """
-
-    lease: float
-    max_attempts: int
 
 
 class Caretaker:
@@ -53,12 +40,12 @@ class Caretaker:
         self,
         store: Store,
         toolsets: Sequence[Toolset],
-        terms: Terms,
+        tempo: Tempo,
         supervisor: Callable[[], Supervisor],
     ) -> None:
         self._store = store
         self._toolsets = toolsets
-        self._terms = terms
+        self._tempo = tempo
         self._supervisor = supervisor
 
     async def look_after(self, key: ConversationKey, *, supersede: bool = False) -> None:
@@ -79,7 +66,7 @@ class Caretaker:
         status = loaded.status
         if status.lapsed and status.run_id is not None:
             run = RunRef(key, status.run_id)
-            if status.attempt >= self._terms.max_attempts:
+            if status.attempt >= self._tempo.max_attempts:
                 await self._bury(run, loaded)
             else:
                 await self._take_over(run, loaded)
@@ -95,7 +82,7 @@ class Caretaker:
         change = _closing_change(run.key, loaded, append)
         # a lease that nobody works under would hold up the conversation
         with anyio.CancelScope(shield=True):
-            lease = await self._store.claim(change, run.run_id, events, lease=self._terms.lease)
+            lease = await self._store.claim(change, run.run_id, events, lease=self._tempo.lease)
             if lease is None:
                 return
             logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
@@ -131,7 +118,7 @@ class Caretaker:
         change, work = await self._next_change(key, loaded, queued, messages)
         opening = (RunStarted(queued.run_id),)
         with anyio.CancelScope(shield=True):
-            lease = await self._store.begin(change, queued.run_id, opening, lease=self._terms.lease)
+            lease = await self._store.begin(change, queued.run_id, opening, lease=self._tempo.lease)
             if lease is not None:
                 self._supervisor().spawn(
                     Assignment(

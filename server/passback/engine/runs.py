@@ -33,7 +33,7 @@ from passback.core.messages import CallId, ConversationKey, RunId, RunRef, ToolM
 from passback.core.ports import Parked, Store, Take, Toolset
 from passback.core.posts import Receipt, ReceiptName, StartRun, for_call, receipt_names
 from passback.core.transcript import unanswered
-from passback.engine.caretaker import Caretaker, Terms, mark_of
+from passback.engine.caretaker import Caretaker, mark_of
 from passback.engine.loop import Brain, Work
 from passback.engine.reader import Reader
 from passback.engine.supervisor import Assignment, Supervisor, Tempo
@@ -67,8 +67,7 @@ class RunService:
         self._store = store
         self._toolsets = toolsets
         self._tempo = tempo or Tempo()
-        terms = Terms(self._tempo.lease, self._tempo.max_attempts)
-        self._caretaker = Caretaker(store, toolsets, terms, lambda: self._supervisor)
+        self._caretaker = Caretaker(store, toolsets, self._tempo, lambda: self._supervisor)
         self._supervisor = Supervisor(store, brain, self._tempo, self._caretaker.look_after)
         self._heard_of: set[ConversationKey] = set()
         self._most_heard_of = heard_of
