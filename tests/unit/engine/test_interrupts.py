@@ -95,7 +95,7 @@ async def test_a_rollback_takes_back_what_the_run_said_and_its_message(store: St
 @pytest.mark.promise("P7")
 async def test_a_run_is_stopped_from_any_worker(store: Store, how: Stops) -> None:
     model = ScriptedModel([half(), words("two")])
-    async with worker(store, model) as owner, worker(store, ScriptedModel([])) as other:
+    async with worker(store, model) as owner, worker(store, model) as other:
         first = await post(owner, says("a"))
         await until(other, first, TextDelta)
         second = await stop(other, "b", how)
@@ -137,7 +137,7 @@ async def test_a_run_that_ends_by_itself_is_neither_cut_nor_taken_back(
     model = ScriptedModel([[gate, *words("whole")], words("two")])
     async with (
         worker(store, model, tempo=deaf) as owner,
-        worker(store, ScriptedModel([])) as other,
+        worker(store, model) as other,
     ):
         first = await post(owner, says("a"))
         second = await stop(other, "b", how)
@@ -197,7 +197,7 @@ async def test_of_several_that_stop_each_other_the_last_one_runs(store: Store, h
     deaf = replace(QUICK, heartbeat=3600, log_delay=3600)
     async with (
         worker(store, model, tempo=deaf) as runs,
-        worker(store, ScriptedModel([])) as other,
+        worker(store, model) as other,
     ):
         first = await post(runs, says("a"))
         await until(runs, first, TextDelta)

@@ -84,7 +84,7 @@ async def test_a_reader_of_a_run_that_waits_sees_it_from_the_queue_to_its_end(
 ) -> None:
     """Here and elsewhere, and from any place of it."""
     gate, model = gated("one", "two")
-    async with worker(store, model) as runs, worker(store, ScriptedModel([])) as other:
+    async with worker(store, model) as runs, worker(store, model) as other:
         await post(runs, says("a"))
         run = await enqueue(runs, "b")
         async with reading(runs, run) as here, reading(other, run) as there:
@@ -188,7 +188,7 @@ async def test_posts_to_two_workers_at_once_all_run_once(store: Store) -> None:
 @pytest.mark.promise("P6", "P7")
 async def test_a_run_that_waits_can_be_cancelled_from_any_worker(store: Store) -> None:
     gate, model = gated("one", "three")
-    async with worker(store, model) as runs, worker(store, ScriptedModel([])) as other:
+    async with worker(store, model) as runs, worker(store, model) as other:
         first = await post(runs, says("a"))
         second, third = await enqueue(runs, "b"), await enqueue(runs, "c")
         async with reading(runs, second) as here, reading(other, second) as there:
