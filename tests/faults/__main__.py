@@ -1,6 +1,6 @@
-"""Plays the scenarios one after the other. Called by scripts/faults.
+"""Plays the scenarios, one after the other or some at once. Called by scripts/faults.
 
-Usage: scripts/faults [--quick | --nightly] [--only NAME] [--points N] [--seed N] [--json FILE] [--report PAGE]
+Usage: scripts/faults [--quick | --nightly] [--only NAME] [--points N] [--seed N] [--jobs N] [--json FILE] [--report PAGE]
 
 It prints how far it is and, at the end, a table; the same goes to a JSON file, with every fault and what helps to find its
 reason. The exit code is 1 if there was a fault. Another server than that of this checkout is tried by PYTHONPATH.
@@ -9,9 +9,14 @@ reason. The exit code is 1 if there was a fault. Another server than that of thi
 import argparse
 import os
 import platform
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
 
@@ -34,12 +39,10 @@ def main() -> int:
     if not names:
         _say(f"no such scenario; there are: {', '.join(SCENARIOS)}")
         return 2
+    options.json.parent.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
-    for name in names:
-        scenario = SCENARIOS[name]
-        points = options.points or (scenario.nightly if options.nightly else scenario.quick)
-        rows.append(_play(name, scenario, points, options.seed))
-        options.json.parent.mkdir(parents=True, exist_ok=True)
+    for row in _played(names, options):
+        rows.append(row)
         options.json.write_text(report.as_json(rows, _machine()), "utf-8")
     _say(f"\n{report.table(rows)}\n\n{options.json}")
     if options.report:
@@ -56,6 +59,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--points", type=int, metavar="N", help="so many in each scenario")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6), metavar="N")
     parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="play so many at once: mostly they wait"
+    )
+    parser.add_argument(
         "--json", type=Path, default=ROOT / ".cache" / "faults.json", metavar="FILE"
     )
     parser.add_argument("--report", type=Path, metavar="PAGE", help="write the figures into it")
@@ -64,6 +70,33 @@ def _options() -> argparse.Namespace:
 
 def _is_meant(name: str, only: list[str]) -> bool:
     return any(name.startswith(each) for each in only)
+
+
+def _played(names: Sequence[str], options: argparse.Namespace) -> Iterable[Row]:
+    """Each scenario's row, in the order of the names."""
+    if options.jobs > 1:
+        with ThreadPoolExecutor(options.jobs) as jobs:
+            yield from jobs.map(partial(_play_apart, options), names)
+        return
+    for name in names:
+        scenario = SCENARIOS[name]
+        points = options.points or (scenario.nightly if options.nightly else scenario.quick)
+        yield _play(name, scenario, points, options.seed)
+
+
+def _play_apart(options: argparse.Namespace, name: str) -> Row:
+    """Play a scenario in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        command = [sys.executable, "-m", "tests.faults", "--only", name, "--json", str(result)]
+        command += ["--seed", str(options.seed), "--nightly" if options.nightly else "--quick"]
+        command += ["--points", str(options.points)] if options.points else []
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        if result.exists():
+            [row] = report.from_json(result.read_text("utf-8"))
+            return row
+    broken = Tally(faults=[f"the scenario's process ended with {code}"])
+    return Row(name, SCENARIOS[name].about, options.seed, 0, broken)
 
 
 def _play(name: str, scenario: Scenario, points: int, seed: int) -> Row:
@@ -75,16 +108,16 @@ def _play(name: str, scenario: Scenario, points: int, seed: int) -> Row:
         if time.monotonic() - told > TELL_EACH:
             told = time.monotonic()
             found = f", {len(tally.faults)} faults" if tally.faults else ""
-            _say(f"  {tally.points} points, {tally.posts} posts, {tally.cuts} cuts{found}")
+            _say(f"  {name}: {tally.points} points, {tally.posts} posts, {tally.cuts} cuts{found}")
 
     try:
         tally = anyio.run(scenario.run, points, seed, progress)
     except (OSError, AssertionError, TimeoutError, httpx.HTTPError, ExceptionGroup) as error:
         tally = Tally(faults=[f"the scenario broke off: {error!r}"])
     row = Row(name, scenario.about, seed, time.monotonic() - began, tally)
-    _say(f"  {len(tally.faults)} faults in {row.seconds:.0f} s")
+    _say(f"  {name}: {len(tally.faults)} faults in {row.seconds:.0f} s")
     for fault in tally.faults[:SHOWN_FAULTS]:
-        _say(f"  FAULT {fault[:400]}")
+        _say(f"  {name}: FAULT {fault[:400]}")
     return row
 
 

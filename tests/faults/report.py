@@ -67,6 +67,14 @@ def as_json(rows: Sequence[Row], machine: str) -> str:
     return json.dumps({"machine": machine, "scenarios": scenarios}, indent=1) + "\n"
 
 
+def from_json(text: str) -> list[Row]:
+    """The rows of `as_json`."""
+    return [
+        Row(each["name"], each["about"], each["seed"], each["seconds"], Tally(**each["tally"]))
+        for each in json.loads(text)["scenarios"]
+    ]
+
+
 def write_into(page: Path, rows: Iterable[Row], machine: str) -> None:
     """Put the figures between the marks of a page.
 

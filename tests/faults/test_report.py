@@ -28,6 +28,10 @@ def test_the_json_has_all_that_was_counted_and_every_fault() -> None:
     assert told["scenarios"][1]["tally"]["faults"] == ["torn"]
 
 
+def test_the_json_is_read_back_as_it_was_written() -> None:
+    assert report.from_json(report.as_json(ROWS, "a machine")) == ROWS
+
+
 def test_the_figures_replace_those_of_the_run_before(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
