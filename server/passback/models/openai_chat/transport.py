@@ -50,6 +50,9 @@ class Origin:
 class Transport(httpx.AsyncBaseTransport):
     """A pool of connections. A request is a whole one (no `HEAD`), and its response must be closed.
 
+    While several answers are read at once, one idle connection is kept ready for the next: to open it then, and to
+    agree on TLS, would delay the answer's first byte.
+
     Args:
         ssl_context: whom to trust; without it certifi's authorities.
         max_connections: at most, busy and idle ones together.
@@ -69,6 +72,7 @@ class Transport(httpx.AsyncBaseTransport):
         self._slots = anyio.Semaphore(max_connections, fast_acquire=True)
         self._open: set[Connection] = set()
         self._idle: defaultdict[Origin, dict[Connection, None]] = defaultdict(dict)
+        self._spares: dict[Origin, asyncio.Task[None]] = {}
         self._emptied: anyio.Event | None = None
 
     @override
@@ -87,6 +91,7 @@ class Transport(httpx.AsyncBaseTransport):
             unless_answered.callback(self._slots.release)
             answer = await self._ask(origin, message, patience)
             unless_answered.pop_all()
+        self._keep_spare(origin, patience.connect)
         return httpx.Response(answer.status, headers=answer.headers, stream=answer)
 
     @override
@@ -96,6 +101,9 @@ class Transport(httpx.AsyncBaseTransport):
         for connection in tuple(self._open):
             connection.end()
         with anyio.move_on_after(_CLOSING, shield=True):
+            for spare in tuple(self._spares.values()):
+                spare.cancel()
+                await asyncio.wait([spare])
             if self._open:
                 await self._emptied.wait()
 
@@ -156,19 +164,40 @@ class Transport(httpx.AsyncBaseTransport):
             self._open.add(connection)
         return connection
 
+    def _keep_spare(self, origin: Origin, limit: float | None) -> None:
+        """Begin to open the connection of the next request, if it would find none and others go on."""
+        is_due = 1 < self._busy < self._max_connections and not self._idle[origin]
+        if is_due and origin not in self._spares and self._emptied is None:
+            self._spares[origin] = asyncio.create_task(self._open_spare(origin, limit))
+
+    async def _open_spare(self, origin: Origin, limit: float | None) -> None:
+        try:
+            connection = await self._connected(origin, limit)
+            self._rest(origin, connection)
+        except httpx.TransportError:
+            pass  # the next request tries again, and says so
+        finally:
+            del self._spares[origin]
+
+    @property
+    def _busy(self) -> int:
+        return self._max_connections - self._slots.value
+
     def _make_room(self) -> None:
         """Close an idle connection, if there are as many as may be."""
         idle = [connections for connections in self._idle.values() if connections]
-        busy = self._max_connections - self._slots.value
-        if busy + sum(map(len, idle)) > self._max_connections:
+        if self._busy + sum(map(len, idle)) > self._max_connections:
             oldest = next(iter(idle[0]))
             del idle[0][oldest]
             oldest.close()
 
+    def _rest(self, origin: Origin, connection: Connection) -> None:
+        connection.rest(self._keep_alive)
+        self._idle[origin][connection] = None
+
     def _give_back(self, origin: Origin, connection: Connection, answer: Answer) -> None:
         if answer.reusable:
-            connection.rest(self._keep_alive)
-            self._idle[origin][connection] = None
+            self._rest(origin, connection)
         self._slots.release()
 
     def _lost(self, origin: Origin, connection: Connection) -> None:

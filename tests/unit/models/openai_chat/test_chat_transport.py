@@ -319,7 +319,7 @@ async def test_fifty_answers_are_read_at_once_and_their_connections_kept() -> No
             async with anyio.create_task_group() as tasks:
                 for number in range(50):
                     tasks.start_soon(ask, number)
-        assert service.connections == 50
+        assert 50 <= service.connections <= 51  # one may be ready for the next
     assert sorted(bodies) == sorted((n, b"%d" % n * 20) for n in range(50) for _ in range(2))
 
 
