@@ -15,6 +15,7 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from typing_extensions import override
 
+from passback.stores.redis.direct import DirectClient
 from passback.stores.redis.url import RedisTarget, Topology
 
 CONNECT_TIMEOUT = 2.0
@@ -68,7 +69,9 @@ class Servers(Protocol):
 class SingleServer:
     def __init__(self, target: RedisTarget, max_connections: int) -> None:
         (self._address,) = target.nodes
-        self.client = _redis(*target.nodes[0], _busy_settings(target, max_connections))
+        # no timeout of redis-py's own: each reply is waited for in `DirectClient`
+        settings = {**_busy_settings(target, max_connections), "socket_timeout": None}
+        self.client = DirectClient(_redis(*target.nodes[0], settings), REPLY_TIMEOUT)
 
     async def primaries(self) -> Sequence[Server]:
         return [self.client]
