@@ -76,7 +76,7 @@ class RunLog:
         self._step = 0
         self._writer = writer
         self._on_lease = on_lease
-        self._writing = anyio.Lock()
+        self._writing = anyio.Lock(fast_acquire=True)
         self.listeners: set[Callable[[], object]] = set()
         """Called when there may be more to read, or the log was abandoned. They do not raise."""
 

@@ -179,8 +179,8 @@ class RunService:
                 return None
             work = Work(toolbox, (*loaded.messages, *verdict.append))
             self._supervisor.spawn(Assignment(lease, opening, work, tethered=change.tethered))
-        # the run asks its model now: what the caller prepares for its events meanwhile delays none of them
-        await anyio.lowlevel.cancel_shielded_checkpoint()
+            # the run asks its model now: what the caller prepares for its events meanwhile delays none of them
+            await anyio.lowlevel.checkpoint()
         return run
 
     async def _handed_back(self, post: StartRun, loaded: Loaded) -> bool:
