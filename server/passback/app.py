@@ -5,7 +5,6 @@ import importlib.util
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
-import anyio
 from starlette.types import ASGIApp
 
 from passback import __version__
@@ -21,6 +20,7 @@ from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 from passback.transport.access import Access
 from passback.transport.openapi import compose
+from passback.transport.signal import Signal
 from passback.transport.site import build_site
 from passback.transport.wires import Limits, Services, Wire
 
@@ -43,7 +43,7 @@ class Application:
         with _blaming("PASSBACK_STORE"):
             self.store: Store = open_store(settings.store, options=_store_options(settings))
         self.model: ModelClient = open_model(agent.model, settings)
-        self._stopping = anyio.Event()
+        self._stopping = Signal()
         brain = Brain(
             self.model,
             settings.prompt or agent.prompt,

@@ -3,8 +3,9 @@
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -14,6 +15,8 @@ from passback.core.messages import OwnerId
 
 ANONYMOUS = OwnerId("anonymous")
 _DEFAULT_PORTS = (":80", ":443")
+_MAX_HOST = 512
+"""Characters: more than a name of the DNS has, and few enough to be remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ def check_host(headers: Headers, access: Access, /) -> None:
         ForeignHost: the `Host` header is missing, doubled, or names neither us nor an address.
     """
     given = headers.getlist("host")
-    name = _host_name(given[0]) if len(given) == 1 else None
+    name = _host_name(given[0]) if len(given) == 1 and len(given[0]) <= _MAX_HOST else None
     if name is None or not _is_ours(name, access):
         raise ForeignHost("this server does not answer for the host that the request names")
 
@@ -80,6 +83,7 @@ def _digest(key: str) -> bytes:
     return sha256(key.encode()).digest()
 
 
+@lru_cache(maxsize=256)
 def _host_name(authority: str) -> str | None:
     """The host of `host[:port]`, lower case; None when it is malformed."""
     try:
@@ -94,11 +98,16 @@ def _host_name(authority: str) -> str | None:
 def _is_ours(name: str, access: Access) -> bool:
     if name == "localhost" or not access.hosts.isdisjoint({name, f"[{name}]"}):
         return True
+    address = _address(name)
+    return address is not None and (address.is_loopback or not access.loopback_only)
+
+
+@lru_cache(maxsize=256)
+def _address(name: str) -> IPv4Address | IPv6Address | None:
     try:
-        address = ip_address(name)
+        return ip_address(name)
     except ValueError:
-        return False
-    return address.is_loopback or not access.loopback_only
+        return None
 
 
 def _is_same(origin: str, host: str) -> bool:

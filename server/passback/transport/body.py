@@ -1,15 +1,15 @@
 """Reading a JSON body: bounded in size, time and depth, and strict about what JSON is."""
 
+import asyncio
 import json
 import math
 import re
 from typing import cast
 
-import anyio
 from pydantic import JsonValue
 from pydantic_core import from_json
 from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from passback.core.errors import BadRequest, BodyTooLarge, RequestTimeout, UnsupportedMedia
 from passback.transport.wires import Limits
@@ -69,16 +69,20 @@ async def _read(request: Request, limits: Limits) -> bytes:
     if _declared_length(request.headers) > limits.body_bytes:
         raise too_large
     body = bytearray()
-    with anyio.move_on_after(limits.body_seconds) as time:
-        try:
-            async for chunk in request.stream():
-                body += chunk
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            more = True
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise BadRequest("the body broke off")
+                body += message.get("body", b"")
                 if len(body) > limits.body_bytes:
                     raise too_large
-        except ClientDisconnect:
-            raise BadRequest("the body broke off") from None
-    if time.cancelled_caught:
-        raise RequestTimeout(f"the body did not arrive within {limits.body_seconds:g} seconds")
+                more = message.get("more_body", False)
+    except TimeoutError:
+        late = f"the body did not arrive within {limits.body_seconds:g} seconds"
+        raise RequestTimeout(late) from None
     return bytes(body)
 
 

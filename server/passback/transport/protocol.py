@@ -2,6 +2,7 @@
 
 import asyncio
 from http import HTTPStatus
+from time import monotonic
 from typing import Any
 
 from typing_extensions import override
@@ -10,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from passback.core.errors import BadRequest, ClientError, HeadersTooLarge
 from passback.transport.http import error_answer
 from passback.transport.sending import SEND_NOW
+from passback.transport.signal import Signal
 
 HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 10.0
@@ -26,9 +28,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _in_head = True
     _refused = False
     _deadline: asyncio.TimerHandle | None = None
+    unread_since: float | None = None
 
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.left = Signal()
         super().connection_made(transport)
         self._expect_head()
 
@@ -36,6 +40,17 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_has_come()
         super().connection_lost(exc)
+        self.left.set()
+
+    @override
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.unread_since = monotonic()
+
+    @override
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.unread_since = None
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -53,7 +68,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_has_come()
         super().on_headers_complete()
-        extensions: dict[str, Any] = {SEND_NOW: _SendNow(self.cycle)}
+        extensions: dict[str, Any] = {SEND_NOW: _SendNow(self, self.cycle)}
         self.scope["extensions"] = extensions
 
     @override
@@ -90,7 +105,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 class _SendNow:
     """`SendNow` for one response of uvicorn's: its own sending, less what a message pays for being of any kind."""
 
-    def __init__(self, cycle: RequestResponseCycle) -> None:
+    def __init__(self, connection: BoundedHttpProtocol, cycle: RequestResponseCycle) -> None:
+        self._connection = connection
         self._cycle = cycle
         self._write = cycle.transport.write
 
@@ -98,6 +114,14 @@ class _SendNow:
     def ready(self) -> bool:
         cycle = self._cycle
         return bool(cycle.chunked_encoding) and not (cycle.flow.write_paused or cycle.disconnected)
+
+    @property
+    def unread_since(self) -> float | None:
+        return self._connection.unread_since
+
+    @property
+    def left(self) -> Signal:
+        return self._connection.left
 
     def send(self, chunk: bytes, /) -> None:
         self._write(b"%x\r\n%b\r\n" % (len(chunk), chunk))

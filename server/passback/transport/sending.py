@@ -4,6 +4,8 @@ from typing import Protocol
 
 from starlette.types import Scope
 
+from passback.transport.signal import Signal
+
 SEND_NOW = "passback.send_now"
 """Its key in `scope["extensions"]`. Only a server that runs our application bare, without middleware, may give it."""
 
@@ -12,6 +14,16 @@ class SendNow(Protocol):
     @property
     def ready(self) -> bool:
         """Whether the answer has begun, the client is there, and the connection's buffer has room."""
+        ...
+
+    @property
+    def unread_since(self) -> float | None:
+        """Since when, by `time.monotonic`, the buffer has had no room, because the client does not read."""
+        ...
+
+    @property
+    def left(self) -> Signal:
+        """The client has closed the connection, or it broke."""
         ...
 
     def send(self, chunk: bytes, /) -> None:

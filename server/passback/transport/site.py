@@ -1,14 +1,15 @@
 """All wires as one ASGI application, behind the gate."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from starlette.routing import Router
-from starlette.types import ASGIApp, Lifespan
+from starlette.routing import BaseRoute, Router
+from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from passback.transport.access import Access
 from passback.transport.gate import protect
-from passback.transport.routing import nothing_there
+from passback.transport.routing import Endpoint, nothing_there
 from passback.transport.wires import Wire
 
 
@@ -16,10 +17,29 @@ def build_site(
     wires: Sequence[Wire], access: Access, lifespan: Lifespan[Any] | None = None
 ) -> ASGIApp:
     """Mount the wires' routes; errors become JSON, and every request passes the gate."""
+    routes = [route for wire in wires for route in wire.routes]
     router = Router(
-        [route for wire in wires for route in wire.routes],
+        routes,
         redirect_slashes=False,  # a redirect would be an answer without a request id
         default=nothing_there,
         lifespan=lifespan,
     )
-    return protect(router, access, public=frozenset(path for wire in wires for path in wire.public))
+    public = frozenset(path for wire in wires for path in wire.public)
+    return protect(_with_shortcuts(router, routes), access, public=public)
+
+
+def _with_shortcuts(router: Router, routes: Sequence[BaseRoute]) -> ASGIApp:
+    """Find endpoints without parameters by a look into a table: the router tries one pattern after the other."""
+    plain = [each for each in routes if isinstance(each, Endpoint) and not each.param_convertors]
+    uses = Counter(each.path for each in plain)
+    endpoints = {each.path.encode("ascii"): each for each in plain if uses[each.path] == 1}
+
+    async def route(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("raw_path") if not scope.get("root_path") else None
+        if path is not None and (endpoint := endpoints.get(path)):
+            scope["path_params"] = {}
+            await endpoint.handle(scope, receive, send)
+        else:
+            await router(scope, receive, send)
+
+    return route

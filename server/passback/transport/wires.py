@@ -7,13 +7,13 @@ puts the wires together into one ASGI application.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import anyio
 from pydantic import JsonValue
 from starlette.routing import BaseRoute
 
 from passback.core.messages import JsonObject
 from passback.core.ports import Runs
 from passback.core.posts import OnBusy
+from passback.transport.signal import Signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Services:
     """
 
     runs: Runs
-    stopping: anyio.Event
+    stopping: Signal
     describe: Callable[[], JsonObject]
     limits: Limits = field(default_factory=Limits)
     ping_seconds: float = 15

@@ -1,15 +1,12 @@
 """A stream follows its run to the end, and lets go of clients that leave, sleep, or have to go elsewhere."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import anyio
 import pytest
-from starlette.requests import Request
-from starlette.types import ASGIApp
-from tests.support.bridge import SECONDS, Exchange, exchange
-from tests.support.logged_runs import RUN, LoggedRuns
+from tests.support.bridge import exchange
+from tests.support.logged_runs import RUN
+from tests.support.sse_site import DONE, END, Site, done, text
 
 from passback.core.errors import (
     CursorExpired,
@@ -19,71 +16,22 @@ from passback.core.errors import (
     UnknownRun,
 )
 from passback.core.events import (
-    Completed,
     Cursor,
     Position,
     RunEvent,
-    RunFinished,
     RunStarted,
     TextDelta,
-    TurnStarted,
 )
-from passback.core.messages import ConversationId, MessageId, RunId, RunRef
-from passback.transport.access import Access
+from passback.core.messages import ConversationId, RunId
 from passback.transport.frames import EventId
-from passback.transport.native import NativeEncoder
-from passback.transport.routing import Endpoint
-from passback.transport.sending import SEND_NOW
-from passback.transport.site import build_site
-from passback.transport.sse import CUT, OPENING, PING, EventStream, stream_headers
-from passback.transport.wires import Limits, Services, Wire
+from passback.transport.line import PING
+from passback.transport.sse import CUT, OPENING, stream_headers
 
 pytestmark = pytest.mark.anyio
 
-END = RunFinished(Completed())
-DONE = b"data: [DONE]\n\n"
-
-
-def _text(number: int, text: str) -> bytes:
-    return f'id: run_1.1-{number}\ndata: {{"type":"text","content":"{text}"}}\n\n'.encode()
-
-
-def _done(number: int) -> bytes:
-    return f"id: run_1.1-{number}\n".encode() + DONE
-
-
-class _Site:
-    """One route that streams `RUN`."""
-
-    def __init__(self, *, ping: float = 60, patience: float = 60) -> None:
-        self.runs = LoggedRuns()
-        self.stopping = anyio.Event()
-        self.services = Services(
-            self.runs, self.stopping, dict, Limits(send_seconds=patience), ping_seconds=ping
-        )
-
-    def app(self, run: RunRef = RUN, since: EventId | None = None, *include: str) -> ASGIApp:
-        async def stream(_: Request) -> ASGIApp:
-            return EventStream(self.services, run, NativeEncoder(frozenset(include)), since)
-
-        return build_site([Wire([Endpoint("/", stream, methods=["GET", "POST"])])], Access())
-
-    @asynccontextmanager
-    async def opened(self) -> AsyncGenerator[Exchange]:
-        """A stream whose first chunk was read."""
-        async with exchange(self.app(), "GET", "/", headers={"x-request-id": "r"}) as one:
-            assert await one.chunk() == OPENING.encode()
-            yield one
-
-    async def is_left(self) -> None:
-        """Wait until nobody follows the run."""
-        with anyio.fail_after(SECONDS):
-            while self.runs.readers:
-                await anyio.wait_all_tasks_blocked()
-
 
 async def test_the_headers_and_the_first_byte_come_before_the_run_says_anything() -> None:
-    async with _Site().opened() as one:
+    async with Site().opened() as one:
         assert one.status == 200
         assert dict(one.headers) == {
             "content-type": "text/event-stream; charset=utf-8",
@@ -96,76 +44,45 @@ async def test_the_headers_and_the_first_byte_come_before_the_run_says_anything(
 
 
 async def test_each_batch_is_one_chunk_and_the_end_comes_with_the_last() -> None:
-    site = _Site()
+    site = Site()
     async with site.opened() as one:
         site.runs.say(RunStarted(RUN.run_id), TextDelta("a"), TextDelta("b"))
-        assert await one.chunk() == _text(3, "ab")
+        assert await one.chunk() == text(3, "ab")
         site.runs.say(TextDelta("c"))
-        assert await one.chunk() == _text(4, "c")
+        assert await one.chunk() == text(4, "c")
         site.runs.say(TextDelta("d"), END)
-        assert await one.chunk() == _text(5, "d") + _done(6)
+        assert await one.chunk() == text(5, "d") + done(6)
         assert one.ended
 
 
 async def test_a_batch_that_says_nothing_to_the_client_is_no_chunk() -> None:
-    site = _Site()
+    site = Site()
     async with site.opened() as one:
         site.runs.say(RunStarted(RUN.run_id))
         await anyio.wait_all_tasks_blocked()
         site.runs.say(TextDelta("a"))
-        assert await one.chunk() == _text(2, "a")
-
-
-class _Direct:
-    """What a server gives that sends without waiting."""
-
-    def __init__(self) -> None:
-        self.ready = True
-        self.sent: list[bytes] = []
-
-    def send(self, chunk: bytes) -> None:
-        self.sent.append(chunk)
-
-
-async def test_what_comes_while_a_stream_waits_is_sent_without_a_task_if_the_server_can() -> None:
-    site, direct = _Site(), _Direct()
-    async with exchange(site.app(), "GET", "/", extensions={SEND_NOW: direct}) as one:
-        assert await one.chunk() == OPENING.encode()
-        await anyio.wait_all_tasks_blocked()
-        site.runs.say(RunStarted(RUN.run_id))
-        await anyio.wait_all_tasks_blocked()
-        site.runs.say(TurnStarted(MessageId("m")))
-        await anyio.wait_all_tasks_blocked()
-        site.runs.say(TextDelta("a"))
-        await anyio.wait_all_tasks_blocked()
-        assert direct.sent == [_text(3, "a")]
-        direct.ready = False
-        site.runs.say(TextDelta("b"))
-        assert await one.chunk() == _text(4, "b")
-        site.runs.say(END)
-        assert await one.rest() == _done(5)
-        assert len(direct.sent) == 1
+        assert await one.chunk() == text(2, "a")
 
 
 async def test_a_stream_begins_after_what_the_client_has() -> None:
-    site = _Site()
+    site = Site()
     site.runs.say(TextDelta("a"), TextDelta("b"), END)
     since = EventId(Cursor(RUN.run_id, Position(1, 1)))
     async with exchange(site.app(since=since), "GET", "/") as one:
-        assert await one.rest() == OPENING.encode() + _text(2, "b") + _done(3)
+        assert await one.rest() == OPENING.encode() + text(2, "b") + done(3)
 
 
 async def test_a_client_that_has_everything_is_told_that_it_is_done() -> None:
-    site = _Site()
+    site = Site()
     site.runs.say(TextDelta("a"), END)
     since = EventId(Cursor(RUN.run_id, Position(1, 2)))
     async with exchange(site.app(since=since), "GET", "/") as one:
-        assert await one.rest() == OPENING.encode() + _done(2)
+        assert await one.rest() == OPENING.encode() + done(2)
 
 
 async def test_an_unknown_run_is_an_error_and_no_stream() -> None:
     run = replace(RUN, run_id=RunId("run_2"))
-    async with exchange(_Site().app(run), "GET", "/") as one:
+    async with exchange(Site().app(run), "GET", "/") as one:
         assert one.status == 404
         assert b'"code":"run_not_found"' in await one.rest()
 
@@ -177,7 +94,7 @@ async def test_an_unknown_run_is_an_error_and_no_stream() -> None:
 async def test_a_place_that_cannot_be_read_from_is_an_error_and_no_stream(
     error: PassbackError, status: int
 ) -> None:
-    site = _Site()
+    site = Site()
     site.runs.unreadable = error
     async with exchange(site.app(), "GET", "/") as one:
         assert (one.status, one.headers["content-type"]) == (status, "application/json")
@@ -187,12 +104,12 @@ async def test_a_place_that_cannot_be_read_from_is_an_error_and_no_stream(
 # ---------------------------------------------------------------- take-over
 @pytest.mark.promise("P10")
 async def test_a_reader_who_asked_is_told_what_is_void_and_reads_on() -> None:
-    site = _Site()
+    site = Site()
     async with exchange(site.app(RUN, None, "rewind"), "GET", "/") as one:
         assert await one.chunk() == OPENING.encode()
         site.runs.say(TextDelta("good"))
         site.runs.say(TextDelta("void"))
-        assert await one.chunk() == _text(2, "goodvoid")
+        assert await one.chunk() == text(2, "goodvoid")
         site.runs.is_taken_over(Position(1, 0), TextDelta("a"), END)
         assert await one.rest() == (
             b'id: run_1.2-1\ndata: {"type":"rewind","to":"run_1.1-0"}\n\n'
@@ -206,10 +123,10 @@ async def test_a_reader_who_asked_is_told_what_is_void_and_reads_on() -> None:
 async def test_another_reader_gets_a_clean_end_and_with_its_last_id_the_good_run(
     rest: tuple[RunEvent, ...],
 ) -> None:
-    site = _Site()
+    site = Site()
     async with site.opened() as one:
         site.runs.say(TextDelta("void"))
-        assert await one.chunk() == _text(1, "void")
+        assert await one.chunk() == text(1, "void")
         site.runs.is_taken_over(Position(1, 0), *rest)
         end = await one.rest()
         assert one.ended
@@ -222,32 +139,19 @@ async def test_another_reader_gets_a_clean_end_and_with_its_last_id_the_good_run
     assert (b"void" in whole, b'"content":"a"' in whole) == (False, True)
 
 
-@pytest.mark.promise("P10")
-async def test_a_take_over_is_told_also_where_the_server_sends_without_a_task() -> None:
-    site, direct = _Site(), _Direct()
-    async with exchange(site.app(), "GET", "/", extensions={SEND_NOW: direct}) as one:
-        assert await one.chunk() == OPENING.encode()
-        site.runs.say(TextDelta("void"))
-        assert await one.chunk() == _text(1, "void")
-        await anyio.wait_all_tasks_blocked()
-        site.runs.is_taken_over(Position(1, 0))
-        assert b'"code":"rewound"' in await one.rest()
-        assert direct.sent == []
-
-
 async def test_silence_is_filled_with_comments() -> None:
-    site = _Site(ping=0.01)
+    site = Site(ping=0.01)
     async with site.opened() as one:
         assert [await one.chunk(), await one.chunk()] == [PING.encode(), PING.encode()]
         site.runs.say(TextDelta("a"), END)
-        assert (await one.rest()).endswith(_text(1, "a") + _done(2))
+        assert (await one.rest()).endswith(text(1, "a") + done(2))
 
 
 async def test_silence_begins_when_the_last_chunk_was_taken() -> None:
-    site = _Site(ping=0.1)
+    site = Site(ping=0.1)
     async with exchange(site.app(), "GET", "/") as one:
         with anyio.move_on_after(0.05):  # a client that is slow to take the first chunk
-            await site.stopping.wait()
+            await anyio.sleep_forever()
         assert await one.chunk() == OPENING.encode()
         taken = anyio.current_time()
         assert await one.chunk() == PING.encode()
@@ -255,7 +159,7 @@ async def test_silence_begins_when_the_last_chunk_was_taken() -> None:
 
 
 async def test_a_client_that_leaves_is_forgotten() -> None:
-    site = _Site()
+    site = Site()
     async with site.opened() as one:
         one.leave()
         await site.is_left()
@@ -266,7 +170,7 @@ async def test_a_client_that_leaves_is_forgotten() -> None:
 @pytest.mark.promise("P11")
 @pytest.mark.parametrize("ping", [0.01, 60])
 async def test_a_client_that_does_not_read_is_dropped(ping: float) -> None:
-    site = _Site(ping=ping, patience=0.02)
+    site = Site(ping=ping, patience=0.02)
     async with site.opened() as one:
         site.runs.say(TextDelta("nobody reads this"))
         await site.is_left()
@@ -275,14 +179,14 @@ async def test_a_client_that_does_not_read_is_dropped(ping: float) -> None:
 
 @pytest.mark.promise("P11")
 async def test_a_client_that_does_not_even_read_a_comment_is_dropped() -> None:
-    site = _Site(ping=0.01, patience=0.02)
+    site = Site(ping=0.01, patience=0.02)
     async with site.opened():
         await site.is_left()
 
 
 @pytest.mark.promise("P11")
 async def test_a_client_that_does_not_read_the_end_is_dropped() -> None:
-    site = _Site(patience=0.02)
+    site = Site(patience=0.02)
     async with site.opened() as one:
         site.runs.say(END)
         await site.is_left()
@@ -290,7 +194,7 @@ async def test_a_client_that_does_not_read_the_end_is_dropped() -> None:
 
 
 async def test_a_client_that_does_not_read_does_not_hold_up_a_stop() -> None:
-    site = _Site(patience=0.02)
+    site = Site(patience=0.02)
     async with site.opened() as one:
         site.stopping.set()
         await site.is_left()
@@ -298,10 +202,10 @@ async def test_a_client_that_does_not_read_does_not_hold_up_a_stop() -> None:
 
 
 async def test_a_stopping_server_sends_its_clients_away_without_an_end_of_the_run() -> None:
-    site = _Site()
+    site = Site()
     async with site.opened() as one:
         site.runs.say(TextDelta("a"))
-        assert await one.chunk() == _text(1, "a")
+        assert await one.chunk() == text(1, "a")
         site.stopping.set()
         assert await one.chunk() == CUT.encode()
         assert one.ended
@@ -309,14 +213,14 @@ async def test_a_stopping_server_sends_its_clients_away_without_an_end_of_the_ru
 
 
 async def test_a_stream_that_begins_while_the_server_stops_is_sent_away_too() -> None:
-    site = _Site()
+    site = Site()
     site.stopping.set()
     async with exchange(site.app(), "GET", "/") as one:
         assert (await one.rest()).endswith(CUT.encode())
 
 
 async def test_a_store_that_fails_cuts_the_stream_so_that_the_client_comes_back() -> None:
-    site = _Site()
+    site = Site()
     async with site.opened() as one:
         site.runs.breaks(StoreUnavailable("away"))
         assert await one.rest() == CUT.encode()
@@ -324,7 +228,7 @@ async def test_a_store_that_fails_cuts_the_stream_so_that_the_client_comes_back(
 
 @pytest.mark.promise("P12")
 async def test_a_run_that_is_gone_ends_the_stream_with_an_error() -> None:
-    site = _Site()
+    site = Site()
     async with site.opened() as one:
         site.runs.breaks(UnknownRun("gone"))
         assert await one.rest() == (
@@ -335,7 +239,7 @@ async def test_a_run_that_is_gone_ends_the_stream_with_an_error() -> None:
 
 
 async def test_a_head_request_gets_the_headers_only() -> None:
-    async with exchange(_Site().app(), "HEAD", "/") as one:
+    async with exchange(Site().app(), "HEAD", "/") as one:
         assert (one.status, await one.rest()) == (200, b"")
 
 

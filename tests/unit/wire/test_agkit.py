@@ -3,7 +3,6 @@
 from typing import Any
 from urllib.parse import unquote
 
-import anyio
 import pytest
 from starlette.types import ASGIApp
 from tests.support.bridge import Answer, ask_json
@@ -27,6 +26,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Parked
 from passback.transport.access import Access
+from passback.transport.signal import Signal
 from passback.transport.site import build_site
 from passback.transport.sse import OPENING
 from passback.transport.wires import Services
@@ -48,7 +48,7 @@ def _runs() -> LoggedRuns:
 
 
 def _app(runs: LoggedRuns, access: Access = OPEN, **settings: Any) -> ASGIApp:
-    services = Services(runs, anyio.Event(), dict, **settings)
+    services = Services(runs, Signal(), dict, **settings)
     return build_site([build(services)], access)
 
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import anyio
 import pytest
 from starlette.types import ASGIApp
 from tests.support.bridge import Answer, ask, ask_json, exchange
@@ -11,6 +10,7 @@ from tests.support.logged_runs import RUN, LoggedRuns
 from passback.core.errors import ConversationBusy, NothingToDo, QueueFull, Reused, UnknownRun
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.transport.access import Access
+from passback.transport.signal import Signal
 from passback.transport.site import build_site
 from passback.transport.wires import Services
 from passback.wire.agkit import build
@@ -29,7 +29,7 @@ def _runs() -> LoggedRuns:
 
 
 def _app(runs: LoggedRuns) -> ASGIApp:
-    return build_site([build(Services(runs, anyio.Event(), dict))], Access())
+    return build_site([build(Services(runs, Signal(), dict))], Access())
 
 
 async def _post(runs: LoggedRuns, value: object, **request: Any) -> Answer:

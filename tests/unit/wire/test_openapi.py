@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import anyio
 import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
@@ -27,6 +26,7 @@ from passback.core.messages import (
 from passback.transport.access import Access
 from passback.transport.http import STATUS
 from passback.transport.openapi import compose
+from passback.transport.signal import Signal
 from passback.transport.site import build_site
 from passback.transport.wires import Services, Wire
 from passback.wire import agkit, page, rest
@@ -34,7 +34,7 @@ from passback.wire import agkit, page, rest
 pytestmark = pytest.mark.anyio
 
 RUNS = LoggedRuns(RunFinished(Completed()))
-SERVICES = Services(RUNS, anyio.Event(), lambda: DOCUMENT)
+SERVICES = Services(RUNS, Signal(), lambda: DOCUMENT)
 WIRES = [module.build(SERVICES) for module in (agkit, rest, page)]
 DOCUMENT: dict[str, Any] = json.loads(json.dumps(compose(WIRES, version="1.2.3")))
 APP = build_site(WIRES, Access())

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import anyio
 import pytest
 from starlette.types import ASGIApp
 from tests.support.bridge import ask
@@ -10,6 +9,7 @@ from tests.support.logged_runs import LoggedRuns
 
 from passback.core.messages import OwnerId
 from passback.transport.access import Access
+from passback.transport.signal import Signal
 from passback.transport.site import build_site
 from passback.transport.wires import Services, Wire
 from passback.wire.page import build, files_of, wire_of
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[3] / "client_tools" / "playground"
 
 
 def _app() -> ASGIApp:
-    wire = build(Services(LoggedRuns(), anyio.Event(), dict))
+    wire = build(Services(LoggedRuns(), Signal(), dict))
     return build_site([wire], Access(keys={"a-key": OwnerId("alice")}))
 
 

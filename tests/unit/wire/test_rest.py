@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import anyio
 import pytest
 from starlette.types import ASGIApp
 from tests.support.bridge import Answer, ask, ask_json
@@ -23,6 +22,7 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.transport.access import Access
+from passback.transport.signal import Signal
 from passback.transport.site import build_site
 from passback.transport.sse import OPENING
 from passback.transport.wires import Services
@@ -43,7 +43,7 @@ def _runs(status: Status = IDLE, conversation: str = "c") -> LoggedRuns:
 
 
 def _app(runs: LoggedRuns, access: Access = OPEN) -> ASGIApp:
-    services = Services(runs, anyio.Event(), lambda: {"openapi": "3.1.0"})
+    services = Services(runs, Signal(), lambda: {"openapi": "3.1.0"})
     return build_site([build(services)], access)
 
 

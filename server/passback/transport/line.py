@@ -1,0 +1,126 @@
+"""The way from a stream to its client: sends, fills silences, and notices when nobody is there to read."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from time import monotonic
+
+import anyio
+from starlette.types import Message, Receive, Scope, Send
+
+from passback.transport.sending import SendNow, send_now
+from passback.transport.wires import Services
+
+PING = ": ping\n\n"
+
+_LAST_WORDS_SECONDS = 2
+"""How long a stopping server waits for a client to take them."""
+
+
+class Line:
+    """One response's line, open while `held`.
+
+    It costs no task where the server can send without one; elsewhere one task waits for the client's leave.
+    """
+
+    _timer: asyncio.TimerHandle
+
+    def __init__(self, services: Services, scope: Scope, receive: Receive, send: Send) -> None:
+        self._stopping = services.stopping
+        self._patience = services.limits.send_seconds
+        self._ping_seconds = services.ping_seconds
+        self._direct = send_now(scope)
+        self._receive = receive
+        self._send = send
+        self._held = anyio.CancelScope()
+        self._sending_since: float | None = None
+        self._last_sent = monotonic()
+
+    @asynccontextmanager
+    async def held(self) -> AsyncGenerator[None]:
+        """The context is cut short when the client leaves or does not read, and when the server stops."""
+        with self._held, self._stopping.telling(self._held.cancel):
+            if self._direct is not None:
+                with self._direct.left.telling(self._held.cancel):
+                    self._look_later(self._direct)
+                    try:
+                        yield
+                    finally:
+                        self._timer.cancel()
+            else:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._watch)
+                    yield
+                    tasks.cancel_scope.cancel()
+
+    async def send(self, chunk: str) -> None:
+        """Send a part of the body, when the client has room for it."""
+        self._sending_since = monotonic()
+        await self._send(body(chunk))
+        self._sending_since = None
+        self._last_sent = monotonic()
+
+    def send_now(self, chunk: str) -> None:
+        """Send at once. Only while it is `ready`."""
+        assert self._direct is not None
+        self._direct.send(chunk.encode("ascii"))
+        self._last_sent = monotonic()
+
+    @property
+    def ready(self) -> bool:
+        """Whether a chunk can be sent without waiting."""
+        return self._direct is not None and self._direct.ready
+
+    async def end(self, chunk: str) -> None:
+        """Send the last words, if the client takes them; a stopping server does not wait long for that."""
+        stops = self._stopping.is_set
+        patience = min(self._patience, _LAST_WORDS_SECONDS) if stops else self._patience
+        with anyio.move_on_after(patience):
+            await self._send(body(chunk, more=False))
+
+    # ---------------------------------------------------------------- who is there
+    def _look(self, direct: SendNow) -> None:
+        """One timer for all: fill a silence, or let go of a client that does not read."""
+        now = monotonic()
+        if self._is_unread(direct.unread_since, now):
+            self._held.cancel()
+            return
+        if direct.ready and now - self._last_sent >= self._ping_seconds:
+            self.send_now(PING)
+        self._look_later(direct)
+
+    def _look_later(self, direct: SendNow) -> None:
+        due = self._seconds_until_due(direct.unread_since)
+        self._timer = asyncio.get_running_loop().call_later(due, self._look, direct)
+
+    async def _watch(self) -> None:
+        """The same in a task, which also hears of the client's leave."""
+        while not self._is_unread(self._sending_since, monotonic()):
+            with anyio.move_on_after(self._seconds_until_due(self._sending_since)):
+                message = await self._receive()
+                if message["type"] == "http.disconnect":
+                    break
+                continue
+            if self._sending_since is None and monotonic() - self._last_sent >= self._ping_seconds:
+                with anyio.move_on_after(self._patience) as sending:
+                    await self._send(body(PING))
+                if sending.cancelled_caught:
+                    break
+                self._last_sent = monotonic()
+        self._held.cancel()
+
+    def _is_unread(self, since: float | None, now: float) -> bool:
+        return since is not None and now - since >= self._patience
+
+    def _seconds_until_due(self, unread_since: float | None) -> float:
+        """How long nothing can be due: no silence to fill, no patience to lose."""
+        now = monotonic()
+        if unread_since is not None:
+            return min(self._ping_seconds, unread_since + self._patience - now)
+        # no later than its patience: a client may stop to read meanwhile
+        return min(self._patience, max(0.0, self._last_sent + self._ping_seconds - now))
+
+
+def body(chunk: str, *, more: bool = True) -> Message:
+    """A part of a response's body; not `more`: the last one."""
+    return {"type": "http.response.body", "body": chunk.encode("ascii"), "more_body": more}

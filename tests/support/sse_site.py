@@ -1,0 +1,86 @@
+"""One route that streams a run, as wires do, and what a server gives it that sends without a task."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+from starlette.requests import Request
+from starlette.types import ASGIApp
+from tests.support.bridge import SECONDS, Exchange, exchange
+from tests.support.logged_runs import RUN, LoggedRuns
+
+from passback.core.events import Completed, RunFinished
+from passback.core.messages import RunRef
+from passback.transport.access import Access
+from passback.transport.frames import EventId
+from passback.transport.native import NativeEncoder
+from passback.transport.routing import Endpoint
+from passback.transport.sending import SEND_NOW
+from passback.transport.signal import Signal
+from passback.transport.site import build_site
+from passback.transport.sse import OPENING, EventStream
+from passback.transport.wires import Limits, Services, Wire
+
+END = RunFinished(Completed())
+DONE = b"data: [DONE]\n\n"
+
+
+def text(number: int, text: str) -> bytes:
+    return f'id: run_1.1-{number}\ndata: {{"type":"text","content":"{text}"}}\n\n'.encode()
+
+
+def done(number: int) -> bytes:
+    return f"id: run_1.1-{number}\n".encode() + DONE
+
+
+class Site:
+    """One route that streams `RUN`."""
+
+    def __init__(self, *, ping: float = 60, patience: float = 60) -> None:
+        self.runs = LoggedRuns()
+        self.stopping = Signal()
+        self.services = Services(
+            self.runs, self.stopping, dict, Limits(send_seconds=patience), ping_seconds=ping
+        )
+
+    def app(self, run: RunRef = RUN, since: EventId | None = None, *include: str) -> ASGIApp:
+        async def stream(_: Request) -> ASGIApp:
+            return EventStream(self.services, run, NativeEncoder(frozenset(include)), since)
+
+        return build_site([Wire([Endpoint("/", stream, methods=["GET", "POST"])])], Access())
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncGenerator[Exchange]:
+        """A stream whose first chunk was read."""
+        async with exchange(self.app(), "GET", "/", headers={"x-request-id": "r"}) as one:
+            assert await one.chunk() == OPENING.encode()
+            yield one
+
+    async def is_left(self) -> None:
+        """Wait until nobody follows the run."""
+        with anyio.fail_after(SECONDS):
+            while self.runs.readers:
+                await anyio.wait_all_tasks_blocked()
+
+
+class Direct:
+    """What a server gives that sends without waiting."""
+
+    def __init__(self) -> None:
+        self.ready = True
+        self.unread_since: float | None = None
+        self.left = Signal()
+        self.sent: list[bytes] = []
+        self.came = anyio.Event()
+
+    def send(self, chunk: bytes) -> None:
+        self.sent.append(chunk)
+        self.came.set()
+
+
+@asynccontextmanager
+async def directly(site: Site, direct: Direct) -> AsyncGenerator[Exchange]:
+    """A stream of a server that sends without waiting, whose first chunk was read."""
+    async with exchange(site.app(), "GET", "/", extensions={SEND_NOW: direct}) as one:
+        assert await one.chunk() == OPENING.encode()
+        yield one

@@ -1,0 +1,91 @@
+"""Streams over real connections of `passback serve`'s protocol: clients that read late, or not at all."""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from tests.support.sse_site import END, Site, done
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from passback.core.events import TextDelta
+from passback.transport.protocol import BoundedHttpProtocol
+
+pytestmark = pytest.mark.anyio
+
+MUCH = 4 * 1024 * 1024
+"""Characters: more than a connection's buffers hold, here and in the kernel."""
+
+
+@asynccontextmanager
+async def client_of(site: Site) -> AsyncGenerator[socket.socket]:
+    """A client that has asked for the site's stream, and reads nothing by itself."""
+    config = Config(site.app(), lifespan="off")
+    config.load()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(
+        lambda: BoundedHttpProtocol(config, ServerState(), {}), "127.0.0.1", 0
+    )
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        await loop.sock_connect(client, server.sockets[0].getsockname())
+        await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        with anyio.fail_after(20):
+            while not site.runs.readers:
+                await anyio.wait_all_tasks_blocked()
+            yield client
+            server.close()
+
+
+async def received(client: socket.socket, end: bytes) -> bytes:
+    """All that comes, up to an end."""
+    loop, got = asyncio.get_running_loop(), bytearray()
+    while not got.endswith(end):
+        part = await loop.sock_recv(client, 65536)
+        assert part, "the connection was closed"
+        got += part
+    return bytes(got)
+
+
+@pytest.mark.promise("P11")
+async def test_a_client_that_does_not_read_is_dropped() -> None:
+    site = Site(patience=0.1)
+    async with client_of(site):
+        site.runs.say(TextDelta("x" * MUCH))
+        await site.is_left()
+
+
+@pytest.mark.promise("P11")
+async def test_a_client_that_reads_late_gets_everything() -> None:
+    site = Site(ping=0.02, patience=20)
+    async with client_of(site) as client:
+        site.runs.say(TextDelta("x" * MUCH))
+        await anyio.wait_all_tasks_blocked()
+        site.runs.say(END)
+        got = await received(client, done(2) + b"\r\n0\r\n\r\n")
+    assert got.count(b"x" * MUCH) == 1
+
+
+@pytest.mark.promise("P11")
+async def test_who_read_late_once_is_not_dropped_for_it() -> None:
+    """The patience begins anew when the client has read."""
+    site = Site(ping=0.02, patience=0.3)
+    async with client_of(site) as client:
+        site.runs.say(TextDelta("x" * MUCH))
+        await received(client, b": ping\n\n\r\n")
+        with anyio.move_on_after(0.5):
+            await received(client, b"never")
+        assert site.runs.readers
+        site.runs.say(END)
+        assert done(2) in await received(client, b"0\r\n\r\n")
+
+
+async def test_a_client_that_leaves_is_forgotten() -> None:
+    site = Site()
+    async with client_of(site) as client:
+        client.close()
+        await site.is_left()
