@@ -19,6 +19,9 @@ import tools
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
 NPM_FOLDER = ROOT / "tests" / "js"
+SPREAD = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
+"""Files are spread over the cores: the tests of one file share servers."""
+
 PROGRAMS = {
     "TEST_REDIS_SERVER": "redis-server",
     "TEST_NEWEST_REDIS": "the newest Valkey",
@@ -41,7 +44,7 @@ def main() -> int:
     if "--coverage" in arguments:
         arguments.remove("--coverage")
         return _measured(arguments, environment)
-    return _call("pytest", *arguments, env=environment)
+    return _call("pytest", *SPREAD, *arguments, env=environment)
 
 
 def _programs() -> dict[str, str]:
@@ -60,7 +63,8 @@ def _measured(arguments: list[str], environment: dict[str, str]) -> int:
     report = data / "tests.xml"
     environment = environment | {"COVERAGE_FILE": str(data / ".coverage")}
     tests = _call(
-        "coverage", "run", "-m", "pytest", f"--junitxml={report}", *arguments, env=environment
+        *("coverage", "run", "-m", "pytest", *SPREAD, f"--junitxml={report}", *arguments),
+        env=environment,
     )
     _call("coverage", "combine", "--quiet", env=environment)
     enough = _is_enough(environment)
