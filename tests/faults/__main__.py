@@ -93,8 +93,8 @@ def _play_apart(options: argparse.Namespace, name: str) -> Row:
         command += ["--points", str(options.points)] if options.points else []
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
         if result.exists():
-            [row] = report.from_json(result.read_text("utf-8"))
-            return row
+            rows = report.from_json(result.read_text("utf-8"))
+            return next(row for row in rows if row.name == name)
     broken = Tally(faults=[f"the scenario's process ended with {code}"])
     return Row(name, SCENARIOS[name].about, options.seed, 0, broken)
 

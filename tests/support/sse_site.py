@@ -44,7 +44,8 @@ class Site:
         )
 
     def app(self, run: RunRef = RUN, since: EventId | None = None, *include: str) -> ASGIApp:
-        async def stream(_: Request) -> ASGIApp:
+        async def stream(request: Request) -> ASGIApp:
+            await request.body()
             return EventStream(self.services, run, NativeEncoder(frozenset(include)), since)
 
         return build_site([Wire([Endpoint("/", stream, methods=["GET", "POST"])])], Access())
@@ -72,6 +73,10 @@ class Direct:
         self.left = Signal()
         self.sent: list[bytes] = []
         self.came = anyio.Event()
+        self.dropped = False
+
+    def drop(self) -> None:
+        self.dropped = True
 
     def send(self, chunk: bytes) -> None:
         self.sent.append(chunk)

@@ -13,6 +13,9 @@ from passback.transport.wires import Services
 
 PING = ": ping\n\n"
 
+_TICK = 0.001
+"""Seconds: a timer may ring that much too early."""
+
 _LAST_WORDS_SECONDS = 2
 """How long a stopping server waits for a client to take them."""
 
@@ -75,14 +78,17 @@ class Line:
         """Send the last words, if the client takes them; a stopping server does not wait long for that."""
         stops = self._stopping.is_set
         patience = min(self._patience, _LAST_WORDS_SECONDS) if stops else self._patience
-        with anyio.move_on_after(patience):
+        with anyio.move_on_after(patience) as waiting:
             await self._send(body(chunk, more=False))
+        if waiting.cancelled_caught:
+            self._drop()
 
     # ---------------------------------------------------------------- who is there
     def _look(self, direct: SendNow) -> None:
         """One timer for all: fill a silence, or let go of a client that does not read."""
         now = monotonic()
         if self._is_unread(direct.unread_since, now):
+            self._drop()
             self._held.cancel()
             return
         if direct.ready and now - self._last_sent >= self._ping_seconds:
@@ -90,8 +96,13 @@ class Line:
         self._look_later(direct)
 
     def _look_later(self, direct: SendNow) -> None:
-        due = self._seconds_until_due(direct.unread_since)
+        due = max(_TICK, self._seconds_until_due(direct.unread_since))
         self._timer = asyncio.get_running_loop().call_later(due, self._look, direct)
+
+    def _drop(self) -> None:
+        """A connection that is closed in the usual way waits until all was read."""
+        if self._direct is not None:
+            self._direct.drop()
 
     async def _watch(self) -> None:
         """The same in a task, which also hears of the client's leave."""

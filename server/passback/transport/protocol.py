@@ -75,6 +75,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._in_head, self._head_bytes = True, 0
+        # a large body has paused it, and who waits for the client's leave does not ask for more of the body
+        if not self.pipeline:
+            self.flow.resume_reading()
 
     @override
     def send_400_response(self, msg: str) -> None:
@@ -122,6 +125,9 @@ class _SendNow:
     @property
     def left(self) -> Signal:
         return self._connection.left
+
+    def drop(self) -> None:
+        self._connection.transport.abort()
 
     def send(self, chunk: bytes, /) -> None:
         self._write(b"%x\r\n%b\r\n" % (len(chunk), chunk))

@@ -30,6 +30,10 @@ class SendNow(Protocol):
         """Send a part of the body at once. Only while it is `ready`; not empty."""
         ...
 
+    def drop(self) -> None:
+        """Close the connection now: what the client has not read is lost."""
+        ...
+
 
 def send_now(scope: Scope, /) -> SendNow | None:
     """The server's, if it has one."""

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 import pytest
@@ -21,8 +21,8 @@ MUCH = 4 * 1024 * 1024
 
 
 @asynccontextmanager
-async def client_of(site: Site) -> AsyncGenerator[socket.socket]:
-    """A client that has asked for the site's stream, and reads nothing by itself."""
+async def client_of(site: Site, body: int = 0) -> AsyncGenerator[socket.socket]:
+    """A client that has asked for the site's stream, with a body of so many bytes, and reads nothing by itself."""
     config = Config(site.app(), lifespan="off")
     config.load()
     loop = asyncio.get_running_loop()
@@ -33,7 +33,10 @@ async def client_of(site: Site) -> AsyncGenerator[socket.socket]:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.setblocking(False)
         await loop.sock_connect(client, server.sockets[0].getsockname())
-        await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        head = b"POST / HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n" % body
+        await loop.sock_sendall(client, head)
+        await anyio.wait_all_tasks_blocked()
+        await loop.sock_sendall(client, b"x" * body)
         with anyio.fail_after(20):
             while not site.runs.readers:
                 await anyio.wait_all_tasks_blocked()
@@ -51,12 +54,23 @@ async def received(client: socket.socket, end: bytes) -> bytes:
     return bytes(got)
 
 
+async def bytes_until_closed(client: socket.socket) -> int:
+    """How much came before the connection was closed."""
+    loop, got = asyncio.get_running_loop(), 0
+    with suppress(ConnectionResetError):
+        while part := await loop.sock_recv(client, 65536):
+            got += len(part)
+    return got
+
+
 @pytest.mark.promise("P11")
 async def test_a_client_that_does_not_read_is_dropped() -> None:
+    """And its connection is closed, however much waits in it: it would hold up the server's stop."""
     site = Site(patience=0.1)
-    async with client_of(site):
+    async with client_of(site) as client:
         site.runs.say(TextDelta("x" * MUCH))
         await site.is_left()
+        assert await bytes_until_closed(client) < MUCH
 
 
 @pytest.mark.promise("P11")
@@ -84,8 +98,23 @@ async def test_who_read_late_once_is_not_dropped_for_it() -> None:
         assert done(2) in await received(client, b"0\r\n\r\n")
 
 
-async def test_a_client_that_leaves_is_forgotten() -> None:
+@pytest.mark.promise("P7")
+@pytest.mark.parametrize("body", [0, 90_000, 250_000])
+async def test_a_client_that_leaves_is_forgotten(body: int) -> None:
+    """Also after a body so large that reading was paused."""
     site = Site()
-    async with client_of(site) as client:
+    async with client_of(site, body) as client:
         client.close()
         await site.is_left()
+
+
+async def test_a_request_that_comes_during_a_stream_is_served_after_it() -> None:
+    site = Site()
+    async with client_of(site) as client:
+        again = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
+        await asyncio.get_running_loop().sock_sendall(client, again)
+        site.runs.say(TextDelta("a"), END)
+        first = await received(client, b"0\r\n\r\n")
+        second = first if first.count(done(2)) == 2 else await received(client, b"0\r\n\r\n")
+    assert done(2) in first
+    assert done(2) in second

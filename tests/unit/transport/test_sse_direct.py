@@ -81,6 +81,16 @@ async def test_a_client_that_leaves_no_room_is_dropped() -> None:
         direct.unread_since = monotonic()
         await site.is_left()
         assert not one.ended
+    assert direct.dropped
+
+
+@pytest.mark.promise("P11")
+async def test_a_client_that_does_not_take_the_end_is_dropped() -> None:
+    site, direct = Site(patience=0.02), Direct()
+    async with directly(site, direct):
+        site.runs.say(END)
+        await site.is_left()
+    assert direct.dropped
 
 
 async def test_a_client_that_leaves_is_forgotten() -> None:

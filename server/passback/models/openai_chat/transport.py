@@ -101,9 +101,11 @@ class Transport(httpx.AsyncBaseTransport):
         for connection in tuple(self._open):
             connection.end()
         with anyio.move_on_after(_CLOSING, shield=True):
-            for spare in tuple(self._spares.values()):
+            spares = list(self._spares.values())
+            for spare in spares:
                 spare.cancel()
-                await asyncio.wait([spare])
+            if spares:
+                await asyncio.wait(spares)
             if self._open:
                 await self._emptied.wait()
 
@@ -173,7 +175,9 @@ class Transport(httpx.AsyncBaseTransport):
     async def _open_spare(self, origin: Origin, limit: float | None) -> None:
         try:
             connection = await self._connected(origin, limit)
-            self._rest(origin, connection)
+            if not connection.closed:
+                self._rest(origin, connection)
+                self._make_room()  # others may have become busy meanwhile
         except httpx.TransportError:
             pass  # the next request tries again, and says so
         finally:
@@ -184,7 +188,7 @@ class Transport(httpx.AsyncBaseTransport):
         return self._max_connections - self._slots.value
 
     def _make_room(self) -> None:
-        """Close an idle connection, if there are as many as may be."""
+        """Close an idle connection, if there are more than may be."""
         idle = [connections for connections in self._idle.values() if connections]
         if self._busy + sum(map(len, idle)) > self._max_connections:
             oldest = next(iter(idle[0]))

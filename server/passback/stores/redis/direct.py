@@ -1,10 +1,15 @@
 """Commands to one server over redis-py's connections, with little around each of them."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from redis.asyncio.retry import Retry
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from passback.stores.redis.errors import is_closed_socket
 
 
 class DirectClient:
@@ -14,26 +19,28 @@ class DirectClient:
     more than the command itself costs. What it does to connect, to log in and to read replies is used as it is.
 
     Args:
-        client: redis-py's, for one server; its connections have no `socket_timeout`, which would make the tasks.
-        reply_timeout: seconds for a command and its reply.
+        client: redis-py's, for pipelines.
+        make_connection: gives one that has no `socket_timeout`, which would make the tasks, and repeats nothing.
+        retry: how often a command is sent again after a lost connection or reply.
+        reply_timeout: seconds for a command and its reply, a new connection's login included.
     """
 
-    def __init__(self, client: Any, reply_timeout: float) -> None:
+    def __init__(
+        self, client: Any, make_connection: Callable[[], Any], retry: Retry, reply_timeout: float
+    ) -> None:
         self._client = client
+        self._make_connection = make_connection
+        self._retry = retry
         self._reply_timeout = reply_timeout
         self._idle: list[Any] = []
         self._closed = False
 
     async def execute_command(self, *command: str | bytes | int) -> Any:
-        """Send it and give the reply; again after a lost connection or reply, as often as the client's `retry` says."""
-        connection = (
-            self._idle.pop() if self._idle else self._client.connection_pool.make_connection()
-        )
+        """Send it and give the reply. Raises redis-py's errors."""
+        connection = self._idle.pop() if self._idle else self._make_connection()
         try:
-            if not connection.is_connected:
-                await connection.connect()
             ask = partial(self._ask, connection, command)
-            return await connection.retry.call_with_retry(ask, partial(_disconnect, connection))
+            return await self._retry.call_with_retry(ask, partial(_disconnect, connection))
         finally:
             # after an error that is not the server's answer it is disconnected, and connects when it is used again
             if self._closed:
@@ -58,6 +65,10 @@ class DirectClient:
                 return await self._client.parse_response(connection, command[0])
         except TimeoutError as error:
             raise RedisTimeoutError("no reply in time") from error
+        except RuntimeError as error:
+            if is_closed_socket(error):
+                raise RedisConnectionError("the connection was reset") from error
+            raise
 
 
 async def _disconnect(connection: Any, _error: Exception) -> None:

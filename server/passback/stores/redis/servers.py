@@ -69,9 +69,10 @@ class Servers(Protocol):
 class SingleServer:
     def __init__(self, target: RedisTarget, max_connections: int) -> None:
         (self._address,) = target.nodes
-        # no timeout of redis-py's own: each reply is waited for in `DirectClient`
-        settings = {**_busy_settings(target, max_connections), "socket_timeout": None}
-        self.client = DirectClient(_redis(*target.nodes[0], settings), REPLY_TIMEOUT)
+        client = _redis(*target.nodes[0], _busy_settings(target, max_connections))
+        bare = {**_quick_settings(target), "db": target.db, "socket_timeout": None}
+        pool = _pool(*target.nodes[0], bare)
+        self.client = DirectClient(client, pool.make_connection, _repeats(), REPLY_TIMEOUT)
 
     async def primaries(self) -> Sequence[Server]:
         return [self.client]
@@ -180,10 +181,14 @@ class _TlsConnection(_PackedInC, SSLConnection):
 
 
 def _redis(host: str, port: int, settings: Mapping[str, Any]) -> Any:
+    return Redis.from_pool(_pool(host, port, settings))
+
+
+def _pool(host: str, port: int, settings: Mapping[str, Any]) -> Any:
     plain = {name: value for name, value in settings.items() if name != "ssl"}
     kind = _TlsConnection if "ssl" in settings else _Connection
     make: Any = ConnectionPool
-    return Redis.from_pool(make(connection_class=kind, host=host, port=port, **plain))
+    return make(connection_class=kind, host=host, port=port, **plain)
 
 
 def _busy_settings(target: RedisTarget, max_connections: int) -> dict[str, Any]:
@@ -191,8 +196,12 @@ def _busy_settings(target: RedisTarget, max_connections: int) -> dict[str, Any]:
         **_settings(target),
         "db": target.db,
         "max_connections": max_connections,
-        "retry": Retry(ExponentialWithJitterBackoff(base=0.05, cap=0.5), REPEATS),
+        "retry": _repeats(),
     }
+
+
+def _repeats() -> Retry:
+    return Retry(ExponentialWithJitterBackoff(base=0.05, cap=0.5), REPEATS)
 
 
 def _quick_settings(target: RedisTarget) -> dict[str, Any]:
