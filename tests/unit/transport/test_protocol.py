@@ -113,6 +113,8 @@ async def test_a_request_that_comes_during_a_stream_is_served_after_it() -> None
     async with client_of(site) as client:
         again = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
         await asyncio.get_running_loop().sock_sendall(client, again)
+        for _ in range(10):  # the server has room to read it
+            await anyio.wait_all_tasks_blocked()
         site.runs.say(TextDelta("a"), END)
         first = await received(client, b"0\r\n\r\n")
         second = first if first.count(done(2)) == 2 else await received(client, b"0\r\n\r\n")
