@@ -3,7 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from tests.support.redis_server import RedisServer, redis_cluster, redis_server
+
+# how long one example takes says nothing on a machine that does other things too
+settings.register_profile("passback", deadline=None)
+settings.load_profile("passback")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -90,6 +90,8 @@ async def test_a_full_server_takes_nothing_and_reads_on(own_redis: RedisServer) 
         own_redis.command("CONFIG", "SET", "maxmemory", 1)
 
         with pytest.raises(StoreFull):
+            await store.ping()
+        with pytest.raises(StoreFull):
             await store.commit(ending(held, 0, 2, say="lost"), lease=LONG)
         (appended,) = await store.append([texts(held, 2, "a")], lease=LONG)
         assert type(appended) is StoreFull
@@ -108,6 +110,7 @@ async def test_a_full_server_takes_nothing_and_reads_on(own_redis: RedisServer) 
         assert len(await store.read_log(held.run)) == 1
 
         own_redis.command("CONFIG", "SET", "maxmemory", 0)
+        await store.ping()
         await store.commit(ending(held, 0, 2, say="kept"), lease=LONG)
 
 
@@ -116,6 +119,8 @@ async def test_a_replica_refuses_writes(own_redis: RedisServer) -> None:
         held = await begun(store, new_key(), user("hello"))
         own_redis.command("REPLICAOF", "127.0.0.1", free_port())
 
+        with pytest.raises(StoreUnavailable):
+            await store.ping()
         with pytest.raises(StoreUnavailable):
             await store.commit(ending(held, 0, 2), lease=LONG)
         (appended,) = await store.append([texts(held, 2, "a")], lease=LONG)

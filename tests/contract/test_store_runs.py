@@ -114,9 +114,12 @@ async def test_a_commit_renews_the_lease_for_the_time_it_names(store: Store) -> 
 
 async def test_an_owner_learns_that_its_run_is_to_be_cancelled(store: Store) -> None:
     held = await begun(store, new_key())
+    assert not (await store.status(held.run.key)).cancelled
 
     assert await store.cancel(held.run, CANCELLED)
     assert await store.cancel(held.run, CANCELLED)
+    assert (await store.status(held.run.key)).cancelled
+    assert (await store.load(held.run.key)).status.cancelled
 
     assert await store.append([texts(held, 2, "a")], lease=LONG) == ["cancelled"]
     assert await store.renew([held], lease=LONG) == ["cancelled"]
@@ -140,9 +143,11 @@ async def test_a_cancellation_does_not_outlive_its_run(store: Store) -> None:
     held = await begun(store, key)
     await store.cancel(held.run, CANCELLED)
     await store.commit(ending(held, 0, 2), lease=LONG)
+    assert not (await store.status(key)).cancelled
 
     following = await begun(store, key)
 
+    assert not (await store.status(key)).cancelled
     assert await store.renew([following], lease=LONG) == ["held"]
 
 

@@ -167,12 +167,15 @@ def _new_messages(standing: Standing, post: StartRun) -> list[PostedMessage]:
     """The posted messages, results aside, that are not repeats of earlier ones."""
     new: list[PostedMessage] = []
     seen: dict[ReceiptName, str] = {}
+    given = [each.id for each in standing.messages] if post.named else []
     for message in post.messages:
         if isinstance(message, ToolMessage):
             continue
         name = for_message(message.id)
         known = standing.receipts.get(name)
         first = seen.get(name, known.fingerprint if known else None)
+        if first is None and message.id in post.named and message.id in given:
+            raise Reused("the server gave this id to another message")
         if first is None or message.id not in post.named:
             new.append(message)
             seen[name] = _print(message)

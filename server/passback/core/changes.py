@@ -42,6 +42,7 @@ class Status:
         attempt: how many workers have run it, this one counted; a hand-over counts for nothing.
         committed: the last event of the run that no take-over makes void.
         mark: how many messages there were when the run began, the results that were posted with it included.
+        cancelled: whether it goes on although somebody asked to cancel it.
         cut: whether the run was stopped before its own end.
         tethered: whether the run is to be cancelled when nobody follows it any more.
         attended: whether somebody in another process has said of late that he follows it.
@@ -57,6 +58,7 @@ class Status:
     attempt: int = 0
     committed: Position = START
     mark: int = 0
+    cancelled: bool = False
     cut: bool = False
     tethered: bool = False
     attended: bool = False

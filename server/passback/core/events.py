@@ -205,4 +205,4 @@ class Cursor(NamedTuple):
 
 
 def _is_count(text: str) -> bool:
-    return len(text) <= 15 and text.isascii() and text.isdigit()
+    return len(text) <= 15 and text.isascii() and text.isdigit() and str(int(text)) == text

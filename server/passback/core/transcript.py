@@ -21,7 +21,7 @@ from passback.core.messages import (
 
 SYNTHETIC_TEXT: Mapping[Synthetic, str] = {
     "superseded": "The user went on without answering this call.",
-    "interrupted": "The server stopped before this call was answered; it may or may not have run.",
+    "interrupted": "This call was stopped before it was answered; it may or may not have run.",
     "invalid": "This call was not executed: its arguments are not valid.",
     "timeout": "Nobody answered this call in time.",
 }

@@ -48,6 +48,11 @@ class Caretaker:
         self._tempo = tempo
         self._supervisor = supervisor
 
+    @property
+    def lease(self) -> float:
+        """Seconds after which a silent worker is known to be gone."""
+        return self._tempo.lease
+
     async def look_after(self, key: ConversationKey, *, supersede: bool = False) -> None:
         """Do what a conversation needs now, if anything.
 
@@ -88,9 +93,15 @@ class Caretaker:
             logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
             messages = (*loaded.messages, *append)
             work = Work(toolbox, messages, _turns(messages[loaded.status.mark :]))
-            tethered = loaded.status.tethered
             self._supervisor().spawn(
-                Assignment(lease, events, work, continues=True, tethered=tethered)
+                Assignment(
+                    lease,
+                    events,
+                    work,
+                    continues=True,
+                    cut=loaded.status.cancelled,
+                    tethered=loaded.status.tethered,
+                )
             )
 
     async def _bury(self, run: RunRef, loaded: Loaded) -> None:

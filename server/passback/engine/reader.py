@@ -1,7 +1,8 @@
 """Reading a run's log, live: from memory in the process that owns the run, from the store elsewhere."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import sys
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from time import monotonic
@@ -12,8 +13,9 @@ from typing_extensions import override
 from passback.core.changes import Status
 from passback.core.errors import InvalidCursor, UnknownRun
 from passback.core.events import Failed, Logged, Position, Rewound, RunFinished
-from passback.core.messages import ConversationKey, RunRef
+from passback.core.messages import RunRef
 from passback.core.ports import Store, Take, Watch
+from passback.engine.caretaker import Caretaker
 from passback.engine.log import RunLog
 
 GONE = Failed("run_not_found", "the conversation was deleted during this run")
@@ -21,6 +23,12 @@ GONE = Failed("run_not_found", "the conversation was deleted during this run")
 ATTENDED_SECONDS = 10.0
 """For how long a reader in another process counts as present; it says so in half that time."""
 
+
+_GROWTHS = 2
+"""So many writes to a log bring all that its readers had seen before: one may have been under way."""
+
+_SOON, _LATER = 0.05, 0.4
+"""Seconds between two looks for them."""
 
 _AT_ONCE = 1000
 """Events that are read from the store at once."""
@@ -31,7 +39,7 @@ class Reader(AsyncIterator[Sequence[Logged]]):
 
     Args:
         take: is offered what a run of this process says while the reader waits.
-        look_after: called for a conversation that nobody may be working on.
+        caretaker: is called for a conversation that nobody may be working on.
     """
 
     def __init__(
@@ -40,14 +48,14 @@ class Reader(AsyncIterator[Sequence[Logged]]):
         run: RunRef,
         position: Position,
         take: Take | None,
-        look_after: Callable[[ConversationKey], Awaitable[None]],
+        caretaker: Caretaker,
     ) -> None:
         self._store = store
         self._run = run
         self._position = position
         self._take = take
         self._exits = AsyncExitStack()
-        self._look_after = look_after
+        self._caretaker = caretaker
         self._log: RunLog | None = None
         self._watch: Watch | None = None
         self._ready: Sequence[Logged] = ()
@@ -86,15 +94,36 @@ class Reader(AsyncIterator[Sequence[Logged]]):
         return self
 
     async def _check_position(self) -> None:
-        """A reader may be ahead of what another worker has stored, but not of a run's end, nor of its lease."""
-        status = await self._store.status(self._run.key)
-        running = status.running and status.run_id == self._run.run_id
-        if running and self._position.epoch <= status.committed.epoch:
+        """A reader may be ahead of what another worker has stored, but not for long, and not of a run's end."""
+        if await self._is_on_its_way():
             return
         before = self._position._replace(seq=max(0, self._position.seq - 1))
         last = await self._store.read_log(self._run, after=before)
         if not last or last[0].position != self._position:
             raise InvalidCursor("the cursor is beyond the end of its run")
+
+    async def _is_on_its_way(self) -> bool:
+        """Whether the run goes on, and its log has come to the position or has lost the worker that would write it.
+
+        Raises:
+            InvalidCursor: the worker has written since, and what the reader claims to have seen was not in it.
+        """
+        growths, end, pause = 0, Position(sys.maxsize, 0), _SOON
+        until = monotonic() + self._caretaker.lease
+        while growths < _GROWTHS and monotonic() < until:
+            status = await self._store.status(self._run.key)
+            running = status.running and status.run_id == self._run.run_id
+            if not running or self._position.epoch > status.committed.epoch:
+                return False
+            tail = await self._store.read_log(self._run, after=status.committed)
+            last = tail[-1].position if tail else status.committed
+            if status.lapsed or last >= self._position:
+                return True
+            growths += last > end
+            end = last
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LATER)
+        raise InvalidCursor("the cursor is beyond the end of its run")
 
     @override
     def __aiter__(self) -> Self:
@@ -195,7 +224,7 @@ class Reader(AsyncIterator[Sequence[Logged]]):
                     await self._stored()
                 )  # what came before the status: a run that is over has its whole log
             if status.lapsed or (waits and not status.running and not status.owed):
-                await self._look_after(self._run.key)
+                await self._caretaker.look_after(self._run.key)
             await self._attend(status)
 
     async def _stored(self) -> Sequence[Logged]:

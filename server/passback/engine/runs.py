@@ -3,7 +3,7 @@
 import random
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import assert_never
 
@@ -15,6 +15,7 @@ from passback.core.changes import Change, Enqueue, Lease, Loaded, Page, Queued, 
 from passback.core.errors import (
     ConversationBusy,
     QueueFull,
+    StoreError,
     UnknownConversation,
     UnknownToolCall,
 )
@@ -219,13 +220,14 @@ class RunService:
     async def follow(
         self, run: RunRef, /, *, after: Position = START, take: Take | None = None
     ) -> AsyncGenerator[AsyncIterator[Sequence[Logged]]]:
-        async with Reader(self._store, run, after, take, self._caretaker.look_after) as reader:
+        async with Reader(self._store, run, after, take, self._caretaker) as reader:
             yield await reader.open(self._supervisor.log_of(run))
 
     async def status(self, key: ConversationKey, /) -> Status:
         status = await self._store.status(key)
         if status.lapsed:
-            await self._caretaker.look_after(key)
+            with suppress(StoreError):  # a store that takes no writes now may still be read
+                await self._caretaker.look_after(key)
             status = await self._store.status(key)
         if status.version == 0:
             raise UnknownConversation("there is no such conversation")

@@ -1,8 +1,7 @@
 """The way from a stream to its client: sends, fills silences, and notices when nobody is there to read."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from time import monotonic
 
 import anyio
@@ -21,7 +20,7 @@ _LAST_WORDS_SECONDS = 2
 
 
 class Line:
-    """One response's line, open while `held`.
+    """One response's line, open while it is held.
 
     It costs no task where the server can send without one; elsewhere one task waits for the client's leave.
     """
@@ -39,22 +38,23 @@ class Line:
         self._sending_since: float | None = None
         self._last_sent = monotonic()
 
-    @asynccontextmanager
-    async def held(self) -> AsyncGenerator[None]:
-        """The context is cut short when the client leaves or does not read, and when the server stops."""
+    async def hold(self, talk: Callable[[], Awaitable[str]]) -> str | None:
+        """Give what `talk` gives; None when the client left or did not read, or the server stopped, before its end."""
+        said = None
         with self._held, self._stopping.telling(self._held.cancel):
-            if self._direct is not None:
+            if self._direct is None:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._watch)
+                    said = await talk()
+                    tasks.cancel_scope.cancel()
+            else:
                 with self._direct.left.telling(self._held.cancel):
                     self._look_later(self._direct)
                     try:
-                        yield
+                        said = await talk()
                     finally:
                         self._timer.cancel()
-            else:
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._watch)
-                    yield
-                    tasks.cancel_scope.cancel()
+        return said
 
     async def send(self, chunk: str) -> None:
         """Send a part of the body, when the client has room for it."""

@@ -5,6 +5,7 @@ Written by hand, because the ready-made response doubles the cost of sending: it
 
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -74,10 +75,7 @@ class EventStream:
             if scope["method"] == "HEAD":
                 await self._line.end("")
                 return
-            last_words = None
-            async with self._line.held():
-                await self._line.send(OPENING)
-                last_words = await self._pump(batches)
+            last_words = await self._line.hold(partial(self._pump, batches))
             if last_words is None and self._services.stopping.is_set:
                 last_words = CUT
             if last_words is not None:
@@ -85,6 +83,7 @@ class EventStream:
 
     async def _pump(self, batches: AsyncIterator[Sequence[Logged]]) -> str:
         """Send what the log says, one chunk per batch; gives the last one, unsent."""
+        await self._line.send(OPENING)
         chunk = ""
         try:
             async for batch in batches:

@@ -126,6 +126,13 @@ def test_a_name_with_other_content_is_refused() -> None:
         judge(IDLE, post(user("other", "m1"), named=["m1"]), receipts=remembered(by_message(MORE)))
 
 
+@pytest.mark.promise("P8")
+def test_an_id_that_the_server_gave_is_no_name_for_another_message() -> None:
+    for message in IDLE:
+        with pytest.raises(Reused):
+            judge(IDLE, post(user("mine", message.id), named=[message.id]))
+
+
 def test_a_message_without_a_name_is_new_each_time() -> None:
     receipts = remembered(by_message(MORE))
     assert judge(IDLE, post(MORE), receipts=receipts) == Begins((MORE,), {})

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.support.faults import mortal
 from tests.support.runs import (
     KEY,
     OTHER,
@@ -29,6 +30,8 @@ from passback.core.events import (
     Completed,
     Logged,
     Position,
+    Rewound,
+    RunEvent,
     RunFinished,
     TextDelta,
     TurnStarted,
@@ -284,6 +287,72 @@ async def test_a_place_ahead_of_a_live_log_waits_elsewhere_for_what_comes_behind
             assert reader.seen == []
             gate.set()
         assert reader.seen == (await followed(owner, run))[ahead.position.seq :]
+
+
+@pytest.mark.promise("P3", "P12")
+async def test_a_place_from_the_future_is_refused_elsewhere_too(memory: Store) -> None:
+    """When the run's worker has stored more, and it was not in it."""
+    gates = [anyio.Event() for _ in range(1000)]
+    steps = [step for number, gate in enumerate(gates) for step in (gate, f"{number} ")]
+    model = ScriptedModel([steps])
+    async with worker(memory, model) as owner, worker(memory, ScriptedModel([])) as other:
+        run = await post(owner, says())
+        async with at_once() as tasks:
+
+            async def read() -> None:
+                await refused(other, run, Position(1, 5000))
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(read)
+            for number, gate in enumerate(gates):
+                gate.set()
+                await shown(other, run, TextDelta(f"{number} "))
+            raise AssertionError("it was not refused")
+        await owner.cancel(run)
+
+
+async def test_a_place_from_the_future_is_refused_when_nothing_comes_for_a_lease(
+    memory: Store,
+) -> None:
+    """The worker is alive, or it would have lost its lease by then."""
+    model = ScriptedModel([["a", anyio.Event()]])
+    hasty = replace(QUICK, lease=0.3)
+    async with worker(memory, model) as owner, worker(memory, model, tempo=hasty) as other:
+        run = await post(owner, says())
+        await until(other, run, TextDelta)
+        await refused(other, run, Position(1, 99))
+        await owner.cancel(run)
+
+
+@pytest.mark.promise("P3", "P10")
+async def test_a_place_that_a_dead_worker_never_stored_is_waited_for(memory: Store) -> None:
+    """Its reader saw it there; the take-over tells him that it is void."""
+    silent = replace(QUICK, log_delay=3600)
+    async with (
+        worker(memory, ScriptedModel([words("good")])) as other,
+        mortal(memory, ScriptedModel([["void", anyio.Event()]]), tempo=silent) as dying,
+    ):
+        run = await post(dying.runs, says())
+        ahead = await until(dying.runs, run, TextDelta)
+        async with reading(other, run, ahead.position) as reader:
+            await let_pass(other)
+            await dying.kill()
+        assert isinstance(reader.events[0], Rewound)
+        assert TextDelta("good") in reader.events
+
+
+async def refused(runs: RunService, run: RunRef, place: Position) -> None:
+    with pytest.raises(InvalidCursor):
+        await followed(runs, run, place)
+
+
+async def shown(runs: RunService, run: RunRef, event: RunEvent) -> None:
+    """Wait until a reader of the run has been shown an event."""
+    async with runs.follow(run) as batches:
+        async for batch in batches:
+            if any(logged.event == event for logged in batch):
+                return
+    raise AssertionError("the run ended without it")
 
 
 async def test_an_unknown_run_is_refused_on_entering(store: Store) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from tests.support.faults import Fault, Faults
+from tests.support.faults import Fault, Faults, mortal
 from tests.support.runs import (
     DYING,
     KEY,
@@ -313,3 +313,20 @@ async def test_a_cancellation_that_the_store_refused_is_told_and_may_be_sent_aga
             await runs.cancel(run)
         assert await runs.cancel(run)
         assert (await outcome(runs, run)).type == "cancelled"
+
+
+async def test_a_conversation_can_be_read_while_nobody_can_take_its_run_over(store: Store) -> None:
+    """A store may take no writes and still be read."""
+    faults = Faults(store)
+    async with (
+        worker(faults.store, ScriptedModel([words("whole")])) as other,
+        mortal(store, ScriptedModel([["half", anyio.Event()]])) as dying,
+    ):
+        run = await post(dying.runs, says())
+        await until(dying.runs, run, TextDelta)
+        await dying.kill()
+        faults.plan["claim"] = ["refuse", "refuse"]
+        status = await other.status(KEY)
+        assert (status.running, status.lapsed, status.run_id) == (True, True, run.run_id)
+        assert await contents(other) == ["hi"]
+        assert await outcome(other, run) == Completed()

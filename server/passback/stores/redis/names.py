@@ -20,6 +20,11 @@ class Names:
         """The index of the conversations to look after."""
         return f"{self.prefix}:due"
 
+    @property
+    def ready(self) -> str:
+        """Written to see whether writes are taken; of no meaning, and gone soon."""
+        return f"{self.prefix}:ready"
+
     def state(self, tag: str, /) -> str:
         return self._key(tag, "state")
 

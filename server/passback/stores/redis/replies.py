@@ -55,7 +55,7 @@ def page(reply: Reply, start: int, /) -> Page:
 
 def _status(state: Reply) -> Status:
     version, run_id, running, lapsed, owed, count, attempt, *more, queued = state
-    committed, mark, cut, tethered, attended = more
+    committed, mark, cancelled, cut, tethered, attended = more
     return Status(
         version=int(version),
         run_id=RunId(run_id.decode()) if run_id else None,
@@ -66,6 +66,7 @@ def _status(state: Reply) -> Status:
         attempt=int(attempt or 0),
         committed=position(committed) if committed else START,
         mark=int(mark or 0),
+        cancelled=bool(cancelled),
         cut=cut == b"1",
         tethered=tethered == b"1",
         attended=bool(attended),

@@ -61,6 +61,7 @@ from passback.stores.redis.servers import Argument, Reply
 from passback.stores.redis.url import RedisTarget
 
 PING_TIMEOUT = 3.0
+READY_TTL = 10_000  # milliseconds
 DELETE_ATTEMPTS = 5
 ENTRIES_AT_ONCE = 64  # entries of a log that one read asks for
 RUNS_AT_ONCE = 64  # whose logs one script writes: it holds up all others for so long
@@ -116,6 +117,8 @@ class RedisStore:
     async def ping(self) -> None:
         with anyio.move_on_after(PING_TIMEOUT) as scope:
             await self._link.on_each_server("PING")
+            # a server that answers may be full, or take no writes
+            await self._link.command("SET", self._names.ready, "1", "PX", READY_TTL)
         if scope.cancelled_caught:
             raise StoreUnavailable("Redis does not answer in time", retry_after=1)
 

@@ -88,6 +88,7 @@ def _status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
         attempt=row["attempt"],
         committed=Position(row["committed_epoch"], row["committed_seq"]),
         mark=row["mark"],
+        cancelled=running and bool(row["cancelled"]),
         cut=bool(row["cut"]),
         tethered=bool(row["tethered"]),
         attended=row["attended"] > time,

@@ -18,11 +18,13 @@ local function range(key, first, last, size)
   return found
 end
 
-local version, run, running, expires, owed, count, attempt, committed, mark, cut, tethered, attended = unpack(
+local version, run, running, expires, owed, count, attempt, committed, mark, cancelled, cut, tethered, attended =
+  unpack(
   redis.call('HMGET', KEYS[1], 'version', 'run', 'running', 'expires', 'owed', 'count', 'attempt', 'committed', 'mark',
-    'cut', 'tethered', 'attended'))
+    'cancelled', 'cut', 'tethered', 'attended'))
 if not version then return false end
 local lapsed = running == '1' and tonumber(expires) <= now and 1 or 0
+local is_cancelled = running == '1' and cancelled == '1' and 1 or 0
 local is_attended = attended and tonumber(attended) > now and 1 or 0
 local waiting, queued = redis.call('LRANGE', KEYS[4], 0, -1), {}
 for i, entry in ipairs(waiting) do queued[i] = string.sub(entry, 1, string.find(entry, '\0', 1, true) - 1) end
@@ -31,5 +33,6 @@ if ARGV[4] == '1' then tools = redis.call('HGET', KEYS[1], 'tools') else waiting
 local messages = range(KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]))
 local receipts = {}
 for i = 5, #ARGV do receipts[i - 4] = redis.call('HGET', KEYS[3], ARGV[i]) end
-local status = {version, run, running, lapsed, owed, count, attempt, committed, mark, cut, tethered, is_attended, queued}
+local status = {version, run, running, lapsed, owed, count, attempt, committed, mark, is_cancelled, cut, tethered,
+  is_attended, queued}
 return {status, messages, tools, waiting, receipts}
