@@ -18,8 +18,15 @@ import { LimitExceeded } from "./errors.js";
 const MAX_CHARS = 64 * 1024 * 1024;
 
 export class Answer {
-  /** @type {Event[]} */
+  /** What a rewind may still take back, and all that calls are made of.
+   * @type {Event[]} */
   #events = [];
+  /** Of the runs that have ended. */
+  #settled = { text: "", reasoning: "", chars: 0 };
+  #text = "";
+  #reasoning = "";
+  /** @type {Call[] | null} */
+  #calls = null;
   #chars = 0;
   #maxChars;
 
@@ -34,53 +41,68 @@ export class Answer {
    */
   add(event) {
     if (event.type === "rewind") return this.#rewind(event);
-    this.#chars += sizeOf(event);
+    this.#keep(event);
     if (this.#chars > this.#maxChars) throw new LimitExceeded("the answer is too long to be kept");
-    // what a client has acted on is never taken back, and so pieces before it can become one
-    if (event.type === "run-end") this.#join(event.runId);
     this.#events.push(event);
+    // a run that has ended is never rewound
+    if (event.type === "run-end") this.#settle();
   }
 
   /** The text of all runs. */
   get text() {
-    return this.#events.map((event) => (event.type === "text" ? event.content : "")).join("");
+    return this.#text;
   }
 
   /** The model's reasoning, for those who asked for it. */
   get reasoning() {
-    return this.#events.map((event) => (event.type === "reasoning" ? event.delta : "")).join("");
+    return this.#reasoning;
   }
 
-  /** @returns {Call[]} in the order in which they began */
+  /** @returns {readonly Call[]} in the order in which they began; the same list as long as nothing has changed */
   get calls() {
-    /** @type {Map<string, Call>} */
-    const calls = new Map();
-    for (const event of this.#events) {
-      if (event.type === "tool-call-start") calls.set(event.toolCallId, begun(event));
-      const call = "toolCallId" in event ? calls.get(event.toolCallId) : undefined;
-      if (call) apply(call, event);
-    }
-    return [...calls.values()];
+    this.#calls ??= callsOf(this.#events);
+    return this.#calls;
   }
 
   /** @param {import("./events.js").RewindEvent} event */
   #rewind({ to }) {
-    this.#events = this.#events.filter(({ cursor }) => !isBehind(cursor, to));
-    this.#chars = this.#events.reduce((sum, event) => sum + sizeOf(event), 0);
+    const kept = this.#events.filter(({ cursor }) => !isBehind(cursor, to));
+    ({ text: this.#text, reasoning: this.#reasoning, chars: this.#chars } = this.#settled);
+    this.#events = kept;
+    for (const event of kept) this.#keep(event);
+    this.#calls = null;
   }
 
-  /** @param {string | null} runId */
-  #join(runId) {
-    /** @type {Event[]} */
-    const joined = [];
-    for (const event of this.#events) {
-      const last = joined.at(-1);
-      if (event.type === "text" && last?.type === "text" && event.runId === runId && last.runId === runId) {
-        joined[joined.length - 1] = { ...event, content: last.content + event.content };
-      } else joined.push(event);
-    }
-    this.#events = joined;
+  #settle() {
+    this.#events = this.#events.filter(isOfCall);
+    const chars = this.#chars - this.#events.reduce((sum, event) => sum + charsOf(event), 0);
+    this.#settled = { text: this.#text, reasoning: this.#reasoning, chars };
   }
+
+  /** @param {Event} event */
+  #keep(event) {
+    if (event.type === "text") this.#text += event.content;
+    else if (event.type === "reasoning") this.#reasoning += event.delta;
+    if (isOfCall(event)) this.#calls = null;
+    this.#chars += charsOf(event);
+  }
+}
+
+/** @param {readonly Event[]} events */
+function callsOf(events) {
+  /** @type {Map<string, Call>} */
+  const calls = new Map();
+  for (const event of events) {
+    if (event.type === "tool-call-start") calls.set(event.toolCallId, begun(event));
+    const call = "toolCallId" in event ? calls.get(event.toolCallId) : undefined;
+    if (call) apply(call, event);
+  }
+  return [...calls.values()];
+}
+
+/** @param {Event} event */
+function isOfCall(event) {
+  return "toolCallId" in event;
 }
 
 /** @param {{toolCallId: string, toolCallName: string}} event */
@@ -103,7 +125,7 @@ function apply(call, event) {
 }
 
 /** @param {Event} event */
-function sizeOf(event) {
+function charsOf(event) {
   if (event.type === "text") return event.content.length;
   return event.type === "reasoning" || event.type === "tool-call-args" ? event.delta.length : 0;
 }

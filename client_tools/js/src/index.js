@@ -1,6 +1,7 @@
 /** Client of passback, the agent server whose tools run in the client's hands. */
 
 export { Answer } from "./answer.js";
+export { Chat } from "./chat.js";
 export { Client } from "./client.js";
 export {
   ApiError,
@@ -16,6 +17,10 @@ export { Sending } from "./sending.js";
 
 /**
  * @typedef {import("./answer.js").Call} Call
+ * @typedef {import("./chat.js").AssistantEntry} AssistantEntry
+ * @typedef {import("./chat.js").ChatOptions} ChatOptions
+ * @typedef {import("./chat.js").ChatState} ChatState
+ * @typedef {import("./chat.js").UserEntry} UserEntry
  * @typedef {import("./client.js").ClientOptions} ClientOptions
  * @typedef {import("./client.js").ConversationView} ConversationView
  * @typedef {import("./client.js").MessagePage} MessagePage
