@@ -145,6 +145,36 @@ async def test_what_was_owed_before_a_reload_is_answered_after_it(
     )
 
 
+@pytest.mark.parametrize(
+    ("results", "other"),
+    [
+        (["UTC", "UTC"], 'Done. get-time-zone answered: "UTC".'),
+        (["UTC", "CET"], "tool_result_conflict"),
+    ],
+)
+async def test_of_two_tabs_the_first_answer_counts(
+    server: Server, client: Client, conversation: str, results: list[str], other: str
+) -> None:
+    await client.post(conversation, user("time zone"), tools=[ZONE])
+    seen: Any = await drive("tabs", server.url, conversation, results=results)
+    told = [m["content"] for m in await client.messages(conversation) if m["role"] == "tool"]
+    assert len(told) == 1
+    first = f'Done. get-time-zone answered: "{told[0]}".'
+    assert sorted(seen) == sorted([first, other])
+
+
+async def test_it_shows_its_key_to_the_server_and_to_nobody_else(conversation: str) -> None:
+    keys = {"PASSBACK_API_KEYS": "me:a-key-that-is-mine"}
+    async with running_server("--model", "demo:fast", environment=keys) as server:
+        let_in = await drive(
+            "send", server.url, conversation, message="hi", apiKey="a-key-that-is-mine"
+        )
+        refused = await drive(
+            "send", server.url, conversation, message="hi", apiKey="a-key-of-others"
+        )
+    assert (let_in["text"][:6], refused["error"]["code"]) == ("Hello!", "unauthenticated")
+
+
 async def test_a_cancel_stops_the_run_and_ends_the_iteration(
     slow_server: Server, conversation: str
 ) -> None:

@@ -65,6 +65,16 @@ const scenarios = {
 
   resume: () => report(client.resume(conversationId)),
 
+  /** Two tabs that see the same owed call, and answer it with these. */
+  async tabs() {
+    const tab = (result) => {
+      const own = { "get-time-zone": { execute: () => result } };
+      return report(new Client({ url, retry, tools: own }).resume(conversationId));
+    };
+    const seen = await Promise.all(order.results.map(tab));
+    return seen.map(({ text, error }) => error?.code ?? text);
+  },
+
   /** Leaves after the first text, as a page does that is reloaded, and comes back. */
   async reload() {
     let cursor = "";

@@ -103,10 +103,13 @@ test("a refusal is not repeated", async (t) => {
 });
 
 test("a refusal that is not ours, or endless, is an error all the same", async (t) => {
-  const page = (response) => response.writeHead(404).end("x".repeat(100_000));
-  const { client } = await scripted(t, [page]);
-  const { error } = await collect(client().send("x"));
-  assert.deepEqual([error.code, error.message], ["http_404", "the server answered with status 404"]);
+  const page = (response) => response.writeHead(404).end("<p>");
+  const endless = json({ code: "not_found", message: "x".repeat(100_000) }, 404);
+  const { client } = await scripted(t, [page, endless]);
+  for (let count = 0; count < 2; count += 1) {
+    const { error } = await collect(client().send("x"));
+    assert.deepEqual([error.code, error.message], ["http_404", "the server answered with status 404"]);
+  }
 });
 
 // ---------------------------------------------------------------- cuts
@@ -219,6 +222,21 @@ test("places are ordered by epoch, number and piece, within one run", () => {
   assert.equal(answer.text, "abe");
 });
 
+test("a rewind leaves what earlier runs said, and takes back calls", () => {
+  const answer = new Answer();
+  const add = (event, cursor) => answer.add({ ...event, cursor, runId: null });
+  add(text("one "), "r.1-1");
+  add(END, "r.1-2");
+  add(text("two "), "s.1-1");
+  add({ type: "reasoning", delta: "hm" }, "s.1-2");
+  add({ type: "tool-call-start", toolCallId: "1", toolCallName: "f" }, "s.1-3");
+  assert.deepEqual([answer.text, answer.reasoning, answer.calls.length], ["one two ", "hm", 1]);
+  add({ type: "rewind", to: "s.1-0" }, "s.2-1");
+  assert.deepEqual([answer.text, answer.reasoning, answer.calls], ["one ", "", []]);
+  add(text("three"), "s.2-2");
+  assert.equal(answer.text, "one three");
+});
+
 test("an answer keeps no more than it may", () => {
   const answer = new Answer(3);
   answer.add({ ...text("abc"), cursor: "", runId: null });
@@ -313,6 +331,14 @@ test("a call that needs approval runs only when it is allowed", async (t) => {
   assert.deepEqual(messages.map(({ content, isError = false }) => [content, isError]), [
     ["ran", false], ["ran", false], ["The user did not allow this call.", true], ["Not today.", true],
   ]);
+});
+
+test("what is owed and is no call of a tool is left to others", async (t) => {
+  const owed = { type: "owed", toolCalls: [{ id: "1", name: "f", arguments: "{}", kind: "approval" }] };
+  const { client, requests } = await scripted(t, [stream({ events: [owed] })]);
+  const tools = { f: { execute: () => assert.fail("nobody called it") } };
+  assert.deepEqual(await collect(client({ tools }).send("x")), { events: [owed], error: null });
+  assert.equal(requests.length, 1);
 });
 
 test("an agent that hands back too many calls, or without an end, is left", async (t) => {
@@ -420,6 +446,35 @@ test("a cancel before the answer is made when the run is known", async (t) => {
   assert.deepEqual([events, error, await cancelling], [[text("a"), cancelled], null, true]);
   const paths = requests.map(({ path }) => path).sort();
   assert.deepEqual(paths, ["/conversations/c/cancel", "/conversations/c/stream", "/send-message"]);
+});
+
+test("a cancel of what never got an answer stops nothing", async (t) => {
+  let cancelling;
+  const { client, requests } = await scripted(t, [
+    (response) => {
+      cancelling = sending.cancel();
+      response.destroy();
+    },
+  ]);
+  const sending = client({ retry: { attempts: 1 } }).send("x");
+  const { error } = await collect(sending);
+  assert.deepEqual([error.code, await cancelling, await sending.cancel()], ["connection_lost", false, false]);
+  const early = client().send("x");
+  assert.equal(await early.cancel(), false);
+  assert.deepEqual(await collect(early), { events: [], error: null });
+  assert.equal(requests.length, 1);
+});
+
+test("a cancel that comes after the end is no error, and one that gets lost is repeated", async (t) => {
+  const ended = json({ code: "conflict", message: "ended" }, 409);
+  const { client } = await scripted(t, [stream({ events: [text("a")], end: "open" }), lost, ended, json({ cancelled: true }, 202)]);
+  const sending = client().send("x");
+  for await (const event of sending) {
+    assert.equal(event.content, "a");
+    assert.equal(await sending.cancel(), false);
+    break;
+  }
+  assert.equal(await sending.cancel(), true, "a run that was left can be stopped");
 });
 
 // ---------------------------------------------------------------- going on after a reload

@@ -127,6 +127,8 @@ export class Sending {
     } finally {
       this.#tools.close();
       this.#aborter.close();
+      // a run that was left can still be stopped; one that was never heard of cannot
+      this.#following &&= this.#runId !== null;
       this.#settle(false);
     }
   }
