@@ -81,5 +81,6 @@ test("resume shows what is owed being answered", async (t) => {
   const { client } = await scripted(t, [json({ running: null, owed: [call] }), stream({ events: [text("Done.")] })]);
   const chat = new Chat(client({ tools: { f: { execute: () => "ok" } } }), { conversationId: "c" });
   await chat.resume();
-  assert.deepEqual(chat.getSnapshot().entries, [said("Done.")]);
+  const done = { id: "1", name: "f", arguments: "{}", complete: true, result: "ok", isError: false };
+  assert.deepEqual(chat.getSnapshot().entries, [said("Done.", { calls: [done] })]);
 });

@@ -90,3 +90,10 @@ export async function collect(sending) {
   }
   return { events, error: null };
 }
+
+/** A promise, and what fulfils it. */
+export function withResolvers() {
+  let resolve;
+  const promise = new Promise((done) => (resolve = done));
+  return { promise, resolve };
+}

@@ -94,6 +94,7 @@ function callsOf(events) {
   const calls = new Map();
   for (const event of events) {
     if (event.type === "tool-call-start") calls.set(event.toolCallId, begun(event));
+    if (event.type === "owed") addOwed(calls, event.toolCalls);
     const call = "toolCallId" in event ? calls.get(event.toolCallId) : undefined;
     if (call) apply(call, event);
   }
@@ -102,7 +103,19 @@ function callsOf(events) {
 
 /** @param {Event} event */
 function isOfCall(event) {
-  return "toolCallId" in event;
+  return "toolCallId" in event || event.type === "owed";
+}
+
+/**
+ * Who resumes has not seen how the calls began.
+ *
+ * @param {Map<string, Call>} calls
+ * @param {import("./events.js").OwedCall[]} owed
+ */
+function addOwed(calls, owed) {
+  for (const { id, name, arguments: text } of owed) {
+    if (!calls.has(id)) calls.set(id, { id, name, arguments: text, complete: true });
+  }
 }
 
 /** @param {{toolCallId: string, toolCallName: string}} event */

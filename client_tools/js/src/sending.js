@@ -121,7 +121,7 @@ export class Sending {
       let source = await this.#begin();
       for (let round = 0; source && !this.#cancelled; round += 1) {
         if (round > this.#parts.limits.rounds) throw new LimitExceeded("the agent calls tools without an end");
-        const calls = "calls" in source ? source.calls : yield* this.#run(source);
+        const calls = "calls" in source ? yield* this.#left(source.calls) : yield* this.#run(source);
         source = yield* this.#answer(calls);
       }
     } finally {
@@ -143,6 +143,15 @@ export class Sending {
     const { runId } = asRecord(view.running);
     if (typeof runId === "string") return { runId, after: "" };
     return { calls: readOwed(view.owed).filter(isResult) };
+  }
+
+  /**
+   * @param {OwedCall[]} toolCalls that an earlier run has left open
+   * @returns {AsyncGenerator<Event, OwedCall[], void>}
+   */
+  async *#left(toolCalls) {
+    if (toolCalls.length > 0) yield { type: "owed", toolCalls, cursor: "", runId: null };
+    return this.#bounded(toolCalls);
   }
 
   /**
@@ -176,8 +185,13 @@ export class Sending {
     }
     this.#following = false;
     if (error) throw failed(error);
-    if (owed.length > limits.owedCalls) throw new LimitExceeded("the run hands back too many calls");
-    return owed;
+    return this.#bounded(owed);
+  }
+
+  /** @param {OwedCall[]} calls */
+  #bounded(calls) {
+    if (calls.length > this.#parts.limits.owedCalls) throw new LimitExceeded("too many calls are owed");
+    return calls;
   }
 
   /**
