@@ -1,4 +1,4 @@
-"""The JavaScript modules of the playground, by their own tests under Node."""
+"""The JavaScript modules of the playground and of the client library, by their own tests under Node."""
 
 import subprocess
 from pathlib import Path

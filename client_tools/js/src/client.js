@@ -1,0 +1,196 @@
+/** A client of one server. */
+
+import { InvalidArgument } from "./errors.js";
+import { Http } from "./http.js";
+import { LIMITS, RETRY } from "./limits.js";
+import { Backoff, persist } from "./retry.js";
+import { Sending } from "./sending.js";
+import { Toolbox } from "./tools.js";
+import { conversationPath, included, randomId } from "./wire.js";
+
+/**
+ * @typedef {{type: string, [key: string]: unknown}} Part such as `{type: "text", text}` or `{type: "image", url}`
+ */
+/** @typedef {{role: "user" | "system", content: string | Part[], id?: string}} UserMessage */
+/**
+ * @typedef {{role: "tool", toolCallId: string, content: unknown, isError?: boolean}} ToolMessage a result that was
+ *   made without this library
+ */
+
+/**
+ * @typedef {object} ClientOptions
+ * @property {string} [url] of the server, default: where the page came from
+ * @property {string} [apiKey]
+ * @property {import("./tools.js").ClientTools} [tools] declared with each message; without it the tools of a conversation
+ *   stay as they are
+ * @property {import("./tools.js").Approve} [approve] asked before calls of tools that need it
+ * @property {typeof globalThis.fetch} [fetch]
+ * @property {Partial<import("./limits.js").Limits>} [limits]
+ * @property {Partial<import("./limits.js").Retry>} [retry]
+ */
+
+/**
+ * @typedef {object} SendOptions
+ * @property {string} [conversationId] default: a new one
+ * @property {AbortSignal} [signal] stops reading, and running tools, at once; the run goes on at the server
+ * @property {("reasoning" | "usage" | "message-ids" | (string & {}))[]} [include] more kinds of events
+ * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy] what the message means while a run goes on
+ * @property {"continue" | "cancel"} [onDisconnect] what becomes of the run when nobody follows it
+ * @property {string} [idempotencyKey] names the post, so that a later `send` with the same key and content joins its
+ *   run; default: a random one
+ * @property {boolean} [retryBusy] whether a post is repeated that was refused because a run goes on
+ */
+
+/**
+ * @typedef {object} ResumeOptions
+ * @property {string} [lastEventId] the cursor behind which to read on
+ * @property {string} [runId] the run to follow, from its start
+ * @property {AbortSignal} [signal]
+ * @property {SendOptions["include"]} [include]
+ */
+
+/** @typedef {{signal?: AbortSignal}} RequestOptions */
+
+/**
+ * @typedef {object} ConversationView
+ * @property {string} id
+ * @property {"idle" | "running"} status
+ * @property {string | null} runId the newest run
+ * @property {{runId: string, firstMessage: number, attempt: number} | null} running
+ * @property {string[]} queued
+ * @property {import("./events.js").OwedCall[]} owed
+ * @property {number} messageCount
+ */
+
+/** @typedef {{messages: Record<string, unknown>[], next: number | null, total: number}} MessagePage */
+
+export class Client {
+  #parts;
+
+  /**
+   * @param {ClientOptions} [options]
+   * @throws {InvalidArgument}
+   */
+  constructor({ url = globalThis.location?.origin ?? "", apiKey, tools, approve, ...options } = {}) {
+    const fetch = options.fetch ?? globalThis.fetch.bind(globalThis);
+    const limits = { ...LIMITS, ...options.limits };
+    const retry = { ...RETRY, ...options.retry };
+    const http = new Http({ url, apiKey, fetch, limits, silence: retry.silence });
+    this.#parts = { http, limits, retry, toolbox: new Toolbox(tools, approve, limits) };
+  }
+
+  /**
+   * Posts what is new, and gives the events of all that it leads to: calls of this client's tools are run, their
+   * results posted, and the next run's events follow, until nothing is owed.
+   *
+   * @param {string | UserMessage | (UserMessage | ToolMessage)[]} message
+   * @param {SendOptions} [options]
+   * @returns {Sending}
+   */
+  send(message, { signal, include = [], idempotencyKey = randomId(), retryBusy, onBusy, onDisconnect, ...rest } = {}) {
+    const { conversationId = randomId() } = rest;
+    if (!/^[\x21\x23-\x5b\x5d-\x7e]{1,256}$/.test(idempotencyKey)) {
+      throw new InvalidArgument("an idempotencyKey is 1 to 256 visible ASCII characters without quotes");
+    }
+    const messages = messagesOf(message);
+    const tools = this.#parts.toolbox.declarations;
+    const body = { conversationId, messages, tools, onBusy, onDisconnect, include: included(include) };
+    const first = { post: { key: idempotencyKey, body } };
+    return new Sending(this.#parts, { conversationId, first, include, ...defined({ retryBusy, signal }) });
+  }
+
+  /**
+   * Goes on with a conversation after a reload, or where another device left it: with the run that goes on, from its start
+   * or behind `lastEventId`, and with the calls that are owed. Gives nothing when there is nothing to go on with.
+   *
+   * @param {string} conversationId
+   * @param {ResumeOptions} [options]
+   * @returns {Sending}
+   */
+  resume(conversationId, { lastEventId = "", runId, signal, include = [] } = {}) {
+    /** @type {import("./sending.js").Step} */
+    const first = lastEventId || runId ? { runId: runId ?? null, after: lastEventId } : "where it stands";
+    return new Sending(this.#parts, { conversationId, first, include, ...defined({ signal }) });
+  }
+
+  /**
+   * How a conversation stands.
+   *
+   * @param {string} conversationId
+   * @param {RequestOptions} [options]
+   * @returns {Promise<ConversationView>}
+   */
+  async conversation(conversationId, options) {
+    return /** @type {any} */ (await this.#json(conversationPath(conversationId), options));
+  }
+
+  /**
+   * A page of its messages, oldest first.
+   *
+   * @param {string} conversationId
+   * @param {RequestOptions & {after?: number, limit?: number}} [options] how many to pass over, how many to give
+   * @returns {Promise<MessagePage>}
+   */
+  async messages(conversationId, { after = 0, limit = 100, ...options } = {}) {
+    const path = `${conversationPath(conversationId)}/messages?after=${after}&limit=${limit}`;
+    return /** @type {any} */ (await this.#json(path, options));
+  }
+
+  /**
+   * Stops a run: the named one, else the one that goes on, else the first that waits.
+   *
+   * @param {string} conversationId
+   * @param {RequestOptions & {runId?: string}} [options]
+   * @returns {Promise<boolean>} false when no run was named, and there is none
+   */
+  async cancel(conversationId, { runId, ...options } = {}) {
+    const query = runId === undefined ? "" : `?runId=${encodeURIComponent(runId)}`;
+    const path = `${conversationPath(conversationId)}/cancel${query}`;
+    return (await this.#once(path, "POST", options)).cancelled === true;
+  }
+
+  /**
+   * Removes a conversation.
+   *
+   * @param {string} conversationId
+   * @param {RequestOptions} [options]
+   */
+  async delete(conversationId, options) {
+    await this.#once(conversationPath(conversationId), "DELETE", options);
+  }
+
+  /**
+   * @param {string} path
+   * @param {RequestOptions} [options]
+   */
+  #json(path, { signal = new AbortController().signal } = {}) {
+    const { http, retry } = this.#parts;
+    return persist(() => http.json(path, { signal }), new Backoff(retry, signal));
+  }
+
+  /**
+   * Something that would mean another thing, or nothing, the second time: the caller decides whether to repeat it.
+   *
+   * @param {string} path
+   * @param {string} method
+   * @param {RequestOptions} [options]
+   */
+  #once(path, method, { signal = new AbortController().signal } = {}) {
+    return this.#parts.http.json(path, { method, signal });
+  }
+}
+
+/** @param {string | UserMessage | (UserMessage | ToolMessage)[]} message */
+function messagesOf(message) {
+  if (typeof message === "string") return [{ role: "user", content: message }];
+  return Array.isArray(message) ? message : [message];
+}
+
+/**
+ * @template {object} T
+ * @param {T} values
+ * @returns {{[K in keyof T]?: Exclude<T[K], undefined>}} without those that are undefined
+ */
+function defined(values) {
+  return /** @type {any} */ (Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)));
+}

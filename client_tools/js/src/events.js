@@ -1,0 +1,98 @@
+/** The events of a run, as `send` gives them. */
+
+import { ProtocolError } from "./errors.js";
+import { asRecord, parseJson } from "./json.js";
+
+/**
+ * @typedef {object} Place what every event has
+ * @property {string} cursor its place in the run's log, to read on from; "" where an event has none
+ * @property {string | null} runId
+ */
+
+/** @typedef {{type: "text", content: string} & Place} TextEvent a piece of the answer */
+/** @typedef {{type: "reasoning", delta: string} & Place} ReasoningEvent a piece of the model's reasoning */
+/** @typedef {{type: "message", messageId: string} & Place} MessageEvent what follows belongs to this message */
+/**
+ * @typedef {{type: "usage", inputTokens: number, outputTokens: number, cachedTokens: number,
+ *   reasoningTokens: number} & Place} UsageEvent
+ */
+/** @typedef {{type: "tool-call-start", toolCallId: string, toolCallName: string} & Place} ToolCallStartEvent */
+/** @typedef {{type: "tool-call-args", toolCallId: string, delta: string} & Place} ToolCallArgsEvent */
+/** @typedef {{type: "tool-call-end", toolCallId: string} & Place} ToolCallEndEvent */
+/** @typedef {{type: "tool-result", toolCallId: string, result: string} & Place} ToolResultEvent the server answered */
+/**
+ * @typedef {{type: "client-tool-result", toolCallId: string, toolCallName: string, content: unknown,
+ *   isError: boolean} & Place} ClientToolResultEvent a tool of this client has run; said by this library
+ */
+/** @typedef {{type: "owed", toolCalls: OwedCall[]} & Place} OwedEvent the calls that this client has to answer */
+/** @typedef {{type: "run-queued"} & Place} RunQueuedEvent the run waits for another one to end */
+/** @typedef {{type: "run-start"} & Place} RunStartEvent */
+/**
+ * @typedef {{type: "run-end", outcome: "completed" | "handed-back" | "cancelled" | "failed", reason?: string}
+ *   & Place} RunEndEvent
+ */
+/**
+ * @typedef {{type: "rewind", to: string} & Place} RewindEvent every event of this run whose cursor is behind `to`
+ *   is void: `Answer` takes it back
+ */
+
+/**
+ * @typedef {TextEvent | ReasoningEvent | MessageEvent | UsageEvent | ToolCallStartEvent | ToolCallArgsEvent
+ *   | ToolCallEndEvent | ToolResultEvent | ClientToolResultEvent | OwedEvent | RunQueuedEvent | RunStartEvent
+ *   | RunEndEvent | RewindEvent} Event
+ */
+
+/**
+ * @typedef {object} OwedCall
+ * @property {string} id
+ * @property {string} name
+ * @property {string} arguments JSON, as text
+ * @property {string} kind "tool_result"
+ */
+
+/** @typedef {{type: "error", error: string, code: string, retryable: boolean, retryAfter?: number}} ErrorEvent */
+
+/** @type {Record<string, string[]>} the texts that an event of a type has */
+const TEXTS = {
+  text: ["content"],
+  reasoning: ["delta"],
+  message: ["messageId"],
+  "tool-call-start": ["toolCallId", "toolCallName"],
+  "tool-call-args": ["toolCallId", "delta"],
+  "tool-call-end": ["toolCallId"],
+  "tool-result": ["toolCallId", "result"],
+  "run-end": ["outcome"],
+  rewind: ["to"],
+  error: ["error"],
+};
+
+/**
+ * @param {string} data of one frame
+ * @param {Place} place
+ * @returns {Event | (ErrorEvent & Place)} types of a later server are passed on
+ * @throws {ProtocolError}
+ */
+export function readEvent(data, place) {
+  const event = asRecord(parseJson(data));
+  if (typeof event.type !== "string") throw new ProtocolError("the stream holds something that is no event");
+  const missing = TEXTS[event.type]?.find((field) => typeof event[field] !== "string");
+  if (missing) throw new ProtocolError(`an event "${event.type}" of the stream has no ${missing}`);
+  if (event.type === "owed") event.toolCalls = readOwed(event.toolCalls);
+  return /** @type {Event} */ ({ ...event, ...place });
+}
+
+/**
+ * @param {unknown} value
+ * @returns {OwedCall[]}
+ * @throws {ProtocolError}
+ */
+export function readOwed(value) {
+  if (!Array.isArray(value)) throw new ProtocolError("the list of owed calls is none");
+  return value.map((each) => {
+    const { id, name, arguments: text, kind } = asRecord(each);
+    if (typeof id !== "string" || typeof name !== "string" || typeof text !== "string") {
+      throw new ProtocolError("an owed call has no id, no name or no arguments");
+    }
+    return { id, name, arguments: text, kind: String(kind) };
+  });
+}

@@ -1,0 +1,35 @@
+/** The React hook, for whatever has React's three functions. */
+
+import { Chat } from "./chat.js";
+
+/** @typedef {import("./chat.js").ChatOptions} ChatOptions */
+/** @typedef {import("./chat.js").ChatState} ChatState */
+/** @typedef {import("./client.js").Client} Client */
+
+/**
+ * @typedef {object} Hooks the functions of React that are needed
+ * @property {<T>(subscribe: (listener: () => void) => () => void, snapshot: () => T, server?: () => T) => T} useSyncExternalStore
+ * @property {<T>(initial: T) => {current: T}} useRef
+ * @property {<T extends Function>(callback: T, dependencies: unknown[]) => T} useCallback
+ */
+
+/** @typedef {ChatState & Pick<Chat, "send" | "resume" | "stop">} ChatView */
+
+/**
+ * @param {Hooks} hooks
+ * @returns {(client: Client, options?: ChatOptions) => ChatView} the hook: a chat that lives as long as its component,
+ *   and begins anew with another client or `conversationId`
+ */
+export function createUseChat({ useSyncExternalStore, useRef, useCallback }) {
+  return function useChat(client, options = {}) {
+    const { conversationId } = options;
+    const kept = useRef(/** @type {{client: Client, conversationId: string | undefined, chat: Chat} | null} */ (null));
+    if (kept.current?.client !== client || kept.current.conversationId !== conversationId) {
+      kept.current = { client, conversationId, chat: new Chat(client, options) };
+    }
+    const { chat } = kept.current;
+    const subscribe = useCallback((/** @type {() => void} */ listener) => chat.subscribe(listener), [chat]);
+    const state = useSyncExternalStore(subscribe, chat.getSnapshot, chat.getSnapshot);
+    return { ...state, send: chat.send, resume: chat.resume, stop: chat.stop };
+  };
+}

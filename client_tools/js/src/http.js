@@ -1,0 +1,218 @@
+/** Requests to one server: the key goes with each, a refusal becomes an error, and no body is read without a bound. */
+
+import { ApiError, ConnectionLost, CursorExpired, InvalidArgument, LimitExceeded, ProtocolError } from "./errors.js";
+import { asRecord, parseJson } from "./json.js";
+import { Aborter } from "./signals.js";
+
+/** @typedef {import("./limits.js").Limits} Limits */
+
+/**
+ * @typedef {object} Request
+ * @property {string} [method]
+ * @property {Record<string, string>} [headers]
+ * @property {unknown} [body] is sent as JSON
+ * @property {AbortSignal} signal
+ */
+
+/** Milliseconds that an answer may take to end behind its last frame. */
+const LINGER = 1000;
+
+/** An answer whose body is still to be read. */
+export class Connection {
+  #aborter;
+  /** @type {ReadableStreamDefaultReader<Uint8Array> | undefined} */
+  #reader;
+
+  /**
+   * @param {Response} response
+   * @param {Aborter} aborter
+   */
+  constructor(response, aborter) {
+    this.response = response;
+    this.#aborter = aborter;
+  }
+
+  /**
+   * @param {number} silence milliseconds after which it counts as lost
+   * @returns {Promise<Uint8Array | undefined>} undefined where it ends, whatever ended it
+   */
+  async read(silence) {
+    this.#reader ??= this.response.body?.getReader();
+    const timer = setTimeout(() => this.close(), silence);
+    try {
+      return (await this.#reader?.read())?.value;
+    } catch {
+      return undefined;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Ends it at once. */
+  close() {
+    this.#aborter.close();
+  }
+
+  /** Nothing more is expected: let it end by itself, so that its socket can be used again. */
+  finish() {
+    this.read(LINGER).finally(() => this.close());
+  }
+}
+
+export class Http {
+  #base;
+  #authorization;
+  #fetch;
+  #limits;
+  #silence;
+
+  /**
+   * @param {object} options
+   * @param {string} options.url
+   * @param {string | undefined} options.apiKey
+   * @param {typeof globalThis.fetch} options.fetch
+   * @param {Limits} options.limits
+   * @param {number} options.silence milliseconds within which an answer must begin, and each piece of it come
+   */
+  constructor({ url, apiKey, fetch, limits, silence }) {
+    this.#base = baseOf(url);
+    this.#authorization = apiKey === undefined ? undefined : bearer(apiKey);
+    this.#fetch = fetch;
+    this.#limits = limits;
+    this.#silence = silence;
+  }
+
+  /**
+   * @param {string} path
+   * @param {Request} request
+   * @returns {Promise<Connection>}
+   * @throws {ApiError | ConnectionLost} or the signal's reason
+   */
+  async open(path, { method = "GET", headers = {}, body, signal }) {
+    signal.throwIfAborted();
+    const text = body === undefined ? null : encode(body);
+    const aborter = new Aborter(signal);
+    const timer = setTimeout(() => aborter.close(), this.#silence);
+    try {
+      const response = await this.#fetch(`${this.#base}/${path}`, {
+        method,
+        headers: this.#headers(headers, text !== null),
+        body: text,
+        cache: "no-store",
+        signal: aborter.signal,
+      });
+      if (!response.ok) throw await this.#refusal(response);
+      return new Connection(response, aborter);
+    } catch (error) {
+      aborter.close();
+      signal.throwIfAborted();
+      throw error instanceof ApiError ? error : new ConnectionLost("the server did not answer", error);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /**
+   * @param {string} path
+   * @param {Request} request
+   * @returns {Promise<Record<string, unknown>>} the body of the answer; empty where it has none
+   */
+  async json(path, request) {
+    const connection = await this.open(path, request);
+    const timer = setTimeout(() => connection.close(), this.#silence);
+    try {
+      const text = await readText(connection.response, this.#limits.jsonBytes);
+      const body = text === "" ? {} : parseJson(text);
+      if (body === undefined) throw new ProtocolError("the server's answer is not JSON");
+      return asRecord(body);
+    } catch (error) {
+      request.signal.throwIfAborted();
+      if (error instanceof ProtocolError || error instanceof LimitExceeded) throw error;
+      throw new ConnectionLost("the server's answer broke off", error);
+    } finally {
+      clearTimeout(timer);
+      connection.close();
+    }
+  }
+
+  /**
+   * @param {Record<string, string>} headers
+   * @param {boolean} isJson
+   */
+  #headers(headers, isJson) {
+    const all = new Headers(headers);
+    if (this.#authorization) all.set("Authorization", this.#authorization);
+    if (isJson) all.set("Content-Type", "application/json");
+    return all;
+  }
+
+  /** @param {Response} response */
+  async #refusal(response) {
+    const text = await readText(response, this.#limits.errorBytes).catch(() => "");
+    const body = asRecord(parseJson(text));
+    const { status } = response;
+    const seconds = Number(response.headers.get("Retry-After") ?? NaN);
+    const kind = status === 410 ? CursorExpired : ApiError;
+    return new kind(typeof body.message === "string" ? body.message : `the server answered with status ${status}`, {
+      code: typeof body.code === "string" ? body.code : `http_${status}`,
+      status,
+      retryable: [408, 429, 502, 503, 504].includes(status) || body.code === "conversation_busy",
+      retryAfter: seconds >= 0 ? seconds : null,
+      requestId: typeof body.request_id === "string" ? body.request_id : response.headers.get("X-Request-Id"),
+      details: body.details,
+    });
+  }
+}
+
+/**
+ * @param {Response} response
+ * @param {number} maxBytes
+ * @throws {LimitExceeded}
+ */
+async function readText(response, maxBytes) {
+  const reader = response.body?.getReader();
+  if (!reader) return "";
+  const utf8 = new TextDecoder();
+  let text = "";
+  let bytes = 0;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return text + utf8.decode();
+    bytes += value.byteLength;
+    if (bytes > maxBytes) {
+      reader.cancel().catch(() => {});
+      throw new LimitExceeded("the body of the server's answer is too large");
+    }
+    text += utf8.decode(value, { stream: true });
+  }
+}
+
+/** @param {unknown} body */
+function encode(body) {
+  try {
+    return JSON.stringify(body);
+  } catch {
+    throw new InvalidArgument("what is to be sent cannot be written as JSON");
+  }
+}
+
+/** @param {string} url */
+function baseOf(url) {
+  let parsed;
+  try {
+    parsed = new URL(url, globalThis.location?.href);
+  } catch {
+    throw new InvalidArgument("the server's url is not one");
+  }
+  // a secret in an address ends up in logs
+  if (parsed.username || parsed.password) throw new InvalidArgument("the server's url holds a password: use apiKey");
+  if (!/^https?:$/.test(parsed.protocol)) throw new InvalidArgument("the server's url is not one of http or https");
+  return `${parsed.origin}${parsed.pathname}`.replace(/\/+$/, "");
+}
+
+/** @param {string} apiKey */
+function bearer(apiKey) {
+  // what a header cannot carry would be quoted by the error of the platform
+  if (!/^[\x21-\x7e]+$/.test(apiKey)) throw new InvalidArgument("the API key is not visible ASCII");
+  return `Bearer ${apiKey}`;
+}

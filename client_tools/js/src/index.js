@@ -1,0 +1,40 @@
+/** Client of passback, the agent server whose tools run in the client's hands. */
+
+export { Answer } from "./answer.js";
+export { Chat } from "./chat.js";
+export { Client } from "./client.js";
+export {
+  ApiError,
+  ConnectionLost,
+  CursorExpired,
+  InvalidArgument,
+  LimitExceeded,
+  PassbackError,
+  ProtocolError,
+  RunFailed,
+} from "./errors.js";
+export { Sending } from "./sending.js";
+
+/**
+ * @typedef {import("./answer.js").Call} Call
+ * @typedef {import("./chat.js").AssistantEntry} AssistantEntry
+ * @typedef {import("./chat.js").ChatOptions} ChatOptions
+ * @typedef {import("./chat.js").ChatState} ChatState
+ * @typedef {import("./chat.js").UserEntry} UserEntry
+ * @typedef {import("./client.js").ClientOptions} ClientOptions
+ * @typedef {import("./client.js").ConversationView} ConversationView
+ * @typedef {import("./client.js").MessagePage} MessagePage
+ * @typedef {import("./client.js").Part} Part
+ * @typedef {import("./client.js").ResumeOptions} ResumeOptions
+ * @typedef {import("./client.js").SendOptions} SendOptions
+ * @typedef {import("./client.js").ToolMessage} ToolMessage
+ * @typedef {import("./client.js").UserMessage} UserMessage
+ * @typedef {import("./events.js").Event} Event
+ * @typedef {import("./events.js").OwedCall} OwedCall
+ * @typedef {import("./limits.js").Limits} Limits
+ * @typedef {import("./limits.js").Retry} Retry
+ * @typedef {import("./tools.js").Approve} Approve
+ * @typedef {import("./tools.js").CallContext} CallContext
+ * @typedef {import("./tools.js").ClientTool} ClientTool
+ * @typedef {import("./tools.js").ClientTools} ClientTools
+ */

@@ -1,0 +1,37 @@
+/** The bounds of everything that can grow, and of everything that can wait. */
+
+/**
+ * @typedef {object} Limits
+ * @property {number} eventChars one event of a stream
+ * @property {number} errorBytes the body of a refusal
+ * @property {number} jsonBytes any other body
+ * @property {number} argumentChars the arguments of one call
+ * @property {number} resultChars the result of one call, as JSON
+ * @property {number} errorTextChars what is told to the model of a tool that threw
+ * @property {number} owedCalls calls that one run may hand back
+ * @property {number} rounds posts of results that one `send` may lead to
+ */
+
+/** @type {Readonly<Limits>} */
+export const LIMITS = Object.freeze({
+  eventChars: 8 * 1024 * 1024,
+  errorBytes: 64 * 1024,
+  jsonBytes: 64 * 1024 * 1024,
+  argumentChars: 1024 * 1024,
+  resultChars: 2 * 1024 * 1024,
+  errorTextChars: 2000,
+  owedCalls: 128,
+  rounds: 100,
+});
+
+/**
+ * @typedef {object} Retry
+ * @property {number} attempts how many may fail in a row
+ * @property {number} firstDelay milliseconds before the second attempt, where the server does not say it; doubled each time
+ * @property {number} longestDelay milliseconds; a server that asks for more is not asked again
+ * @property {number} silence milliseconds without a byte after which a connection counts as lost; the server
+ *   pings every 15 seconds
+ */
+
+/** @type {Readonly<Retry>} */
+export const RETRY = Object.freeze({ attempts: 8, firstDelay: 400, longestDelay: 30_000, silence: 45_000 });

@@ -1,0 +1,9 @@
+/** A hook for React. */
+
+import { useCallback, useRef, useSyncExternalStore } from "react";
+
+import { createUseChat } from "./hook.js";
+
+/** A chat as React shows it: `const { entries, status, error, send, stop } = useChat(client)`. */
+export const useChat = createUseChat({ useCallback, useRef, useSyncExternalStore });
+export { createUseChat };

@@ -1,0 +1,97 @@
+/** When to try again: exponential backoff with jitter, bounded, and never before the server allows it. */
+
+import { ApiError, ConnectionLost } from "./errors.js";
+
+/** @typedef {import("./limits.js").Retry} Retry */
+
+/** Of the server, and of proxies before it. */
+const PASSING = new Set([429, 502, 503, 504]);
+
+export class Backoff {
+  /** Milliseconds that a stream asked to wait before a reconnect.
+   * @type {number | null} */
+  asked = null;
+
+  #retry;
+  #signal;
+  #busyToo;
+  #failures = 0;
+
+  /**
+   * @param {Retry} retry
+   * @param {AbortSignal} signal gives up
+   * @param {boolean} [busyToo] whether a conversation that is busy is asked again
+   */
+  constructor(retry, signal, busyToo = false) {
+    this.#retry = retry;
+    this.#signal = signal;
+    this.#busyToo = busyToo;
+  }
+
+  /** It went well: the count begins anew. */
+  succeeded() {
+    this.#failures = 0;
+  }
+
+  /**
+   * Waits until the next attempt.
+   *
+   * @param {unknown} error what became of the last one
+   * @returns {Promise<void>} throws the error when another attempt makes no sense, or the signal's reason
+   */
+  async failed(error) {
+    this.#signal.throwIfAborted();
+    this.#failures += 1;
+    if (!this.#mayPass(error) || this.#failures >= this.#retry.attempts) throw error;
+    const least = error instanceof ApiError ? 1000 * (error.retryAfter ?? 0) : 0;
+    if (least > this.#retry.longestDelay) throw error;
+    await pause(Math.max(least, this.#delay()), this.#signal);
+  }
+
+  /** @param {unknown} error */
+  #mayPass(error) {
+    if (error instanceof ConnectionLost) return true;
+    if (!(error instanceof ApiError)) return false;
+    return PASSING.has(error.status ?? 0) || (this.#busyToo && error.code === "conversation_busy");
+  }
+
+  #delay() {
+    const first = this.asked ?? this.#retry.firstDelay;
+    const longest = Math.min(this.#retry.longestDelay, first * 2 ** (this.#failures - 1));
+    return longest * (0.5 + Math.random() / 2);
+  }
+}
+
+/**
+ * @template T
+ * @param {() => Promise<T>} attempt something that may be done twice
+ * @param {Backoff} backoff
+ * @returns {Promise<T>}
+ */
+export async function persist(attempt, backoff) {
+  for (;;) {
+    try {
+      return await attempt();
+    } catch (error) {
+      await backoff.failed(error);
+    }
+  }
+}
+
+/**
+ * @param {number} milliseconds
+ * @param {AbortSignal} signal
+ * @returns {Promise<void>} rejects with the signal's reason when it is given
+ */
+function pause(milliseconds, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(done, milliseconds);
+    signal.addEventListener("abort", done, { once: true });
+    function done() {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", done);
+      if (signal.aborted) reject(signal.reason);
+      else resolve();
+    }
+  });
+}

@@ -1,0 +1,304 @@
+/** What one `send` leads to: a run, the calls that it hands back, the run that their results start, and so on. */
+
+import { Answer } from "./answer.js";
+import { InvalidArgument, LimitExceeded, RunFailed } from "./errors.js";
+import { readOwed } from "./events.js";
+import { follow } from "./follow.js";
+import { asRecord } from "./json.js";
+import { Backoff, persist } from "./retry.js";
+import { Aborter } from "./signals.js";
+import { conversationPath, included, openStream, postMessages, randomId } from "./wire.js";
+
+/** @typedef {import("./events.js").ErrorEvent} ErrorEvent */
+/** @typedef {import("./events.js").Event} Event */
+/** @typedef {import("./events.js").OwedCall} OwedCall */
+/** @typedef {import("./events.js").Place} Place */
+/** @typedef {import("./tools.js").ToolResult} ToolResult */
+/** @typedef {import("./wire.js").Post} Post */
+
+/**
+ * @typedef {object} Parts what a client lends to each of its sendings
+ * @property {import("./http.js").Http} http
+ * @property {import("./tools.js").Toolbox} toolbox
+ * @property {import("./limits.js").Limits} limits
+ * @property {import("./limits.js").Retry} retry
+ */
+
+/**
+ * @typedef {object} Order
+ * @property {string} conversationId
+ * @property {Step} first
+ * @property {string[]} include
+ * @property {boolean} [retryBusy]
+ * @property {AbortSignal} [signal]
+ */
+
+/**
+ * @typedef {{post: Post} | {runId: string | null, after: string} | {calls: OwedCall[]}} Source a post to make, a run to
+ *   follow, or calls to answer
+ */
+/** @typedef {Source | "where it stands"} Step */
+
+/**
+ * The events of one `send` or `resume`, in order. Nothing is posted before the iteration begins; it can be iterated
+ * once. Leaving it early closes the connection and aborts the signal of running tools; the run goes on at the server.
+ */
+export class Sending {
+  #parts;
+  #order;
+  #include;
+  #aborter;
+  #tools = new Aborter();
+  #begun = false;
+  #cancelled = false;
+  /** @type {string | null} */
+  #runId = null;
+  /** Whether the run of `runId` goes on, as far as we know. */
+  #following = false;
+  /** @type {((cancelled: boolean) => void)[]} who waits for a cancel that could not be sent yet */
+  #waiting = [];
+
+  /**
+   * @param {Parts} parts
+   * @param {Order} order
+   */
+  constructor(parts, order) {
+    conversationPath(order.conversationId);
+    this.#parts = parts;
+    this.#order = order;
+    this.#include = included(order.include);
+    this.#aborter = new Aborter();
+  }
+
+  /** Known from the start, also where the caller named none. */
+  get conversationId() {
+    return this.#order.conversationId;
+  }
+
+  /** The run that is followed, or was last; null before the first answer. */
+  get runId() {
+    return this.#runId;
+  }
+
+  /** @returns {AsyncGenerator<Event, void, void>} */
+  [Symbol.asyncIterator]() {
+    if (this.#begun) throw new InvalidArgument("the events of one send can be iterated once");
+    this.#begun = true;
+    return this.#events();
+  }
+
+  /**
+   * Reads to the end.
+   *
+   * @returns {Promise<string>} the text of the answer, without what became void
+   */
+  async text() {
+    const answer = new Answer();
+    for await (const event of this) answer.add(event);
+    return answer.text;
+  }
+
+  /**
+   * Stops the run at the server, and what it leads to: the iteration then ends by itself, with the outcome
+   * `cancelled`. Calls that are being answered are given up, and stay owed.
+   *
+   * @returns {Promise<boolean>} false when there was no run to be stopped
+   * @throws {import("./errors.js").PassbackError}
+   */
+  async cancel() {
+    this.#cancelled = true;
+    this.#tools.close();
+    if (this.#following && this.#runId) return this.#cancelRun(this.#runId);
+    if (!this.#begun || !this.#following) return false;
+    return new Promise((resolve) => this.#waiting.push(resolve));
+  }
+
+  async *#events() {
+    const { signal } = this.#order;
+    this.#aborter = new Aborter(signal);
+    this.#tools = new Aborter(this.#aborter.signal);
+    try {
+      let source = await this.#begin();
+      for (let round = 0; source && !this.#cancelled; round += 1) {
+        if (round > this.#parts.limits.rounds) throw new LimitExceeded("the agent calls tools without an end");
+        const calls = "calls" in source ? yield* this.#left(source.calls) : yield* this.#run(source);
+        source = yield* this.#answer(calls);
+      }
+    } finally {
+      this.#tools.close();
+      this.#aborter.close();
+      // a run that was left can still be stopped; one that was never heard of cannot
+      this.#following &&= this.#runId !== null;
+      this.#settle(false);
+    }
+  }
+
+  /** @returns {Promise<Source | null>} */
+  async #begin() {
+    const { first, conversationId } = this.#order;
+    if (first !== "where it stands") return first;
+    const { signal } = this.#aborter;
+    const path = conversationPath(conversationId);
+    const view = await persist(() => this.#parts.http.json(path, { signal }), this.#backoff());
+    const { runId } = asRecord(view.running);
+    if (typeof runId === "string") return { runId, after: "" };
+    return { calls: readOwed(view.owed).filter(isResult) };
+  }
+
+  /**
+   * @param {OwedCall[]} toolCalls that an earlier run has left open
+   * @returns {AsyncGenerator<Event, OwedCall[], void>}
+   */
+  async *#left(toolCalls) {
+    if (toolCalls.length > 0) yield { type: "owed", toolCalls, cursor: "", runId: null };
+    return this.#bounded(toolCalls);
+  }
+
+  /**
+   * @param {Exclude<Source, {calls: OwedCall[]}>} source
+   * @returns {AsyncGenerator<Event, OwedCall[], void>} the calls that the run hands back
+   */
+  async *#run(source) {
+    const { retry, limits } = this.#parts;
+    const { signal } = this.#aborter;
+    this.#runId = "post" in source ? null : source.runId;
+    this.#following = true;
+    /** @type {OwedCall[]} */
+    let owed = [];
+    /** @type {(ErrorEvent & Place) | null} */
+    let error = null;
+    const events = follow({
+      open: (after) => this.#open(source, after),
+      after: "post" in source ? "" : source.after,
+      backoff: this.#backoff(),
+      signal,
+      silence: retry.silence,
+      eventChars: limits.eventChars,
+    });
+    for await (const event of events) {
+      if (event.type === "error") {
+        error = event;
+        continue;
+      }
+      if (event.type === "owed") owed = event.toolCalls.filter(isResult);
+      yield event;
+    }
+    this.#following = false;
+    if (error) throw failed(error);
+    return this.#bounded(owed);
+  }
+
+  /** @param {OwedCall[]} calls */
+  #bounded(calls) {
+    if (calls.length > this.#parts.limits.owedCalls) throw new LimitExceeded("too many calls are owed");
+    return calls;
+  }
+
+  /**
+   * @param {Exclude<Source, {calls: OwedCall[]}>} source
+   * @param {string} after
+   */
+  async #open(source, after) {
+    const { signal } = this.#aborter;
+    const { http } = this.#parts;
+    const runId = this.#runId;
+    const again = after !== "" || runId !== null;
+    const connection =
+      "post" in source && !again
+        ? await postMessages(http, source.post, { after, signal })
+        : await openStream(http, this.conversationId, { runId, after, include: this.#include, signal });
+    this.#runId = connection.response.headers.get("X-Run-Id") ?? this.#runId;
+    if (this.#waiting.length > 0) this.#cancelLate();
+    return connection;
+  }
+
+  /**
+   * @param {OwedCall[]} calls
+   * @returns {AsyncGenerator<Event, Source | null, void>} the post of their results; null when there is none to make
+   */
+  async *#answer(calls) {
+    if (calls.length === 0 || this.#cancelled) return null;
+    const { signal } = this.#tools;
+    const where = { conversationId: this.conversationId, signal };
+    const pending = new Map(calls.map((call) => [call.id, this.#parts.toolbox.run(call, where)]));
+    /** @type {Map<string, ToolResult>} */
+    const results = new Map();
+    while (pending.size > 0) {
+      const result = await this.#firstOf(pending.values());
+      if (!result) return null;
+      pending.delete(result.toolCallId);
+      results.set(result.toolCallId, result);
+      yield this.#told(result, calls);
+    }
+    const messages = calls.map(({ id }) => results.get(id));
+    const body = { conversationId: this.conversationId, messages, include: this.#include };
+    return { post: { key: randomId(), body } };
+  }
+
+  /**
+   * @param {Iterable<Promise<ToolResult>>} results
+   * @returns {Promise<ToolResult | null>} null when the sending was cancelled meanwhile
+   */
+  async #firstOf(results) {
+    try {
+      const first = await Promise.race(results);
+      return this.#cancelled ? null : first;
+    } catch (error) {
+      if (this.#cancelled) return null;
+      throw error;
+    }
+  }
+
+  /**
+   * @param {ToolResult} result
+   * @param {OwedCall[]} calls
+   * @returns {Event}
+   */
+  #told({ toolCallId, content, isError }, calls) {
+    const toolCallName = calls.find(({ id }) => id === toolCallId)?.name ?? "";
+    return { type: "client-tool-result", toolCallId, toolCallName, content, isError: isError ?? false, cursor: "", runId: this.#runId };
+  }
+
+  #backoff() {
+    return new Backoff(this.#parts.retry, this.#aborter.signal, this.#order.retryBusy);
+  }
+
+  #cancelLate() {
+    if (!this.#runId) return this.#settle(false);
+    this.#cancelRun(this.#runId).then((done) => this.#settle(done), () => this.#settle(false));
+  }
+
+  /** @param {boolean} cancelled */
+  #settle(cancelled) {
+    for (const resolve of this.#waiting.splice(0)) resolve(cancelled);
+  }
+
+  /** @param {string} runId */
+  async #cancelRun(runId) {
+    const { signal } = new AbortController();
+    const path = `${conversationPath(this.conversationId)}/cancel?runId=${encodeURIComponent(runId)}`;
+    const request = () => this.#parts.http.json(path, { method: "POST", signal });
+    return persist(request, new Backoff(this.#parts.retry, signal)).then(
+      (body) => body.cancelled === true,
+      (error) => {
+        // the run ended before it could be stopped
+        if (error.code === "conflict") return false;
+        throw error;
+      },
+    );
+  }
+}
+
+/** @param {OwedCall} call */
+function isResult({ kind }) {
+  return kind === "tool_result";
+}
+
+/** @param {ErrorEvent & Place} event */
+function failed({ error, code, retryable, retryAfter }) {
+  return new RunFailed(error, {
+    code: typeof code === "string" ? code : "error",
+    retryable: retryable === true,
+    retryAfter: typeof retryAfter === "number" ? retryAfter : null,
+  });
+}

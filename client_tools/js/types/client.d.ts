@@ -1,0 +1,214 @@
+/** A client of one server. */
+import { Sending } from "./sending.js";
+export type Part = {
+    type: string;
+    [key: string]: unknown;
+};
+export type UserMessage = {
+    role: "user" | "system";
+    content: string | Part[];
+    id?: string;
+};
+export type ToolMessage = {
+    role: "tool";
+    toolCallId: string;
+    content: unknown;
+    isError?: boolean;
+};
+export type ClientOptions = {
+    /**
+     * of the server, default: where the page came from
+     */
+    url?: string;
+    apiKey?: string;
+    /**
+     * declared with each message; without it the tools of a conversation
+     * stay as they are
+     */
+    tools?: import("./tools.js").ClientTools;
+    /**
+     * asked before calls of tools that need it
+     */
+    approve?: import("./tools.js").Approve;
+    fetch?: typeof globalThis.fetch;
+    limits?: Partial<import("./limits.js").Limits>;
+    retry?: Partial<import("./limits.js").Retry>;
+};
+export type SendOptions = {
+    /**
+     * default: a new one
+     */
+    conversationId?: string;
+    /**
+     * stops reading, and running tools, at once; the run goes on at the server
+     */
+    signal?: AbortSignal;
+    /**
+     * more kinds of events
+     */
+    include?: ("reasoning" | "usage" | "message-ids" | (string & {}))[];
+    /**
+     * what the message means while a run goes on
+     */
+    onBusy?: "reject" | "enqueue" | "interrupt" | "rollback";
+    /**
+     * what becomes of the run when nobody follows it
+     */
+    onDisconnect?: "continue" | "cancel";
+    /**
+     * names the post, so that a later `send` with the same key and content joins its
+     * run; default: a random one
+     */
+    idempotencyKey?: string;
+    /**
+     * whether a post is repeated that was refused because a run goes on
+     */
+    retryBusy?: boolean;
+};
+export type ResumeOptions = {
+    /**
+     * the cursor behind which to read on
+     */
+    lastEventId?: string;
+    /**
+     * the run to follow, from its start
+     */
+    runId?: string;
+    signal?: AbortSignal;
+    include?: SendOptions["include"];
+};
+export type RequestOptions = {
+    signal?: AbortSignal;
+};
+export type ConversationView = {
+    id: string;
+    status: "idle" | "running";
+    /**
+     * the newest run
+     */
+    runId: string | null;
+    running: {
+        runId: string;
+        firstMessage: number;
+        attempt: number;
+    } | null;
+    queued: string[];
+    owed: import("./events.js").OwedCall[];
+    messageCount: number;
+};
+export type MessagePage = {
+    messages: Record<string, unknown>[];
+    next: number | null;
+    total: number;
+};
+/**
+ * @typedef {{type: string, [key: string]: unknown}} Part such as `{type: "text", text}` or `{type: "image", url}`
+ */
+/** @typedef {{role: "user" | "system", content: string | Part[], id?: string}} UserMessage */
+/**
+ * @typedef {{role: "tool", toolCallId: string, content: unknown, isError?: boolean}} ToolMessage a result that was
+ *   made without this library
+ */
+/**
+ * @typedef {object} ClientOptions
+ * @property {string} [url] of the server, default: where the page came from
+ * @property {string} [apiKey]
+ * @property {import("./tools.js").ClientTools} [tools] declared with each message; without it the tools of a conversation
+ *   stay as they are
+ * @property {import("./tools.js").Approve} [approve] asked before calls of tools that need it
+ * @property {typeof globalThis.fetch} [fetch]
+ * @property {Partial<import("./limits.js").Limits>} [limits]
+ * @property {Partial<import("./limits.js").Retry>} [retry]
+ */
+/**
+ * @typedef {object} SendOptions
+ * @property {string} [conversationId] default: a new one
+ * @property {AbortSignal} [signal] stops reading, and running tools, at once; the run goes on at the server
+ * @property {("reasoning" | "usage" | "message-ids" | (string & {}))[]} [include] more kinds of events
+ * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy] what the message means while a run goes on
+ * @property {"continue" | "cancel"} [onDisconnect] what becomes of the run when nobody follows it
+ * @property {string} [idempotencyKey] names the post, so that a later `send` with the same key and content joins its
+ *   run; default: a random one
+ * @property {boolean} [retryBusy] whether a post is repeated that was refused because a run goes on
+ */
+/**
+ * @typedef {object} ResumeOptions
+ * @property {string} [lastEventId] the cursor behind which to read on
+ * @property {string} [runId] the run to follow, from its start
+ * @property {AbortSignal} [signal]
+ * @property {SendOptions["include"]} [include]
+ */
+/** @typedef {{signal?: AbortSignal}} RequestOptions */
+/**
+ * @typedef {object} ConversationView
+ * @property {string} id
+ * @property {"idle" | "running"} status
+ * @property {string | null} runId the newest run
+ * @property {{runId: string, firstMessage: number, attempt: number} | null} running
+ * @property {string[]} queued
+ * @property {import("./events.js").OwedCall[]} owed
+ * @property {number} messageCount
+ */
+/** @typedef {{messages: Record<string, unknown>[], next: number | null, total: number}} MessagePage */
+export declare class Client {
+    #private;
+    /**
+     * @param {ClientOptions} [options]
+     * @throws {InvalidArgument}
+     */
+    constructor({ url, apiKey, tools, approve, ...options }?: ClientOptions);
+    /**
+     * Posts what is new, and gives the events of all that it leads to: calls of this client's tools are run, their
+     * results posted, and the next run's events follow, until nothing is owed.
+     *
+     * @param {string | UserMessage | (UserMessage | ToolMessage)[]} message
+     * @param {SendOptions} [options]
+     * @returns {Sending}
+     */
+    send(message: string | UserMessage | (UserMessage | ToolMessage)[], { signal, include, idempotencyKey, retryBusy, onBusy, onDisconnect, ...rest }?: SendOptions): Sending;
+    /**
+     * Goes on with a conversation after a reload, or where another device left it: with the run that goes on, from its start
+     * or behind `lastEventId`, and with the calls that are owed. Gives nothing when there is nothing to go on with.
+     *
+     * @param {string} conversationId
+     * @param {ResumeOptions} [options]
+     * @returns {Sending}
+     */
+    resume(conversationId: string, { lastEventId, runId, signal, include }?: ResumeOptions): Sending;
+    /**
+     * How a conversation stands.
+     *
+     * @param {string} conversationId
+     * @param {RequestOptions} [options]
+     * @returns {Promise<ConversationView>}
+     */
+    conversation(conversationId: string, options?: RequestOptions): Promise<ConversationView>;
+    /**
+     * A page of its messages, oldest first.
+     *
+     * @param {string} conversationId
+     * @param {RequestOptions & {after?: number, limit?: number}} [options] how many to pass over, how many to give
+     * @returns {Promise<MessagePage>}
+     */
+    messages(conversationId: string, { after, limit, ...options }?: RequestOptions & {
+        after?: number;
+        limit?: number;
+    }): Promise<MessagePage>;
+    /**
+     * Stops a run: the named one, else the one that goes on, else the first that waits.
+     *
+     * @param {string} conversationId
+     * @param {RequestOptions & {runId?: string}} [options]
+     * @returns {Promise<boolean>} false when no run was named, and there is none
+     */
+    cancel(conversationId: string, { runId, ...options }?: RequestOptions & {
+        runId?: string;
+    }): Promise<boolean>;
+    /**
+     * Removes a conversation.
+     *
+     * @param {string} conversationId
+     * @param {RequestOptions} [options]
+     */
+    delete(conversationId: string, options?: RequestOptions): Promise<void>;
+}

@@ -1,0 +1,105 @@
+/** The events of a run, as `send` gives them. */
+export type Place = {
+    /**
+     * its place in the run's log, to read on from; "" where an event has none
+     */
+    cursor: string;
+    runId: string | null;
+};
+export type TextEvent = {
+    type: "text";
+    content: string;
+} & Place;
+export type ReasoningEvent = {
+    type: "reasoning";
+    delta: string;
+} & Place;
+export type MessageEvent = {
+    type: "message";
+    messageId: string;
+} & Place;
+export type UsageEvent = {
+    type: "usage";
+    inputTokens: number;
+    outputTokens: number;
+    cachedTokens: number;
+    reasoningTokens: number;
+} & Place;
+export type ToolCallStartEvent = {
+    type: "tool-call-start";
+    toolCallId: string;
+    toolCallName: string;
+} & Place;
+export type ToolCallArgsEvent = {
+    type: "tool-call-args";
+    toolCallId: string;
+    delta: string;
+} & Place;
+export type ToolCallEndEvent = {
+    type: "tool-call-end";
+    toolCallId: string;
+} & Place;
+export type ToolResultEvent = {
+    type: "tool-result";
+    toolCallId: string;
+    result: string;
+} & Place;
+export type ClientToolResultEvent = {
+    type: "client-tool-result";
+    toolCallId: string;
+    toolCallName: string;
+    content: unknown;
+    isError: boolean;
+} & Place;
+export type OwedEvent = {
+    type: "owed";
+    toolCalls: OwedCall[];
+} & Place;
+export type RunQueuedEvent = {
+    type: "run-queued";
+} & Place;
+export type RunStartEvent = {
+    type: "run-start";
+} & Place;
+export type RunEndEvent = {
+    type: "run-end";
+    outcome: "completed" | "handed-back" | "cancelled" | "failed";
+    reason?: string;
+} & Place;
+export type RewindEvent = {
+    type: "rewind";
+    to: string;
+} & Place;
+export type Event = TextEvent | ReasoningEvent | MessageEvent | UsageEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolResultEvent | ClientToolResultEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent;
+export type OwedCall = {
+    id: string;
+    name: string;
+    /**
+     * JSON, as text
+     */
+    arguments: string;
+    /**
+     * "tool_result"
+     */
+    kind: string;
+};
+export type ErrorEvent = {
+    type: "error";
+    error: string;
+    code: string;
+    retryable: boolean;
+    retryAfter?: number;
+};
+/**
+ * @param {string} data of one frame
+ * @param {Place} place
+ * @returns {Event | (ErrorEvent & Place)} types of a later server are passed on
+ * @throws {ProtocolError}
+ */
+export declare function readEvent(data: string, place: Place): Event | (ErrorEvent & Place);
+/**
+ * @param {unknown} value
+ * @returns {OwedCall[]}
+ * @throws {ProtocolError}
+ */
+export declare function readOwed(value: unknown): OwedCall[];

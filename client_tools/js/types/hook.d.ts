@@ -1,0 +1,29 @@
+/** The React hook, for whatever has React's three functions. */
+import { Chat } from "./chat.js";
+export type ChatOptions = import("./chat.js").ChatOptions;
+export type ChatState = import("./chat.js").ChatState;
+export type Client = import("./client.js").Client;
+export type Hooks = {
+    useSyncExternalStore: <T>(subscribe: (listener: () => void) => () => void, snapshot: () => T, server?: () => T) => T;
+    useRef: <T>(initial: T) => {
+        current: T;
+    };
+    useCallback: <T extends Function>(callback: T, dependencies: unknown[]) => T;
+};
+export type ChatView = ChatState & Pick<Chat, "send" | "resume" | "stop">;
+/** @typedef {import("./chat.js").ChatOptions} ChatOptions */
+/** @typedef {import("./chat.js").ChatState} ChatState */
+/** @typedef {import("./client.js").Client} Client */
+/**
+ * @typedef {object} Hooks the functions of React that are needed
+ * @property {<T>(subscribe: (listener: () => void) => () => void, snapshot: () => T, server?: () => T) => T} useSyncExternalStore
+ * @property {<T>(initial: T) => {current: T}} useRef
+ * @property {<T extends Function>(callback: T, dependencies: unknown[]) => T} useCallback
+ */
+/** @typedef {ChatState & Pick<Chat, "send" | "resume" | "stop">} ChatView */
+/**
+ * @param {Hooks} hooks
+ * @returns {(client: Client, options?: ChatOptions) => ChatView} the hook: a chat that lives as long as its component,
+ *   and begins anew with another client or `conversationId`
+ */
+export declare function createUseChat({ useSyncExternalStore, useRef, useCallback }: Hooks): (client: Client, options?: ChatOptions) => ChatView;

@@ -1,0 +1,62 @@
+/** Requests to one server: the key goes with each, a refusal becomes an error, and no body is read without a bound. */
+import { Aborter } from "./signals.js";
+export type Limits = import("./limits.js").Limits;
+export type Request = {
+    method?: string;
+    headers?: Record<string, string>;
+    /**
+     * is sent as JSON
+     */
+    body?: unknown;
+    signal: AbortSignal;
+};
+/** An answer whose body is still to be read. */
+export declare class Connection {
+    #private;
+    response: Response;
+    /**
+     * @param {Response} response
+     * @param {Aborter} aborter
+     */
+    constructor(response: Response, aborter: Aborter);
+    /**
+     * @param {number} silence milliseconds after which it counts as lost
+     * @returns {Promise<Uint8Array | undefined>} undefined where it ends, whatever ended it
+     */
+    read(silence: number): Promise<Uint8Array | undefined>;
+    /** Ends it at once. */
+    close(): void;
+    /** Nothing more is expected: let it end by itself, so that its socket can be used again. */
+    finish(): void;
+}
+export declare class Http {
+    #private;
+    /**
+     * @param {object} options
+     * @param {string} options.url
+     * @param {string | undefined} options.apiKey
+     * @param {typeof globalThis.fetch} options.fetch
+     * @param {Limits} options.limits
+     * @param {number} options.silence milliseconds within which an answer must begin, and each piece of it come
+     */
+    constructor({ url, apiKey, fetch, limits, silence }: {
+        url: string;
+        apiKey: string | undefined;
+        fetch: typeof globalThis.fetch;
+        limits: Limits;
+        silence: number;
+    });
+    /**
+     * @param {string} path
+     * @param {Request} request
+     * @returns {Promise<Connection>}
+     * @throws {ApiError | ConnectionLost} or the signal's reason
+     */
+    open(path: string, { method, headers, body, signal }: Request): Promise<Connection>;
+    /**
+     * @param {string} path
+     * @param {Request} request
+     * @returns {Promise<Record<string, unknown>>} the body of the answer; empty where it has none
+     */
+    json(path: string, request: Request): Promise<Record<string, unknown>>;
+}

@@ -1,0 +1,50 @@
+/** Client of passback, the agent server whose tools run in the client's hands. */
+export { Answer } from "./answer.js";
+export { Chat } from "./chat.js";
+export { Client } from "./client.js";
+export { ApiError, ConnectionLost, CursorExpired, InvalidArgument, LimitExceeded, PassbackError, ProtocolError, RunFailed, } from "./errors.js";
+export { Sending } from "./sending.js";
+export type Call = import("./answer.js").Call;
+export type AssistantEntry = import("./chat.js").AssistantEntry;
+export type ChatOptions = import("./chat.js").ChatOptions;
+export type ChatState = import("./chat.js").ChatState;
+export type UserEntry = import("./chat.js").UserEntry;
+export type ClientOptions = import("./client.js").ClientOptions;
+export type ConversationView = import("./client.js").ConversationView;
+export type MessagePage = import("./client.js").MessagePage;
+export type Part = import("./client.js").Part;
+export type ResumeOptions = import("./client.js").ResumeOptions;
+export type SendOptions = import("./client.js").SendOptions;
+export type ToolMessage = import("./client.js").ToolMessage;
+export type UserMessage = import("./client.js").UserMessage;
+export type Event = import("./events.js").Event;
+export type OwedCall = import("./events.js").OwedCall;
+export type Limits = import("./limits.js").Limits;
+export type Retry = import("./limits.js").Retry;
+export type Approve = import("./tools.js").Approve;
+export type CallContext = import("./tools.js").CallContext;
+export type ClientTool = import("./tools.js").ClientTool;
+export type ClientTools = import("./tools.js").ClientTools;
+/**
+ * @typedef {import("./answer.js").Call} Call
+ * @typedef {import("./chat.js").AssistantEntry} AssistantEntry
+ * @typedef {import("./chat.js").ChatOptions} ChatOptions
+ * @typedef {import("./chat.js").ChatState} ChatState
+ * @typedef {import("./chat.js").UserEntry} UserEntry
+ * @typedef {import("./client.js").ClientOptions} ClientOptions
+ * @typedef {import("./client.js").ConversationView} ConversationView
+ * @typedef {import("./client.js").MessagePage} MessagePage
+ * @typedef {import("./client.js").Part} Part
+ * @typedef {import("./client.js").ResumeOptions} ResumeOptions
+ * @typedef {import("./client.js").SendOptions} SendOptions
+ * @typedef {import("./client.js").ToolMessage} ToolMessage
+ * @typedef {import("./client.js").UserMessage} UserMessage
+ * @typedef {import("./events.js").Event} Event
+ * @typedef {import("./events.js").OwedCall} OwedCall
+ * @typedef {import("./limits.js").Limits} Limits
+ * @typedef {import("./limits.js").Retry} Retry
+ * @typedef {import("./tools.js").Approve} Approve
+ * @typedef {import("./tools.js").CallContext} CallContext
+ * @typedef {import("./tools.js").ClientTool} ClientTool
+ * @typedef {import("./tools.js").ClientTools} ClientTools
+ */

@@ -1,0 +1,77 @@
+/** The bounds of everything that can grow, and of everything that can wait. */
+export type Limits = {
+    /**
+     * one event of a stream
+     */
+    eventChars: number;
+    /**
+     * the body of a refusal
+     */
+    errorBytes: number;
+    /**
+     * any other body
+     */
+    jsonBytes: number;
+    /**
+     * the arguments of one call
+     */
+    argumentChars: number;
+    /**
+     * the result of one call, as JSON
+     */
+    resultChars: number;
+    /**
+     * what is told to the model of a tool that threw
+     */
+    errorTextChars: number;
+    /**
+     * calls that one run may hand back
+     */
+    owedCalls: number;
+    /**
+     * posts of results that one `send` may lead to
+     */
+    rounds: number;
+};
+/**
+ * @typedef {object} Limits
+ * @property {number} eventChars one event of a stream
+ * @property {number} errorBytes the body of a refusal
+ * @property {number} jsonBytes any other body
+ * @property {number} argumentChars the arguments of one call
+ * @property {number} resultChars the result of one call, as JSON
+ * @property {number} errorTextChars what is told to the model of a tool that threw
+ * @property {number} owedCalls calls that one run may hand back
+ * @property {number} rounds posts of results that one `send` may lead to
+ */
+/** @type {Readonly<Limits>} */
+export declare const LIMITS: Readonly<Limits>;
+export type Retry = {
+    /**
+     * how many may fail in a row
+     */
+    attempts: number;
+    /**
+     * milliseconds before the second attempt, where the server does not say it; doubled each time
+     */
+    firstDelay: number;
+    /**
+     * milliseconds; a server that asks for more is not asked again
+     */
+    longestDelay: number;
+    /**
+     * milliseconds without a byte after which a connection counts as lost; the server
+     * pings every 15 seconds
+     */
+    silence: number;
+};
+/**
+ * @typedef {object} Retry
+ * @property {number} attempts how many may fail in a row
+ * @property {number} firstDelay milliseconds before the second attempt, where the server does not say it; doubled each time
+ * @property {number} longestDelay milliseconds; a server that asks for more is not asked again
+ * @property {number} silence milliseconds without a byte after which a connection counts as lost; the server
+ *   pings every 15 seconds
+ */
+/** @type {Readonly<Retry>} */
+export declare const RETRY: Readonly<Retry>;

@@ -1,0 +1,30 @@
+/** When to try again: exponential backoff with jitter, bounded, and never before the server allows it. */
+export type Retry = import("./limits.js").Retry;
+export declare class Backoff {
+    #private;
+    /** Milliseconds that a stream asked to wait before a reconnect.
+     * @type {number | null} */
+    asked: number | null;
+    /**
+     * @param {Retry} retry
+     * @param {AbortSignal} signal gives up
+     * @param {boolean} [busyToo] whether a conversation that is busy is asked again
+     */
+    constructor(retry: Retry, signal: AbortSignal, busyToo?: boolean);
+    /** It went well: the count begins anew. */
+    succeeded(): void;
+    /**
+     * Waits until the next attempt.
+     *
+     * @param {unknown} error what became of the last one
+     * @returns {Promise<void>} throws the error when another attempt makes no sense, or the signal's reason
+     */
+    failed(error: unknown): Promise<void>;
+}
+/**
+ * @template T
+ * @param {() => Promise<T>} attempt something that may be done twice
+ * @param {Backoff} backoff
+ * @returns {Promise<T>}
+ */
+export declare function persist<T>(attempt: () => Promise<T>, backoff: Backoff): Promise<T>;

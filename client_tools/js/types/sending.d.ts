@@ -1,0 +1,87 @@
+/** What one `send` leads to: a run, the calls that it hands back, the run that their results start, and so on. */
+export type ErrorEvent = import("./events.js").ErrorEvent;
+export type Event = import("./events.js").Event;
+export type OwedCall = import("./events.js").OwedCall;
+export type Place = import("./events.js").Place;
+export type ToolResult = import("./tools.js").ToolResult;
+export type Post = import("./wire.js").Post;
+export type Parts = {
+    http: import("./http.js").Http;
+    toolbox: import("./tools.js").Toolbox;
+    limits: import("./limits.js").Limits;
+    retry: import("./limits.js").Retry;
+};
+export type Order = {
+    conversationId: string;
+    first: Step;
+    include: string[];
+    retryBusy?: boolean;
+    signal?: AbortSignal;
+};
+export type Source = {
+    post: Post;
+} | {
+    runId: string | null;
+    after: string;
+} | {
+    calls: OwedCall[];
+};
+export type Step = Source | "where it stands";
+/** @typedef {import("./events.js").ErrorEvent} ErrorEvent */
+/** @typedef {import("./events.js").Event} Event */
+/** @typedef {import("./events.js").OwedCall} OwedCall */
+/** @typedef {import("./events.js").Place} Place */
+/** @typedef {import("./tools.js").ToolResult} ToolResult */
+/** @typedef {import("./wire.js").Post} Post */
+/**
+ * @typedef {object} Parts what a client lends to each of its sendings
+ * @property {import("./http.js").Http} http
+ * @property {import("./tools.js").Toolbox} toolbox
+ * @property {import("./limits.js").Limits} limits
+ * @property {import("./limits.js").Retry} retry
+ */
+/**
+ * @typedef {object} Order
+ * @property {string} conversationId
+ * @property {Step} first
+ * @property {string[]} include
+ * @property {boolean} [retryBusy]
+ * @property {AbortSignal} [signal]
+ */
+/**
+ * @typedef {{post: Post} | {runId: string | null, after: string} | {calls: OwedCall[]}} Source a post to make, a run to
+ *   follow, or calls to answer
+ */
+/** @typedef {Source | "where it stands"} Step */
+/**
+ * The events of one `send` or `resume`, in order. Nothing is posted before the iteration begins; it can be iterated
+ * once. Leaving it early closes the connection and aborts the signal of running tools; the run goes on at the server.
+ */
+export declare class Sending {
+    #private;
+    /**
+     * @param {Parts} parts
+     * @param {Order} order
+     */
+    constructor(parts: Parts, order: Order);
+    /** Known from the start, also where the caller named none. */
+    get conversationId(): string;
+    /** The run that is followed, or was last; null before the first answer. */
+    get runId(): string | null;
+    /** @returns {AsyncGenerator<Event, void, void>} */
+    [Symbol.asyncIterator](): AsyncGenerator<Event, void, void>;
+    /**
+     * Reads to the end.
+     *
+     * @returns {Promise<string>} the text of the answer, without what became void
+     */
+    text(): Promise<string>;
+    /**
+     * Stops the run at the server, and what it leads to: the iteration then ends by itself, with the outcome
+     * `cancelled`. Calls that are being answered are given up, and stay owed.
+     *
+     * @returns {Promise<boolean>} false when there was no run to be stopped
+     * @throws {import("./errors.js").PassbackError}
+     */
+    cancel(): Promise<boolean>;
+}

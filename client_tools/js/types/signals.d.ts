@@ -1,0 +1,17 @@
+/** Signals that follow others; `AbortSignal.any` is missing in browsers that are still in use. */
+export declare class Aborter {
+    #private;
+    /** @param {AbortSignal} [parent] aborts this one, too, until `close` */
+    constructor(parent?: AbortSignal);
+    get signal(): AbortSignal;
+    /** Abort, and let go of the parent.
+     * @param {unknown} [reason] */
+    close(reason?: unknown): void;
+}
+/**
+ * @template T
+ * @param {Promise<T>} promise
+ * @param {AbortSignal} signal
+ * @returns {Promise<T>} rejects with the signal's reason as soon as it is given, whatever the promise does
+ */
+export declare function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T>;

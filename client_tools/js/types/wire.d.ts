@@ -1,0 +1,48 @@
+/** The server's routes. */
+export type Connection = import("./http.js").Connection;
+export type Http = import("./http.js").Http;
+export type Post = {
+    key: string;
+    body: Record<string, unknown>;
+};
+/**
+ * @typedef {object} Post what one action of the user, or one round of tools, says; may be sent again as it is
+ * @property {string} key
+ * @property {Record<string, unknown>} body
+ */
+/**
+ * @param {Iterable<string>} wanted
+ * @returns {string[]} what the server is asked for: the same in each request, so that each event comes once
+ */
+export declare function included(wanted: Iterable<string>): string[];
+/**
+ * @param {Http} http
+ * @param {Post} post
+ * @param {{after: string, signal: AbortSignal}} options
+ * @returns {Promise<Connection>}
+ */
+export declare function postMessages(http: Http, { key, body }: Post, { after, signal }: {
+    after: string;
+    signal: AbortSignal;
+}): Promise<Connection>;
+/**
+ * @param {Http} http
+ * @param {string} conversationId
+ * @param {{runId: string | null, after: string, include: string[], signal: AbortSignal}} options without `runId` and
+ *   `after`: the newest run
+ * @returns {Promise<Connection>}
+ */
+export declare function openStream(http: Http, conversationId: string, { runId, after, include, signal }: {
+    runId: string | null;
+    after: string;
+    include: string[];
+    signal: AbortSignal;
+}): Promise<Connection>;
+/**
+ * @param {string} id
+ * @returns {string}
+ * @throws {InvalidArgument}
+ */
+export declare function conversationPath(id: string): string;
+/** @returns {string} a random UUID, also on pages that are served without TLS */
+export declare function randomId(): string;

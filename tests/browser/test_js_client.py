@@ -1,0 +1,48 @@
+"""The JavaScript client library in a browser, over connections that are cut."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from playwright.async_api import Browser, Route
+from tests.support.frame_cutter import frame_cutter
+from tests.support.server import running_server
+
+pytestmark = [pytest.mark.anyio, pytest.mark.browser]
+
+SOURCE = Path(__file__).resolve().parents[2] / "client_tools" / "js" / "src"
+PROGRAM = """
+async ([url, message]) => {
+  const { Client } = await import("/client/index.js");
+  const parameters = { type: "object", properties: { color: { type: "string" } }, required: ["color"] };
+  const execute = ({ color }) => {
+    document.body.style.background = color;
+    return `it is ${color}`;
+  };
+  const tools = { "set-color": { parameters, execute } };
+  const client = new Client({ url, tools, retry: { firstDelay: 5 } });
+  const sending = client.send(message);
+  return [await sending.text(), typeof sending.runId];
+}
+"""
+
+
+async def serve_file(route: Route) -> None:
+    name = route.request.url.rpartition("/")[2]
+    await route.fulfill(path=SOURCE / name, content_type="text/javascript")
+
+
+async def test_it_runs_a_tool_in_the_page_and_reads_on_after_cuts(browser: Browser) -> None:
+    async with (
+        running_server() as server,
+        frame_cutter(server.url) as cutter,
+        await browser.new_page() as page,
+    ):
+        await page.route("**/client/*.js", serve_file)
+        await page.goto(f"{cutter.url}/")
+        cutter.frames = 1  # the page's own files may look like frames
+        with anyio.fail_after(30):
+            text, run_id = await page.evaluate(PROGRAM, [cutter.url, "set-color to blue"])
+        color = await page.evaluate("document.body.style.background")
+    assert (text, run_id, color) == ('Done. set-color answered: "it is blue".', "string", "blue")
+    assert cutter.cuts >= 5

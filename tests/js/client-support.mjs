@@ -1,0 +1,99 @@
+/** A server of a test's own: it answers what the test says, request by request, over real HTTP. */
+
+import { createServer } from "node:http";
+
+import { Client } from "../../client_tools/js/src/index.js";
+
+/** So that a test that waits for a reconnect does not wait long. */
+export const QUICK = { firstDelay: 1, longestDelay: 1500 };
+
+/**
+ * @param {import("node:test").TestContext} t ends the server with the test
+ * @param {((response: import("node:http").ServerResponse, request: object) => void)[]} script what answers the first
+ *   request, the second ...
+ */
+export async function scripted(t, script) {
+  const requests = [];
+  const answers = [...script];
+  const server = createServer(async (incoming, response) => {
+    let text = "";
+    for await (const piece of incoming) text += piece;
+    const { method, headers } = incoming;
+    const address = new URL(incoming.url, "http://x");
+    const request = { method, path: address.pathname, query: Object.fromEntries(address.searchParams), headers };
+    request.body = text ? JSON.parse(text) : undefined;
+    requests.push(request);
+    const answer = answers.shift() ?? json({ code: "unexpected", message: "nobody expected this request" }, 500);
+    answer(response, request);
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const url = `http://127.0.0.1:${server.address().port}`;
+  const client = (options = {}) => new Client({ url, ...options, retry: { ...QUICK, ...options.retry } });
+  return { url, requests, client };
+}
+
+export function json(body, status = 200, headers = {}) {
+  return (response) => {
+    response.writeHead(status, { "Content-Type": "application/json", ...headers });
+    response.end(JSON.stringify(body));
+  };
+}
+
+/** The connection breaks before an answer. */
+export function lost(response) {
+  response.destroy();
+}
+
+/**
+ * A stream.
+ *
+ * @param {object} options
+ * @param {object[]} options.events
+ * @param {string} [options.run]
+ * @param {number} [options.first] the number of the first event
+ * @param {"done" | "cut" | "open"} [options.end]
+ * @param {string} [options.tail] raw text behind the events
+ */
+export function stream({ events, run = "run", first = 1, end = "done", tail = "", headers = {} }) {
+  return (response) => {
+    response.writeHead(200, { "Content-Type": "text/event-stream", "X-Run-Id": run, ...headers });
+    const all = end === "done" ? [...events.map((event) => JSON.stringify(event)), "[DONE]"] : events.map((event) => JSON.stringify(event));
+    const text = all.map((data, index) => `id: ${run}.1-${first + index}\ndata: ${data}\n\n`).join("");
+    response.write(`: open\n\n${text}${tail}`, () => {
+      if (end === "done") response.end();
+      else if (end === "cut") response.destroy();
+    });
+  };
+}
+
+export function text(content) {
+  return { type: "text", content };
+}
+
+/** What a run says that hands back these calls, each `[id, name, arguments]`. */
+export function handsBack(...calls) {
+  const toolCalls = calls.map(([id, name, args]) => ({ id, name, arguments: args, kind: "tool_result" }));
+  return [{ type: "owed", toolCalls }, { type: "run-end", outcome: "handed-back" }];
+}
+
+/** Reads to the end; gives the events without their places, and the error if there was one. */
+export async function collect(sending) {
+  const events = [];
+  try {
+    for await (const { cursor, runId, ...event } of sending) events.push(event);
+  } catch (error) {
+    return { events, error };
+  }
+  return { events, error: null };
+}
+
+/** A promise, and what fulfils it. */
+export function withResolvers() {
+  let resolve;
+  const promise = new Promise((done) => (resolve = done));
+  return { promise, resolve };
+}

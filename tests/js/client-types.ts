@@ -1,0 +1,56 @@
+/** Compiled, never run: what a TypeScript program may write against the package. */
+
+import { Answer, Chat, Client, PassbackError, RunFailed } from "passback";
+import type { ClientTools, Event, SendOptions } from "passback";
+import { useChat } from "passback/react";
+
+const tools: ClientTools = {
+  add: {
+    parameters: { type: "object" },
+    needsApproval: ({ a }: { a: number }) => a > 1,
+    execute: async ({ a, b }: { a: number; b: number }, { signal }) => (signal.aborted ? null : a + b),
+  },
+};
+const options: SendOptions = { onBusy: "enqueue", include: ["usage", "something of tomorrow"] };
+
+export async function main(client = new Client({ url: "http://x", tools, approve: (call) => call.name === "add" })) {
+  const sending = client.send([{ role: "user", content: [{ type: "text", text: "hi" }] }], options);
+  const answer = new Answer();
+  for await (const event of sending) {
+    answer.add(event);
+    show(event);
+  }
+  const id: string = sending.conversationId;
+  const done: boolean = await sending.cancel();
+  const { owed } = await client.conversation(id);
+  return [done, owed.map((call) => call.arguments.length), await client.resume(id).text()];
+}
+
+function show(event: Event): string {
+  switch (event.type) {
+    case "text":
+      return event.content;
+    case "tool-call-start":
+      return event.toolCallName;
+    case "run-end":
+      return event.reason ?? event.outcome;
+    default:
+      return event.cursor;
+  }
+}
+
+export function told(error: unknown): number | null {
+  if (error instanceof RunFailed) return error.retryAfter;
+  return error instanceof PassbackError ? error.status : null;
+}
+
+// @ts-expect-error there is no such policy
+void new Client({ url: "http://x" }).send("hi", { onBusy: "sometimes" });
+// @ts-expect-error a tool does something
+void new Client({ url: "http://x", tools: { empty: {} } });
+
+export function Page({ client }: { client: Client }): string {
+  const { entries, status, error, send, stop } = useChat(client);
+  void [send, stop, new Chat(client).getSnapshot().status];
+  return error?.message ?? `${status}: ${entries.map((entry) => (entry.role === "user" ? entry.text : entry.calls.length)).join()}`;
+}
