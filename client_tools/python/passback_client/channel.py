@@ -29,6 +29,7 @@ from passback_client.sse import SseDecoder, SseEvent
 
 _ERROR_BYTES = 64 * 1024
 _MESSAGE_CHARS = 1000
+_NAME_CHARS = 256
 _PASSING = frozenset({429, 502, 503, 504})
 _DRAIN_SECONDS = 1
 _KINDS: Mapping[str, type[Refused]] = {
@@ -39,10 +40,18 @@ _KINDS: Mapping[str, type[Refused]] = {
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """What is posted, as bytes: a repeat is the very same post."""
+    """What is posted, as bytes: a repeat is the very same post.
+
+    Raises:
+        BadSetup: the key cannot be sent.
+    """
 
     body: bytes
     key: str = field(default_factory=lambda: str(uuid4()))
+
+    def __post_init__(self) -> None:
+        if not (0 < len(self.key) <= _NAME_CHARS and _is_visible(self.key)) or '"' in self.key:
+            raise BadSetup(f"a post's key has 1 to {_NAME_CHARS} visible ASCII characters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +137,8 @@ class Channel:
             timeout=httpx.Timeout(retry.silence, connect=min(10, retry.silence)),
             transport=transport,
             follow_redirects=False,
+            # each stream holds a connection as long as it is read
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
         )
 
     async def aclose(self) -> None:
@@ -192,6 +203,8 @@ class Channel:
         return read_object(body)
 
     async def _send(self, request: httpx.Request) -> httpx.Response:
+        if self._http.is_closed:
+            raise BadSetup("the client is closed")
         try:
             response = await self._http.send(request, stream=True)
         except httpx.RequestError as error:
@@ -274,6 +287,8 @@ def _visible(cursor: str) -> str:
 
 
 def _conversation(conversation_id: str) -> str:
-    name = quote(conversation_id, safe="")
+    if not 0 < len(conversation_id) <= _NAME_CHARS:
+        raise BadSetup(f"a conversation's id has 1 to {_NAME_CHARS} characters")
+    name = quote(conversation_id, safe="", errors="replace")
     # `.` and `..` alone would be taken for steps of the path
     return f"conversations/{name.replace('.', '%2E')}"

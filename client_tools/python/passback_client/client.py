@@ -141,7 +141,7 @@ class Client:
             wait_while_busy: where the message is rejected because another run goes on, try again later.
 
         Raises:
-            BadSetup: the message is not JSON.
+            BadSetup: the message is not JSON, or the key cannot be sent.
         """
         options: JsonObject = {"include": [*_INCLUDE, *include]}
         if on_disconnect is not None:

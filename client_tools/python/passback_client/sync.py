@@ -4,6 +4,7 @@ An event loop in a thread of its own runs the async client: there is one impleme
 tool of the client's works the same in both.
 """
 
+import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
@@ -37,24 +38,24 @@ class _Loop:
 
     def __init__(self) -> None:
         self._context: AbstractContextManager[BlockingPortal] | None = None
-        self._portal: BlockingPortal | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def is_open(self) -> bool:
-        return self._portal is not None
+        return self._loop is not None
 
     def open(self) -> None:
         self._context = start_blocking_portal("asyncio")
-        self._portal = self._context.__enter__()
+        self._loop = self._context.__enter__().call(asyncio.get_running_loop)
 
     def close(self) -> None:
-        context, self._context, self._portal = self._context, None, None
-        if context is not None:
-            context.__exit__(None, None, None)
+        context, self._context, self._loop = self._context, None, None
+        assert context is not None
+        context.__exit__(None, None, None)
 
     def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """Wait for it; what interrupts the waiting, such as Ctrl-C, cancels it."""
-        if self._portal is None:
+        if self._loop is None:
             raise BadSetup("the client is not open: use it in `with Client(...) as client`")
         ended = threading.Event()
 
@@ -64,7 +65,8 @@ class _Loop:
             finally:
                 ended.set()
 
-        future = self._portal.start_task_soon(tracked)
+        # not the portal's own way: that waits until the task runs, and could be interrupted without a future to cancel
+        future = asyncio.run_coroutine_threadsafe(tracked(), self._loop)
         try:
             return future.result()
         finally:
