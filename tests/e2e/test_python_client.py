@@ -1,5 +1,6 @@
 """The Python client against a real server: text, tools, keys; and the one without async."""
 
+import logging
 import signal
 import sys
 from typing import Any
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.anyio
 
 # ---------------------------------------------------------------- the main job
 async def test_a_text_streams_and_its_conversation_goes_on(
-    model: ModelServer, mine: Client, raw: RawClient
+    model: ModelServer, cutter: FrameCutter, mine: Client
 ) -> None:
     model.play(says("Hel", "lo"), says("Again"))
     stream = mine.send("hi")
@@ -46,6 +47,7 @@ async def test_a_text_streams_and_its_conversation_goes_on(
     kept = await mine.messages(stream.conversation_id, after=1, limit=2)
     assert [message["content"] for message in kept.messages] == ["Hello", "hi again"]
     assert (kept.next, kept.total) == (3, 4)
+    assert cutter.accepted == 1
 
 
 async def test_a_typed_function_is_called_and_its_result_answered(
@@ -150,7 +152,8 @@ async def test_a_call_of_a_tool_of_another_client_is_answered_as_unknown(
 
 
 # ---------------------------------------------------------------- keys
-async def test_a_key_is_sent_and_never_shown() -> None:
+async def test_a_key_is_sent_and_never_shown(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
     secret = "sk-0123456789abcdef"
     keys = {"PASSBACK_API_KEYS": f"me:{secret}"}
     async with running_server("--model", "demo:fast", environment=keys) as server:
@@ -162,7 +165,8 @@ async def test_a_key_is_sent_and_never_shown() -> None:
     assert (caught.value.code, caught.value.status) == ("unauthenticated", 401)
     assert caught.value.request_id
     shown = f"{caught.value!r} {caught.value} {vars(caught.value)} {client!r} {vars(client)}"
-    assert secret not in shown
+    assert caplog.records
+    assert secret not in shown + caplog.text
 
 
 # ---------------------------------------------------------------- without async

@@ -18,6 +18,7 @@ class FrameCutter:
         more: bytes of the next event that still pass.
         lost: answers that are still to be lost whole; the server has done what was asked.
         cuts: how often it cut.
+        accepted: connections that clients made.
     """
 
     def __init__(self, target: str, url: str) -> None:
@@ -27,8 +28,10 @@ class FrameCutter:
         self.more = 0
         self.lost = 0
         self.cuts = 0
+        self.accepted = 0
 
     async def serve(self, client: anyio.abc.ByteStream) -> None:
+        self.accepted += 1
         target = urlsplit(self.target)
         assert target.port is not None
         async with client:

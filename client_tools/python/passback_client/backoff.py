@@ -13,6 +13,8 @@ from passback_client.limits import Retry
 
 _RANDOM = SystemRandom()
 _T = TypeVar("_T")
+_DOUBLINGS = 32
+"""More would not change a pause, and could overflow."""
 
 
 class Backoff:
@@ -46,7 +48,7 @@ class Backoff:
         if self._failures >= retry.attempts or least > retry.patience:
             raise error
         base = retry.first if asked is None else min(asked, retry.patience)
-        longest = min(max(retry.longest, base), base * float(1 << (self._failures - 1)))
+        longest = min(max(retry.longest, base), base * 2.0 ** min(self._failures - 1, _DOUBLINGS))
         return least + longest * (0.5 + self._random() / 2)
 
 

@@ -83,7 +83,8 @@ class Follower:
         else:
             connection = await line.channel.follow(self.which, line.include)
         name = connection.conversation_id or self.which.conversation_id
-        self.which = Which(name, connection.run_id, self.which.cursor)
+        run_id = connection.run_id or self.which.run_id
+        self.which = Which(name, run_id, self.which.cursor)
         return connection
 
     async def _read(self) -> None:

@@ -52,6 +52,11 @@ def test_attempts_are_bounded_and_a_success_begins_anew() -> None:
         backoff.pause_after(LOST)
 
 
+def test_any_number_of_attempts_may_be_asked_for() -> None:
+    backoff = Backoff(Retry(attempts=3000, first=1, longest=5), lambda: 1)
+    assert [backoff.pause_after(LOST) for _ in range(2999)][-1] == 5
+
+
 def test_chance_comes_from_the_system_unless_told_otherwise() -> None:
     assert 0.5 <= Backoff(RETRY).pause_after(LOST) <= 1
 

@@ -149,7 +149,7 @@ def test_the_runs_of_an_answer_are_parted() -> None:
 )
 def test_a_rewind_takes_back_what_its_run_said_behind_a_place(to: str, left: str) -> None:
     answer = fed(
-        Text("kept", id="a.5-9"),
+        Text("kept", id="z.5-9"),
         Text("one ", id="b.1-2"),
         Text("two ", id="b.1-9"),
         Text("three ", id="b.1-9~2"),

@@ -18,10 +18,12 @@ from passback_client import (
     Event,
     LimitExceeded,
     Limits,
+    Owed,
     PassbackError,
     Refused,
     Retry,
     RunFailed,
+    Stream,
     Text,
     Tool,
     ToolAnswer,
@@ -99,7 +101,7 @@ async def test_a_post_without_an_answer_or_at_a_bad_time_is_repeated_as_it_was(
 
 @pytest.mark.parametrize("status", [301, 307, 400, 401, 409, 413, 422, 500])
 async def test_another_refusal_is_an_error_at_once(status: int) -> None:
-    script = Script(refusal(status, "some_code", retry_after="3"))
+    script = Script(refusal(status, "some_code", retry_after="3", location="http://elsewhere/"))
     with pytest.raises(Refused, match="it is some_code") as caught:
         await said(script)
     error = caught.value
@@ -150,6 +152,7 @@ async def test_a_stream_that_was_cut_is_read_on_behind_the_last_whole_event(
     assert events == [Text("a", id="run.1-2"), Text("a", id="run.1-8")]
     follows = f"GET /base/conversations/c%20d/stream?{INCLUDE}%2Cusage&runId=run"
     assert script.routes == ["POST /base/send-message", *[follows] * 4]
+    assert set(script.headers("accept-encoding")) == {"identity"}
     places = [None, None, "run.1-2", "run.1-2", "run.1-7"]
     assert script.headers("last-event-id") == places
 
@@ -160,6 +163,24 @@ async def test_a_connection_that_brings_nothing_too_often_is_given_up() -> None:
         await said(script)
     assert (caught.value.code, caught.value.retryable) == ("unreachable", True)
     assert len(script.requests) == 4
+
+
+async def test_the_pause_that_a_stream_asks_for_is_kept() -> None:
+    script = Script(stream(b"retry: 0\n\n"), hello())
+    never = Retry(first=3600, longest=3600)
+    with anyio.fail_after(10):
+        async with Client("http://host", retry=never, transport=script.transport) as client:
+            assert (await client.ask("hi")).text == "Hello"
+
+
+async def test_the_cursor_is_the_place_of_the_event_that_was_given() -> None:
+    pieces = [frame(f"run.1-{n}", type="text", content="a") for n in (2, 3)]
+    script = Script(stream(b"".join(pieces) + DONE))
+    async with client_of(script) as client, client.send("hi") as events:
+        assert (events.conversation_id, events.run_id, events.cursor) == (None, None, None)
+        assert await anext(events) == Text("a", id="run.1-2")
+        assert (events.conversation_id, events.run_id) == ("c d", "run")
+        assert events.cursor == "run.1-2"
 
 
 async def test_each_event_makes_the_count_of_failures_begin_anew() -> None:
@@ -196,6 +217,22 @@ async def test_results_that_left_others_owed_are_posted_again_after_a_cut() -> N
 
 
 # ---------------------------------------------------------------- what is answered
+async def test_an_answer_is_told_of_when_it_was_posted() -> None:
+    script = Script(owes(PAINT), refusal(409, "tool_result_conflict"))
+    tools = [Tool("paint", "", {}, lambda *_: "blue")]
+    told: list[Event] = []
+    async with client_of(script, tools=tools) as client:
+        with pytest.raises(Refused, match="tool_result_conflict"):
+            await collect(client.send("hi"), told)
+    assert [type(each) for each in told] == [Owed]
+
+
+async def collect(events: Stream, told: list[Event]) -> None:
+    """What came before an error is kept."""
+    while (event := await anext(events, None)) is not None:
+        told.append(event)
+
+
 async def test_only_results_are_answered() -> None:
     approval = PAINT | {"kind": "approval"}
     assert len(await said(Script(owes(approval)))) == 1
