@@ -40,7 +40,7 @@ async def test_it_runs_a_tool_in_the_page_and_reads_on_after_cuts(browser: Brows
     ):
         await page.route("**/client/*.js", serve_file)
         await page.goto(f"{cutter.url}/")
-        cutter.frames = 1  # the page's own files may look like frames
+        cutter.grows, cutter.frames = True, 1  # the page's own files may look like frames
         with anyio.fail_after(30):
             text, run_id = await page.evaluate(PROGRAM, [cutter.url, "set-color to blue"])
         color = await page.evaluate("document.body.style.background")

@@ -5,11 +5,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import anyio
 import pytest
-from tests.e2e.workers import LEASE, Worker, worker
+from tests.e2e.workers import LEASE, SECONDS, Worker, worker
+from tests.support.frame_cutter import FrameCutter, frame_cutter
 from tests.support.model_server import ModelServer, model_server
+from tests.support.python_client import QUICK
 from tests.support.server import Server, running_server
 from tests.support.wire import ZONE, Client, client_of, result, user
+
+from passback_client import Client as PythonClient
 
 if TYPE_CHECKING:
     from tests.support.redis_server import RedisServer
@@ -109,6 +114,35 @@ async def victim(flags: Sequence[str], survivor: Client) -> AsyncGenerator[Worke
     """A second worker, which the test may end as it likes; it leaves its runs to others at once when it is stopped."""
     async with worker(*flags, "--shutdown-grace", "0") as dies:
         yield dies
+
+
+# ---------------------------------------------------------------- the Python client
+@pytest.fixture(scope="module")
+async def played(model: ModelServer) -> AsyncGenerator[Server]:
+    """A server whose model is `model`; a run whose post says so ends with its last reader."""
+    settings = ("--model", "openai:mock", "--model-base-url", model.base_url)
+    async with running_server(*settings, "--disconnect-grace", "0.1") as server:
+        yield server
+
+
+@pytest.fixture
+async def cutter(played: Server) -> AsyncGenerator[FrameCutter]:
+    async with frame_cutter(played.url) as cutter:
+        yield cutter
+
+
+@pytest.fixture
+async def mine(cutter: FrameCutter) -> AsyncGenerator[PythonClient]:
+    """A client behind the proxy, which lets all pass unless the test says so."""
+    with anyio.fail_after(SECONDS):
+        async with PythonClient(cutter.url, retry=QUICK) as client:
+            yield client
+
+
+@pytest.fixture
+async def raw(played: Server) -> AsyncGenerator[Client]:
+    async with client_of(played.url) as client:
+        yield client
 
 
 # ---------------------------------------------------------------- nothing may change

@@ -106,8 +106,8 @@ async def test_it_reads_pages_cancels_and_deletes(server: Server, conversation: 
 async def test_a_cut_behind_every_event_loses_and_doubles_nothing(
     slow_server: Server, conversation: str, frames: int, extra: int, message: str
 ) -> None:
-    async with frame_cutter(slow_server.url, frames=frames) as cutter:
-        cutter.extra = extra
+    async with frame_cutter(slow_server.url) as cutter:
+        cutter.frames, cutter.more, cutter.grows = frames, extra, True
         seen = await drive("send", cutter.url, conversation, message=message)
     assert cutter.cuts >= 5
     assert (seen["error"], seen["doubled"]) == (None, 0), seen

@@ -1,0 +1,83 @@
+"""Client of a passback server: sends messages, runs the client's tools, reads on after cuts.
+
+`Client` is asynchronous; `passback_client.sync.Client` is the same without `async`.
+"""
+
+from passback_client.answer import Answer
+from passback_client.client import Client
+from passback_client.conversation import Conversation, MessagePage
+from passback_client.errors import (
+    BadAnswer,
+    BadSetup,
+    Busy,
+    CursorExpired,
+    LimitExceeded,
+    PassbackError,
+    Refused,
+    RunFailed,
+    Unreachable,
+)
+from passback_client.events import (
+    Event,
+    Failure,
+    MessageStart,
+    Owed,
+    OwedCall,
+    Reasoning,
+    Rewind,
+    RunEnd,
+    RunQueued,
+    RunStart,
+    Text,
+    ToolAnswer,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolResult,
+    Unknown,
+    Usage,
+)
+from passback_client.limits import Limits, Retry
+from passback_client.stream import Stream
+from passback_client.tools import Tool, ToolCall, ToolContext, ToolError
+
+__all__ = [
+    "Answer",
+    "BadAnswer",
+    "BadSetup",
+    "Busy",
+    "Client",
+    "Conversation",
+    "CursorExpired",
+    "Event",
+    "Failure",
+    "LimitExceeded",
+    "Limits",
+    "MessagePage",
+    "MessageStart",
+    "Owed",
+    "OwedCall",
+    "PassbackError",
+    "Reasoning",
+    "Refused",
+    "Retry",
+    "Rewind",
+    "RunEnd",
+    "RunFailed",
+    "RunQueued",
+    "RunStart",
+    "Stream",
+    "Text",
+    "Tool",
+    "ToolAnswer",
+    "ToolCall",
+    "ToolCallArgs",
+    "ToolCallEnd",
+    "ToolCallStart",
+    "ToolContext",
+    "ToolError",
+    "ToolResult",
+    "Unknown",
+    "Unreachable",
+    "Usage",
+]

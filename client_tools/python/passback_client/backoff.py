@@ -1,0 +1,83 @@
+"""When to try again."""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from random import SystemRandom
+from typing import TypeVar
+
+import anyio
+
+from passback_client.errors import PassbackError
+from passback_client.limits import Retry
+
+_RANDOM = SystemRandom()
+_T = TypeVar("_T")
+_DOUBLINGS = 32
+"""More would not change a pause, and could overflow."""
+
+
+class Backoff:
+    """Counts failures in a row.
+
+    Args:
+        retry: the rules.
+        random: gives a number from 0 to 1.
+    """
+
+    def __init__(self, retry: Retry, random: Callable[[], float] = _RANDOM.random) -> None:
+        self._retry = retry
+        self._random = random
+        self._failures = 0
+
+    def succeeded(self) -> None:
+        self._failures = 0
+
+    def pause_after(self, error: PassbackError, asked: float | None = None) -> float:
+        """Seconds to wait before the next attempt: at least what the server asked for, and a jitter.
+
+        Args:
+            error: what went wrong; its `retry_after` counts.
+            asked: by the `retry:` of the stream that broke, in seconds.
+
+        Raises:
+            PassbackError: the same `error`, when there is to be no next attempt.
+        """
+        retry, least = self._retry, error.retry_after or 0.0
+        self._failures += 1
+        if self._failures >= retry.attempts or least > retry.patience:
+            raise error
+        base = retry.first if asked is None else min(asked, retry.patience)
+        longest = min(max(retry.longest, base), base * 2.0 ** min(self._failures - 1, _DOUBLINGS))
+        return least + longest * (0.5 + self._random() / 2)
+
+
+async def repeated(retry: Retry, request: Callable[[], Awaitable[_T]]) -> _T:
+    """Make a request that changes nothing when it comes twice, as often as it takes.
+
+    Raises:
+        PassbackError: it is refused, or failed too often.
+    """
+    backoff = Backoff(retry)
+    while True:
+        try:
+            return await request()
+        except PassbackError as error:
+            if not error.retryable:
+                raise
+            await anyio.sleep(backoff.pause_after(error))
+
+
+def parse_retry_after(value: str | None) -> float | None:
+    """Seconds, out of a `Retry-After` header: a number of them, or a date. None for anything else."""
+    if value is None:
+        return None
+    if value.isascii() and value.isdigit() and len(value) <= 9:
+        return float(value)
+    try:
+        date = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, (date - datetime.now(UTC)).total_seconds())

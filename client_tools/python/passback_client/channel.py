@@ -1,0 +1,294 @@
+"""The server's HTTP routes: one request each, no repeats. What httpx raises becomes an error of ours here."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from urllib.parse import quote, unquote
+from uuid import uuid4
+
+import anyio
+import httpx
+
+from passback_client.backoff import parse_retry_after
+from passback_client.errors import (
+    BadAnswer,
+    BadSetup,
+    Busy,
+    CursorExpired,
+    Facts,
+    LimitExceeded,
+    PassbackError,
+    Refused,
+    Unreachable,
+)
+from passback_client.events import JsonObject
+from passback_client.fields import optional_text, read_object
+from passback_client.limits import Limits, Retry
+from passback_client.sse import SseDecoder, SseEvent
+
+_ERROR_BYTES = 64 * 1024
+_MESSAGE_CHARS = 1000
+_NAME_CHARS = 256
+_PASSING = frozenset({429, 502, 503, 504})
+_DRAIN_SECONDS = 1
+_KINDS: Mapping[str, type[Refused]] = {
+    "conversation_busy": Busy,
+    "cursor_expired": CursorExpired,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """What is posted, as bytes: a repeat is the very same post.
+
+    Raises:
+        BadSetup: the key cannot be sent.
+    """
+
+    body: bytes
+    key: str = field(default_factory=lambda: str(uuid4()))
+
+    def __post_init__(self) -> None:
+        if not (0 < len(self.key) <= _NAME_CHARS and _is_visible(self.key)) or '"' in self.key:
+            raise BadSetup(f"a post's key has 1 to {_NAME_CHARS} visible ASCII characters")
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """A run to follow: a named one, the one of a cursor, or the newest."""
+
+    conversation_id: str
+    run_id: str | None = None
+    cursor: str | None = None
+
+
+class Connection:
+    """One streamed answer.
+
+    Attributes:
+        conversation_id: as the server names it.
+        run_id: whose events it has; None where no run began.
+    """
+
+    def __init__(self, response: httpx.Response, max_chars: int) -> None:
+        self.conversation_id = unquote(response.headers.get("x-conversation-id", ""))
+        self.run_id: str | None = response.headers.get("x-run-id")
+        self._response = response
+        self._chunks = response.aiter_bytes()
+        self._decoder = SseDecoder(max_chars)
+
+    @property
+    def cursor(self) -> str:
+        """The place to read on after, empty when there is none yet."""
+        return self._decoder.last_event_id
+
+    @property
+    def retry(self) -> float | None:
+        """Seconds that the server asks to wait before a reconnect."""
+        return None if self._decoder.retry is None else self._decoder.retry / 1000
+
+    async def read(self) -> Sequence[SseEvent]:
+        """What the next bytes complete, perhaps nothing.
+
+        Raises:
+            Unreachable: the connection ended, in whatever way.
+            LimitExceeded: one event is too large.
+        """
+        try:
+            chunk = await anext(self._chunks)
+        except StopAsyncIteration:
+            raise Unreachable("the stream broke off") from None
+        except httpx.RequestError as error:
+            raise Unreachable("the connection to the server was lost") from error
+        return self._decoder.feed(chunk)
+
+    async def finish(self) -> None:
+        """After the last event: read the end, so that the connection can be used again, then close."""
+        with suppress(httpx.RequestError), anyio.move_on_after(_DRAIN_SECONDS):
+            await anext(self._chunks, b"")
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._response.aclose()
+
+
+class Channel:
+    """Speaks to one server.
+
+    Raises:
+        BadSetup: the address or the key is none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None,
+        *,
+        limits: Limits,
+        retry: Retry,
+        transport: httpx.AsyncBaseTransport | None,
+    ) -> None:
+        self._base = _checked_url(url)
+        self._limits = limits
+        self._http = httpx.AsyncClient(
+            headers={"accept-encoding": "identity"} | _authorization(api_key),
+            timeout=httpx.Timeout(retry.silence, connect=min(10, retry.silence)),
+            transport=transport,
+            follow_redirects=False,
+            # each stream holds a connection as long as it is read
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
+        )
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def post(self, post: Post) -> Connection:
+        """Post messages. Raises PassbackError, as each of these."""
+        headers = {"content-type": "application/json", "idempotency-key": f'"{post.key}"'}
+        request = self._request("POST", "send-message", headers, content=post.body)
+        return await self._stream(request)
+
+    async def follow(self, which: Which, include: Sequence[str]) -> Connection:
+        """Read a run, or what of it comes after the cursor."""
+        headers = {"accept": "text/event-stream"}
+        if which.cursor:
+            headers["last-event-id"] = _visible(which.cursor)
+        asked = {"include": ",".join(include)}
+        asked |= {"runId": which.run_id} if which.run_id else {}
+        path = f"{_conversation(which.conversation_id)}/stream"
+        return await self._stream(self._request("GET", path, headers, params=asked))
+
+    async def conversation(self, conversation_id: str) -> JsonObject:
+        return await self._json(self._request("GET", _conversation(conversation_id), {}))
+
+    async def messages(self, conversation_id: str, after: int, limit: int) -> JsonObject:
+        path = f"{_conversation(conversation_id)}/messages"
+        page = {"after": str(after), "limit": str(limit)}
+        return await self._json(self._request("GET", path, {}, params=page))
+
+    async def cancel(self, conversation_id: str, run_id: str | None) -> JsonObject:
+        path = f"{_conversation(conversation_id)}/cancel"
+        named = {"runId": run_id} if run_id else {}
+        return await self._json(self._request("POST", path, {}, params=named))
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        *,
+        params: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+    ) -> httpx.Request:
+        url = f"{self._base}/{path}"
+        return self._http.build_request(
+            method, url, headers=dict(headers), params=params, content=content
+        )
+
+    async def _stream(self, request: httpx.Request) -> Connection:
+        response = await self._send(request)
+        kind = response.headers.get("content-type", "")
+        if not kind.startswith("text/event-stream"):
+            await response.aclose()
+            raise BadAnswer("the server answered with something else than a stream of events")
+        return Connection(response, self._limits.frame_chars)
+
+    async def _json(self, request: httpx.Request) -> JsonObject:
+        response = await self._send(request)
+        body, is_whole = await _read(response, self._limits.body_bytes)
+        if not is_whole:
+            raise LimitExceeded("the server's answer is too large")
+        return read_object(body)
+
+    async def _send(self, request: httpx.Request) -> httpx.Response:
+        if self._http.is_closed:
+            raise BadSetup("the client is closed")
+        try:
+            response = await self._http.send(request, stream=True)
+        except httpx.RequestError as error:
+            raise Unreachable("the server did not answer") from error
+        if response.is_success:
+            return response
+        raise await _refusal(response)
+
+
+async def _read(response: httpx.Response, limit: int) -> tuple[bytes, bool]:
+    """A body, and whether that is all of it. The response is closed."""
+    body = b""
+    try:
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > limit:
+                return body[:limit], False
+    except httpx.RequestError as error:
+        raise Unreachable("the answer broke off") from error
+    finally:
+        with anyio.CancelScope(shield=True):
+            await response.aclose()
+    return body, True
+
+
+async def _refusal(response: httpx.Response) -> PassbackError:
+    fields: JsonObject = {}
+    with suppress(PassbackError):  # what is not ours has no fields
+        body, _ = await _read(response, _ERROR_BYTES)
+        fields = read_object(body)
+    status = response.status_code
+    code = optional_text(fields, "code") or f"http_{status}"
+    kind = _KINDS.get(code, Refused)
+    facts = Facts(
+        status=status,
+        retryable=status in _PASSING or kind is Busy,
+        retry_after=parse_retry_after(response.headers.get("retry-after")),
+        request_id=optional_text(fields, "request_id"),
+    )
+    message = optional_text(fields, "message") or f"the server answered with status {status}"
+    return kind(message[:_MESSAGE_CHARS], code=code, facts=facts)
+
+
+def encode(body: JsonObject) -> bytes:
+    """Raises BadSetup: something in it is not JSON."""
+    try:
+        return json.dumps(body, allow_nan=False).encode("ascii")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadSetup("what is to be posted is not JSON") from error
+
+
+def _checked_url(url: str) -> str:
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError):
+        raise BadSetup("the server's address is not a URL") from None
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise BadSetup("the server's address is not an http: or https: URL")
+    if parsed.userinfo or parsed.query or parsed.fragment:
+        raise BadSetup("the server's address may have a path, but no user, query or fragment")
+    return url.rstrip("/")
+
+
+def _authorization(api_key: str | None) -> dict[str, str]:
+    if api_key is None:
+        return {}
+    if not api_key or not _is_visible(api_key):
+        raise BadSetup("the API key has to be of visible ASCII characters")
+    return {"authorization": f"Bearer {api_key}"}
+
+
+def _is_visible(text: str) -> bool:
+    return text.isascii() and text.isprintable() and " " not in text
+
+
+def _visible(cursor: str) -> str:
+    if not _is_visible(cursor) or len(cursor) > 1024:
+        raise BadAnswer("the id of an event cannot be sent back")
+    return cursor
+
+
+def _conversation(conversation_id: str) -> str:
+    if not 0 < len(conversation_id) <= _NAME_CHARS:
+        raise BadSetup(f"a conversation's id has 1 to {_NAME_CHARS} characters")
+    name = quote(conversation_id, safe="", errors="replace")
+    # `.` and `..` alone would be taken for steps of the path
+    return f"conversations/{name.replace('.', '%2E')}"

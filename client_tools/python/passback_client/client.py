@@ -1,0 +1,270 @@
+"""The client: what a program of a user's works with."""
+
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar, overload
+
+import httpx
+
+from passback_client.answer import Answer
+from passback_client.backoff import repeated
+from passback_client.channel import Channel, Post, Which, encode
+from passback_client.conversation import Conversation, MessagePage, read_conversation, read_page
+from passback_client.errors import BadSetup, Facts, Refused, RunFailed
+from passback_client.events import Content, Include, JsonObject, OnBusy, OnDisconnect
+from passback_client.exchange import Exchange
+from passback_client.follow import Line
+from passback_client.functions import About, function_tool
+from passback_client.limits import Limits, Retry
+from passback_client.stream import Stream
+from passback_client.tools import Approve, Tool
+
+_INCLUDE = ("rewind", "run", "owed")
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class Client:
+    """Speaks to one passback server.
+
+        async with Client("http://127.0.0.1:8000") as client:
+            async for event in client.send("hi"):
+                ...
+
+    Args:
+        url: of the server; it may have a path.
+        api_key: sent as bearer token, and never shown.
+        tools: that this client executes; `tool` adds more.
+        limits: how much is accepted.
+        retry: how often and when a request is repeated.
+        transport: instead of httpx's own.
+
+    Raises:
+        BadSetup: the address or the key cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        tools: Iterable[Tool] = (),
+        limits: Limits | None = None,
+        retry: Retry | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._limits = limits or Limits()
+        self._retry = retry or Retry()
+        self._channel = Channel(
+            url, api_key, limits=self._limits, retry=self._retry, transport=transport
+        )
+        self._tools: dict[str, Tool] = {}
+        for each in tools:
+            self.add_tool(each)
+
+    # ---------------------------------------------------------------- tools
+    def add_tool(self, tool: Tool) -> None:
+        """Declare a tool; posts that are made later tell the server of it.
+
+        Raises:
+            BadSetup: there is one of this name.
+        """
+        if tool.name in self._tools:
+            raise BadSetup(f"two tools are named {tool.name!r}")
+        self._tools[tool.name] = tool
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+
+    @overload
+    def tool(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        approve: Approve | None = None,
+    ) -> Callable[[F], F]: ...
+
+    def tool(
+        self,
+        function: F | None = None,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        approve: Approve | None = None,
+    ) -> F | Callable[[F], F]:
+        """Make a tool of a typed function, plain or async; the function stays what it is.
+
+        Its name, docstring and annotations are what the model is told. A parameter annotated with `ToolContext` is
+        filled in. A plain function runs in a thread. What it returns is text, a list of parts, or anything that
+        pydantic can write as JSON; what it raises is told to the model.
+
+        Args:
+            function: the tool.
+            name: instead of the function's own.
+            description: instead of the docstring.
+            approve: asked before each call.
+
+        Raises:
+            BadSetup: the function cannot be a tool.
+        """
+
+        def decorate(function: F) -> F:
+            self.add_tool(function_tool(function, About(name, description, approve)))
+            return function
+
+        return decorate if function is None else decorate(function)
+
+    # ---------------------------------------------------------------- talking
+    def send(
+        self,
+        message: Content,
+        *,
+        conversation_id: str | None = None,
+        on_busy: OnBusy | None = None,
+        on_disconnect: OnDisconnect | None = None,
+        include: Sequence[Include] = (),
+        idempotency_key: str | None = None,
+        wait_while_busy: bool = False,
+    ) -> Stream:
+        """Post a user's message; the calls of client tools that follow are run and answered.
+
+        Args:
+            message: a text, or a list of parts.
+            conversation_id: None begins a new one; `Stream.conversation_id` has its name.
+            on_busy: what the message means while another run goes on.
+            on_disconnect: what becomes of the run when nobody follows it.
+            include: more kinds of events.
+            idempotency_key: names the post, so that another process can repeat it.
+            wait_while_busy: where the message is rejected because another run goes on, try again later.
+
+        Raises:
+            BadSetup: the message is not JSON, or the key cannot be sent.
+        """
+        options: JsonObject = {"include": [*_INCLUDE, *include]}
+        if on_disconnect is not None:
+            options["onDisconnect"] = on_disconnect
+        body: JsonObject = {
+            **options,
+            "messages": [_said(message)],
+            "tools": [each.declaration for each in self._tools.values()],
+        }
+        if conversation_id is not None:
+            body["conversationId"] = conversation_id
+        if on_busy is not None:
+            body["onBusy"] = on_busy
+        content = encode(body)
+        post = Post(content) if idempotency_key is None else Post(content, idempotency_key)
+        line = self._line(include, waits_while_busy=wait_while_busy)
+        exchange = Exchange(line, dict(self._tools), self._limits, post, options=options)
+        return Stream(exchange, self._cancel)
+
+    def resume(
+        self, conversation_id: str, *, after: str | None = None, include: Sequence[Include] = ()
+    ) -> Stream:
+        """Go on where a conversation stands: follow the run that goes on, and answer what is owed.
+
+        Args:
+            conversation_id: the conversation.
+            after: the `Stream.cursor` behind which to read on, also in a run that has ended. Without it, a run that
+                goes on is read from its start.
+            include: more kinds of events; as they were, if `after` is given.
+        """
+        options: JsonObject = {"include": [*_INCLUDE, *include]}
+        exchange = Exchange(
+            self._line(include),
+            dict(self._tools),
+            self._limits,
+            Which(conversation_id, cursor=after),
+            options=options,
+            is_resumed=True,
+        )
+        return Stream(exchange, self._cancel, exchange.catch_up)
+
+    async def ask(
+        self, message: Content, *, conversation_id: str | None = None, on_busy: OnBusy | None = None
+    ) -> Answer:
+        """Send a message and wait for the whole answer.
+
+        Raises:
+            RunFailed: the run ended with an error.
+            PassbackError: as for `send` and its stream.
+        """
+        answer = Answer(self._limits)
+        async with self.send(message, conversation_id=conversation_id, on_busy=on_busy) as stream:
+            async for event in stream:
+                answer.feed(event)
+            answer.conversation_id = stream.conversation_id
+        if answer.failure is not None:
+            failed = answer.failure
+            facts = Facts(retryable=failed.retryable, retry_after=failed.retry_after)
+            raise RunFailed(failed.message, code=failed.code, facts=facts)
+        return answer
+
+    async def cancel(self, conversation_id: str, *, run_id: str | None = None) -> bool:
+        """Cancel a run at the server: the named one, or the one that goes on.
+
+        Returns:
+            Whether there was a run to cancel.
+
+        Raises:
+            PassbackError: no such run; no answer.
+        """
+        return await self._cancel(conversation_id, run_id)
+
+    # ---------------------------------------------------------------- looking
+    async def conversation(self, conversation_id: str) -> Conversation:
+        """How a conversation stands. Raises PassbackError."""
+        channel = self._channel
+        return read_conversation(
+            await repeated(self._retry, lambda: channel.conversation(conversation_id))
+        )
+
+    async def messages(
+        self, conversation_id: str, *, after: int = 0, limit: int = 100
+    ) -> MessagePage:
+        """Messages of a conversation, oldest first; `after` is how many to pass over. Raises PassbackError."""
+        channel = self._channel
+        return read_page(
+            await repeated(self._retry, lambda: channel.messages(conversation_id, after, limit))
+        )
+
+    # ---------------------------------------------------------------- ending
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._channel.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def _line(self, include: Sequence[Include], *, waits_while_busy: bool = False) -> Line:
+        return Line(self._channel, self._retry, (*_INCLUDE, *include), waits_while_busy)
+
+    async def _cancel(self, conversation_id: str, run_id: str | None) -> bool:
+        channel = self._channel
+        try:
+            if run_id is None:  # a repeat could stop the next run
+                fields = await channel.cancel(conversation_id, None)
+            else:
+                fields = await repeated(
+                    self._retry, lambda: channel.cancel(conversation_id, run_id)
+                )
+        except Refused as error:
+            if error.code != "conflict":
+                raise
+            return False
+        return fields.get("cancelled") is True
+
+
+def _said(message: Content) -> JsonObject:
+    return {"role": "user", "content": message if isinstance(message, str) else [*message]}

@@ -1,0 +1,183 @@
+"""What comes out of a stream: frozen values, one class per kind of event.
+
+`id` is the event's place, by which the stream can be read on after it; empty where there is none.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from pydantic import JsonValue
+
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    id: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Text(_Placed):
+    """A piece of the answer; the pieces joined are the whole."""
+
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning(_Placed):
+    """A piece of the model's reasoning (include: reasoning)."""
+
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallStart(_Placed):
+    """The model begins a call, of a tool of the client's or of the server's."""
+
+    call_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallArgs(_Placed):
+    """A piece of a call's arguments; joined they are one JSON text."""
+
+    call_id: str
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallEnd(_Placed):
+    """The arguments are complete."""
+
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult(_Placed):
+    """The server answered a call itself: its own tool ran, or the call was not valid."""
+
+    call_id: str
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer(_Placed):
+    """A tool of this client ran, and its result was posted. It comes from this library, not from the server."""
+
+    call_id: str
+    name: str
+    content: JsonValue
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OwedCall:
+    """A call that the client has to answer; `arguments` is JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+    kind: str = "tool_result"
+
+
+@dataclass(frozen=True, slots=True)
+class Owed(_Placed):
+    """What the client has to answer before the conversation goes on; this library does it by itself."""
+
+    calls: tuple[OwedCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunQueued(_Placed):
+    """The run waits until another one of its conversation has ended."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart(_Placed):
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd(_Placed):
+    """The last event of a run.
+
+    Attributes:
+        outcome: `completed`, `handed-back`, `cancelled` or `failed`.
+        reason: why it completed, or the code of its failure.
+    """
+
+    outcome: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind(_Placed):
+    """Another worker took the run over: of this run, all is void that came behind the id `to`.
+
+    `Answer` takes it back by itself.
+    """
+
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure(_Placed):
+    """The run failed; the conversation stays usable. `retry_after` is in seconds, where known."""
+
+    message: str
+    code: str
+    retryable: bool = False
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage(_Placed):
+    """Tokens of the model call that just ended (include: usage)."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStart(_Placed):
+    """What follows belongs to this message of the history (include: message-ids)."""
+
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown(_Placed):
+    """An event of a kind that this version does not know."""
+
+    type: str
+    fields: JsonObject
+
+
+Event: TypeAlias = (
+    Text
+    | Reasoning
+    | ToolCallStart
+    | ToolCallArgs
+    | ToolCallEnd
+    | ToolResult
+    | ToolAnswer
+    | Owed
+    | RunQueued
+    | RunStart
+    | RunEnd
+    | Rewind
+    | Failure
+    | Usage
+    | MessageStart
+    | Unknown
+)
+
+Include: TypeAlias = Literal["reasoning", "usage", "message-ids"]
+OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "rollback"]
+OnDisconnect: TypeAlias = Literal["continue", "cancel"]
+Content: TypeAlias = str | list[JsonObject]

@@ -1,0 +1,49 @@
+"""How much this client accepts, and how long it tries."""
+
+from dataclasses import dataclass
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is larger is refused.
+
+    Attributes:
+        frame_chars: of one event of a stream.
+        body_bytes: of an answer that is no stream; of an error's body, the rest is left unread beyond 64 KiB.
+        owed_calls: calls that may be owed at a time.
+        argument_chars: of one call's arguments, as JSON; a call with more gets an error result.
+        result_bytes: of one tool's result, as JSON; a larger one becomes an error result.
+        error_chars: of a tool's error; the rest is cut.
+        rounds: runs that one `send` may lead to.
+        text_chars: that an `Answer` collects.
+    """
+
+    frame_chars: int = 8 * MIB
+    body_bytes: int = 16 * MIB
+    owed_calls: int = 128
+    argument_chars: int = MIB
+    result_bytes: int = MIB
+    error_chars: int = 4096
+    rounds: int = 100
+    text_chars: int = 16 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often and when a request is repeated. Times are in seconds.
+
+    Attributes:
+        attempts: in a row that may bring nothing; each event counts as success.
+        first: before the first repeat; doubled each time, with jitter. A stream's `retry:` takes its place.
+        longest: that these pauses become.
+        patience: a server that asks for a longer pause than this gets none: its error is raised.
+        silence: without a byte after which a connection counts as broken; the server pings every 15 s.
+    """
+
+    attempts: int = 8
+    first: float = 0.4
+    longest: float = 8.0
+    patience: float = 60.0
+    silence: float = 45.0

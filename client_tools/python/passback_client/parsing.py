@@ -1,0 +1,84 @@
+"""From the data of server-sent events to `Event` values."""
+
+from collections.abc import Callable, Mapping
+
+from passback_client.events import (
+    Event,
+    Failure,
+    JsonObject,
+    MessageStart,
+    Owed,
+    OwedCall,
+    Reasoning,
+    Rewind,
+    RunEnd,
+    RunQueued,
+    RunStart,
+    Text,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolResult,
+    Unknown,
+    Usage,
+)
+from passback_client.fields import count, objects, optional_text, read_object, seconds, text
+
+
+def parse_event(data: str, place: str) -> Event:
+    """Read one event; unknown fields are passed over.
+
+    Raises:
+        BadAnswer: it is no event, or lacks a field of its kind.
+    """
+    fields = read_object(data)
+    kind = text(fields, "type")
+    read = _KINDS.get(kind)
+    return read(fields, place) if read else Unknown(kind, fields, id=place)
+
+
+def owed_calls(fields: JsonObject, name: str) -> tuple[OwedCall, ...]:
+    return tuple(
+        OwedCall(text(each, "id"), text(each, "name"), text(each, "arguments"), text(each, "kind"))
+        for each in objects(fields, name)
+    )
+
+
+def _failure(fields: JsonObject, place: str) -> Failure:
+    return Failure(
+        text(fields, "error"),
+        optional_text(fields, "code") or "unknown",
+        retryable=fields.get("retryable") is True,
+        retry_after=seconds(fields, "retryAfter"),
+        id=place,
+    )
+
+
+def _usage(fields: JsonObject, place: str) -> Usage:
+    names = ("inputTokens", "outputTokens", "cachedTokens", "reasoningTokens")
+    given, said, cached, thought = (count(fields, name) for name in names)
+    return Usage(given, said, cached, thought, id=place)
+
+
+_KINDS: Mapping[str, Callable[[JsonObject, str], Event]] = {
+    "text": lambda it, place: Text(text(it, "content"), id=place),
+    "reasoning": lambda it, place: Reasoning(text(it, "delta"), id=place),
+    "tool-call-start": lambda it, place: ToolCallStart(
+        text(it, "toolCallId"), text(it, "toolCallName"), id=place
+    ),
+    "tool-call-args": lambda it, place: ToolCallArgs(
+        text(it, "toolCallId"), text(it, "delta"), id=place
+    ),
+    "tool-call-end": lambda it, place: ToolCallEnd(text(it, "toolCallId"), id=place),
+    "tool-result": lambda it, place: ToolResult(
+        text(it, "toolCallId"), text(it, "result"), id=place
+    ),
+    "owed": lambda it, place: Owed(owed_calls(it, "toolCalls"), id=place),
+    "run-queued": lambda it, place: RunQueued(text(it, "runId"), id=place),
+    "run-start": lambda it, place: RunStart(text(it, "runId"), id=place),
+    "run-end": lambda it, place: RunEnd(text(it, "outcome"), optional_text(it, "reason"), id=place),
+    "rewind": lambda it, place: Rewind(text(it, "to"), id=place),
+    "error": _failure,
+    "usage": _usage,
+    "message": lambda it, place: MessageStart(text(it, "messageId"), id=place),
+}

@@ -1,0 +1,261 @@
+"""The same client for programs without `async`.
+
+An event loop in a thread of its own runs the async client: there is one implementation of the protocol, and a
+tool of the client's works the same in both.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar, overload
+
+import httpx
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from typing_extensions import override
+
+from passback_client.answer import Answer
+from passback_client.client import Client as AsyncClient
+from passback_client.conversation import Conversation, MessagePage
+from passback_client.errors import BadSetup
+from passback_client.events import Content, Event, Include, OnBusy, OnDisconnect
+from passback_client.limits import Limits, Retry
+from passback_client.stream import Stream as AsyncStream
+from passback_client.tools import Approve, Tool
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+_UNWIND_SECONDS = 5
+
+F = TypeVar("F", bound=Callable[..., object])
+T = TypeVar("T")
+
+
+class _Loop:
+    """An event loop in a thread, from `open` to `close`."""
+
+    def __init__(self) -> None:
+        self._context: AbstractContextManager[BlockingPortal] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._loop is not None
+
+    def open(self) -> None:
+        self._context = start_blocking_portal("asyncio")
+        self._loop = self._context.__enter__().call(asyncio.get_running_loop)
+
+    def close(self) -> None:
+        context, self._context, self._loop = self._context, None, None
+        assert context is not None
+        context.__exit__(None, None, None)
+
+    def run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Wait for it; what interrupts the waiting, such as Ctrl-C, cancels it."""
+        if self._loop is None:
+            raise BadSetup("the client is not open: use it in `with Client(...) as client`")
+        ended = threading.Event()
+
+        async def tracked() -> T:
+            try:
+                return await work()
+            finally:
+                ended.set()
+
+        # not the portal's own way: that waits until the task runs, and could be interrupted without a future to cancel
+        future = asyncio.run_coroutine_threadsafe(tracked(), self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+            ended.wait(_UNWIND_SECONDS)
+
+
+def _events(loop: _Loop, stream: AsyncStream) -> Generator[Event]:
+    try:
+        while (event := loop.run(partial(_next, stream))) is not None:
+            yield event
+    finally:
+        if loop.is_open:
+            loop.run(stream.aclose)
+
+
+async def _next(stream: AsyncStream) -> Event | None:
+    return await anext(stream, None)
+
+
+class Stream(Iterator[Event]):
+    """What is said, in all runs that a post leads to: as the async `passback_client.Stream`."""
+
+    def __init__(self, loop: _Loop, stream: AsyncStream) -> None:
+        self._loop = loop
+        self._stream = stream
+        self._events = _events(loop, stream)
+
+    @property
+    def conversation_id(self) -> str | None:
+        """The conversation; None before the first event of a new one."""
+        return self._stream.conversation_id
+
+    @property
+    def run_id(self) -> str | None:
+        """The run whose events come now."""
+        return self._stream.run_id
+
+    @property
+    def cursor(self) -> str | None:
+        """The place of the last event."""
+        return self._stream.cursor
+
+    @override
+    def __iter__(self) -> Self:
+        return self
+
+    @override
+    def __next__(self) -> Event:
+        return next(self._events)
+
+    def cancel(self) -> bool:
+        """Stop it all, from any thread: the run at the server, the tools that run here."""
+        return self._loop.run(self._stream.cancel)
+
+    def close(self) -> None:
+        """Close the connection. The run goes on."""
+        self._events.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Client:
+    """As the async `passback_client.Client`, whose arguments, results and errors it has; open inside `with` only.
+
+    Plain tools run in threads, never in the one that reads the events; `async` tools run in the client's loop.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        tools: Iterable[Tool] = (),
+        limits: Limits | None = None,
+        retry: Retry | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._client = AsyncClient(
+            url, api_key=api_key, tools=tools, limits=limits, retry=retry, transport=transport
+        )
+        self._loop = _Loop()
+
+    # ---------------------------------------------------------------- tools
+    def add_tool(self, tool: Tool) -> None:
+        """Declare a tool. Raises BadSetup."""
+        self._client.add_tool(tool)
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+
+    @overload
+    def tool(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        approve: Approve | None = None,
+    ) -> Callable[[F], F]: ...
+
+    def tool(
+        self,
+        function: F | None = None,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        approve: Approve | None = None,
+    ) -> F | Callable[[F], F]:
+        """Make a tool of a typed function, plain or async: as `passback_client.Client.tool`."""
+        decorate = self._client.tool(name=name, description=description, approve=approve)
+        return decorate if function is None else decorate(function)
+
+    # ---------------------------------------------------------------- talking
+    def send(
+        self,
+        message: Content,
+        *,
+        conversation_id: str | None = None,
+        on_busy: OnBusy | None = None,
+        on_disconnect: OnDisconnect | None = None,
+        include: Sequence[Include] = (),
+        idempotency_key: str | None = None,
+        wait_while_busy: bool = False,
+    ) -> Stream:
+        """Post a user's message: as `passback_client.Client.send`."""
+        stream = self._client.send(
+            message,
+            conversation_id=conversation_id,
+            on_busy=on_busy,
+            on_disconnect=on_disconnect,
+            include=include,
+            idempotency_key=idempotency_key,
+            wait_while_busy=wait_while_busy,
+        )
+        return Stream(self._loop, stream)
+
+    def resume(
+        self, conversation_id: str, *, after: str | None = None, include: Sequence[Include] = ()
+    ) -> Stream:
+        """Go on where a conversation stands: as `passback_client.Client.resume`."""
+        return Stream(
+            self._loop, self._client.resume(conversation_id, after=after, include=include)
+        )
+
+    def ask(
+        self, message: Content, *, conversation_id: str | None = None, on_busy: OnBusy | None = None
+    ) -> Answer:
+        """Send a message and wait for the whole answer. Raises RunFailed."""
+        ask = partial(self._client.ask, message, conversation_id=conversation_id, on_busy=on_busy)
+        return self._loop.run(ask)
+
+    def cancel(self, conversation_id: str, *, run_id: str | None = None) -> bool:
+        """Cancel a run at the server; whether there was one."""
+        return self._loop.run(partial(self._client.cancel, conversation_id, run_id=run_id))
+
+    # ---------------------------------------------------------------- looking
+    def conversation(self, conversation_id: str) -> Conversation:
+        """How a conversation stands."""
+        return self._loop.run(partial(self._client.conversation, conversation_id))
+
+    def messages(self, conversation_id: str, *, after: int = 0, limit: int = 100) -> MessagePage:
+        """Messages of a conversation, oldest first."""
+        return self._loop.run(
+            partial(self._client.messages, conversation_id, after=after, limit=limit)
+        )
+
+    # ---------------------------------------------------------------- ending
+    def __enter__(self) -> Self:
+        self._loop.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._loop.run(self._client.aclose)
+        finally:
+            self._loop.close()

@@ -1,0 +1,98 @@
+"""Client tools: what the model is told of them, and how one is called."""
+
+import inspect
+import re
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import anyio
+
+from passback_client.errors import BadSetup
+from passback_client.events import JsonObject
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+
+class ToolError(Exception):
+    """Raise it in a tool: its text is what the model is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """What the model asks for."""
+
+    id: str
+    name: str
+    arguments: JsonObject
+    conversation_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """A tool's view of its call.
+
+    Attributes:
+        call: as the model made it.
+        cancelled: set when nobody waits for the result any more. An async tool is cancelled then; a plain one
+            runs in a thread, and should look here if it takes long.
+    """
+
+    call: ToolCall
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+Approve: TypeAlias = Callable[[ToolCall], bool | Awaitable[bool]]
+"""Asked before each call: False refuses it, and the model is told so."""
+
+Execute: TypeAlias = Callable[[JsonObject, ToolContext], object]
+"""Takes the arguments; gives text, a list of parts or any JSON, or raises. Plain or async."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that this client executes.
+
+    Attributes:
+        name: 1 to 64 letters, digits, `_` or `-`.
+        description: what the model is told of it.
+        parameters: a JSON Schema of type object.
+        execute: plain (it runs in a thread) or async. What it raises becomes an error result.
+        approve: asked before each call.
+
+    Raises:
+        BadSetup: the name is none.
+    """
+
+    name: str
+    description: str
+    parameters: JsonObject
+    execute: Execute
+    approve: Approve | None = None
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise BadSetup(f"a tool cannot be named {self.name!r}")
+
+    @property
+    def declaration(self) -> JsonObject:
+        """As it is posted."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.parameters,
+        }
+
+
+async def invoke(call: Callable[[], object], *, is_async: bool) -> object:
+    """Call what is plain or async; a plain function runs in a thread, which is left alone on cancellation."""
+    given = call() if is_async else await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+    return await given if inspect.isawaitable(given) else given
+
+
+def is_async(function: Callable[..., object]) -> bool:
+    """Whether a call of it only makes a coroutine."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - an object whose __call__ is async
+    )

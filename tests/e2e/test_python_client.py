@@ -1,0 +1,247 @@
+"""The Python client against a real server: text, tools, keys; and the one without async."""
+
+import logging
+import signal
+import sys
+from typing import Any
+
+import anyio
+import pytest
+from tests.e2e.workers import SECONDS, broken_off
+from tests.support.frame_cutter import FrameCutter
+from tests.support.model_server import ModelServer, calls, says
+from tests.support.python_client import QUICK, joined, results_of
+from tests.support.server import Server, running_server
+from tests.support.wire import Client as RawClient
+from tests.support.wire import user
+
+from passback_client import (
+    Answer,
+    Client,
+    Event,
+    PassbackError,
+    RunEnd,
+    RunStart,
+    Text,
+    Tool,
+    ToolAnswer,
+    ToolError,
+)
+from passback_client import sync as plain
+
+pytestmark = pytest.mark.anyio
+
+
+# ---------------------------------------------------------------- the main job
+async def test_a_text_streams_and_its_conversation_goes_on(
+    model: ModelServer, cutter: FrameCutter, mine: Client
+) -> None:
+    model.play(says("Hel", "lo"), says("Again"))
+    stream = mine.send("hi")
+    events = [event async for event in stream]
+    assert "".join(event.content for event in events if isinstance(event, Text)) == "Hello"
+    assert isinstance(events[-1], RunEnd)
+    assert stream.conversation_id is not None
+    again = await mine.ask("hi again", conversation_id=stream.conversation_id)
+    assert (again.text, again.outcome) == ("Again", "completed")
+    kept = await mine.messages(stream.conversation_id, after=1, limit=2)
+    assert [message["content"] for message in kept.messages] == ["Hello", "hi again"]
+    assert (kept.next, kept.total) == (3, 4)
+    assert cutter.accepted == 1
+
+
+async def test_a_typed_function_is_called_and_its_result_answered(
+    model: ModelServer, mine: Client, raw: RawClient, conversation: str
+) -> None:
+    model.play(calls(("a", "paint", '{"color": "blue", "size": 2}')), says("Painted."))
+
+    @mine.tool
+    async def paint(color: str, size: int = 1) -> dict[str, object]:
+        """Paint it."""
+        return {"color": color, "size": size}
+
+    told = [event async for event in mine.send("paint", conversation_id=conversation)]
+    [answer] = [event for event in told if isinstance(event, ToolAnswer)]
+    assert (answer.name, answer.content) == ("paint", {"color": "blue", "size": 2})
+    kept = [{"type": "data", "data": {"color": "blue", "size": 2}}]
+    assert await results_of(raw, conversation) == [(kept, False)]
+    [declared] = model.requests[0].json["tools"]
+    assert declared["function"]["description"] == "Paint it."
+    assert declared["function"]["parameters"]["required"] == ["color"]
+
+
+async def test_four_calls_run_at_once(
+    model: ModelServer, mine: Client, raw: RawClient, conversation: str
+) -> None:
+    asked = [(f"call-{n}", "meet", f'{{"number": {n}}}') for n in range(4)]
+    model.play(calls(*asked), says("Met."))
+    here: list[int] = []
+    all_here = anyio.Event()
+
+    @mine.tool
+    async def meet(number: int) -> list[dict[str, str]]:
+        here.append(number)
+        if len(here) == 4:
+            all_here.set()
+        await all_here.wait()
+        return [{"type": "text", "text": f"I am {number}"}]
+
+    assert (await mine.ask("meet", conversation_id=conversation)).text == "Met."
+    parts = [[{"type": "text", "text": f"I am {n}"}] for n in range(4)]
+    assert await results_of(raw, conversation) == [(each, False) for each in parts]
+
+
+def fails(*_: object) -> str:
+    raise ValueError("no paint left")
+
+
+def tells(*_: object) -> str:
+    raise ToolError("use another one")
+
+
+@pytest.mark.parametrize(
+    ("paint", "told"),
+    [
+        (Tool("paint", "", {"type": "object"}, fails), "ValueError: no paint left"),
+        (Tool("paint", "", {"type": "object"}, tells), "use another one"),
+    ],
+    ids=["any exception", "an error for the model"],
+)
+async def test_a_tool_that_throws_gives_an_error_result(
+    model: ModelServer, mine: Client, raw: RawClient, paint: Tool, told: str
+) -> None:
+    model.play(calls(("a", "paint", "{}")), says("A pity."))
+    mine.add_tool(paint)
+    answer = await mine.ask("paint")
+    assert answer.text == "A pity."
+    assert answer.conversation_id is not None
+    assert await results_of(raw, answer.conversation_id) == [(told, True)]
+
+
+async def test_wrong_arguments_and_refused_calls_are_told_to_the_model(
+    model: ModelServer, mine: Client, raw: RawClient, conversation: str
+) -> None:
+    asked = (("a", "paint", '{"size": "big"}'), ("b", "burn", "{}"))
+    model.play(calls(*asked), says("I see."))
+
+    @mine.tool
+    def paint(size: int) -> None:
+        raise AssertionError(size)
+
+    @mine.tool(approve=lambda call: call.name != "burn")
+    def burn() -> None:
+        raise AssertionError
+
+    assert (await mine.ask("paint", conversation_id=conversation)).text == "I see."
+    [wrong, refused] = await results_of(raw, conversation)
+    assert str(wrong[0]).startswith("The arguments are not valid.\nsize: Input should be a valid")
+    assert (wrong[1], refused) == (True, ("The user did not allow this call.", True))
+
+
+async def test_a_call_of_a_tool_of_another_client_is_answered_as_unknown(
+    model: ModelServer, mine: Client, raw: RawClient, conversation: str
+) -> None:
+    model.play(calls(("a", "theirs", "{}")), says("I see."))
+    theirs: Any = {"name": "theirs", "description": "", "parameters": {"type": "object"}}
+    await raw.post(conversation, user("hi"), tools=[theirs])
+    answer = Answer()
+    async for event in mine.resume(conversation):
+        answer.feed(event)
+    assert answer.text == "I see."
+    assert await results_of(raw, conversation) == [("This client has no tool 'theirs'.", True)]
+
+
+# ---------------------------------------------------------------- keys
+async def test_a_key_is_sent_and_never_shown(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    secret = "sk-0123456789abcdef"
+    keys = {"PASSBACK_API_KEYS": f"me:{secret}"}
+    async with running_server("--model", "demo:fast", environment=keys) as server:
+        async with Client(server.url, api_key=secret) as client:
+            assert (await client.ask("hi")).text.startswith("Hello!")
+        async with Client(server.url, api_key=secret + "x") as client:
+            with pytest.raises(PassbackError) as caught:
+                await client.ask("hi")
+    assert (caught.value.code, caught.value.status) == ("unauthenticated", 401)
+    assert caught.value.request_id
+    shown = f"{caught.value!r} {caught.value} {vars(caught.value)} {client!r} {vars(client)}"
+    assert caplog.records
+    assert secret not in shown + caplog.text
+
+
+# ---------------------------------------------------------------- without async
+async def test_the_plain_client_does_the_same(
+    model: ModelServer, cutter: FrameCutter, conversation: str
+) -> None:
+    model.play(calls(("a", "paint", '{"color": "blue"}')), says("It ", "is ", "done."), says("Hi."))
+    cutter.frames = 1
+
+    def use() -> list[Event]:
+        with plain.Client(cutter.url, retry=QUICK) as client:
+
+            @client.tool
+            def paint(color: str) -> str:
+                return color
+
+            stream = client.send("paint", conversation_id=conversation)
+            events = list(stream)
+            assert client.ask("hi", conversation_id=conversation).text == "Hi."
+            assert stream.conversation_id == conversation
+            assert stream.run_id == client.conversation(conversation).run_id or stream.cursor
+            assert client.messages(conversation).total == 6
+            assert not client.cancel(conversation)
+            assert list(client.resume(conversation)) == []
+            return events
+
+    with anyio.fail_after(SECONDS):
+        events = await anyio.to_thread.run_sync(use)
+    assert joined(events) == "It is done."
+    assert [event.content for event in events if isinstance(event, ToolAnswer)] == ["blue"]
+
+
+PATIENT = """
+import sys
+from passback_client.sync import Client
+with Client(sys.argv[1]) as client:
+    for event in client.send("go", on_disconnect="cancel"):
+        print(event, flush=True)
+"""
+
+
+async def test_ctrl_c_ends_a_program_that_waits_in_the_plain_client(
+    model: ModelServer, played: Server
+) -> None:
+    model.play(broken_off("never ending"))
+    command = [sys.executable, "-c", PATIENT, played.url]
+    with anyio.fail_after(SECONDS):
+        async with await anyio.open_process(command) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            printed = b""
+            while b"never ending" not in printed:
+                printed += await process.stdout.receive()
+            process.send_signal(signal.SIGINT)
+            told = b"".join([chunk async for chunk in process.stderr])
+            assert await process.wait() != 0
+        await model.left.wait()
+    assert told.rstrip().endswith(b"KeyboardInterrupt")
+    assert told.count(b"Traceback") <= 2  # the interruption, and where it was waited for
+
+
+async def test_leaving_the_loop_of_the_plain_client_closes_the_connection(
+    model: ModelServer, played: Server, conversation: str
+) -> None:
+    model.play(broken_off("never ending"))
+
+    def use() -> None:
+        with plain.Client(played.url) as client:
+            for event in client.send("go", conversation_id=conversation, on_disconnect="cancel"):
+                if isinstance(event, Text):
+                    break
+            anyio.from_thread.run(model.left.wait)
+            with client.send("go", conversation_id=conversation, on_busy="enqueue") as stream:
+                assert isinstance(next(stream), RunStart)
+                assert stream.cancel()
+
+    with anyio.fail_after(SECONDS):
+        await anyio.to_thread.run_sync(use)

@@ -1,0 +1,64 @@
+"""The README of the Python client, executed: its programs print what it shows, its names are those of the package."""
+
+import re
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.support.server import Server
+
+import passback_client
+
+pytestmark = pytest.mark.anyio
+
+FOLDER = Path(__file__).resolve().parents[2] / "client_tools" / "python"
+README = (FOLDER / "README.md").read_text("utf-8")
+BLOCKS: list[tuple[str, str]] = re.findall(
+    r"^```(\w+)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE
+)
+PROGRAMS = [
+    (first[1], second[1])
+    for first, second in pairwise(BLOCKS)
+    if (first[0], second[0]) == ("python", "text")
+]
+
+
+@pytest.mark.parametrize(("program", "output"), PROGRAMS, ids=["async", "plain"])
+async def test_a_program_prints_what_the_readme_shows(
+    server: Server, program: str, output: str
+) -> None:
+    assert await printed(program, server) == output.rstrip("\n")
+
+
+async def printed(program: str, server: Server) -> str:
+    """Run it against this server."""
+    source = program.replace("http://127.0.0.1:8000", server.url)
+    with anyio.fail_after(20):
+        done = await anyio.run_process([sys.executable, "-W", "error", "-c", source])
+    return done.stdout.decode().rstrip("\n")
+
+
+async def test_the_program_of_the_servers_readme_talks(server: Server) -> None:
+    readme = (FOLDER.parents[1] / "README.md").read_text("utf-8")
+    section = readme.split("\n## From Python\n")[1]
+    [program] = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    assert (await printed(program, server)).startswith("Hello! I am passback's demo model")
+
+
+def test_the_readme_tells_of_every_name_of_the_package_and_no_other() -> None:
+    named = set(re.findall(r"`(?:Client\()?([A-Z][A-Za-z]+)\b", README))
+    public = set(passback_client.__all__)
+    assert named - public - {"False"} <= {"Idempotency"}
+    assert public - named <= UNTOLD
+
+
+UNTOLD = {"Event", "Conversation", "MessagePage", "OwedCall", "Stream", "ToolCall", "Limits"}
+"""What signatures and docstrings tell of."""
+
+
+def test_every_link_leads_to_a_file() -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", README)
+    assert links
+    assert [link for link in links if not (FOLDER / link).exists()] == []

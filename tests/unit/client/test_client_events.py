@@ -1,0 +1,176 @@
+"""From data to events, and from events to the text of an answer."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from passback_client import (
+    Answer,
+    BadAnswer,
+    Failure,
+    LimitExceeded,
+    Limits,
+    MessageStart,
+    Owed,
+    OwedCall,
+    Reasoning,
+    Rewind,
+    RunEnd,
+    RunQueued,
+    RunStart,
+    Text,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolResult,
+    Unknown,
+    Usage,
+)
+from passback_client.parsing import parse_event
+
+VECTORS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[2] / "vectors" / "agkit.json").read_text(encoding="utf-8")
+)
+DATA = sorted({data for vector in VECTORS for data in vector["data"]} - {"[DONE]"})
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_every_event_that_a_server_sends_is_known(data: str) -> None:
+    event = parse_event(data, "run.1-2")
+    assert not isinstance(event, Unknown)
+    assert event.id == "run.1-2"
+
+
+@pytest.mark.parametrize(
+    ("fields", "event"),
+    [
+        ({"type": "text", "content": "a"}, Text("a", id="1")),
+        ({"type": "reasoning", "delta": "a"}, Reasoning("a", id="1")),
+        (
+            {"type": "tool-call-start", "toolCallId": "c", "toolCallName": "t"},
+            ToolCallStart("c", "t", id="1"),
+        ),
+        (
+            {"type": "tool-call-args", "toolCallId": "c", "delta": "{}"},
+            ToolCallArgs("c", "{}", id="1"),
+        ),
+        ({"type": "tool-call-end", "toolCallId": "c"}, ToolCallEnd("c", id="1")),
+        ({"type": "tool-result", "toolCallId": "c", "result": "r"}, ToolResult("c", "r", id="1")),
+        (
+            {
+                "type": "owed",
+                "toolCalls": [{"id": "c", "name": "t", "arguments": "{}", "kind": "approval"}],
+            },
+            Owed((OwedCall("c", "t", "{}", "approval"),), id="1"),
+        ),
+        ({"type": "run-queued", "runId": "r"}, RunQueued("r", id="1")),
+        ({"type": "run-start", "runId": "r", "more": 1}, RunStart("r", id="1")),
+        ({"type": "run-end", "outcome": "cancelled"}, RunEnd("cancelled", id="1")),
+        ({"type": "rewind", "to": "r.1-2"}, Rewind("r.1-2", id="1")),
+        ({"type": "error", "error": "e"}, Failure("e", "unknown", id="1")),
+        (
+            {"type": "error", "error": "e", "code": "c", "retryable": True, "retryAfter": 2},
+            Failure("e", "c", retryable=True, retry_after=2.0, id="1"),
+        ),
+        (
+            {
+                "type": "usage",
+                "inputTokens": 1,
+                "outputTokens": 2,
+                "cachedTokens": 3,
+                "reasoningTokens": 4,
+            },
+            Usage(1, 2, 3, 4, id="1"),
+        ),
+        ({"type": "message", "messageId": "m"}, MessageStart("m", id="1")),
+        ({"type": "new", "a": 1}, Unknown("new", {"type": "new", "a": 1}, id="1")),
+    ],
+)
+def test_data_becomes_an_event(fields: dict[str, Any], event: object) -> None:
+    assert parse_event(json.dumps(fields), "1") == event
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "",
+        "[DONE",
+        "[]",
+        "[" * 100_000,
+        "{}",
+        '{"type": 1}',
+        '{"type": "text"}',
+        '{"type": "owed", "toolCalls": {}}',
+        '{"type": "owed", "toolCalls": [1]}',
+        '{"type": "usage", "inputTokens": "1"}',
+    ],
+)
+def test_what_is_no_event_is_a_bad_answer(data: str) -> None:
+    with pytest.raises(BadAnswer):
+        parse_event(data, "")
+
+
+# ---------------------------------------------------------------- answers
+def fed(*events: Any, limits: Limits | None = None) -> Answer:
+    answer = Answer(limits)
+    for event in events:
+        answer.feed(event)
+    return answer
+
+
+def test_the_runs_of_an_answer_are_parted() -> None:
+    answer = fed(
+        RunStart("a", id="a.1-1"),
+        Text("On ", id="a.1-2"),
+        Text("it.", id="a.1-3"),
+        RunEnd("handed-back", id="a.1-4"),
+        Text("Done.", id="b.2-1"),
+        RunEnd("completed", "end_turn", id="b.2-2"),
+    )
+    assert (answer.texts, answer.text, answer.outcome) == (
+        ["On it.", "Done."],
+        "On it.\n\nDone.",
+        "completed",
+    )
+
+
+@pytest.mark.parametrize(
+    ("to", "left"),
+    [
+        ("b.0-0", "kept"),
+        ("b.1-2", "kept\n\none "),
+        ("b.1-3", "kept\n\none "),
+        ("b.1-9~1", "kept\n\none two "),
+        ("b.1-10", "kept\n\none two three "),
+        ("c.0-0", "kept\n\none two three four"),
+    ],
+)
+def test_a_rewind_takes_back_what_its_run_said_behind_a_place(to: str, left: str) -> None:
+    answer = fed(
+        Text("kept", id="z.5-9"),
+        Text("one ", id="b.1-2"),
+        Text("two ", id="b.1-9"),
+        Text("three ", id="b.1-9~2"),
+        Text("four", id="b.2-1"),
+        Rewind(to, id="b.3-1"),
+    )
+    assert answer.text == left
+
+
+@pytest.mark.parametrize("place", ["", "b", "b.1", "b.1-", "b.1-x", ".1-1", "b.1-1~", "b.1-٣"])
+def test_a_text_without_a_proper_place_is_a_bad_answer(place: str) -> None:
+    with pytest.raises(BadAnswer):
+        fed(Text("a", id=place))
+
+
+def test_a_text_that_is_too_long_is_refused_and_what_was_taken_back_does_not_count() -> None:
+    limits = Limits(text_chars=4)
+    answer = fed(Text("abcd", id="a.1-2"), Rewind("a.1-1", id="a.2-1"), limits=limits)
+    answer.feed(Text("efgh", id="a.2-2"))
+    with pytest.raises(LimitExceeded):
+        answer.feed(Text("i", id="a.2-3"))
+    failed = Failure("no", "model_error", id="a.2-4")
+    answer.feed(failed)
+    assert (answer.text, answer.failure) == ("efgh", failed)

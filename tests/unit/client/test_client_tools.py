@@ -1,0 +1,285 @@
+"""Typed functions as client tools: what is declared, what is called, what becomes of results and errors."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import anyio
+import pytest
+from pydantic import BaseModel
+from typing_extensions import override
+
+from passback_client import BadSetup, Client, Limits, OwedCall, Tool, ToolAnswer, ToolContext
+from passback_client import sync as plain
+from passback_client.execution import Execution
+from passback_client.functions import About, function_tool
+
+pytestmark = pytest.mark.anyio
+
+LIMITS = Limits(argument_chars=200, result_bytes=100, error_chars=60)
+ANY: dict[str, Any] = {"type": "object"}
+
+
+async def answers(*tools: Tool, arguments: str = "{}", limits: Limits = LIMITS) -> list[ToolAnswer]:
+    """Call each of the tools."""
+    calls = [OwedCall(f"id-{each.name}", each.name, arguments) for each in tools]
+    with anyio.fail_after(10):
+        return await Execution({each.name: each for each in tools}, limits, "c").answer(calls)
+
+
+async def answer(function: Callable[..., object], arguments: str = "{}") -> tuple[object, bool]:
+    """What a typed function's call gives: the content, and whether it is an error."""
+    [told] = await answers(function_tool(function, About("tool")), arguments=arguments)
+    assert (told.call_id, told.name) == ("id-tool", "tool")
+    return told.content, told.is_error
+
+
+# ---------------------------------------------------------------- declarations
+class Size(BaseModel):
+    width: int
+
+
+def paint(color: Literal["blue", "red"], size: Size | None = None, *, _fast: bool = False) -> str:
+    """Paint it.
+
+    In one color.
+    """
+    return f"{color} {size.width if size else '-'} {_fast}"
+
+
+def test_a_function_declares_itself() -> None:
+    declared: Any = function_tool(paint).declaration
+    schema = declared["parameters"]
+    assert (declared["name"], declared["description"]) == ("paint", "Paint it.\n\nIn one color.")
+    assert schema["properties"]["color"] == {
+        "enum": ["blue", "red"],
+        "title": "Color",
+        "type": "string",
+    }
+    assert (schema["required"], schema["additionalProperties"]) == (["color"], False)
+    assert schema["properties"].keys() == {"color", "size", "_fast"}
+    other = function_tool(paint, About("other", "")).declaration
+    assert (other["name"], other["description"]) == ("other", "")
+
+
+def no_hints(undescribed: "Missing") -> None: ...  # type: ignore[name-defined]  # noqa: F821 - the point
+
+
+def many(*colors: str) -> None: ...
+
+
+def any_key(**colors: str) -> None: ...
+
+
+def by_place(color: str, /) -> None: ...
+
+
+def a_function(back: Callable[[], None]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "function",
+    [no_hints, many, any_key, by_place, a_function, lambda: None],
+    ids=lambda f: f.__name__,
+)
+def test_a_function_that_cannot_be_a_tool_is_refused(function: Callable[..., object]) -> None:
+    with pytest.raises(BadSetup):
+        function_tool(function)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "ä", "x" * 65, "a\n"])
+def test_a_tool_has_a_proper_name(name: str) -> None:
+    with pytest.raises(BadSetup):
+        Tool(name, "", ANY, lambda *_: None)
+
+
+@pytest.mark.parametrize("kind", [Client, plain.Client])
+def test_a_decorated_function_stays_what_it_is_and_its_name_is_taken(
+    kind: type[Client] | type[plain.Client],
+) -> None:
+    client = kind("http://host")
+    assert client.tool(paint) is paint
+    assert client.tool(name="other", description="", approve=lambda _: True)(paint) is paint
+    for taken in (lambda: client.tool(paint), lambda: client.add_tool(function_tool(paint))):
+        with pytest.raises(BadSetup, match="two tools are named 'paint'"):
+            taken()
+
+
+# ---------------------------------------------------------------- calls
+async def test_arguments_become_what_the_function_takes() -> None:
+    given = '{"color": "red", "size": {"width": 3}, "_fast": true}'
+    assert await answer(paint, given) == ("red 3 True", False)
+    assert await answer(paint, '{"color": "red"}') == ("red - False", False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("{}", "The arguments are not valid.\ncolor: Field required"),
+        ("[]", "The arguments are not a JSON object, or are too large."),
+        ("{", "The arguments are not a JSON object, or are too large."),
+        (
+            '{"color": "' + "x" * 200 + '"}',
+            "The arguments are not a JSON object, or are too large.",
+        ),
+    ],
+    ids=["missing", "a list", "not JSON", "large"],
+)
+async def test_arguments_that_do_not_fit_are_told_to_the_model(arguments: str, told: str) -> None:
+    assert await answer(paint, arguments) == (told, True)
+
+
+async def test_a_deep_argument_is_refused() -> None:
+    deep = '{"a":' + "[" * 50_000 + "]" * 50_000 + "}"
+    [told] = await answers(function_tool(paint), arguments=deep, limits=Limits())
+    assert told.is_error
+
+
+@dataclass
+class Colored:
+    color: str
+    when: datetime
+
+
+@pytest.mark.parametrize(
+    ("value", "content"),
+    [
+        ("text", "text"),
+        (None, None),
+        (Size(width=1), {"width": 1}),
+        (
+            Colored("red", datetime(2026, 1, 2, tzinfo=UTC)),
+            {"color": "red", "when": "2026-01-02T00:00:00Z"},
+        ),
+        ((1, math.inf, "ä"), [1, None, "ä"]),
+    ],
+    ids=str,
+)
+async def test_a_result_is_written_as_json(value: object, content: object) -> None:
+    assert await answer(lambda: value) == (content, False)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (object(), "The tool gave a object, which is not JSON."),
+        ("\ud800", "The tool gave a str, which is not JSON."),
+        (b"\xff", "The tool gave a bytes, which is not JSON."),
+        ("x" * 99, "The tool's result is too large."),
+    ],
+    ids=["no JSON", "half a character", "bytes", "large"],
+)
+async def test_a_result_that_cannot_be_posted_is_an_error(value: object, told: str) -> None:
+    assert await answer(lambda: value) == (told, True)
+
+
+async def test_the_text_of_an_error_is_bounded_and_can_be_posted() -> None:
+    async def fail() -> None:
+        raise RuntimeError("\ud800" + "x" * 100)
+
+    assert await answer(fail) == ("RuntimeError: ?" + "x" * 45 + " [cut]", True)
+
+
+async def test_a_tool_that_was_cancelled_by_something_else_still_gives_a_result() -> None:
+    async def cancelled() -> None:
+        raise anyio.get_cancelled_exc_class()
+
+    assert await answer(cancelled) == ("The tool was cancelled.", True)
+
+
+class Painter:
+    """An object that is called as a function."""
+
+    async def __call__(self, arguments: dict[str, Any], context: ToolContext) -> str:
+        return f"{arguments} {context.call.conversation_id}"
+
+    @override
+    def __repr__(self) -> str:
+        return "painter"
+
+
+async def test_a_tool_may_be_any_callable_with_a_schema() -> None:
+    seen: list[str] = []
+
+    async def allow(call: Any) -> bool:
+        seen.append(call.name)
+        return True
+
+    def later(*_: object) -> object:
+        return anyio.to_thread.run_sync(lambda: "later")
+
+    tools = (Tool("a", "", ANY, Painter(), allow), Tool("b", "", ANY, later))
+    told = await answers(*tools, arguments='{"x": 1}')
+    assert [each.content for each in told] == ["{'x': 1} c", "later"]
+    assert seen == ["a"]
+
+
+async def test_an_approval_that_fails_refuses_the_call() -> None:
+    def broken(_: object) -> bool:
+        raise OSError("no terminal")
+
+    tool = Tool("a", "", ANY, lambda *_: "done", broken)
+    [told] = await answers(tool)
+    assert (told.content, told.is_error) == ("OSError: no terminal", True)
+
+
+# ---------------------------------------------------------------- the client's own arguments
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "host",
+        "ftp://host",
+        "http://",
+        "http://me:pw@host",
+        "http://host?a",
+        "http://host#a",
+        "http://a:b",
+    ],
+)
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(BadSetup) as caught:
+        Client(url)
+    assert "pw" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["", "a b", "secret\r\nx: y", "sécret"])
+def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(BadSetup) as caught:
+        Client("http://host", api_key=key)
+    assert "cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("part", [math.nan, object(), {1, 2}])
+async def test_a_message_that_is_not_json_is_refused(part: Any) -> None:
+    async with Client("http://host") as client:
+        with pytest.raises(BadSetup):
+            client.send([{"type": "data", "data": part}])
+
+
+@pytest.mark.parametrize("key", ["", "a b", "ä", "x" * 457, 'a"b'])
+async def test_a_posts_key_that_cannot_be_sent_is_refused(key: str) -> None:
+    async with Client("http://host") as client:
+        with pytest.raises(BadSetup):
+            client.send("hi", idempotency_key=key)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 457])
+async def test_a_conversation_that_cannot_be_asked_for_is_refused(name: str) -> None:
+    async with Client("http://host") as client:
+        with pytest.raises(BadSetup):
+            await client.conversation(name)
+
+
+def test_the_plain_client_is_open_inside_with_only() -> None:
+    client = plain.Client("http://host")
+    with pytest.raises(BadSetup, match="with"):
+        client.ask("hi")
+    with client:
+        stream = client.send("hi")
+    with pytest.raises(BadSetup, match="with"):
+        next(stream)
+    with client, pytest.raises(BadSetup, match="closed"):
+        client.ask("hi")
