@@ -103,7 +103,7 @@ class Reader(AsyncIterator[Sequence[Logged]]):
             raise InvalidCursor("the cursor is beyond the end of its run")
 
     async def _is_on_its_way(self) -> bool:
-        """Whether the run goes on, and its log has come to the position or has lost the worker that would write it.
+        """Whether the log goes on behind the position, or will: the worker that is to write it may be gone.
 
         Raises:
             InvalidCursor: the worker has written since, and what the reader claims to have seen was not in it.
@@ -114,7 +114,8 @@ class Reader(AsyncIterator[Sequence[Logged]]):
             status = await self._store.status(self._run.key)
             running = status.running and status.run_id == self._run.run_id
             if not running or self._position.epoch > status.committed.epoch:
-                return False
+                # it may have been taken over and have ended meanwhile
+                return bool(await self._store.read_log(self._run, after=self._position, limit=1))
             tail = await self._store.read_log(self._run, after=status.committed)
             last = tail[-1].position if tail else status.committed
             if status.lapsed or last >= self._position:

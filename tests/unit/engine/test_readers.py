@@ -325,10 +325,14 @@ async def test_a_place_from_the_future_is_refused_when_nothing_comes_for_a_lease
 
 
 @pytest.mark.promise("P3", "P10")
-async def test_a_place_that_a_dead_worker_never_stored_is_waited_for(memory: Store) -> None:
-    """Its reader saw it there; the take-over tells him that it is void."""
+@pytest.mark.parametrize("ends", [False, True])
+async def test_a_place_that_a_dead_worker_never_stored_is_waited_for(
+    memory: Store, ends: bool
+) -> None:
+    """Its reader saw it there; the take-over tells him that it is void, also when the run ends before he looks again."""
     silent = replace(QUICK, log_delay=3600)
     async with (
+        worker(memory, ScriptedModel([words("good")])) as third,
         worker(memory, ScriptedModel([words("good")])) as other,
         mortal(memory, ScriptedModel([["void", anyio.Event()]]), tempo=silent) as dying,
     ):
@@ -337,6 +341,8 @@ async def test_a_place_that_a_dead_worker_never_stored_is_waited_for(memory: Sto
         async with reading(other, run, ahead.position) as reader:
             await let_pass(other)
             await dying.kill()
+            if ends:
+                assert await outcome(third, run) == Completed()
         assert isinstance(reader.events[0], Rewound)
         assert TextDelta("good") in reader.events
 
