@@ -1,6 +1,7 @@
 """What every store promises: leases, commits and deletions."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from tests.support.conversations import (
@@ -17,6 +18,7 @@ from tests.support.conversations import (
     texts,
     turn,
     user,
+    waiting,
 )
 
 from passback.core.changes import Change, Commit, Loaded, LogWrite, Status
@@ -62,6 +64,23 @@ async def test_a_run_that_goes_on_shuts_out_others(store: Store) -> None:
         committed=Position(held.epoch, 1),
     )
     assert await store.status(key) == status
+
+
+async def test_each_sign_of_life_moves_the_end_of_the_lease(store: Store) -> None:
+    held = await begun(store, new_key(), lease=LONG)
+    ends = [(await store.status(held.run.key)).expires]
+    # each for longer than the one before: two within a millisecond would look like one
+    await store.append([texts(held, 2, "a")], lease=LONG + 100)
+    ends.append((await store.status(held.run.key)).expires)
+    await store.renew([held], lease=LONG + 200)
+    ends.append((await store.status(held.run.key)).expires)
+    await store.commit(turn(held, 0, 3, say="a"), lease=LONG + 300)
+    ends.append((await store.status(held.run.key)).expires)
+    assert [after > before for before, after in pairwise(ends)] == [True] * 3
+
+    await store.attend(held.run, seconds=1)
+    await store.enqueue(waiting(held.run.key))
+    assert (await store.status(held.run.key)).expires == ends[-1]
 
 
 async def test_a_begin_sent_twice_gives_the_same_lease_and_one_log(store: Store) -> None:

@@ -15,6 +15,8 @@ from tests.support.wire import DONE, PATH, Frame, FrameReader, Json, client_tool
 SILENCE = (2.0, 4.0)
 """Seconds after which a client believes that nothing more comes; the harness's servers send a comment each second."""
 ASK = client_tool("ask", what={"type": "string"})
+FORGETFUL = 0.4
+"""How often a client that forgets does."""
 PASSING = {"store_unavailable", "store_error", "store_full", "shutting_down"}
 """Codes after which the same post may be sent again."""
 
@@ -34,6 +36,8 @@ class Caller:
         random: which worker, which way to come back.
         patience: seconds that one post may take, its answer included.
         rewinds: whether it asks for `rewind` events; without, it is told by an error and reads again.
+        forgets: whether it sometimes repeats a post without a cursor after its connection broke. Nothing that becomes
+            void may reach it then, if its worker was killed and no other one is.
     """
 
     def __init__(
@@ -44,12 +48,14 @@ class Caller:
         *,
         patience: float = 30,
         rewinds: bool = False,
+        forgets: bool = False,
     ) -> None:
         self._workers = workers
         self._http = http
         self._random = random
         self._patience = patience
         self._include = ["run", "rewind"] if rewinds else ["run"]
+        self._forgetful = FORGETFUL if forgets else 0.0
 
     async def perform(self, post: Post, *, insists: bool = False) -> Operation:
         """Post, and read the answer to its end.
@@ -79,9 +85,8 @@ class Caller:
                 return _refused(operation, response, insists=insists)
         except (httpx.ConnectError, httpx.ConnectTimeout):
             return False
-        except httpx.TransportError:
-            operation.doubtful = True
-            operation.cuts += operation.acknowledged is not None
+        except httpx.TransportError as error:
+            self._cut(operation, error)
             return False
         except AssertionError as malformed:
             operation.notes.append(str(malformed))
@@ -103,6 +108,13 @@ class Caller:
         }
         headers["idempotency-key"] = post.token
         return {"method": "POST", "url": url + PATH, "json": body, "headers": headers}
+
+    def _cut(self, operation: Operation, error: httpx.TransportError) -> None:
+        operation.doubtful = True
+        operation.cuts += operation.acknowledged is not None
+        killed = not isinstance(error, httpx.TimeoutException)
+        if killed and self._random.random() < self._forgetful:
+            operation.forgot, operation.frames = True, []
 
     async def _read(self, operation: Operation, response: httpx.Response) -> None:
         if operation.acknowledged is None:
@@ -128,14 +140,21 @@ def _take(operation: Operation, frame: Frame) -> bool:
     if frame.data == DONE:
         operation.ended = True
     elif frame.type == "error" and frame.event["code"] == "rewound":
+        _told_of_void(operation)
         operation.void += len(operation.frames)
         operation.frames = []
         return False
     elif frame.type == "rewind":
+        _told_of_void(operation)
         _void(operation, frame.event)
         return True
     operation.frames.append(frame)
     return True
+
+
+def _told_of_void(operation: Operation) -> None:
+    if operation.forgot:
+        operation.notes.append("a post that was repeated from nothing got text that became void")
 
 
 def _void(operation: Operation, rewind: Json) -> None:
@@ -182,8 +201,13 @@ def _code_of(response: httpx.Response) -> str:
 
 @asynccontextmanager
 async def caller(
-    workers: Workers, random: Random, *, patience: float = 30, rewinds: bool = False
+    workers: Workers,
+    random: Random,
+    *,
+    patience: float = 30,
+    rewinds: bool = False,
+    forgets: bool = False,
 ) -> AsyncGenerator[Caller]:
     timeout = httpx.Timeout(random.uniform(*SILENCE), pool=60)
     async with httpx.AsyncClient(timeout=timeout, trust_env=False) as http:
-        yield Caller(workers, http, random, patience=patience, rewinds=rewinds)
+        yield Caller(workers, http, random, patience=patience, rewinds=rewinds, forgets=forgets)

@@ -29,7 +29,7 @@ async def ordeal(
 ) -> Tally:
     """Go on until there were so many faults, or until faults were found."""
     tally = Tally()
-    callers = [await world.caller() for _ in range(CONVERSATIONS)]
+    callers = [await world.caller(forgets=True) for _ in range(CONVERSATIONS)]
     while tally.points < points and not tally.faults:
         operations: list[Operation] = []
         names = [world.token("conversation-") for _ in callers]

@@ -53,6 +53,7 @@ class Operation:
         frames: what the client holds in the end; what was declared void is taken out.
         void: how many frames were taken out.
         cuts: how often its stream broke off.
+        forgot: whether it has begun from nothing after a worker's connection broke.
         ended: whether `[DONE]` came.
         notes: what a server must not have done.
     """
@@ -66,6 +67,7 @@ class Operation:
     frames: list[Frame] = field(default_factory=list[Frame])
     void: int = 0
     cuts: int = 0
+    forgot: bool = False
     ended: bool = False
     notes: list[str] = field(default_factory=list[str])
 

@@ -68,11 +68,11 @@ class World:
         """Seconds after a fault in which a conversation has to be usable again."""
         return self.plan.lease + self.plan.slack
 
-    async def caller(self, *, patience: float = 30) -> Caller:
+    async def caller(self, *, patience: float = 30, forgets: bool = False) -> Caller:
         """A client of its own; every other one understands rewinds."""
         rewinds = self.random.random() < 0.5
         seeded = Random(self.random.random())
-        calling = caller(self.fleet, seeded, patience=patience, rewinds=rewinds)
+        calling = caller(self.fleet, seeded, patience=patience, rewinds=rewinds, forgets=forgets)
         return await self.stack.enter_async_context(calling)
 
 

@@ -87,11 +87,15 @@ class Mortal:
 
     async def kill(self) -> None:
         """Nothing that it does from here on reaches the store."""
+        await self.vanish()
+        await self.faults.store.renew(self.faults.leases, lease=0)
+
+    async def vanish(self) -> None:
+        """The same, but its leases last as long as they would."""
         self.faults.dead = True
         self._scope.cancel()
         await self.dead.wait()
         self.faults.dead = False
-        await self.faults.store.renew(self.faults.leases, lease=0)
 
 
 @asynccontextmanager

@@ -37,6 +37,7 @@ class Status:
         run_id: the newest run that has begun.
         running: whether it goes on.
         lapsed: whether it goes on but its lease is over: its worker is gone.
+        expires: the end of its lease, in milliseconds of the store's clock; each sign of life of its worker moves it.
         owed: what the client has to answer.
         message_count: of the whole transcript.
         attempt: how many workers have run it, this one counted; a hand-over counts for nothing.
@@ -53,6 +54,7 @@ class Status:
     run_id: RunId | None = None
     running: bool = False
     lapsed: bool = False
+    expires: int = field(default=0, compare=False)
     owed: tuple[Owed, ...] = ()
     message_count: int = 0
     attempt: int = 0

@@ -49,8 +49,8 @@ from passback.core.messages import (
 )
 from passback.core.ports import Store, ToolContext
 from passback.engine.loop import Brain, Work
-from passback.engine.reader import GONE
 from passback.engine.runs import RunService
+from passback.engine.stored import GONE
 from passback.engine.supervisor import BROKEN, Assignment, Supervisor
 from passback.engine.toolbox import Toolbox
 from passback.models.scripted import ScriptedModel, Step, calls

@@ -17,7 +17,7 @@ _LEASE_STATES: Mapping[bytes, LeaseState] = {
     b"cancelled": "cancelled",
     b"lost": "lost",
 }
-_COUNT = 5  # the place of `count` in what READ says of the state
+_COUNT = 6  # the place of `count` in what READ says of the state
 
 
 def status(reply: Reply, /) -> Status:
@@ -54,13 +54,14 @@ def page(reply: Reply, start: int, /) -> Page:
 
 
 def _status(state: Reply) -> Status:
-    version, run_id, running, lapsed, owed, count, attempt, *more, queued = state
+    version, run_id, running, lapsed, expires, owed, count, attempt, *more, queued = state
     committed, mark, cancelled, cut, tethered, attended = more
     return Status(
         version=int(version),
         run_id=RunId(run_id.decode()) if run_id else None,
         running=running == b"1",
         lapsed=bool(lapsed),
+        expires=int(expires or 0),
         owed=load_owed(owed),
         message_count=int(count),
         attempt=int(attempt or 0),

@@ -83,6 +83,7 @@ def _status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
         run_id=row["run_id"],
         running=running,
         lapsed=running and row["expires"] <= time,
+        expires=row["expires"],
         owed=load_owed(extras["owed"]),
         message_count=row["messages"],
         attempt=row["attempt"],

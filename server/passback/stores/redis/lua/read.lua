@@ -33,6 +33,6 @@ if ARGV[4] == '1' then tools = redis.call('HGET', KEYS[1], 'tools') else waiting
 local messages = range(KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]))
 local receipts = {}
 for i = 5, #ARGV do receipts[i - 4] = redis.call('HGET', KEYS[3], ARGV[i]) end
-local status = {version, run, running, lapsed, owed, count, attempt, committed, mark, is_cancelled, cut, tethered,
-  is_attended, queued}
+local status = {version, run, running, lapsed, expires, owed, count, attempt, committed, mark, is_cancelled, cut,
+  tethered, is_attended, queued}
 return {status, messages, tools, waiting, receipts}
