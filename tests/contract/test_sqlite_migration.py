@@ -146,6 +146,7 @@ async def test_conversations_of_version_1_are_kept_and_go_on(path: Path) -> None
                 RunId("r1"),
                 owed=owed([asked, answer("a")]),
                 message_count=3,
+                logged=Position(3, 2),
                 committed=Position(3, 2),
                 mark=3,
             ),

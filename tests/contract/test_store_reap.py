@@ -38,6 +38,7 @@ async def test_a_lapsed_run_is_closed_under_a_new_epoch(store: Store) -> None:
         held.run.run_id,
         message_count=2,
         attempt=1,
+        logged=Position(held.epoch + 1, 1),
         committed=Position(held.epoch + 1, 1),
     )
     assert await store.read_log(held.run) == [

@@ -61,6 +61,7 @@ async def test_a_run_that_goes_on_shuts_out_others(store: Store) -> None:
         running=True,
         message_count=1,
         attempt=1,
+        logged=Position(held.epoch, 1),
         committed=Position(held.epoch, 1),
     )
     assert await store.status(key) == status
@@ -205,6 +206,7 @@ async def test_a_commit_brings_messages_events_and_owed_calls_together(store: St
         owed=waiting,
         message_count=2,
         attempt=1,
+        logged=Position(held.epoch, 3),
         committed=Position(held.epoch, 3),
     )
     assert await store.read_log(held.run, after=Position(held.epoch, 1)) == [
@@ -317,6 +319,7 @@ async def test_a_conversation_made_anew_has_nothing_of_the_deleted_one(store: St
             running=True,
             message_count=1,
             attempt=1,
+            logged=Position(held.epoch, 1),
             committed=Position(held.epoch, 1),
         ),
         (user("new"),),

@@ -65,6 +65,7 @@ async def test_a_claim_goes_on_from_what_was_committed_and_voids_the_rest(store:
         running=True,
         message_count=3,
         attempt=2,
+        logged=Position(lease.epoch, 1),
         committed=Position(lease.epoch, 1),
     )
     assert await store.read_log(held.run) == [

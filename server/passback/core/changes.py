@@ -41,7 +41,8 @@ class Status:
         owed: what the client has to answer.
         message_count: of the whole transcript.
         attempt: how many workers have run it, this one counted; a hand-over counts for nothing.
-        committed: the last event of the run that no take-over makes void.
+        logged: the last event of the run that is stored.
+        committed: the last one that no take-over makes void.
         mark: how many messages there were when the run began, the results that were posted with it included.
         cancelled: whether it goes on although somebody asked to cancel it.
         cut: whether the run was stopped before its own end.
@@ -58,6 +59,7 @@ class Status:
     owed: tuple[Owed, ...] = ()
     message_count: int = 0
     attempt: int = 0
+    logged: Position = START
     committed: Position = START
     mark: int = 0
     cancelled: bool = False

@@ -48,6 +48,11 @@ class Caretaker:
         self._tempo = tempo
         self._supervisor = supervisor
 
+    @property
+    def lease(self) -> float:
+        """Seconds after which a silent worker is known to be gone."""
+        return self._tempo.lease
+
     async def look_after(self, key: ConversationKey, *, supersede: bool = False) -> None:
         """Do what a conversation needs now, if anything.
 

@@ -13,7 +13,7 @@ from passback.core.messages import RunRef
 from passback.core.ports import Store, Take
 from passback.engine.caretaker import Caretaker
 from passback.engine.log import RunLog
-from passback.engine.stored import StoredLog
+from passback.engine.stored import BEYOND, StoredLog
 
 
 class Reader(AsyncIterator[Sequence[Logged]]):
@@ -56,15 +56,17 @@ class Reader(AsyncIterator[Sequence[Logged]]):
             InvalidCursor: the position is beyond the log's end.
             CursorExpired: what follows the position was trimmed.
         """
-        if log is None:
+        if log is None or self._position.epoch > log.lease.epoch:
+            # there is no log here, or its run was taken over, which this worker will learn
             await self._stored.find(self._position)
             return self
         if log.is_beyond(self._position):
-            raise InvalidCursor("the cursor is beyond the end of its run")
+            raise InvalidCursor(BEYOND)
         self._log = log
         log.followers += 1
         if self._position < log.start:
             self._ready = await self._stored.older(self._position, log.start)
+            self._joined = None if self._ready else log.start
         return self
 
     @override

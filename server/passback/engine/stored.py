@@ -15,16 +15,15 @@ from passback.engine.caretaker import Caretaker
 
 GONE = Failed("run_not_found", "the conversation was deleted during this run")
 
+BEYOND = "the cursor is beyond the end of its run"
+
 ATTENDED_SECONDS = 10.0
 """For how long a reader in another process counts as present; it says so in half that time."""
 
-_SIGNS = 3
-"""So many signs of life, and a worker has stored all that its readers had seen before.
+_GROWTHS = 2
+"""So many writes to a log bring all that its readers had seen before: one may have been under way."""
 
-The first may be a write that was under way; before the next one, which has it all, the lease may be renewed.
-"""
-
-_LOOK = 0.25
+_LOOK = 0.4
 """Seconds after which a sign of life is looked for again: a lease is renewed without a hint."""
 
 _AT_ONCE = 1000
@@ -48,7 +47,9 @@ class StoredLog:
         self._exits = AsyncExitStack()
         self._watch: Watch | None = None
         self._first: Status | None = None  # as it was when the reader came
+        self._newest: Status | None = None
         self._alive = False  # there was a sign of life, or none is needed
+        self._ready: Sequence[Logged] = ()
         self._caught_up = False
         self._attended = 0.0
 
@@ -64,30 +65,32 @@ class StoredLog:
             InvalidCursor: nothing was ever said there.
             CursorExpired: what follows the position was trimmed.
         """
-        signs, seen = 0, None  # how many, and the last one
-        while True:
-            status = await self._status()
-            if await self._has(position):
-                return
-            signs += seen not in {None, status.expires}
-            seen = status.expires
-            if (
-                not self._goes_on(status)
-                or position.epoch > status.committed.epoch
-                or signs == _SIGNS
-            ):
-                raise InvalidCursor("the cursor is beyond the end of its run")
+        status = await self._status()
+        batch = await self._store.read_log(self._run, after=position, limit=_AT_ONCE)
+        self._ready = self._visible(batch, status)
+        if batch:
+            return
+        lifetime = status.expires + 1000 * self._caretaker.lease
+        growths, end = 0, status.logged
+        while self._goes_on(status) and status.logged < position:
+            # a worker that writes has written it by then, and one that only renews its lease has nothing to write
+            stored_all = growths == _GROWTHS or status.expires >= lifetime
+            if stored_all or position.epoch > status.logged.epoch:
+                raise InvalidCursor(BEYOND)
             if status.lapsed:
                 return  # its worker is gone, and may have shown more than it stored
             await self._pause()
+            status = await self._status()
+            growths += status.logged > end
+            end = status.logged
+        if not self._goes_on(status) and not await self._has(position):
+            raise InvalidCursor(BEYOND)
 
     async def _has(self, position: Position) -> bool:
-        """Whether a position is one of the log, or the log goes on behind it."""
-        if await self._store.read_log(self._run, after=position, limit=1):
-            return True
+        """Whether a position is one of the log of a run that is over, or the log goes on behind it."""
         before = position._replace(seq=max(0, position.seq - 1))
-        last = await self._store.read_log(self._run, after=before, limit=1)
-        return bool(last) and last[0].position == position
+        behind = await self._store.read_log(self._run, after=before, limit=_AT_ONCE)
+        return bool(behind) and behind[-1].position >= position
 
     # ---------------------------------------------------------------- reading
     async def older(self, position: Position, end: Position) -> Sequence[Logged]:
@@ -98,24 +101,38 @@ class StoredLog:
     async def next(self, position: Position) -> Sequence[Logged]:
         """What follows a position, as soon as there is something; nothing: the run is over, and all of it was read."""
         while True:
-            if self._caught_up:
-                await self._pause()
-            status = None if self._alive else await self._status()
-            batch = await self._stored(position)
-            if status is not None and not self._alive:
-                batch = [logged for logged in batch if logged.position <= status.committed]
-            self._caught_up = len(batch) < _AT_ONCE
+            batch, status = await self._look(position)
             if batch:
-                await self._attend(status)
                 return batch
-            status = await self._status()
+            status = status or await self._status()
             waits = self._run.run_id in status.queued
             if not waits and not self._goes_on(status):
                 # what came before the status: a run that is over has its whole log
                 return await self._stored(position)
             if status.lapsed or (waits and not status.running and not status.owed):
                 await self._caretaker.look_after(self._run.key)
-            await self._attend(status)
+            if not waits:
+                await self._attend()
+
+    async def _look(self, position: Position) -> tuple[Sequence[Logged], Status | None]:
+        """What may be shown now, and the status if it was needed to know that."""
+        batch, self._ready = self._ready, ()
+        if batch:
+            return batch, None
+        if self._caught_up:
+            await self._pause()
+        status = None if self._alive else await self._status()
+        if status is None or position < status.committed:
+            batch = self._visible(await self._stored(position), status)
+        self._caught_up = len(batch) < _AT_ONCE
+        if batch and not isinstance(batch[-1].event, RunFinished):
+            await self._attend()
+        return batch, status
+
+    def _visible(self, batch: Sequence[Logged], status: Status | None) -> Sequence[Logged]:
+        if self._alive or status is None:
+            return batch
+        return [logged for logged in batch if logged.position <= status.committed]
 
     async def _stored(self, position: Position) -> Sequence[Logged]:
         try:
@@ -128,9 +145,10 @@ class StoredLog:
         return status.running and status.run_id == self._run.run_id
 
     async def _status(self) -> Status:
-        status = await self._store.status(self._run.key)
-        self._first = self._first or status
-        self._alive = not self._goes_on(status) or status.expires != self._first.expires
+        self._newest = status = await self._store.status(self._run.key)
+        self._first = first = self._first or status
+        signed = not status.lapsed and status.expires > first.expires
+        self._alive = self._alive or signed or not self._goes_on(status)
         return status
 
     async def _pause(self) -> None:
@@ -141,11 +159,13 @@ class StoredLog:
         with anyio.move_on_after(None if self._alive else _LOOK):
             await self._watch.wait()
 
-    async def _attend(self, status: Status | None) -> None:
+    async def _attend(self) -> None:
         """Now and then, let the worker of a run that ends with its last reader know of this one."""
         if monotonic() < self._attended:
             return
-        status = status or await self._store.status(self._run.key)
+        status = self._newest
+        if status is None or not self._goes_on(status):
+            status = await self._status()
         if not self._goes_on(status):
             return  # it waits for its turn, or is over
         self._attended = monotonic() + ATTENDED_SECONDS / 2

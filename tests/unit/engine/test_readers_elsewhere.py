@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from tests.support.faults import mortal
+from tests.support.faults import Faults, mortal
 from tests.support.runs import (
+    KEY,
     QUICK,
     at_once,
     followed,
@@ -83,7 +84,8 @@ async def test_a_place_from_the_future_is_refused_while_its_worker_lives_in_sile
     memory: Store,
 ) -> None:
     model = ScriptedModel([["a", anyio.Event()]])
-    async with worker(memory, model) as owner, worker(memory, ScriptedModel([])) as other:
+    hasty = replace(QUICK, lease=0.3)
+    async with worker(memory, model) as owner, worker(memory, model, tempo=hasty) as other:
         run = await post(owner, says())
         await until(other, run, TextDelta)
         await refused(other, run, Position(1, 99))
@@ -161,3 +163,61 @@ async def shown(runs: RunService, run: RunRef, event: RunEvent) -> None:
             if any(logged.event == event for logged in batch):
                 return
     raise AssertionError("the run ended without it")
+
+
+@pytest.mark.promise("P3", "P12")
+async def test_a_place_is_waited_for_while_its_worker_cannot_store_but_keeps_its_lease(
+    memory: Store,
+) -> None:
+    faults, gate = Faults(memory), anyio.Event()
+    async with (
+        worker(faults.store, ScriptedModel([["a", gate, *words("b")]])) as owner,
+        worker(memory, ScriptedModel([])) as other,
+    ):
+        faults.plan["append"] = ["refuse"] * 10_000
+        run = await post(owner, says())
+        ahead = await until(owner, run, TextDelta)
+        async with reading(other, run, ahead.position) as reader:
+            await faults.until("renew", faults.calls["renew"] + 20)
+            faults.plan["append"].clear()
+            gate.set()
+        assert TextDelta("b") in reader.events
+
+
+@pytest.mark.promise("P10")
+async def test_a_hand_over_is_no_sign_of_life(memory: Store) -> None:
+    faults, looking = Faults(memory), Faults(memory)
+    silent = replace(QUICK, heartbeat=3600)
+    async with (
+        worker(faults.store, ScriptedModel([["void", anyio.Event()]]), tempo=silent) as owner,
+        worker(looking.store, ScriptedModel([words("good")])) as other,
+    ):
+        run = await post(owner, says())
+        await faults.until("append", 1)
+        async with reading(other, run) as reader:
+            await looking.until("status", 2)
+            await owner.drain(0)
+        assert [event for event in reader.events if isinstance(event, TextDelta | Rewound)] == [
+            TextDelta("good")
+        ]
+
+
+@pytest.mark.promise("P3", "P10")
+async def test_a_worker_that_lost_its_run_without_knowing_takes_the_cursors_of_the_new_one(
+    memory: Store,
+) -> None:
+    faults, gate = Faults(memory), anyio.Event()
+    mute = replace(QUICK, heartbeat=3600, log_delay=3600)
+    async with (
+        worker(faults.store, ScriptedModel([["void", anyio.Event()]]), tempo=mute) as stale,
+        worker(memory, ScriptedModel([["good", gate, *words(" end")]])) as other,
+    ):
+        run = await post(stale, says())
+        await until(stale, run, TextDelta)
+        await memory.renew(faults.leases, lease=0)
+        await other.status(KEY)
+        ahead = await until(other, run, TextDelta)
+        assert ahead.position.epoch > 1
+        gate.set()
+        seen = await followed(stale, run, ahead.position)
+        assert TextDelta(" end") in [logged.event for logged in seen]

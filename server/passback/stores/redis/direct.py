@@ -1,75 +1,104 @@
-"""Commands to one server over redis-py's connections, with little around each of them."""
+"""A client for one server, over connections that are kept."""
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
-from redis.asyncio.retry import Retry
+from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from passback.stores.redis.errors import is_closed_socket
+from passback.stores.redis.connection import Address, Command, Connection, Reply, connect
+
+Reading: TypeAlias = Callable[[Reply], Reply]
+
+_IDLE = 30.0
+"""Seconds without traffic after which a connection is not trusted: something on the way may have forgotten it."""
+
+_PAUSE = 0.05
+"""Seconds before something is sent again, about twice as many each time."""
+
+_jitter = random.SystemRandom()
 
 
 class DirectClient:
-    """One command at a time on each connection; connections are opened when they are needed, and kept.
-
-    redis-py's own client also locks its pool, keeps counts for telemetry, and makes a task for each sending: together
-    more than the command itself costs. What it does to connect, to log in and to read replies is used as it is.
+    """One question at a time on each connection; they are opened when they are needed, and kept.
 
     Args:
-        client: redis-py's, for pipelines.
-        make_connection: gives one that has no `socket_timeout`, which would make the tasks, and repeats nothing.
-        retry: how often a command is sent again after a lost connection or reply.
-        reply_timeout: seconds for a command and its reply, a new connection's login included.
+        address: where the server is; a function, because what it reads of files is read when it is needed.
+        repeats: how often commands are sent again after a lost connection or reply.
+        readings: what replies to some commands are made into, as by redis-py's client.
     """
 
     def __init__(
-        self, client: Any, make_connection: Callable[[], Any], retry: Retry, reply_timeout: float
+        self, address: Callable[[], Address], repeats: int, readings: Mapping[str, Reading]
     ) -> None:
-        self._client = client
-        self._make_connection = make_connection
-        self._retry = retry
-        self._reply_timeout = reply_timeout
-        self._idle: list[Any] = []
+        self._address = address
+        self._readings = readings
+        self._repeats = repeats
+        self._idle: list[Connection] = []
         self._closed = False
 
-    async def execute_command(self, *command: str | bytes | int) -> Any:
+    async def execute_command(self, *command: str | bytes | int) -> Reply:
         """Send it and give the reply. Raises redis-py's errors."""
-        connection = self._idle.pop() if self._idle else self._make_connection()
-        try:
-            ask = partial(self._ask, connection, command)
-            return await self._retry.call_with_retry(ask, partial(_disconnect, connection))
-        finally:
-            # after an error that is not the server's answer it is disconnected, and connects when it is used again
-            if self._closed:
-                await connection.disconnect()
-            else:
-                self._idle.append(connection)
+        [reply] = await self.ask([command])
+        if isinstance(reply, Exception):
+            raise reply
+        reading = self._readings.get(str(command[0]))
+        return reply if reading is None else reading(reply)
 
-    def pipeline(self, *, transaction: bool) -> Any:
-        return self._client.pipeline(transaction=transaction)
+    def pipeline(self, *, transaction: bool) -> "Batch":
+        """As redis-py's."""
+        return Batch(self)
+
+    async def ask(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands and give their replies. Raises redis-py's errors of connections."""
+        for attempt in range(self._repeats):
+            try:
+                return await self._attempt(commands)
+            except AuthenticationError:
+                raise
+            except (RedisConnectionError, RedisTimeoutError):
+                await asyncio.sleep(_jitter.uniform(_PAUSE, 2 * _PAUSE) * 2**attempt)
+        return await self._attempt(commands)
 
     async def aclose(self) -> None:
         self._closed = True
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            await connection.disconnect()
-        await self._client.aclose()
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
 
-    async def _ask(self, connection: Any, command: tuple[str | bytes | int, ...]) -> Any:
-        try:
-            async with asyncio.timeout(self._reply_timeout):
-                await connection.send_packed_command(connection.pack_command(*command))
-                return await self._client.parse_response(connection, command[0])
-        except TimeoutError as error:
-            raise RedisTimeoutError("no reply in time") from error
-        except RuntimeError as error:
-            if is_closed_socket(error):
-                raise RedisConnectionError("the connection was reset") from error
-            raise
+    async def _attempt(self, commands: Sequence[Command]) -> list[Reply]:
+        connection = self._idle_one() or await connect(self._address())
+        replies = await connection.ask(commands)
+        if self._closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        return replies
+
+    def _idle_one(self) -> Connection | None:
+        """The one that was used last: it is the least likely to be closed meanwhile."""
+        oldest = asyncio.get_running_loop().time() - _IDLE
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed and connection.used > oldest:
+                return connection
+            connection.close()
+        return None
 
 
-async def _disconnect(connection: Any, _error: Exception) -> None:
-    await connection.disconnect()
+class Batch:
+    """Commands that are sent together."""
+
+    def __init__(self, client: DirectClient) -> None:
+        self._client = client
+        self._commands: list[Command] = []
+
+    def execute_command(self, *command: str | bytes | int) -> None:
+        self._commands.append(command)
+
+    async def execute(self, *, raise_on_error: bool) -> list[Reply]:
+        """A reply for each, an error among them is one: as redis-py's without raising."""
+        return await self._client.ask(self._commands)

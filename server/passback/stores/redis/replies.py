@@ -55,7 +55,8 @@ def page(reply: Reply, start: int, /) -> Page:
 
 def _status(state: Reply) -> Status:
     version, run_id, running, lapsed, expires, owed, count, attempt, *more, queued = state
-    committed, mark, cancelled, cut, tethered, attended = more
+    seq, committed, mark, cancelled, cut, tethered, attended = more
+    committed_to = position(committed) if committed else START
     return Status(
         version=int(version),
         run_id=RunId(run_id.decode()) if run_id else None,
@@ -65,7 +66,8 @@ def _status(state: Reply) -> Status:
         owed=load_owed(owed),
         message_count=int(count),
         attempt=int(attempt or 0),
-        committed=position(committed) if committed else START,
+        logged=committed_to._replace(seq=int(seq or 0)),
+        committed=committed_to,
         mark=int(mark or 0),
         cancelled=bool(cancelled),
         cut=cut == b"1",

@@ -5,6 +5,7 @@ The annotations of redis-py are partial: the Protocols here say what is relied o
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import hiredis
@@ -15,6 +16,7 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from typing_extensions import override
 
+from passback.stores.redis.connection import Address
 from passback.stores.redis.direct import DirectClient
 from passback.stores.redis.url import RedisTarget, Topology
 
@@ -67,12 +69,11 @@ class Servers(Protocol):
 
 
 class SingleServer:
-    def __init__(self, target: RedisTarget, max_connections: int) -> None:
+    def __init__(self, target: RedisTarget, _max_connections: int) -> None:
         (self._address,) = target.nodes
-        client = _redis(*target.nodes[0], _busy_settings(target, max_connections))
-        bare = {**_quick_settings(target), "db": target.db, "socket_timeout": None}
-        pool = _pool(*target.nodes[0], bare)
-        self.client = DirectClient(client, pool.make_connection, _repeats(), REPLY_TIMEOUT)
+        # the other kinds of servers are asked by redis-py's clients, which read some replies
+        readings = _redis(*target.nodes[0], _quick_settings(target)).response_callbacks
+        self.client = DirectClient(partial(_place, target), REPEATS, readings)
 
     async def primaries(self) -> Sequence[Server]:
         return [self.client]
@@ -178,6 +179,23 @@ class _Connection(_PackedInC, Connection):
 
 class _TlsConnection(_PackedInC, SSLConnection):
     pass
+
+
+def _place(target: RedisTarget) -> Address:
+    """Where a single server is; the TLS context is what redis-py makes of the settings."""
+    host, port = target.nodes[0]
+    kind: Any = SSLConnection
+    made = None if target.tls is None else kind(**target.tls)
+    return Address(
+        host,
+        port,
+        target.db,
+        target.username,
+        target.password,
+        made and made.ssl_context.get(),
+        CONNECT_TIMEOUT,
+        REPLY_TIMEOUT,
+    )
 
 
 def _redis(host: str, port: int, settings: Mapping[str, Any]) -> Any:

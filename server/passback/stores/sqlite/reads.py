@@ -87,6 +87,7 @@ def _status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
         owed=load_owed(extras["owed"]),
         message_count=row["messages"],
         attempt=row["attempt"],
+        logged=Position(row["committed_epoch"], row["seq"]),
         committed=Position(row["committed_epoch"], row["committed_seq"]),
         mark=row["mark"],
         cancelled=running and bool(row["cancelled"]),

@@ -18,10 +18,10 @@ local function range(key, first, last, size)
   return found
 end
 
-local version, run, running, expires, owed, count, attempt, committed, mark, cancelled, cut, tethered, attended =
+local version, run, running, expires, owed, count, attempt, seq, committed, mark, cancelled, cut, tethered, attended =
   unpack(
-  redis.call('HMGET', KEYS[1], 'version', 'run', 'running', 'expires', 'owed', 'count', 'attempt', 'committed', 'mark',
-    'cancelled', 'cut', 'tethered', 'attended'))
+  redis.call('HMGET', KEYS[1], 'version', 'run', 'running', 'expires', 'owed', 'count', 'attempt', 'seq', 'committed',
+    'mark', 'cancelled', 'cut', 'tethered', 'attended'))
 if not version then return false end
 local lapsed = running == '1' and tonumber(expires) <= now and 1 or 0
 local is_cancelled = running == '1' and cancelled == '1' and 1 or 0
@@ -33,6 +33,6 @@ if ARGV[4] == '1' then tools = redis.call('HGET', KEYS[1], 'tools') else waiting
 local messages = range(KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]))
 local receipts = {}
 for i = 5, #ARGV do receipts[i - 4] = redis.call('HGET', KEYS[3], ARGV[i]) end
-local status = {version, run, running, lapsed, expires, owed, count, attempt, committed, mark, is_cancelled, cut,
+local status = {version, run, running, lapsed, expires, owed, count, attempt, seq, committed, mark, is_cancelled, cut,
   tethered, is_attended, queued}
 return {status, messages, tools, waiting, receipts}
