@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -37,7 +38,7 @@ class DirectClient:
         self._address = address
         self._readings = readings
         self._repeats = repeats
-        self._idle: list[Connection] = []
+        self._idle: deque[Connection] = deque()
         self._closed = False
 
     async def execute_command(self, *command: str | bytes | int) -> Reply:
@@ -74,19 +75,25 @@ class DirectClient:
         replies = await connection.ask(commands)
         if self._closed:
             connection.close()
-        else:
-            self._idle.append(connection)
+            return replies
+        self._idle.append(connection)
+        if self._is_stale(self._idle[0], connection.used):
+            self._idle.popleft().close()  # there were more at once than are needed now
         return replies
 
     def _idle_one(self) -> Connection | None:
         """The one that was used last: it is the least likely to be closed meanwhile."""
-        oldest = asyncio.get_running_loop().time() - _IDLE
+        now = asyncio.get_running_loop().time()
         while self._idle:
             connection = self._idle.pop()
-            if not connection.closed and connection.used > oldest:
+            if not connection.closed and not self._is_stale(connection, now):
                 return connection
             connection.close()
         return None
+
+    @staticmethod
+    def _is_stale(connection: Connection, now: float) -> bool:
+        return connection.used < now - _IDLE
 
 
 class Batch:

@@ -99,5 +99,5 @@ end
 local waits = not runs_on and posts_wait()
 if kind ~= 'park' then look(member, runs_on and lease or (waits and 0)) end
 keep((runs_on or waits) and busy or idle)
-redis.call('PUBLISH', channel, '')
+if kind ~= 'begin' or pops ~= '' then redis.call('PUBLISH', channel, '') end  -- nobody can wait for a run that is new
 return epoch
