@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import assert_never
 
 from passback.core.events import (
     Cancelled,
@@ -75,3 +76,5 @@ def _told(outcome: Outcome) -> Mapping[str, object] | None:
             return {"outcome": "cancelled"}
         case Failed(code, message, retryable):
             return {"outcome": "failed", "code": code, "message": message, "retryable": retryable}
+        case _:
+            assert_never(outcome)

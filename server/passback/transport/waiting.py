@@ -161,10 +161,8 @@ class WaitedAnswer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         line = Line(self._services, scope, receive, send)
         answer = await line.hold(partial(self._wait, scope))
-        if answer is None and self._services.stopping.is_set:
-            answer = self._goes_on(scope)
-        if answer is not None:
-            await answer(scope, receive, send)
+        if answer or self._services.stopping.is_set:
+            await (answer or self._goes_on(scope))(scope, receive, send)
 
     async def _wait(self, scope: Scope) -> Response:
         answer: Response | None = None
