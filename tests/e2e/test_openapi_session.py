@@ -90,6 +90,7 @@ class Described:
         media_type = answer.headers.get("content-type", "").partition(";")[0]
         if media_type == "application/json":
             self._fits(answer.json(), told["content"][media_type]["schema"])
+            assert answer.is_success or answer.json()["code"] in told["x-codes"]
         elif media_type == "text/event-stream":
             for frame in FrameReader().feed(answer.content):
                 self._check_event(frame.data, told["content"][media_type]["x-event-schema"])
@@ -192,6 +193,8 @@ async def test_every_answer_and_event_of_a_session_is_described(
     await say(user("next"), **waits)
     await say(user("previous"), headers=keyed("next"))
     await ask("POST", f"{here}/cancel", json={"runId": stream.headers["x-run-id"]})
+    await ask("GET", f"{here}/stream?wait=true")
+    await ask("GET", f"{here}/stream?wait=1", headers={"accept": "text/event-stream"})
     for _ in range(2):
         await ask("DELETE", here)
     for path in ("/healthz", "/readyz", "/openapi.json"):

@@ -5,13 +5,14 @@ import re
 import shlex
 import sys
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from itertools import pairwise
 from pathlib import Path
 
 import anyio
 import pytest
 from tests.support.model_server import model_server, says
+from tests.support.pages import SHAPES, Block, blocks_of, marked
 from tests.support.programs import missing, program
 from tests.support.server import SERVE, Server, running_server
 from tests.support.wire import FrameReader, client_of, user
@@ -25,48 +26,23 @@ README = (ROOT / "README.md").read_text()
 INSTALLED = (str(Path(sys.executable).with_name("passback")), "serve")
 ADDRESS = "http://127.0.0.1:8000"
 LEFT_OUT = "\n…\n\n"
-SHAPES = {
-    r"\brun_[0-9a-f]{24}\b": "run_…",
-    r"\bcall_[0-9a-f]{24}\b": "call_…",
-    r"\bpassback \d+\.\d+\.\d+\S*": "passback …",
-}
-"""What differs from run to run, and how README marks it."""
-
 NEEDS_MORE = {"docker compose up --build", "scripts/test"}
 """Commands that no test can run: containers, and the tests themselves."""
 
 
 # ---------------------------------------------------------------- what README says
-@dataclass(frozen=True, slots=True)
-class Block:
-    language: str
-    text: str
-
-    @property
-    def is_request(self) -> bool:
-        return self.language == "sh" and self.text.startswith("curl ")
-
-
 def blocks(heading: str = "") -> list[Block]:
     """The fenced blocks of a section, or of all."""
     text = README
     if heading:
         [text] = [part for part in README.split("\n## ") if part.startswith(heading + "\n")]
-    found = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    return [Block(language, content) for language, content in found]
+    return blocks_of(text)
 
 
 def exchanges(heading: str) -> list[tuple[str, str]]:
     """The requests of a section with the answers below them."""
     section = blocks(heading)
     return [(asked.text, told.text) for asked, told in pairwise(section) if asked.is_request]
-
-
-def marked(text: str) -> str:
-    """A real output as README would print it."""
-    for shape, mark in SHAPES.items():
-        text = re.sub(shape, mark, text)
-    return text
 
 
 def check_answer(answer: str, expected: str) -> None:

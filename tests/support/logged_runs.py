@@ -89,13 +89,14 @@ class LoggedRuns:
                 offered = waited and take and not isinstance(batch[-1].event, RunFinished)
                 if not (offered and take and take(batch)):
                     yield batch
+            if after != self._end:  # it has grown while the reader was busy
+                continue
             if self.log and isinstance(self.log[-1].event, RunFinished):
                 return
             if self.broken:
                 raise self.broken
-            if after == self._end:
-                await self._grown.wait()
-                waited = True
+            await self._grown.wait()
+            waited = True
 
     @property
     def _end(self) -> Position:

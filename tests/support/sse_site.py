@@ -1,6 +1,6 @@
 """One route that streams a run, as wires do, and what a server gives it that sends without a task."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import anyio
@@ -14,11 +14,13 @@ from passback.core.messages import RunRef
 from passback.transport.access import Access
 from passback.transport.frames import EventId
 from passback.transport.native import NativeEncoder
+from passback.transport.plain import TEXT, PlainEncoder
 from passback.transport.routing import Endpoint
 from passback.transport.sending import SEND_NOW
 from passback.transport.signal import Signal
 from passback.transport.site import build_site
 from passback.transport.sse import OPENING, EventStream
+from passback.transport.waiting import WaitedAnswer
 from passback.transport.wires import Limits, Services, Wire
 
 END = RunFinished(Completed())
@@ -36,11 +38,15 @@ def done(number: int) -> bytes:
 class Site:
     """One route that streams `RUN`."""
 
-    def __init__(self, *, ping: float = 60, patience: float = 60) -> None:
+    def __init__(self, *, ping: float = 60, patience: float = 60, chars: int = 1000) -> None:
         self.runs = LoggedRuns()
         self.stopping = Signal()
         self.services = Services(
-            self.runs, self.stopping, dict, Limits(send_seconds=patience), ping_seconds=ping
+            self.runs,
+            self.stopping,
+            dict,
+            Limits(send_seconds=patience, answer_chars=chars),
+            ping_seconds=ping,
         )
 
     def app(self, run: RunRef = RUN, since: EventId | None = None, *include: str) -> ASGIApp:
@@ -48,7 +54,23 @@ class Site:
             await request.body()
             return EventStream(self.services, run, NativeEncoder(frozenset(include)), since)
 
-        return build_site([Wire([Endpoint("/", stream, methods=["GET", "POST"])])], Access())
+        return _site(stream)
+
+    def text(self) -> ASGIApp:
+        """The same as plain text."""
+
+        async def words(request: Request) -> ASGIApp:
+            return EventStream(self.services, RUN, PlainEncoder(), form=TEXT)
+
+        return _site(words)
+
+    def document(self, run: RunRef = RUN, *, seconds: float = SECONDS) -> ASGIApp:
+        """The same as one document, after so many seconds at the latest."""
+
+        async def wait(request: Request) -> ASGIApp:
+            return WaitedAnswer(self.services, run, seconds=seconds)
+
+        return _site(wait)
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[Exchange]:
@@ -64,6 +86,10 @@ class Site:
                 await anyio.wait_all_tasks_blocked()
 
 
+def _site(endpoint: Callable[[Request], Awaitable[ASGIApp]]) -> ASGIApp:
+    return build_site([Wire([Endpoint("/", endpoint, methods=["GET", "POST"])])], Access())
+
+
 class Direct:
     """What a server gives that sends without waiting."""
 
@@ -74,6 +100,10 @@ class Direct:
         self.sent: list[bytes] = []
         self.came = anyio.Event()
         self.dropped = False
+        self.broken_off = False
+
+    def break_off(self) -> None:
+        self.broken_off = True
 
     def drop(self) -> None:
         self.dropped = True

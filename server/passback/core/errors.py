@@ -7,6 +7,7 @@ PassbackError
 │   │   ├── HeadersTooLarge     headers_too_large
 │   │   ├── UnsupportedMedia    unsupported_media_type
 │   │   └── RequestTimeout      request_timeout          the body did not arrive in time
+│   ├── NotAcceptable           not_acceptable           the client accepts none of the forms of this answer
 │   ├── InvalidRequest          invalid_request          it can be read, but a value is not allowed
 │   │   ├── InvalidTool         invalid_tool             a declared client tool is malformed
 │   │   ├── ToolNameClash       tool_name_clash          two tools of one name, or a server tool's name
@@ -35,10 +36,11 @@ PassbackError
 │   ├── ModelRateLimited        model_rate_limited
 │   ├── ModelRejected           model_rejected           it refused the request or the credentials
 │   └── ModelIncomplete         model_incomplete         its answer broke off or makes no sense
+├── RunLost                     lost                     the workers of a run died before its end
 ├── ShuttingDown                shutting_down            this worker takes no new runs
 └── ConfigurationError          configuration_error      settings that cannot work; fatal at start
 
-A run that ends `Failed` without one of these has the code `internal`, or `lost` when its worker died.
+A run that ends `Failed` has one of these codes; `internal` is the root's.
 """
 
 from typing import ClassVar
@@ -93,6 +95,10 @@ class UnsupportedMedia(BadRequest):
 class RequestTimeout(BadRequest):
     code = "request_timeout"
     retryable = True
+
+
+class NotAcceptable(ClientError):
+    code = "not_acceptable"
 
 
 class InvalidRequest(ClientError):
@@ -210,6 +216,11 @@ class ModelRejected(ModelError):
 
 class ModelIncomplete(ModelError):
     code = "model_incomplete"
+    retryable = True
+
+
+class RunLost(PassbackError):
+    code = "lost"
     retryable = True
 
 

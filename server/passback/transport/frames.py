@@ -1,6 +1,6 @@
-"""From batches of a run's log to the text of server-sent events. No I/O."""
+"""From batches of a run's log to the text of server-sent events, or another text. No I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import NamedTuple, Protocol, Self
 
@@ -67,6 +67,10 @@ REWOUND = Failed(
 """The end of a stream whose reader cannot be told what is void."""
 
 
+def sse_frame(event_id: str, data: str, /) -> str:
+    return f"id: {event_id}\ndata: {data}\n\n"
+
+
 class Framer:
     """Writes one stream's frames, each with its id.
 
@@ -74,12 +78,21 @@ class Framer:
         encoder: gives the data.
         run_id: the run whose log this is.
         since: what the client has already; the batches must begin right after it.
+        frame: writes a frame from its id and its data.
     """
 
-    def __init__(self, encoder: SseEncoder, run_id: RunId, since: EventId | None = None) -> None:
+    def __init__(
+        self,
+        encoder: SseEncoder,
+        run_id: RunId,
+        since: EventId | None = None,
+        *,
+        frame: Callable[[str, str], str] = sse_frame,
+    ) -> None:
         self._encoder = encoder
+        self._frame = frame
         self._run_id = run_id
-        self._prefix = f"id: {run_id}."
+        self._prefix = f"{run_id}."
         self._skip = since.frames if since else 0
         self.position = since.cursor.position if since else START
         """The last event that was written whole."""
@@ -98,7 +111,7 @@ class Framer:
                 return "".join((*chunk, self._failure(REWOUND)))
             for number, data in enumerate(frames[self._skip :], self._skip + 1):
                 place = position if number == len(frames) else f"{self.position}~{number}"
-                chunk.append(f"{self._prefix}{place}\ndata: {data}\n\n")
+                chunk.append(self._frame(f"{self._prefix}{place}", data))
             self._skip = 0
             self.position = position
             if frames:
@@ -132,7 +145,7 @@ class Framer:
         return self._at_position((*self._encoder.fail(failed), *self._encoder.end()))
 
     def _at_position(self, frames: Sequence[str]) -> str:
-        return "".join(f"{self._prefix}{self.position}\ndata: {data}\n\n" for data in frames)
+        return "".join(self._frame(f"{self._prefix}{self.position}", data) for data in frames)
 
 
 def _seen(since: EventId) -> Position:

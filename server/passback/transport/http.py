@@ -7,6 +7,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from http import HTTPStatus
+from urllib.parse import quote
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -14,7 +15,8 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from passback.core.errors import PassbackError
-from passback.core.messages import OwnerId
+from passback.core.events import Failed
+from passback.core.messages import ConversationId, OwnerId, RunId
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +26,7 @@ STATUS: Mapping[str, int] = {
     "headers_too_large": 431,
     "unsupported_media_type": 415,
     "request_timeout": 408,
+    "not_acceptable": 406,
     "client_error": 400,
     "invalid_request": 422,
     "invalid_tool": 422,
@@ -56,6 +59,7 @@ STATUS: Mapping[str, int] = {
     "model_rate_limited": 429,
     "model_rejected": 502,
     "model_incomplete": 502,
+    "lost": 500,
     "shutting_down": 503,
     "configuration_error": 500,
     "internal": 500,
@@ -74,6 +78,7 @@ _EXTRA_HEADERS: Mapping[str, Mapping[str, str]] = {
 
 _REQUEST_ID = "passback.request_id"
 _OWNER = "passback.owner"
+_VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
@@ -99,6 +104,12 @@ def owner_of(request: Request, /) -> OwnerId:
     return owner
 
 
+def run_headers(conversation_id: ConversationId, run_id: RunId | None, /) -> dict[str, str]:
+    """What an answer is about; what a header cannot hold of a conversation's id is percent-encoded."""
+    headers = {"x-conversation-id": quote(conversation_id, safe=_VISIBLE)}
+    return headers if run_id is None else headers | {"x-run-id": run_id}
+
+
 # ---------------------------------------------------------------- answers
 def json_answer(
     scope: Scope,
@@ -118,18 +129,33 @@ def json_answer(
     )
 
 
-def error_answer(scope: Scope, error: PassbackError, /) -> Response:
+def error_answer(
+    scope: Scope, error: PassbackError, /, *, headers: Mapping[str, str] | None = None
+) -> Response:
     """What the client is told of an error: `{"code", "message", "details"?, "request_id"}`."""
     status = STATUS[error.code]
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         logger.warning("request %s failed: %s", request_id(scope), error.code)
-    headers = dict(_EXTRA_HEADERS.get(error.code, {}))
     wait = error.retry_after or (_RETRY_AFTER if status in _REPEATABLE else None)
-    if wait is not None:
-        headers["retry-after"] = str(max(1, math.ceil(wait)))
+    headers = {**(headers or {}), **_EXTRA_HEADERS.get(error.code, {}), **_retry_after(wait)}
     body: dict[str, object] = {"code": error.code, "message": error.message}
     if error.details:
         body["details"] = error.details
     return json_answer(
         scope, body | {"request_id": request_id(scope)}, status=status, headers=headers
     )
+
+
+def failure_answer(scope: Scope, failed: Failed, /, *, headers: Mapping[str, str]) -> Response:
+    """An error of a run of which nothing was sent yet, as any other error; a repeat is only spoken of if the run did."""
+    body = {"code": failed.code, "message": failed.message, "request_id": request_id(scope)}
+    return json_answer(
+        scope,
+        body,
+        status=STATUS.get(failed.code, STATUS["internal"]),
+        headers={**headers, **_retry_after(failed.retry_after)},
+    )
+
+
+def _retry_after(seconds: float | None) -> dict[str, str]:
+    return {} if seconds is None else {"retry-after": str(max(1, math.ceil(seconds)))}

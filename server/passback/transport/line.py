@@ -1,8 +1,10 @@
 """The way from a stream to its client: sends, fills silences, and notices when nobody is there to read."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from time import monotonic
+from typing import TypeVar
 
 import anyio
 from starlette.types import Message, Receive, Scope, Send
@@ -11,6 +13,8 @@ from passback.transport.sending import SendNow, send_now
 from passback.transport.wires import Services
 
 PING = ": ping\n\n"
+
+Said = TypeVar("Said")
 
 _TICK = 0.001
 """Seconds: a timer may ring that much too early."""
@@ -23,14 +27,22 @@ class Line:
     """One response's line, open while it is held.
 
     It costs no task where the server can send without one; elsewhere one task waits for the client's leave.
+
+    Args:
+        services: what bounds its patience.
+        scope, receive, send: the request's.
+        ping: what fills a silence; empty where nothing can.
     """
 
     _timer: asyncio.TimerHandle
 
-    def __init__(self, services: Services, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, services: Services, scope: Scope, receive: Receive, send: Send, /, *, ping: str = ""
+    ) -> None:
         self._stopping = services.stopping
         self._patience = services.limits.send_seconds
-        self._ping_seconds = services.ping_seconds
+        self._ping = ping
+        self._ping_seconds = services.ping_seconds if ping else math.inf
         self._direct = send_now(scope)
         self._receive = receive
         self._send = send
@@ -38,7 +50,7 @@ class Line:
         self._sending_since: float | None = None
         self._last_sent = monotonic()
 
-    async def hold(self, talk: Callable[[], Awaitable[str]]) -> str | None:
+    async def hold(self, talk: Callable[[], Awaitable[Said]]) -> Said | None:
         """Give what `talk` gives; None when the client left or did not read, or the server stopped, before its end."""
         said = None
         with self._held, self._stopping.telling(self._held.cancel):
@@ -66,7 +78,7 @@ class Line:
     def send_now(self, chunk: str) -> None:
         """Send at once. Only while it is `ready`."""
         assert self._direct is not None
-        self._direct.send(chunk.encode("ascii"))
+        self._direct.send(chunk.encode(errors="replace"))
         self._last_sent = monotonic()
 
     @property
@@ -74,14 +86,20 @@ class Line:
         """Whether a chunk can be sent without waiting."""
         return self._direct is not None and self._direct.ready
 
-    async def end(self, chunk: str) -> None:
-        """Send the last words, if the client takes them; a stopping server does not wait long for that."""
+    async def end(self, chunk: str, *, whole: bool = True) -> None:
+        """Send the last words, if the client takes them; a stopping server does not wait long for that.
+
+        Not `whole`: the answer gets no end, so that the client sees that it broke off. A server that cannot be told
+        so sees to it when the application returns.
+        """
         stops = self._stopping.is_set
         patience = min(self._patience, _LAST_WORDS_SECONDS) if stops else self._patience
         with anyio.move_on_after(patience) as waiting:
-            await self._send(body(chunk, more=False))
+            await self._send(body(chunk, more=not whole))
         if waiting.cancelled_caught:
             self._drop()
+        elif not whole and self._direct is not None:
+            self._direct.break_off()
 
     # ---------------------------------------------------------------- who is there
     def _look(self, direct: SendNow) -> None:
@@ -92,7 +110,7 @@ class Line:
             self._held.cancel()
             return
         if direct.ready and now - self._last_sent >= self._ping_seconds:
-            self.send_now(PING)
+            self.send_now(self._ping)
         self._look_later(direct)
 
     def _look_later(self, direct: SendNow) -> None:
@@ -114,7 +132,7 @@ class Line:
                 continue
             if self._sending_since is None and monotonic() - self._last_sent >= self._ping_seconds:
                 with anyio.move_on_after(self._patience) as sending:
-                    await self._send(body(PING))
+                    await self._send(body(self._ping))
                 if sending.cancelled_caught:
                     break
                 self._last_sent = monotonic()
@@ -134,4 +152,4 @@ class Line:
 
 def body(chunk: str, *, more: bool = True) -> Message:
     """A part of a response's body; not `more`: the last one."""
-    return {"type": "http.response.body", "body": chunk.encode("ascii"), "more_body": more}
+    return {"type": "http.response.body", "body": chunk.encode(errors="replace"), "more_body": more}

@@ -9,6 +9,7 @@ from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
 from passback.transport.http import STATUS
 from passback.transport.native import NATIVE_EVENT
+from passback.transport.waiting import MOST_SECONDS, RunAnswer, RunGoesOn
 from passback.transport.wires import Wire
 
 GATE_ERRORS = (
@@ -21,13 +22,24 @@ GATE_ERRORS = (
 """Codes with which any request may be answered."""
 
 STORE_ERRORS = ("store_unavailable", "store_full", "store_error")
+RUN_ERRORS = (
+    "not_acceptable",
+    "model_error",
+    "model_unavailable",
+    "model_rate_limited",
+    "model_rejected",
+    "model_incomplete",
+    "lost",
+)
+"""Codes with which the answer of a run may be refused, or tell of its failure before anything else was sent."""
+
 BODY_ERRORS = ("bad_request", "body_too_large", "unsupported_media_type", "request_timeout")
 
 _REF = "#/components/schemas/{model}"
 
 _ERROR: JsonObject = {
     "type": "object",
-    "description": "Every error before a stream begins.",
+    "description": "Every error before a stream begins, and the failure of a run that was waited for.",
     "required": ["code", "message", "request_id"],
     "properties": {
         "code": {"type": "string", "description": "Stable, for programs."},
@@ -71,9 +83,7 @@ def compose(wires: Sequence[Wire], /, *, version: str = "dev") -> JsonObject:
         "security": [{}, {"bearer": []}],
         "paths": _merged(wire.paths for wire in wires),
         "components": {
-            "schemas": _merged(
-                [{"Error": dict(_ERROR)}, _event_schemas(), *(wire.schemas for wire in wires)]
-            ),
+            "schemas": _merged([_shared_schemas(), *(wire.schemas for wire in wires)]),
             "securitySchemes": {
                 "bearer": {
                     "type": "http",
@@ -103,10 +113,11 @@ def schemas_of(*types: type) -> dict[str, JsonValue]:
     return dict(document["$defs"])
 
 
-def _event_schemas() -> dict[str, JsonValue]:
-    """The union of native events under one name, and each of them."""
+def _shared_schemas() -> dict[str, JsonValue]:
+    """What answers of several wires are made of; the union of native events has one name, and each of them has."""
     union = NATIVE_EVENT.json_schema(ref_template=_REF)
-    return {**union.pop("$defs"), "NativeEvent": union}
+    events = {**union.pop("$defs"), "NativeEvent": union}
+    return {"Error": dict(_ERROR), **events, **schemas_of(RunAnswer, RunGoesOn)}
 
 
 def reference(name: str, /) -> dict[str, JsonValue]:
@@ -133,35 +144,78 @@ def json_response(
 
 
 def error_responses(*codes: str) -> dict[str, JsonValue]:
-    """One answer per status, with its codes."""
+    """One answer per status, with its codes: these are beside the schema, so that all errors are one type."""
     by_status: dict[str, list[JsonValue]] = {}
     for code in codes:
         by_status.setdefault(str(STATUS[code]), []).append(code)
     return {
-        status: json_response(
-            ", ".join(f"`{code}`" for code in listed),
-            {"allOf": [reference("Error"), {"properties": {"code": {"enum": listed}}}]},
-            headers={**REQUEST_ID_HEADER, **(_RETRY_AFTER if status in _PASSING else {})},
-        )
+        status: {
+            "x-codes": listed,
+            **json_response(
+                ", ".join(f"`{code}`" for code in listed),
+                reference("Error"),
+                headers={**REQUEST_ID_HEADER, **(_RETRY_AFTER if status in _PASSING else {})},
+            ),
+        }
         for status, listed in sorted(by_status.items())
     }
 
 
-def stream_response(
-    description: str, /, *, headers: JsonObject, example: str
-) -> dict[str, JsonValue]:
-    """A stream of native events; `x-event-schema` describes the `data` of each."""
-    return {
-        "description": description,
-        "headers": {**REQUEST_ID_HEADER, **headers},
-        "content": {
-            "text/event-stream": {
-                "schema": {"type": "string"},
-                "x-event-schema": {"anyOf": [reference("NativeEvent"), {"const": "[DONE]"}]},
-                "example": example,
-            }
+def run_responses(*, headers: JsonObject, example: str) -> dict[str, JsonValue]:
+    """The answers that follow a run, in each of their forms; `x-event-schema` describes the `data` of each event.
+
+    The document comes first: what generates clients mostly takes the first form that it knows.
+    """
+    headers = {**REQUEST_ID_HEADER, **headers}
+    whole: JsonObject = {
+        "application/json": {"schema": reference("RunAnswer"), "example": _EXAMPLE_ANSWER},
+        "text/event-stream": {
+            "schema": {"type": "string"},
+            "x-event-schema": {"anyOf": [reference("NativeEvent"), {"const": "[DONE]"}]},
+            "example": example,
         },
+        "text/plain": {"schema": {"type": "string"}, "example": "On it.\n"},
     }
+    return {
+        "200": {
+            "description": "The run, to its end: its events, `[DONE]` is last; with `wait` (or where the client accepts "
+            "only this) one JSON document; or as plain text what the agent says.",
+            "headers": headers,
+            "content": dict(whole),
+        },
+        "202": json_response(
+            "The wait is over, the run goes on.",
+            reference("RunGoesOn"),
+            example=_EXAMPLE_GOES_ON,
+            headers={**headers, "Location": {"schema": {"type": "string"}}},
+        ),
+    }
+
+
+_EXAMPLE_IDS: Mapping[str, JsonValue] = {
+    "runId": "run_5f0c2a9be1d84f6a7c3e9b10",
+    "conversationId": "6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51",
+}
+_EXAMPLE_ANSWER: dict[str, JsonValue] = {
+    **_EXAMPLE_IDS,
+    "outcome": "handed-back",
+    "reason": None,
+    "text": "On it.",
+    "owed": [
+        {
+            "id": "call_0b6f4c1d2e3a495867f8a9b0",
+            "name": "change-background-color",
+            "arguments": '{"color":"blue"}',
+            "kind": "tool_result",
+        }
+    ],
+    "usage": None,
+    "lastEventId": "run_5f0c2a9be1d84f6a7c3e9b10.1-7",
+}
+_EXAMPLE_GOES_ON: dict[str, JsonValue] = {
+    **_EXAMPLE_IDS,
+    "follow": "/conversations/6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51/stream?runId=run_5f0c2a9be1d84f6a7c3e9b10",
+}
 
 
 # ---------------------------------------------------------------- requests
@@ -191,6 +245,14 @@ def parameter(
         "description": description,
         "schema": dict(schema or {"type": "string"}),
     }
+
+
+WAIT = parameter(
+    "wait",
+    "query",
+    "Answer with one JSON document at the run's end, or after so many seconds (`true`: the most) with where to go on.",
+    {"anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 1, "maximum": MOST_SECONDS}]},
+)
 
 
 def json_body(

@@ -126,6 +126,15 @@ class _SendNow:
     def left(self) -> Signal:
         return self._connection.left
 
+    def break_off(self) -> None:
+        self._cycle.disconnected = (
+            True  # else uvicorn takes the missing end for a fault, and logs it
+        )
+        transport = self._connection.transport
+        transport.close()
+        # closing waits until all was read
+        self._connection.loop.call_later(_LINGER_SECONDS, transport.abort)
+
     def drop(self) -> None:
         self._connection.transport.abort()
 

@@ -57,6 +57,12 @@ def conversation_id(text: str, /) -> ConversationId:
     return ConversationId(text)
 
 
+def whole_number(text: str, /, *, least: int, most: int) -> int | None:
+    """A number of a query, in digits; None when it is none, or out of bounds."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= 16
+    return int(text) if is_number and least <= int(text) <= most else None
+
+
 # ---------------------------------------------------------------- idempotency keys
 # a string as structured fields write it (RFC 9651), or the bare text that most clients send
 _KEY = re.compile(r'"((?:[!#-\[\]-~]|\\["\\])+)"|([!#-+\--:<-\[\]-~]+)')

@@ -30,6 +30,10 @@ class SendNow(Protocol):
         """Send a part of the body at once. Only while it is `ready`; not empty."""
         ...
 
+    def break_off(self) -> None:
+        """Close the connection behind what was sent, without an end of the answer: the client sees that it broke."""
+        ...
+
     def drop(self) -> None:
         """Close the connection now: what the client has not read is lost."""
         ...

@@ -1,22 +1,22 @@
-"""A run's log as a response of server-sent events.
+"""A run's log as a response that is sent while the run goes on: as server-sent events, or in another form.
 
 Written by hand, because the ready-made response doubles the cost of sending: it works per event, this per batch.
 """
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from passback.core.errors import PassbackError
-from passback.core.events import Logged, RunFinished
+from passback.core.errors import PassbackError, ShuttingDown
+from passback.core.events import Completed, Failed, HandedBack, Logged, Outcome, RunFinished
 from passback.core.messages import ConversationId, RunId, RunRef
-from passback.transport.frames import EventId, Framer, SseEncoder
-from passback.transport.http import request_id
-from passback.transport.line import Line
+from passback.transport.frames import EventId, Framer, SseEncoder, sse_frame
+from passback.transport.http import failure_answer, request_id, run_headers
+from passback.transport.line import PING, Line
 from passback.transport.wires import Services
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,29 @@ OPENING = ": open\n\n"
 CUT = "retry: 1000\n\n"
 """The end of a response whose run goes on: the client comes back after a second, and saw no end of the run."""
 
-_VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a stream is written.
+
+    Args:
+        media_type: its content type.
+        frame: writes a frame from its id and its data.
+        opening: what is sent before the run says anything. Empty: the response begins with the first words, and a run
+            that fails before these is answered with an error's status.
+        ping: what fills a silence; empty where nothing can.
+        cut: what ends a response whose run goes on. None: nothing can say so, and the transfer is broken off; it is,
+            too, when the run was cancelled or failed.
+    """
+
+    media_type: str
+    frame: Callable[[str, str], str]
+    opening: str = ""
+    ping: str = ""
+    cut: str | None = None
+
+
+EVENTS = Form("text/event-stream; charset=utf-8", sse_frame, OPENING, PING, CUT)
 
 
 def last_event_id(request: Request, /) -> EventId | None:
@@ -35,17 +57,21 @@ def last_event_id(request: Request, /) -> EventId | None:
 
 
 def stream_headers(
-    scope: Scope, conversation_id: ConversationId, run_id: RunId | None = None, /
+    scope: Scope,
+    conversation_id: ConversationId,
+    run_id: RunId | None = None,
+    /,
+    *,
+    media_type: str = EVENTS.media_type,
 ) -> dict[str, str]:
-    """The headers of every stream; what a header cannot hold of a conversation's id is percent-encoded."""
-    headers = {
-        "content-type": "text/event-stream; charset=utf-8",
+    """The headers of every stream."""
+    return {
+        "content-type": media_type,
         "cache-control": "no-cache, no-transform",
         "x-accel-buffering": "no",
-        "x-conversation-id": quote(conversation_id, safe=_VISIBLE),
+        **run_headers(conversation_id, run_id),
         "x-request-id": request_id(scope),
     }
-    return headers if run_id is None else headers | {"x-run-id": run_id}
 
 
 class EventStream:
@@ -58,46 +84,63 @@ class EventStream:
     """
 
     _line: Line
+    _scope: Scope
+    _send: Send
 
     def __init__(
-        self, services: Services, run: RunRef, encoder: SseEncoder, /, since: EventId | None = None
+        self,
+        services: Services,
+        run: RunRef,
+        encoder: SseEncoder,
+        /,
+        since: EventId | None = None,
+        *,
+        form: Form = EVENTS,
     ) -> None:
         self._services = services
         self._run = run
-        self._framer = Framer(encoder, run.run_id, since)
+        self._form = form
+        self._framer = Framer(encoder, run.run_id, since, frame=form.frame)
+        self._begun = False
+        self._outcome: Outcome | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         runs, position = self._services.runs, self._framer.position
-        self._line = Line(self._services, scope, receive, send)
+        self._scope, self._send = scope, send
+        self._line = Line(self._services, scope, receive, send, ping=self._form.ping)
         async with runs.follow(self._run, after=position, take=self._take) as batches:
-            headers = stream_headers(scope, self._run.key.id, self._run.run_id)
-            await send(_start(headers))
-            if scope["method"] == "HEAD":
+            is_head = scope["method"] == "HEAD"
+            if self._form.opening or is_head:
+                await self._begin()
+            if is_head:
                 await self._line.end("")
                 return
             last_words = await self._line.hold(partial(self._pump, batches))
             if last_words is None and self._services.stopping.is_set:
-                last_words = CUT
+                last_words = self._cut(ShuttingDown("this worker stops; the run goes on"))
             if last_words is not None:
-                await self._line.end(last_words)
+                await self._end(last_words, receive)
 
     async def _pump(self, batches: AsyncIterator[Sequence[Logged]]) -> str:
         """Send what the log says, one chunk per batch; gives the last one, unsent."""
-        await self._line.send(OPENING)
+        if self._form.opening:
+            await self._line.send(self._form.opening)
         chunk = ""
         try:
             async for batch in batches:
                 chunk = self._framer.batch(batch)
                 if self._framer.ended:
                     return chunk
-                if isinstance(batch[-1].event, RunFinished):
+                if isinstance(last := batch[-1].event, RunFinished):
+                    self._outcome = last.outcome
                     break
                 if chunk:
-                    await self._line.send(chunk)
+                    await self._say(chunk)
                     chunk = ""
         except PassbackError as error:
             logger.warning("reading run %s failed: %s", self._run.run_id, error.code)
-            return CUT if error.retryable else self._framer.failure(error)
+            cut = self._cut(error)
+            return cut if error.retryable else self._framer.failure(error)
         return chunk + self._framer.end()
 
     def _take(self, batch: Sequence[Logged]) -> bool:
@@ -107,6 +150,35 @@ class EventStream:
         if chunk := self._framer.batch(batch):
             self._line.send_now(chunk)
         return True
+
+    async def _say(self, chunk: str) -> None:
+        if not self._begun:
+            await self._begin()
+        await self._line.send(chunk)
+
+    async def _begin(self) -> None:
+        self._begun = True
+        key, media_type = self._run.key, self._form.media_type
+        await self._send(
+            _start(stream_headers(self._scope, key.id, self._run.run_id, media_type=media_type))
+        )
+
+    def _cut(self, error: PassbackError) -> str:
+        """The last words of a response that ends before its run."""
+        self._outcome = Failed(error.code, error.message, error.retryable)
+        return self._form.cut or ""
+
+    async def _end(self, last_words: str, receive: Receive) -> None:
+        outcome = self._outcome
+        if not self._begun and isinstance(outcome, Failed):
+            headers = run_headers(self._run.key.id, self._run.run_id)
+            refusal = failure_answer(self._scope, outcome, headers=headers)
+            await refusal(self._scope, receive, self._send)
+            return
+        if not self._begun:
+            await self._begin()
+        is_whole = isinstance(outcome, Completed | HandedBack)
+        await self._line.end(last_words, whole=is_whole or self._form.cut is not None)
 
 
 def _start(headers: Mapping[str, str]) -> Message:

@@ -26,6 +26,7 @@ class Limits:
     tools: int = 128
     schema_bytes: int = 64 * 1024
     send_seconds: float = 30
+    answer_chars: int = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from typing import Annotated, Literal, TypeAlias, assert_never
 
 from pydantic import AfterValidator, Field, JsonValue
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
 
 from passback.core.errors import InvalidRequest, NotFound
 from passback.core.events import (
@@ -42,18 +41,21 @@ from passback.core.ports import Parked
 from passback.core.posts import OnBusy, OnDisconnect, StartRun
 from passback.transport.body import read_object
 from passback.transport.declarations import parse_tools
+from passback.transport.forms import asked_form, parked_answer, run_answer
 from passback.transport.frames import Framer
 from passback.transport.http import owner_of
-from passback.transport.native import DONE, INCLUDABLE, NativeEncoder, native_data, owed_event
+from passback.transport.native import INCLUDABLE, NativeEncoder
 from passback.transport.openapi import (
     BODY_ERRORS,
+    RUN_ERRORS,
     STORE_ERRORS,
+    WAIT,
     json_body,
     operation,
     parameter,
     reference,
+    run_responses,
     schemas_of,
-    stream_response,
 )
 from passback.transport.parts import MAX_ITEMS, Posted, PostedContent, read_content, read_result
 from passback.transport.requests import (
@@ -63,7 +65,7 @@ from passback.transport.requests import (
     validated,
 )
 from passback.transport.routing import Endpoint
-from passback.transport.sse import EventStream, last_event_id, stream_headers
+from passback.transport.sse import last_event_id
 from passback.transport.wires import Services, Wire
 
 _PATHS = ("/send-message", "/v1/aibot/bots/{agentId}/send-message")
@@ -178,16 +180,17 @@ class _SendMessage:
         self._services = services
 
     async def send_message(self, request: Request) -> ASGIApp:
-        """Admit the post, then answer with the log of the run that it began or joined."""
+        """Admit the post, then answer with the run that it began or joined."""
+        asked = asked_form(request)
         key, seen = idempotency_key(request.headers), last_event_id(request)
         post = validated(SendMessage, await read_object(request, self._services.limits))
         command = await self._command(owner_of(request), key, post)
         started = await self._services.runs.start(command)
         include = frozenset(post.include)
         if isinstance(started, Parked):
-            return _still_owed(request.scope, started, include)
+            return parked_answer(request.scope, asked, started, include=include)
         since = seen if seen and seen.cursor.run_id == started.run_id else None
-        return EventStream(self._services, started, NativeEncoder(include), since)
+        return run_answer(self._services, asked, started, include=include, since=since)
 
     async def _command(self, owner: OwnerId, key: str | None, post: SendMessage) -> StartRun:
         conversation = _conversation(owner, key, post.conversation_id)
@@ -231,16 +234,6 @@ def _given_id(posted: _PostedMessage) -> MessageId | None:
     if isinstance(posted, PostedToolMessage) or posted.id is None:
         return None
     return MessageId(posted.id)
-
-
-def _still_owed(scope: Scope, parked: Parked, include: frozenset[str]) -> Response:
-    """The stream of a post whose results are stored, while others are still owed: no run, no events."""
-    ids = [owed.id for owed in parked.owed]
-    data = [native_data(owed_event(parked.owed))] if "owed" in include else []
-    frames = [f": still owed: {' '.join(ids)}\n\n"]
-    frames += [f"data: {each}\n\n" for each in (*data, DONE)]
-    headers = stream_headers(scope, parked.key.id) | {"x-owed-tool-calls": ",".join(ids)}
-    return Response("".join(frames), headers=headers)
 
 
 # ---------------------------------------------------------------- its description
@@ -297,6 +290,7 @@ def _describe() -> dict[str, JsonValue]:
 
 
 _PARAMETERS: tuple[JsonValue, ...] = (
+    WAIT,
     parameter(
         "Idempotency-Key",
         "header",
@@ -325,6 +319,7 @@ _CODES = (
     "run_not_found",
     "cursor_expired",
     "not_found",
+    *RUN_ERRORS,
     *STORE_ERRORS,
     "shutting_down",
 )
@@ -332,15 +327,10 @@ _CODES = (
 
 def _operation(path: str) -> dict[str, JsonValue]:
     has_agent = "{agentId}" in path
-    stream = stream_response(
-        "The run's events, to its end; `[DONE]` is last.",
-        headers=_HEADERS,
-        example=_example_stream(),
-    )
     return operation(
         "sendMessageToAgent" if has_agent else "sendMessage",
-        "Post new messages, or the results of client tools; stream the answer.",
-        {"200": stream},
+        "Post new messages, or the results of client tools; get the answer.",
+        run_responses(headers=_HEADERS, example=_example_stream()),
         *_CODES,
         parameters=[*([_AGENT] if has_agent else []), *_PARAMETERS],
         requestBody=json_body(reference("SendMessage"), example=dict(_EXAMPLE_POST)),

@@ -14,26 +14,28 @@ from passback.core.changes import Status
 from passback.core.errors import Conflict, CursorExpired, InvalidCursor, InvalidRequest, UnknownRun
 from passback.core.messages import ConversationKey, RunId, RunRef
 from passback.transport.body import read_optional_object
+from passback.transport.forms import asked_form, run_answer
 from passback.transport.frames import EventId
 from passback.transport.history import ConversationView, MessageView, conversation_view, view
 from passback.transport.http import json_answer, owner_of, request_id
-from passback.transport.native import NativeEncoder
 from passback.transport.openapi import (
     BODY_ERRORS,
     REQUEST_ID_HEADER,
+    RUN_ERRORS,
     STORE_ERRORS,
+    WAIT,
     json_body,
     json_response,
     operation,
     parameter,
     reference,
+    run_responses,
     schemas_of,
-    stream_response,
 )
 from passback.transport.parts import Posted
-from passback.transport.requests import conversation_id, validated
+from passback.transport.requests import conversation_id, validated, whole_number
 from passback.transport.routing import Endpoint
-from passback.transport.sse import EventStream, last_event_id
+from passback.transport.sse import last_event_id
 from passback.transport.wires import Services, Wire
 
 _PAGE = 100
@@ -77,7 +79,13 @@ def build(services: Services, /) -> Wire:
             Endpoint("/openapi.json", wire.describe, methods=["GET"]),
         ],
         paths=_PATHS,
-        schemas=schemas_of(ConversationView, MessagesView, CancelRun, CancelView, HealthView),
+        schemas=schemas_of(
+            ConversationView,
+            MessagesView,
+            CancelRun,
+            CancelView,
+            HealthView,
+        ),
         public=frozenset({"/healthz", "/readyz"}),
     )
 
@@ -108,14 +116,15 @@ class _Rest:
 
     async def stream(self, request: Request) -> ASGIApp:
         """A run from its start, the newest if none is named, or the one that the client followed, from where it stopped."""
-        key = _key(request)
+        asked, key = asked_form(request), _key(request)
         since = last_event_id(request) or _first_connect(request)
         named = request.query_params.get("runId")
         if since and named not in {None, since.cursor.run_id}:
             raise InvalidCursor("the event id is of another run")
         run_id = since.cursor.run_id if since else RunId(named or await self._newest_run(key))
-        encoder = NativeEncoder(frozenset(request.query_params.get("include", "").split(",")))
-        return EventStream(self._services, RunRef(key, run_id), encoder, since)
+        include = frozenset(request.query_params.get("include", "").split(","))
+        run = RunRef(key, run_id)
+        return run_answer(self._services, asked, run, include=include, since=since)
 
     async def _newest_run(self, key: ConversationKey) -> RunId:
         run_id = (await self._runs.status(key)).run_id
@@ -188,10 +197,10 @@ def _count(request: Request, name: str, default: int, *, most: int, least: int =
     given = request.query_params.get(name)
     if given is None:
         return default
-    is_number = given.isascii() and given.isdigit() and len(given) <= 16
-    if not is_number or not least <= int(given) <= most:
+    number = whole_number(given, least=least, most=most)
+    if number is None:
         raise InvalidRequest(f"{name} has to be a number from {least} to {most}")
-    return int(given)
+    return number
 
 
 # ---------------------------------------------------------------- its description
@@ -265,21 +274,20 @@ _PATHS: Mapping[str, JsonValue] = {
         "get": operation(
             "streamRun",
             "Follow a run: the newest or another one from its start, or any from the last event that was seen.",
-            {
-                "200": stream_response(
-                    "The run's events, to its end; `[DONE]` is last.",
-                    headers={
-                        "X-Conversation-Id": {"schema": {"type": "string"}},
-                        "X-Run-Id": {"schema": {"type": "string"}},
-                    },
-                    example="id: run_5f0c2a9be1d84f6a7c3e9b10.1-4\ndata: [DONE]\n\n",
-                )
-            },
+            run_responses(
+                headers={
+                    "X-Conversation-Id": {"schema": {"type": "string"}},
+                    "X-Run-Id": {"schema": {"type": "string"}},
+                },
+                example="id: run_5f0c2a9be1d84f6a7c3e9b10.1-4\ndata: [DONE]\n\n",
+            ),
             *_OF_CONVERSATION,
             "run_not_found",
             "invalid_cursor",
             "cursor_expired",
+            *RUN_ERRORS,
             parameters=[
+                WAIT,
                 parameter("runId", "query", "Which run; it may still wait in the queue."),
                 parameter("Last-Event-ID", "header", _SINCE),
                 parameter("lastEventId", "query", f"{_SINCE} For the first connect."),

@@ -1,0 +1,209 @@
+"""A run's answer as one JSON document, for clients that wait for its end instead of reading a stream."""
+
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from io import StringIO
+from typing import Literal
+from urllib.parse import quote
+
+import anyio
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from typing_extensions import TypedDict
+
+from passback.core.errors import CursorExpired, PassbackError
+from passback.core.events import (
+    START,
+    Completed,
+    CompletedReason,
+    Cursor,
+    Failed,
+    HandedBack,
+    Logged,
+    Outcome,
+    Rewound,
+    RunEvent,
+    RunFinished,
+    TextDelta,
+    UsageReported,
+)
+from passback.core.messages import Owed, RunRef, Usage
+from passback.core.ports import Parked
+from passback.transport.http import error_answer, failure_answer, json_answer, run_headers
+from passback.transport.line import Line
+from passback.transport.native import OwedCall, owed_call
+from passback.transport.wires import Services
+
+MOST_SECONDS = 3600
+"""How long a client may wait."""
+
+
+# ---------------------------------------------------------------- shapes
+class UsageView(TypedDict):
+    """Tokens of all model calls of the run."""
+
+    inputTokens: int
+    outputTokens: int
+    cachedTokens: int
+    reasoningTokens: int
+
+
+class RunAnswer(TypedDict):
+    """What a run said, whole.
+
+    `owed` is what the client has to answer now, with complete arguments; `reason` is there when the run completed.
+    `runId` and `lastEventId` are null when results were stored, no run began, and others are still owed. `usage` is
+    null when the model told nothing of it.
+    """
+
+    runId: str | None
+    conversationId: str
+    outcome: Literal["completed", "handed-back", "cancelled"]
+    reason: CompletedReason | None
+    text: str
+    owed: list[OwedCall]
+    usage: UsageView | None
+    lastEventId: str | None
+
+
+class RunGoesOn(TypedDict):
+    """The wait is over, the run is not: `follow` is where to read it, or to wait again."""
+
+    runId: str
+    conversationId: str
+    follow: str
+
+
+# ---------------------------------------------------------------- run events to one document
+class AnswerEncoder:
+    """Gathers what one run says, from its start; its only frame comes at the end: the document, or the failure.
+
+    Args:
+        run: whose events these are.
+    """
+
+    def __init__(self, run: RunRef, /) -> None:
+        self._run = run
+        self._text = StringIO()
+        self._usage: Usage | None = None
+
+    @property
+    def chars(self) -> int:
+        """How much text was gathered."""
+        return self._text.tell()
+
+    def feed(self, event: RunEvent, /) -> Sequence[RunAnswer | Failed]:
+        if isinstance(event, TextDelta):
+            self._text.write(event.text)
+        elif isinstance(event, UsageReported):
+            self._usage = event.usage + (self._usage or Usage())
+        elif isinstance(event, RunFinished):
+            return (self._ended(event.outcome),)
+        return ()
+
+    def _ended(self, outcome: Outcome) -> RunAnswer | Failed:
+        if isinstance(outcome, Failed):
+            return outcome
+        return {
+            "runId": self._run.run_id,
+            "conversationId": self._run.key.id,
+            "outcome": outcome.type,
+            "reason": outcome.reason if isinstance(outcome, Completed) else None,
+            "text": self._text.getvalue(),
+            "owed": _owed_calls(outcome.owed if isinstance(outcome, HandedBack) else ()),
+            "usage": None if self._usage is None else _usage_view(self._usage),
+            "lastEventId": None,
+        }
+
+
+def _owed_calls(owed: Sequence[Owed]) -> list[OwedCall]:
+    return [owed_call(each) for each in owed]
+
+
+def _usage_view(usage: Usage) -> UsageView:
+    return {
+        "inputTokens": usage.input_tokens,
+        "outputTokens": usage.output_tokens,
+        "cachedTokens": usage.cached_tokens,
+        "reasoningTokens": usage.reasoning_tokens,
+    }
+
+
+def parked_view(parked: Parked, /) -> RunAnswer:
+    """The document of a post that began no run, because results are still missing."""
+    return {
+        "runId": None,
+        "conversationId": parked.key.id,
+        "outcome": "handed-back",
+        "reason": None,
+        "text": "",
+        "owed": _owed_calls(parked.owed),
+        "usage": None,
+        "lastEventId": None,
+    }
+
+
+# ---------------------------------------------------------------- the response
+class WaitedAnswer:
+    """Waits for the end of a run, then gives one document: an ASGI callable, as Starlette's responses are.
+
+    Nothing is sent before: a run that failed has the status of an error. When the wait takes longer than `seconds`,
+    the server stops or the store fails, the answer is 202 with the place where the run can be read on. A client that
+    leaves ends the wait, not the run.
+    """
+
+    def __init__(self, services: Services, run: RunRef, /, *, seconds: float) -> None:
+        self._services = services
+        self._run = run
+        self._seconds = seconds
+        self._headers = run_headers(run.key.id, run.run_id)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        line = Line(self._services, scope, receive, send)
+        answer = await line.hold(partial(self._wait, scope))
+        if answer or self._services.stopping.is_set:
+            await (answer or self._goes_on(scope))(scope, receive, send)
+
+    async def _wait(self, scope: Scope) -> Response:
+        answer: Response | None = None
+        with anyio.move_on_after(self._seconds):
+            try:
+                while answer is None:
+                    async with self._services.runs.follow(self._run) as batches:
+                        answer = await self._gather(scope, batches)
+            except PassbackError as error:
+                if not error.retryable:
+                    answer = error_answer(scope, error, headers=self._headers)
+        return answer or self._goes_on(scope)
+
+    async def _gather(
+        self, scope: Scope, batches: AsyncIterator[Sequence[Logged]]
+    ) -> Response | None:
+        """Read the run to its end. None: some of what was read is void, and the log does not have it any more."""
+        encoder, seen = AnswerEncoder(self._run), START
+        frames: list[RunAnswer | Failed] = []
+        async for batch in batches:
+            for position, event in batch:
+                if isinstance(event, Rewound) and event.to < seen:
+                    return None
+                frames += encoder.feed(event)
+                seen = position
+            if encoder.chars > self._services.limits.answer_chars:
+                raise CursorExpired(
+                    "this answer is too long for one document; the conversation's messages have it"
+                )
+        [frame] = frames
+        if not isinstance(frame, dict):
+            return failure_answer(scope, frame, headers=self._headers)
+        frame["lastEventId"] = str(Cursor(self._run.run_id, seen))
+        return json_answer(scope, frame, headers=self._headers)
+
+    def _goes_on(self, scope: Scope) -> Response:
+        conversation_id, run_id = self._run.key.id, self._run.run_id
+        follow = f"/conversations/{quote(conversation_id, safe='')}/stream?runId={run_id}"
+        body: RunGoesOn = {
+            "runId": run_id,
+            "conversationId": conversation_id,
+            "follow": follow,
+        }
+        return json_answer(scope, body, status=202, headers={**self._headers, "location": follow})

@@ -1,0 +1,171 @@
+"""docs/shell.md, executed; and how a run that breaks looks to a script."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.e2e.workers import broken_off
+from tests.support.model_server import Act, ModelServer, Reply, event, fails, says
+from tests.support.pages import blocks_of, marked
+from tests.support.programs import program
+from tests.support.server import Server, running_server
+from tests.support.wire import Client
+
+pytestmark = pytest.mark.anyio
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "shell.md"
+BLOCKS = blocks_of(PAGE.read_text("utf-8"))
+ADDRESS = "http://127.0.0.1:8000"
+SECONDS = 50
+
+
+@pytest.mark.timeout(120)
+async def test_the_chapter_prints_what_it_shows(tmp_path: Path) -> None:
+    commands = [block.text for block in BLOCKS if block.language == "sh"]
+    expected = [
+        told.text if told and told.language == "text" else ""
+        for block, told in pairwise([*BLOCKS, None])
+        if block and block.language == "sh"
+    ]
+    assert len(commands) > 10
+    async with running_server() as server:
+        script = "".join(f"{command}printf '\\0'\n" for command in commands)
+        output = await shell(script.replace(ADDRESS, server.url), tmp_path)
+    assert [marked(text) for text in output.split("\0")] == [*expected, ""]
+
+
+async def shell(script: str, folder: Path) -> str:
+    """Run a script; what it prints."""
+    jq = Path(program("jq", variable="TEST_JQ"))
+    curl = Path(program("curl"))
+    path = os.pathsep.join([str(jq.parent), str(curl.parent), os.environ["PATH"]])
+    with anyio.fail_after(100):
+        done = await anyio.run_process(
+            [program("bash"), "-c", script], cwd=folder, env={**os.environ, "PATH": path}
+        )
+    return done.stdout.decode()
+
+
+def test_the_chapter_is_linked_and_its_links_lead_somewhere() -> None:
+    assert "(docs/shell.md)" in (PAGE.parents[1] / "README.md").read_text("utf-8")
+    links = re.findall(r"\]\(([^)#]+)", PAGE.read_text("utf-8"))
+    assert [link for link in links if not (PAGE.parent / link).exists()] == []
+
+
+# ---------------------------------------------------------------- what breaks
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How `curl` ended."""
+
+    code: int
+    output: str
+    headers: Mapping[str, str]
+
+
+async def curl(server: Server, folder: Path, query: str = "", *flags: str, **body: object) -> Ended:
+    messages = [{"role": "user", "content": "hi"}]
+    posted = json.dumps({"messages": messages, **body})
+    head = folder / "head"
+    typed = ("-H", "Content-Type: application/json")
+    with anyio.fail_after(SECONDS):
+        done = await anyio.run_process(
+            [
+                *(program("curl"), "-sS", "-N", f"-D{head}", *typed, *flags, "-d", posted),
+                f"{server.url}/send-message{query}",
+            ],
+            check=False,
+        )
+    lines = (line.partition(": ") for line in head.read_text().splitlines()[1:])
+    return Ended(
+        done.returncode, done.stdout.decode(), {name.lower(): text for name, _, text in lines}
+    )
+
+
+TEXT = ("-H", "Accept: text/plain")
+HALF = Reply([event(content="half"), Act.CUT])
+
+
+@pytest.mark.promise("P12")
+async def test_a_text_whose_run_fails_breaks_off_with_a_line_that_says_why(
+    model: ModelServer, played: Server, tmp_path: Path
+) -> None:
+    model.play(HALF)
+    ended = await curl(played, tmp_path, "", *TEXT)
+    words, _, told = ended.output.partition("\x1e")
+    assert (ended.code, words) == (18, "half\n")
+    assert json.loads(told).items() >= {"outcome": "failed", "code": "model_incomplete"}.items()
+    assert ended.headers["x-run-id"].startswith("run_")
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize("form", [("", *TEXT), ("?wait=true",)], ids=["text", "document"])
+async def test_a_run_that_fails_at_once_fails_the_command(
+    model: ModelServer, played: Server, raw: Client, tmp_path: Path, form: tuple[str, ...]
+) -> None:
+    model.play(fails(401))
+    ended = await curl(played, tmp_path, form[0], "--fail-with-body", *form[1:])
+    assert (ended.code, json.loads(ended.output)["code"]) == (22, "model_rejected")
+    run_id, conversation = ended.headers["x-run-id"], ended.headers["x-conversation-id"]
+    assert (await raw.conversation(conversation))["runId"] == run_id
+
+
+async def test_a_document_of_a_run_that_fails_in_its_middle_is_an_error(
+    model: ModelServer, played: Server, tmp_path: Path
+) -> None:
+    model.play(HALF)
+    ended = await curl(played, tmp_path, "?wait=true", "-f")
+    assert (ended.code, ended.output) == (22, "")
+
+
+@pytest.mark.promise("P7")
+@pytest.mark.parametrize("form", [("", *TEXT), ("?wait=true",)], ids=["text", "document"])
+async def test_who_leaves_while_waiting_leaves_the_run_unless_the_post_said_so(
+    model: ModelServer, played: Server, raw: Client, tmp_path: Path, form: tuple[str, ...]
+) -> None:
+    """The server's grace is short: the run is cancelled, and the model's stream closed."""
+    model.play(broken_off("half"))
+    leaves = (*form[1:], "--max-time", "1")
+    ended = await curl(
+        played, tmp_path, form[0], *leaves, onDisconnect="cancel", conversationId=form[0] + "gone"
+    )
+    assert ended.code == 28
+    with anyio.fail_after(SECONDS):
+        await model.left.wait()
+        whole = await raw.replay(f"{form[0]}gone".replace("?", "%3F"), include=["run"])
+    assert whole.frames[-2].event == {"type": "run-end", "outcome": "cancelled"}
+
+
+async def test_a_cancelled_text_breaks_off(
+    model: ModelServer, played: Server, raw: Client, tmp_path: Path
+) -> None:
+    model.play(broken_off("half"))
+    ended: list[Ended] = []
+
+    async def read() -> None:
+        ended.append(await curl(played, tmp_path, "", *TEXT, conversationId="stopped"))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        with anyio.fail_after(SECONDS):
+            while not (await raw.conversation("stopped")).get("running"):
+                await anyio.wait_all_tasks_blocked()
+        async with raw.follow("stopped") as stream:
+            await stream.until("text")
+            assert (await raw.cancel("stopped")).status_code == 202
+    assert (ended[0].code, ended[0].output) == (18, 'half\n\x1e{"outcome": "cancelled"}\n')
+
+
+async def test_a_connection_serves_on_after_a_document(
+    model: ModelServer, played: Server, raw: Client
+) -> None:
+    for text in ("one", "two"):
+        model.play(says(text))
+        body = {"messages": [{"role": "user", "content": "hi"}]}
+        answer = await raw.http.post("/send-message?wait=true", json=body)
+        assert (answer.status_code, answer.json()["text"]) == (200, text)

@@ -1,0 +1,192 @@
+"""The forms of an answer, as both routes that follow a run give them; what cannot be given is refused."""
+
+from typing import Any
+
+import pytest
+from starlette.types import ASGIApp
+from tests.support.bridge import Answer, ask, ask_json
+from tests.support.logged_runs import RUN, LoggedRuns
+
+from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
+from passback.core.messages import CallId, Owed
+from passback.core.ports import Parked
+from passback.transport.access import Access
+from passback.transport.signal import Signal
+from passback.transport.site import build_site
+from passback.transport.sse import OPENING
+from passback.transport.wires import Services
+from passback.wire import agkit, rest
+
+pytestmark = pytest.mark.anyio
+
+EVENTS = (
+    OPENING.encode()
+    + b'id: run_1.1-2\ndata: {"type":"text","content":"hi"}\n\nid: run_1.1-3\ndata: [DONE]\n\n'
+)
+DOCUMENT: dict[str, object] = {
+    "runId": "run_1",
+    "conversationId": "c",
+    "outcome": "completed",
+    "reason": "end_turn",
+    "text": "hi",
+    "owed": [],
+    "usage": None,
+    "lastEventId": "run_1.1-3",
+}
+ROUTES = (
+    ("POST", "/send-message"),
+    ("POST", "/v1/aibot/bots/b/send-message"),
+    ("GET", "/conversations/c/stream"),
+)
+on_each_route = pytest.mark.parametrize("route", ROUTES, ids=[path for _, path in ROUTES])
+Route = tuple[str, str]
+
+
+def _runs() -> LoggedRuns:
+    return LoggedRuns(RunStarted(RUN.run_id), TextDelta("hi"), RunFinished(Completed()))
+
+
+def _app(runs: LoggedRuns) -> ASGIApp:
+    services = Services(runs, Signal(), dict)
+    return build_site([agkit.build(services), rest.build(services)], Access())
+
+
+async def _ask(runs: LoggedRuns, route: Route, query: str, *accept: str, **more: str) -> Answer:
+    method, path = route
+    headers = [*(("accept", each) for each in accept), *more.items()]
+    if method == "GET":
+        query = f"?runId=run_1{query.replace('?', '&')}"
+        return await ask(_app(runs), method, path + query, headers=headers)
+    body: dict[str, Any] = {
+        "conversationId": "c",
+        "messages": [{"role": "user", "content": "hello"}],
+    }
+    return await ask_json(_app(runs), method, path + query, body, headers=headers)
+
+
+@on_each_route
+@pytest.mark.parametrize(
+    ("query", "accept"),
+    [
+        ("", []),
+        ("", ["*/*"]),
+        ("", ["text/event-stream"]),
+        ("", ["application/json, text/plain, */*"]),
+        ("", ["text/plain;q=0.5", "text/event-stream"]),
+        ("?wait=false", []),
+    ],
+)
+async def test_events_are_what_a_client_gets_that_wants_nothing_else(
+    route: Route, query: str, accept: list[str]
+) -> None:
+    answer = await _ask(_runs(), route, query, *accept)
+    assert (answer.status, answer.body) == (200, EVENTS)
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+
+
+@on_each_route
+@pytest.mark.parametrize(
+    ("query", "accept"),
+    [
+        ("?wait=true", []),
+        ("?wait=1", ["*/*"]),
+        ("?wait=3600", ["application/json"]),
+        ("?wait=true", ["text/html, */*;q=0.1"]),
+        ("", ["application/json"]),
+        ("", ["text/plain;q=0.5", "application/*"]),
+    ],
+)
+async def test_one_document_is_for_those_who_wait_or_accept_only_this(
+    route: Route, query: str, accept: list[str]
+) -> None:
+    answer = await _ask(_runs(), route, query, *accept)
+    assert (answer.status, answer.json) == (200, DOCUMENT)
+
+
+@on_each_route
+@pytest.mark.parametrize("query", ["", "?wait=false"])
+async def test_text_is_for_those_who_accept_it(route: Route, query: str) -> None:
+    answer = await _ask(_runs(), route, query, "text/plain, text/event-stream;q=0.9")
+    assert (answer.status, answer.body) == (200, b"hi\n")
+
+
+@on_each_route
+async def test_a_document_is_of_the_whole_run_and_a_text_of_what_was_not_seen(route: Route) -> None:
+    seen = {"last-event-id": "run_1.1-2"}
+    assert (await _ask(_runs(), route, "?wait=true", **seen)).json == DOCUMENT
+    assert (await _ask(_runs(), route, "", "text/plain", **seen)).body == b""
+
+
+@pytest.mark.promise("P12")
+@on_each_route
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"?wait={value}"
+        for value in (
+            "0",
+            "-1",
+            "3601",
+            "9" * 30,
+            "",
+            "yes",
+            "True",
+            "1.5",
+            "1e3",
+            "%C2%B2",
+            "1&wait=1",
+        )
+    ],
+)
+async def test_another_wait_is_refused_by_its_name(route: Route, query: str) -> None:
+    runs = _runs()
+    answer = await _ask(runs, route, query)
+    assert (answer.status, answer.code) == (422, "invalid_request")
+    assert answer.json["message"] == (
+        "wait has to be true, false, or a number of seconds from 1 to 3600"
+    )
+    assert answer.json["details"] == {"parameter": "wait"}
+    assert runs.posts == []
+
+
+@pytest.mark.promise("P12")
+@on_each_route
+@pytest.mark.parametrize(
+    ("query", "accept", "available"),
+    [
+        ("", "text/html", ["text/event-stream", "application/json", "text/plain"]),
+        ("?wait=true", "text/plain", ["application/json"]),
+        ("?wait=5", "text/event-stream", ["application/json"]),
+    ],
+)
+async def test_what_cannot_be_given_is_refused_with_what_can(
+    route: Route, query: str, accept: str, available: list[str]
+) -> None:
+    runs = _runs()
+    answer = await _ask(runs, route, query, accept)
+    assert (answer.status, answer.code) == (406, "not_acceptable")
+    assert answer.json["details"] == {"available": available}
+    assert runs.posts == []
+
+
+# ---------------------------------------------------------------- results that are not all
+OWED = {"id": "call_1", "name": "t", "arguments": "{}", "kind": "tool_result"}
+
+
+@pytest.mark.parametrize("query", ["", "?wait=true"])
+async def test_what_is_still_owed_is_told_in_each_form(query: str) -> None:
+    runs = _runs()
+    runs.answer = Parked(RUN.key, (Owed(CallId("call_1"), "t", "{}"),))
+    answer = await _ask(runs, ROUTES[0], query, "*/*" if query else "text/plain")
+    if query:
+        missing = {"runId": None, "lastEventId": None, "text": "", "reason": None}
+        assert answer.json == DOCUMENT | missing | {"outcome": "handed-back", "owed": [OWED]}
+    else:
+        assert answer.body == (
+            b'\x1e{"outcome": "handed-back", "owed": [{"id": "call_1", "name": "t", '
+            b'"arguments": "{}", "kind": "tool_result"}]}\n'
+        )
+    assert answer.status == 200
+    assert answer.headers["x-owed-tool-calls"] == "call_1"
+    assert answer.headers["x-conversation-id"] == "c"
+    assert "x-run-id" not in answer.headers
