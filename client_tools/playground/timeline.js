@@ -37,8 +37,8 @@ export function lineOf({ step, exchange, at }, merge) {
   switch (step.kind) {
     case "request": {
       const after = step.headers["Last-Event-ID"];
-      const data = step.body ?? (after ? `Last-Event-ID: ${after}` : "");
-      return { ...line, direction: "sent", kind: "sent", label: `${step.method} ${step.path}`, data };
+      const data = step.body ?? step.path + (after ? `\nLast-Event-ID: ${after}` : "");
+      return { ...line, direction: "sent", kind: "sent", label: `${step.method} ${step.path.split("?")[0]}`, data };
     }
     case "response": {
       const data = step.body ?? JSON.stringify(step.headers);

@@ -277,22 +277,24 @@ def _replay_command(parser: argparse.ArgumentParser) -> None:
 
 
 def _speed(text: str) -> float:
-    speed = float(text)
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = math.nan
     if not (math.isfinite(speed) and speed >= 0):
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
     return speed
 
 
 def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65535:
-        raise ValueError
-    return port
+    if not (text.isascii() and text.isdecimal() and len(text) <= 5 and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 65535")
+    return int(text)
 
 
 async def replay(options: argparse.Namespace) -> int:
     """Play a recording back to clients of this machine, until SIGTERM or Ctrl-C."""
-    _log_to_stderr("info")
+    _log_to_stderr("warning")
     site = replay_site(load_recording(options.file), speed=options.speed)
     server = _Server(_config(site, _REPLAY_GRACE), asyncio.Event())
     server.on_listening = lambda address: print(

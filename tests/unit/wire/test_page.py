@@ -51,7 +51,9 @@ def test_what_a_served_file_imports_is_served_too() -> None:
     missing = {
         f"{path}: {name}"
         for path, content in SERVED.items()
-        for name in re.findall(r'^(?:import|export) .*?from "([^"]+)";$', content.decode(), re.MULTILINE)
+        for name in re.findall(
+            r'^(?:import|export) .*?from "([^"]+)";$', content.decode(), re.MULTILINE
+        )
         if posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) not in SERVED
     }
     # for those who bring React along; the page does not load it
