@@ -51,6 +51,8 @@ export class ToolCard {
 
   /** @param {CallState} state */
   setState(state) {
+    // what the user is writing stays
+    if (this.element.dataset.state === state) return;
     /** @type {Record<CallState, string>} */
     const labels = {
       writing: "writing the arguments",

@@ -220,6 +220,11 @@ async def test_a_frame_without_an_id_and_a_parked_answer_are_played() -> None:
     assert "x-run-id" not in answer.headers
 
 
+async def test_an_id_that_is_too_long_is_not_echoed() -> None:
+    answer = await post(site(ASKED), {"conversationId": "c" * 257, **user("")})
+    assert answer.headers["x-conversation-id"] == "replay"
+
+
 async def test_the_page_finds_its_routes() -> None:
     app = site(ASKED)
     assert b"<title>passback</title>" in (await ask(app, "GET", "/")).body

@@ -25,6 +25,7 @@ from passback.wire.page import page
 _KEPT_HEADERS = ("x-owed-tool-calls", "retry-after")
 _MAX_KEYS = 1000
 """Posts that are known again."""
+_MAX_ID = 256
 
 _LIMITS = Limits()
 
@@ -74,7 +75,8 @@ class _Player:
             if len(self._known) > _MAX_KEYS:
                 del self._known[next(iter(self._known))]
         given = body.get("conversationId")
-        return self._answer(request, index, given if isinstance(given, str) else "replay")
+        is_id = isinstance(given, str) and len(given) <= _MAX_ID
+        return self._answer(request, index, str(given) if is_id else "replay")
 
     def _chosen(self, body: dict[str, JsonValue]) -> int:
         """Results get the answer to the results of the same calls; messages are answered in turn."""
