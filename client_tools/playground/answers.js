@@ -1,70 +1,59 @@
 /** The calls that a conversation's client owes, run in this page: each one once, whatever is repeated. */
 
-import { isOurs, runTool } from "./tools.js";
+import { toolsFor } from "./tools.js";
 
-/** @typedef {import("./api.js").OutgoingMessage} OutgoingMessage */
-/** @typedef {import("./api.js").OwedCall} OwedCall */
+/** @typedef {import("../js/src/index.js").CallContext} CallContext */
+/** @typedef {import("../js/src/index.js").ClientTools} ClientTools */
 /** @typedef {import("./run.js").RunView} RunView */
 /** @typedef {import("./tools.js").Hands} Hands */
-/** @typedef {import("./tools.js").ToolResult} ToolResult */
 
 export class Answers {
+  /** The page's tools, for the client library. */
+  tools;
+
   #view;
-  #hands;
-  /** @type {Map<string, Promise<ToolResult>>} */
+  /** @type {Map<string, Promise<unknown>>} */
   #results = new Map();
 
   /**
-   * @param {Pick<RunView, "setCallState" | "setResult">} view
+   * @param {Pick<RunView, "setCallState">} view
    * @param {Hands} hands
    */
   constructor(view, hands) {
     this.#view = view;
-    this.#hands = hands;
+    /** @type {ClientTools} */
+    this.tools = Object.fromEntries(
+      Object.entries(toolsFor(hands)).map(([name, tool]) => {
+        return [name, { ...tool, execute: (args, context) => this.#once(() => tool.execute(args, context), context) }];
+      }),
+    );
   }
 
   /**
-   * @param {OwedCall[]} owed
-   * @param {AbortSignal} signal
-   * @returns {Promise<OutgoingMessage[]>} the results of those calls that are this page's to answer
-   * @throws the signal's reason, when the page gave the calls up
+   * @param {() => unknown} execute
+   * @param {CallContext} context
    */
-  async to(owed, signal) {
-    for (const { id, name } of owed) {
-      if (!isOurs(name)) this.#view.setCallState(id, "elsewhere");
-    }
-    const ours = owed.filter(({ name }) => isOurs(name));
-    return Promise.all(ours.map((call) => this.#answer(call, signal)));
-  }
-
-  /**
-   * @param {OwedCall} call
-   * @param {AbortSignal} signal
-   * @returns {Promise<OutgoingMessage>}
-   */
-  async #answer(call, signal) {
+  async #once(execute, { toolCallId, signal }) {
+    const giveUp = () => {
+      this.#results.delete(toolCallId);
+      this.#view.setCallState(toolCallId, "skipped");
+    };
+    signal.addEventListener("abort", giveUp, { once: true });
     try {
-      const { content, isError } = await this.#result(call, signal);
-      this.#view.setResult(call.id, content, isError);
-      return { role: "tool", content, toolCallId: call.id, ...(isError && { isError }) };
-    } catch (error) {
-      this.#results.delete(call.id);
-      this.#view.setCallState(call.id, "skipped");
-      throw error;
+      return await (this.#results.get(toolCallId) ?? this.#begin(execute, toolCallId));
+    } finally {
+      signal.removeEventListener("abort", giveUp);
     }
   }
 
   /**
-   * @param {OwedCall} call
-   * @param {AbortSignal} signal
-   * @returns {Promise<ToolResult>}
+   * @param {() => unknown} execute
+   * @param {string} id
    */
-  #result(call, signal) {
-    const known = this.#results.get(call.id);
-    if (known) return known;
-    this.#view.setCallState(call.id, "running");
-    const result = runTool(call, this.#hands, signal);
-    this.#results.set(call.id, result);
+  #begin(execute, id) {
+    this.#view.setCallState(id, "running");
+    const result = Promise.resolve(execute());
+    this.#results.set(id, result);
     return result;
   }
 }

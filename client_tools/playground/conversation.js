@@ -1,26 +1,26 @@
 /**
- * One conversation: posts only what is new, follows the answer, runs the calls that the client owes and posts their
- * results together, until nothing is owed.
+ * One conversation on the page: what the user says goes to the client library, what comes of it to the view.
  *
  * Each post has a key of its own, and is sent again under it until it is answered: so it counts once.
  */
 
+import { ApiError, randomId } from "../js/src/index.js";
 import { Answers } from "./answers.js";
-import { ApiError, isAbort } from "./api.js";
-import { follow, pause } from "./follow.js";
 import { loadHistory } from "./history.js";
 import { Run } from "./run.js";
-import { randomId } from "./session.js";
-import { declarations, isOurs } from "./tools.js";
+import { isOurs } from "./tools.js";
 
-/** @typedef {import("./api.js").Api} Api */
-/** @typedef {import("./api.js").OwedCall} OwedCall */
-/** @typedef {import("./api.js").Post} Post */
+/** @typedef {import("../js/src/index.js").Client} Client */
+/** @typedef {import("../js/src/index.js").ClientOptions} ClientOptions */
+/** @typedef {import("../js/src/index.js").Event} Event */
+/** @typedef {import("../js/src/index.js").Sending} Sending */
+/** @typedef {import("../js/src/index.js").TraceStep} TraceStep */
 /** @typedef {import("./history.js").PastMessage} PastMessage */
-/** @typedef {import("./sse.js").SseEvent} SseEvent */
 /** @typedef {import("./tools.js").Hands} Hands */
 
 /** @typedef {"idle" | "loading" | "sending" | "waiting" | "answering" | "working" | "reconnecting"} Activity */
+/** @typedef {(options: Pick<ClientOptions, "tools" | "trace">) => Client} Connect gives a client as the page is set up now */
+/** @typedef {{id: string, content: string, isError: boolean}} HandAnswer to a call, written by the user */
 
 /**
  * @typedef {object} ChatView
@@ -29,41 +29,46 @@ import { declarations, isOurs } from "./tools.js";
  * @property {(message: PastMessage) => void} addPast
  * @property {(activity: Activity) => void} setActivity
  * @property {(error: unknown, again: () => void) => void} addError
- * @property {(conversationId: string) => void} accepted the server has this conversation now
- * @property {(event: SseEvent) => void} seen every event of the wire, as it came
+ * @property {(conversationId: string, isNews: boolean) => void} accepted the server has this conversation now; `isNews`
+ *   says that a post of this page has begun something there
  */
 
 /** Times that the agent may ask for tools before the user has to speak again. */
 export const MAX_ROUNDS = 25;
+/** What this page asks to be told beyond what the library needs. */
+const INCLUDE = ["message-ids", "reasoning", "usage"];
 
 export class Conversation {
-  #api;
+  #connect;
   #view;
   #answers;
-  #wait;
   #abort = new AbortController();
   /** @type {Activity} */
   #activity = "idle";
   #stopped = false;
   #closed = false;
-  #declared = false;
-  /** @type {string | null} the run that is followed, once the server has named it */
-  #runId = null;
+  /** @type {Sending | null} */
+  #sending = null;
+  /** @type {(() => void) | null} */
+  #onAccepted = null;
+  #isPost = false;
 
   /**
    * @param {string} id
    * @param {object} parts
-   * @param {Api} parts.api
+   * @param {Connect} parts.connect
    * @param {ChatView & import("./run.js").RunView} parts.view
    * @param {Hands} parts.hands
-   * @param {typeof pause} [parts.wait]
    */
-  constructor(id, { api, view, hands, wait = pause }) {
+  constructor(id, { connect, view, hands }) {
     this.id = id;
-    this.#api = api;
+    this.#connect = connect;
     this.#view = view;
     this.#answers = new Answers(view, hands);
-    this.#wait = wait;
+  }
+
+  get isIdle() {
+    return this.#activity === "idle";
   }
 
   /**
@@ -72,14 +77,11 @@ export class Conversation {
    * @param {string} text
    */
   async send(text) {
-    const id = randomId();
-    const tools = this.#declared ? {} : { tools: declarations };
-    /** @type {Post} */
-    const post = { key: randomId(), messages: [{ role: "user", content: text, id }], ...tools };
+    const [id, key] = [randomId(), randomId()];
     this.#view.addUser(text);
     await this.#attempt(
-      (signal) => this.#converse(post, signal),
-      () => void this.#sendUnlessKnown(id, text, post),
+      (signal) => this.#post({ id, text, key }, signal),
+      () => void this.#sendUnlessKnown({ id, text, key }),
     );
   }
 
@@ -91,16 +93,53 @@ export class Conversation {
     );
   }
 
+  /** Show what the server has, and what is going on there, and leave the calls to the tab that has begun it. */
+  async watch() {
+    await this.#attempt(
+      (signal) => this.#resume(signal, { answers: false }),
+      () => void this.load(),
+    );
+  }
+
+  /**
+   * Answer a call by hand. The first answer of a call counts.
+   *
+   * @param {HandAnswer} answer
+   */
+  async answer({ id, content, isError }) {
+    const key = randomId();
+    /** @type {import("../js/src/index.js").ToolMessage} */
+    const message = { role: "tool", toolCallId: id, content, ...(isError && { isError }) };
+    const post = async (/** @type {AbortSignal} */ signal) => {
+      this.#onAccepted = () => this.#view.setResult(id, content, isError);
+      const options = { conversationId: this.id, include: INCLUDE, idempotencyKey: key, signal };
+      await this.#follow(this.#client().send([message], options));
+    };
+    const again = () => void this.#attempt(post, again);
+    await this.#attempt(post, again);
+  }
+
   /**
    * Stop the answer: on the server when it runs there, here when it waits for a tool of this page. A post without an
    * answer is stopped when its answer comes, or given up when this is asked twice.
    */
   async stop() {
-    const again = this.#stopped;
-    this.#stopped = true;
     const isOnItsWay = this.#activity === "sending" || this.#activity === "reconnecting";
-    if (this.#runId !== null) await this.#cancel(this.#runId);
-    else if (!isOnItsWay || again) this.#abort.abort();
+    const givesUp = !this.#sending || (this.#stopped && isOnItsWay);
+    this.#stopped = true;
+    if (givesUp) return this.#abort.abort();
+    try {
+      await this.#sending?.cancel();
+    } catch (error) {
+      if (error instanceof ApiError && (error.status ?? 0) < 500) return; // it has just ended by itself
+      this.#view.addError(error, () => void this.load());
+      this.#abort.abort();
+    }
+  }
+
+  /** Cut the connection that is read, as a bad network would; the page then comes back by itself. */
+  cut() {
+    return this.#sending?.reconnect() ?? false;
   }
 
   /** Leave the conversation; what runs on the server runs on. */
@@ -112,19 +151,17 @@ export class Conversation {
   /**
    * Try again after an error that leaves open whether the message arrived.
    *
-   * @param {string} id the message's
-   * @param {string} text
-   * @param {Post} post
+   * @param {{id: string, text: string, key: string}} message
    */
-  async #sendUnlessKnown(id, text, post) {
+  async #sendUnlessKnown(message) {
     await this.#attempt(
       async (signal) => {
         const past = await this.#resume(signal, { mayBeMissing: true });
-        if (past.some((message) => message.id === id)) return;
-        this.#view.addUser(text);
-        await this.#converse(post, signal);
+        if (past.some(({ id }) => id === message.id)) return;
+        this.#view.addUser(message.text);
+        await this.#post(message, signal);
       },
-      () => void this.#sendUnlessKnown(id, text, post),
+      () => void this.#sendUnlessKnown(message),
     );
   }
 
@@ -149,149 +186,105 @@ export class Conversation {
 
   /**
    * @param {AbortSignal} signal
-   * @param {{mayBeMissing?: boolean}} [options]
+   * @param {{mayBeMissing?: boolean, answers?: boolean}} [options]
    * @returns {Promise<PastMessage[]>} what is in the history
    */
-  async #resume(signal, { mayBeMissing = false } = {}) {
+  async #resume(signal, { mayBeMissing = false, answers = true } = {}) {
     this.#become("loading");
-    const info = await this.#api.conversation(this.id, signal).catch((error) => {
+    const client = this.#client(answers);
+    const stands = await client.conversation(this.id, { signal }).catch((error) => {
       if (mayBeMissing && error instanceof ApiError && error.status === 404) return null;
       throw error;
     });
-    const past = info ? await loadHistory(this.#api, this.id, info, signal) : [];
+    const past = stands ? await loadHistory(client, this.id, stands, signal) : [];
     this.#view.clear();
     past.forEach((message) => this.#view.addPast(message));
-    if (!info) return past;
-    this.#view.accepted(this.id);
-    const { running, queued } = info;
-    const owed = running ? await this.#watch(this.#streamOf(running.runId, signal), signal) : info.owed;
-    if (queued[0]) {
-      await this.#watch(this.#streamOf(queued[0], signal), signal, { untilBegun: true });
-      return this.#resume(signal); // what was posted for it is in the history since it began
+    if (!stands) return past;
+    this.#view.accepted(this.id, false);
+    const { running, owed } = stands;
+    const next = stands.queued?.[0];
+    const resume = (/** @type {string} */ runId) => client.resume(this.id, { runId, include: INCLUDE, signal });
+    // the post that waits takes the calls of the run before it for unanswered
+    if (running) await this.#follow(resume(running.runId), { answers, until: next ? isHandedBack : undefined });
+    if (next) {
+      await this.#follow(resume(next), { until: ({ type }) => type === "run-start" });
+      return this.#resume(signal, { answers }); // what was posted for it is in the history since it began
     }
-    await this.#converse(await this.#answer(owed, signal), signal);
+    if (!running && owed?.length > 0) {
+      await this.#follow(client.resume(this.id, { include: INCLUDE, signal }), { answers });
+    }
     return past;
   }
 
   /**
-   * @param {Post | null} post
+   * @param {{id: string, text: string, key: string}} message
    * @param {AbortSignal} signal
    */
-  async #converse(post, signal) {
-    let next = post;
-    for (let round = 0; next; round += 1) {
-      if (round > MAX_ROUNDS) {
-        this.#view.addNote("The agent asked for tools many times in a row. Send a message to let it go on.");
-        return;
-      }
-      this.#become("sending");
-      const owed = await this.#watch(this.#answerTo(next, signal), signal);
-      next = await this.#answer(owed, signal);
-    }
+  async #post({ id, text, key }, signal) {
+    const options = { conversationId: this.id, include: INCLUDE, idempotencyKey: key, signal };
+    await this.#follow(this.#client().send({ role: "user", content: text, id }, options));
   }
 
   /**
-   * @param {Post} post
-   * @param {AbortSignal} signal
+   * @param {Sending} sending
+   * @param {{answers?: boolean, until?: ((event: Event) => boolean) | undefined}} [options] whether this page runs calls,
+   *   and behind which event to leave
    */
-  #answerTo(post, signal) {
-    return async () => {
-      const response = await this.#api.sendMessage(this.id, post, signal);
-      this.#declared ||= post.tools !== undefined;
-      this.#view.accepted(this.id);
-      return response;
-    };
-  }
-
-  /**
-   * @param {string} runId
-   * @param {AbortSignal} signal
-   */
-  #streamOf(runId, signal) {
-    return () => this.#api.stream(this.id, { runId, signal });
-  }
-
-  /**
-   * Follow a run to its end, over as many connections as that takes.
-   *
-   * @param {() => Promise<Response>} begin opens it from its start, also for a second time
-   * @param {AbortSignal} signal
-   * @param {{untilBegun?: boolean}} [options] whether to follow it only as long as it is in the queue
-   * @returns {Promise<OwedCall[]>} what the client has to answer now
-   */
-  async #watch(begin, signal, { untilBegun = false } = {}) {
-    const run = new Run(this.#view);
-    let isParked = false;
-    /** @param {string | null} after */
-    const open = async (after) => {
-      const response = await (after ? this.#reopen(run, begin, after, signal) : begin());
-      isParked = response.headers.has("X-Owed-Tool-Calls");
-      await this.#opened(response.headers.get("X-Run-Id"));
-      return response;
-    };
-    const onCut = () => this.#become("reconnecting");
+  async #follow(sending, { answers = true, until = () => false } = {}) {
+    const run = new Run(this.#view, answers);
+    this.#sending = sending;
     try {
-      for await (const event of follow({ open, signal, onCut, wait: this.#wait })) {
-        this.#view.seen(event);
-        run.feed(event.data);
-        if (run.waits !== (this.#activity === "waiting")) this.#become(run.waits ? "waiting" : "answering");
-        if (untilBegun && !run.waits) return [];
+      for await (const event of sending) {
+        run.feed(event);
+        if (event.type === "run-queued") this.#become("waiting");
+        else if (event.type === "run-start") this.#become("answering");
+        else if (answers && event.type === "owed" && event.toolCalls.some(({ name }) => isOurs(name))) this.#become("working");
+        if (until(event)) return;
       }
+      if (this.#stopped && run.outcome === "handed-back") this.#view.addNote("Stopped.");
     } finally {
-      this.#runId = null;
-    }
-    if (isParked) return (await this.#api.conversation(this.id, signal)).owed;
-    return run.failed ? [] : run.open;
-  }
-
-  /**
-   * @param {Run} run
-   * @param {() => Promise<Response>} begin
-   * @param {string} after
-   * @param {AbortSignal} signal
-   */
-  async #reopen(run, begin, after, signal) {
-    try {
-      return await this.#api.stream(this.id, { after, signal });
-    } catch (error) {
-      if (!(error instanceof ApiError && error.code === "invalid_cursor")) throw error;
-      run.anew(); // the run's log lost its end, and has another one since
-      return begin();
+      this.#sending = null;
+      this.#onAccepted = null;
     }
   }
 
-  /** @param {string | null} runId */
-  async #opened(runId) {
-    this.#runId = runId;
-    this.#become("answering");
-    if (this.#stopped && runId !== null) await this.#cancel(runId);
+  /** @param {boolean} [answers] whether it has the page's tools */
+  #client(answers = true) {
+    return this.#connect({ tools: answers ? this.#answers.tools : {}, trace: (step) => this.#trace(step) });
   }
 
-  /**
-   * @param {OwedCall[]} owed
-   * @param {AbortSignal} signal
-   * @returns {Promise<Post | null>} the results of this page's tools
-   */
-  async #answer(owed, signal) {
-    if (owed.some(({ name }) => isOurs(name))) this.#become("working");
-    const messages = await this.#answers.to(owed, signal);
-    return messages.length > 0 ? { key: randomId(), messages } : null;
-  }
-
-  /** @param {string} runId */
-  async #cancel(runId) {
-    try {
-      await this.#api.cancel(this.id, runId);
-    } catch (error) {
-      if (error instanceof ApiError && error.status < 500) return; // it has just ended by itself
-      this.#view.addError(error, () => void this.load());
-      this.#abort.abort();
+  /** @param {TraceStep} step */
+  #trace(step) {
+    if (this.#closed) return;
+    if (step.kind === "lost") this.#become("reconnecting");
+    else if (step.kind === "request") {
+      this.#isPost = step.path === "/send-message";
+      if (this.#isPost && this.#activity !== "reconnecting") this.#become("sending");
+    } else if (step.kind === "response" && step.headers["content-type"]?.startsWith("text/event-stream")) {
+      this.#onAccepted?.();
+      this.#onAccepted = null;
+      this.#view.accepted(this.id, this.#isPost);
+      this.#become("answering");
     }
   }
 
   /** @param {Activity} activity */
   #become(activity) {
+    if (activity === this.#activity) return;
     this.#activity = activity;
     this.#view.setActivity(activity);
   }
+}
+
+/** @param {Event} event */
+function isHandedBack(event) {
+  return event.type === "run-end" && event.outcome === "handed-back";
+}
+
+/**
+ * @param {unknown} error
+ * @returns {boolean} whether this page itself gave the request up
+ */
+function isAbort(error) {
+  return error instanceof Error && error.name === "AbortError";
 }

@@ -5,7 +5,7 @@ const SVG = "http://www.w3.org/2000/svg";
 /**
  * @template {keyof HTMLElementTagNameMap} K
  * @param {K} tag
- * @param {{class?: string, type?: "button" | "submit", title?: string, label?: string, onClick?: () => void}} [props]
+ * @param {{class?: string, type?: "button" | "submit" | "checkbox", title?: string, label?: string, onClick?: () => void}} [props]
  * @param {...(Node | string)} children
  * @returns {HTMLElementTagNameMap[K]}
  */
@@ -53,4 +53,19 @@ export function need(selector, kind) {
   const found = document.querySelector(selector);
   if (found instanceof kind) return found;
   throw new Error(`the page has no ${selector}`);
+}
+
+/**
+ * Offers a text as a file.
+ *
+ * @param {string} text
+ * @param {string} name
+ * @param {number} patience milliseconds that the browser may take to read it
+ */
+export function download(text, name, patience) {
+  const link = el("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), patience);
 }

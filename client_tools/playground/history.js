@@ -1,6 +1,8 @@
 /** The server's record of a conversation, read as what the page shows. */
 
-import { asRecord } from "./api.js";
+import { asRecord } from "../js/src/json.js";
+
+/** @typedef {import("../js/src/index.js").Client} Client */
 
 /**
  * @typedef {object} PastCall
@@ -21,17 +23,18 @@ export const SHOWN_MESSAGES = 400;
 const PAGE = 100;
 
 /**
- * @param {import("./api.js").Api} api
+ * @param {Client} client
  * @param {string} conversationId
- * @param {import("./api.js").ConversationInfo} info how the conversation stood a moment ago
+ * @param {Pick<import("../js/src/client.js").ConversationView, "running" | "messageCount">} info how the conversation stood
+ *   a moment ago
  * @param {AbortSignal} signal
  * @returns {Promise<PastMessage[]>} the newest ones, oldest first; of a run that goes on only what was posted for it,
  *   since its stream has all that it said
  */
-export async function loadHistory(api, conversationId, { running, messageCount }, signal) {
+export async function loadHistory(client, conversationId, { running, messageCount }, signal) {
   const first = Math.max(0, (running?.firstMessage ?? messageCount) - SHOWN_MESSAGES);
   const end = Math.min(messageCount, first + 2 * SHOWN_MESSAGES);
-  const raw = await loadBetween(api, conversationId, [first, end], signal);
+  const raw = await loadBetween(client, conversationId, [first, end], signal);
   if (!running) return raw.flatMap(readMessage);
   const ofRun = raw.splice(running.firstMessage - first);
   const said = ofRun.findIndex(({ role }) => role === "assistant");
@@ -39,21 +42,22 @@ export async function loadHistory(api, conversationId, { running, messageCount }
 }
 
 /**
- * @param {import("./api.js").Api} api
+ * @param {Client} client
  * @param {string} conversationId
  * @param {[number, number]} range how many messages to pass over, and where to end
  * @param {AbortSignal} signal
  */
-async function loadBetween(api, conversationId, [first, end], signal) {
+export async function loadBetween(client, conversationId, [first, end], signal) {
   /** @type {Record<string, unknown>[]} */
   const raw = [];
   /** @type {number | null} */
   let after = first;
   while (after !== null && after < end) {
     const limit = Math.min(PAGE, end - after);
-    const page = await api.messages(conversationId, { after, limit, signal });
-    raw.push(...page.messages.map(asRecord));
-    after = page.messages.length > 0 ? page.next : null;
+    const { messages, next } = await client.messages(conversationId, { after, limit, signal });
+    const page = list(messages);
+    raw.push(...page.map(asRecord));
+    after = page.length > 0 && typeof next === "number" ? next : null;
   }
   return raw;
 }

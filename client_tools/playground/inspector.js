@@ -1,52 +1,80 @@
-/** The raw wire beside the chat: what was posted, and each event with its id and time. Bounded. */
+/** The wire beside the chat: what was posted, and each event with its id and its time since the post. Bounded. */
 
-import { asRecord, parseJson } from "./api.js";
+import { parseJson } from "../js/src/json.js";
 import { el } from "./dom.js";
+import { join, lineOf, matches, sincePost } from "./timeline.js";
 
-/** @typedef {import("./api.js").Exchange} Exchange */
+/** @typedef {import("./recorder.js").Kept} Kept */
+/** @typedef {import("./timeline.js").Line} Line */
 
-/** Lines that are kept; older ones are dropped. */
+/** Lines that are shown; older ones are dropped. */
 export const MAX_LINES = 500;
-/** Characters of one line that are kept. */
+/** Characters of one line that are shown. */
 const MAX_CHARS = 20_000;
 const PREVIEW_CHARS = 200;
 
 export class Inspector {
   #list;
   #counters;
+  #stepsOf;
   #total = 0;
-  /** @type {HTMLElement[]} */
-  #waiting = [];
+  #merge = true;
+  #wanted = "";
+  /** @type {Shown[]} in their order; the first ones are in the list, the last ones wait for a frame */
+  #lines = [];
+  #isDue = false;
 
   /**
    * @param {HTMLElement} list
    * @param {HTMLElement[]} counters where the number of lines is shown
+   * @param {() => Kept[]} stepsOf all that is kept
    */
-  constructor(list, counters) {
+  constructor(list, counters, stepsOf) {
     this.#list = list;
     this.#counters = counters;
+    this.#stepsOf = stepsOf;
     this.clear();
   }
 
   clear() {
     this.#total = 0;
-    this.#waiting = [];
+    this.#lines = [];
     this.#list.replaceChildren();
     this.#showCount();
   }
 
-  /** @param {import("./sse.js").SseEvent} event */
-  seen({ id, data }) {
-    const type = asRecord(parseJson(data)).type;
-    this.add({ direction: "received", label: typeof type === "string" ? type : data.slice(0, 40), id, data });
+  /**
+   * Show what is kept in another way.
+   *
+   * @param {{merge?: boolean, wanted?: string}} change whether pieces are merged; what a line has to contain
+   */
+  choose({ merge = this.#merge, wanted = this.#wanted }) {
+    this.#merge = merge;
+    this.#wanted = wanted;
+    this.clear();
+    for (const kept of this.#stepsOf()) this.add(kept);
   }
 
-  /** @param {Exchange} exchange */
-  add(exchange) {
+  /** @param {Kept} kept */
+  add(kept) {
+    const line = lineOf(kept, this.#merge);
+    const last = this.#lines.at(-1);
+    if (last && join(last.line, line)) last.isStale = true;
+    else if (matches(line, this.#wanted)) this.#append(line);
+    else return;
+    if (!this.#isDue) requestAnimationFrame(() => this.#flush());
+    this.#isDue = true;
+  }
+
+  /** @param {Line} line */
+  #append(line) {
     this.#total += 1;
-    if (this.#waiting.length === 0) requestAnimationFrame(() => this.#flush());
-    this.#waiting.push(line(exchange));
-    if (this.#waiting.length > MAX_LINES) this.#waiting.shift();
+    this.#lines.push(new Shown(line));
+    if (this.#lines.length > 2 * MAX_LINES) this.#trim();
+  }
+
+  #trim() {
+    for (const old of this.#lines.splice(0, this.#lines.length - MAX_LINES)) old.element?.remove();
   }
 
   toEnd() {
@@ -55,11 +83,13 @@ export class Inspector {
 
   /** One layout per frame, however fast events come. */
   #flush() {
+    this.#isDue = false;
     const { scrollHeight, scrollTop, clientHeight } = this.#list;
     const atEnd = scrollHeight - scrollTop - clientHeight < 40;
-    this.#list.append(...this.#waiting);
-    this.#waiting = [];
-    while (this.#list.childElementCount > MAX_LINES) this.#list.firstElementChild?.remove();
+    this.#trim();
+    for (const shown of this.#lines) {
+      if (shown.isStale) shown.draw(this.#list);
+    }
     this.#showCount();
     if (atEnd) this.toEnd();
   }
@@ -71,24 +101,54 @@ export class Inspector {
   }
 }
 
+/** A line, and its element as soon as it has one. */
+class Shown {
+  isStale = true;
+  /** @type {HTMLElement | null} */
+  element = null;
+
+  /** @param {Line} line */
+  constructor(line) {
+    this.line = line;
+  }
+
+  /** @param {HTMLElement} list */
+  draw(list) {
+    this.isStale = false;
+    const isOpen = this.element?.querySelector("details")?.open ?? false;
+    const element = elementOf(this.line, isOpen);
+    if (this.element) this.element.replaceWith(element);
+    else list.append(element);
+    this.element = element;
+  }
+}
+
 /**
- * @param {Exchange} exchange
+ * @param {Line} line
+ * @param {boolean} isOpen
  * @returns {HTMLElement}
  */
-function line({ direction, label, id, data }) {
-  const now = new Date();
-  const time = el("time", {}, clock(now));
-  time.dateTime = now.toISOString();
-  const kept = data.length > MAX_CHARS ? `${data.slice(0, MAX_CHARS)} …` : data;
+function elementOf(line, isOpen) {
+  const { direction, label, kind, id, data, count } = line;
+  const time = el("time", { title: clock(line.time) }, timeText(line));
+  time.dateTime = new Date(line.time).toISOString();
   const head = el("span", { class: "line-head" }, el("span", { class: "kind" }, label), time);
+  if (count > 1) head.insertBefore(el("span", { class: "pieces" }, `×${count}`), time);
   if (id) head.insertBefore(eventId(id), time);
-  const preview = el("code", { class: "preview" }, kept.slice(0, PREVIEW_CHARS) || "no body");
+  const preview = el("code", { class: "preview" }, data.slice(0, PREVIEW_CHARS) || "no body");
   const details = el("details", {}, el("summary", {}, head, preview));
-  details.addEventListener("toggle", () => details.append(el("pre", {}, pretty(kept, id))), { once: true });
+  details.addEventListener("toggle", () => details.append(el("pre", {}, pretty(line))), { once: true });
+  details.open = isOpen;
   const item = el("li", { class: "line" }, details);
   item.dataset.direction = direction;
-  item.dataset.kind = kindOf(direction, label);
+  item.dataset.kind = kind;
   return item;
+}
+
+/** @param {Line} line */
+function timeText({ direction, at, lastAt, count, time }) {
+  if (direction === "sent" && at === 0) return clock(time);
+  return count > 1 ? `${sincePost(at)} … ${sincePost(lastAt).slice(1)}` : sincePost(at);
 }
 
 /**
@@ -100,32 +160,21 @@ function eventId(id) {
   return el("span", { class: "event-id", title: id }, el("span", {}, id.slice(0, dot + 1)), id.slice(dot + 1));
 }
 
-/**
- * @param {Exchange["direction"]} direction
- * @param {string} label
- */
-function kindOf(direction, label) {
-  if (direction === "sent") return "sent";
-  if (label === "error" || label.startsWith("HTTP ")) return "error";
-  if (label.startsWith("tool")) return "tool";
-  return label === "text" ? "text" : "other";
+/** @param {Line} line */
+function pretty({ data, id, lastId, count }) {
+  const kept = data.length > MAX_CHARS ? `${data.slice(0, MAX_CHARS)} …` : data;
+  const value = count > 1 ? undefined : parseJson(kept);
+  const body = value === undefined ? kept : JSON.stringify(value, null, 2);
+  if (!id) return body || "no body";
+  return `id: ${id}${count > 1 ? ` … ${lastId}\n${count} pieces, joined:` : ""}\n\n${body}`;
 }
 
 /**
- * @param {string} data
- * @param {string | undefined} id
- */
-function pretty(data, id) {
-  const value = parseJson(data);
-  const body = value === undefined ? data : JSON.stringify(value, null, 2);
-  return id ? `id: ${id}\n\n${body}` : body || "no body";
-}
-
-/**
- * @param {Date} date
+ * @param {number} time milliseconds since 1970
  * @returns {string} local time to the millisecond
  */
-function clock(date) {
+function clock(time) {
+  const date = new Date(time);
   const [h, m, s] = [date.getHours(), date.getMinutes(), date.getSeconds()].map((n) => String(n).padStart(2, "0"));
   return `${h}:${m}:${s}.${String(date.getMilliseconds()).padStart(3, "0")}`;
 }

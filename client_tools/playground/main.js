@@ -1,13 +1,16 @@
 /** Puts the page together: the chat, the wire beside it, and what the tools may touch. */
 
-import { Api, asRecord, parseJson } from "./api.js";
+import { Client, randomId } from "../js/src/index.js";
+import { asRecord, parseJson } from "../js/src/json.js";
 import { Composer } from "./composer.js";
 import { ConfirmDialog } from "./confirm.js";
-import { Conversation } from "./conversation.js";
-import { need } from "./dom.js";
+import { Conversation, MAX_ROUNDS } from "./conversation.js";
+import { download, need } from "./dom.js";
 import { Inspector } from "./inspector.js";
+import { ServerRecord } from "./record.js";
+import { Recorder } from "./recorder.js";
 import { keepAtEnd } from "./scroll.js";
-import { randomId, recall, remember } from "./session.js";
+import { Tabs, recall, remember } from "./session.js";
 import { Transcript } from "./transcript.js";
 
 /** @typedef {import("./conversation.js").Activity} Activity */
@@ -23,6 +26,10 @@ const STATUS = {
   reconnecting: "The connection broke. Connecting again",
 };
 const HASH = "#conversation=";
+/** A server that was never heard of is given up soon, one that broke off gets time to start again. */
+const RETRY = { attempts: 8, unanswered: 4, longestDelay: 8000 };
+/** Milliseconds after which a file that was saved is let go. */
+const SAVED = 60_000;
 
 const transcriptRoot = need("#transcript", HTMLElement);
 const thinking = need("#thinking", HTMLElement);
@@ -30,11 +37,14 @@ const status = need("#status", HTMLElement);
 const keyForm = need("#key-form", HTMLFormElement);
 const keyField = need("#key", HTMLInputElement);
 
-const inspector = new Inspector(need("#events", HTMLElement), [
-  need("#events-count", HTMLElement),
-  need("#events-badge", HTMLElement),
-]);
-const api = new Api({ key: () => recall("key"), log: (exchange) => inspector.add(exchange) });
+const cut = need("#cut", HTMLButtonElement);
+const recorder = new Recorder((kept) => inspector.add(kept));
+const counters = [need("#events-count", HTMLElement), need("#events-badge", HTMLElement)];
+const inspector = new Inspector(need("#events", HTMLElement), counters, () => recorder.steps);
+const record = new ServerRecord(() => ({ client: connect({ tools: {} }), id: conversation.id }));
+const tabs = new Tabs((id) => {
+  if (id === conversation.id && conversation.isIdle) void conversation.watch();
+});
 const confirm = new ConfirmDialog();
 const hands = {
   /** @param {string} color */
@@ -49,27 +59,52 @@ const hands = {
 const toEnd = keepAtEnd(need("#scroll", HTMLElement), need("#jump", HTMLElement));
 let onKey = () => {};
 const composer = new Composer({ onSend: send, onStop: () => void conversation.stop() });
-const view = Object.assign(new Transcript(transcriptRoot, onRemedy), {
+const onAnswer = (/** @type {import("./conversation.js").HandAnswer} */ answer) => {
+  if (conversation.isIdle) void conversation.answer(answer);
+};
+const view = Object.assign(new Transcript(transcriptRoot, onRemedy, onAnswer), {
   /** @param {Activity} activity */
   setActivity(activity) {
     composer.busy = activity !== "idle";
+    cut.disabled = !["waiting", "answering"].includes(activity);
     thinking.hidden = !["sending", "waiting", "answering"].includes(activity);
     transcriptRoot.setAttribute("aria-busy", String(activity === "answering" || activity === "loading"));
     if (status.textContent !== STATUS[activity]) status.textContent = STATUS[activity];
   },
-  /** @param {string} id */
-  accepted(id) {
+  /**
+   * @param {string} id
+   * @param {boolean} isNews
+   */
+  accepted(id, isNews) {
     const hash = HASH + encodeURIComponent(id);
     if (location.hash !== hash) history.replaceState(null, "", hash);
+    if (isNews) tabs.tell(id);
   },
-  /** @param {import("./sse.js").SseEvent} event */
-  seen: (event) => inspector.seen(event),
 });
 let conversation = open(idInAddress() ?? randomId());
 
 /** @param {string} id */
 function open(id) {
-  return new Conversation(id, { api, view, hands });
+  return new Conversation(id, { connect, view, hands });
+}
+
+/** @type {import("./conversation.js").Connect} */
+function connect({ tools = {}, trace }) {
+  const record = recorder.tracer();
+  const apiKey = recall("key");
+  return new Client({
+    url: new URL(".", location.href).href,
+    tools,
+    // another client may have tools of its own in the same conversation
+    unknownTools: "leave",
+    limits: { rounds: MAX_ROUNDS },
+    retry: RETRY,
+    trace: (step) => {
+      record(step);
+      trace?.(step);
+    },
+    ...(apiKey && { apiKey }),
+  });
 }
 
 /** @param {string} text */
@@ -91,7 +126,7 @@ function show(id) {
 
 function startNew() {
   history.pushState(null, "", location.pathname + location.search);
-  inspector.clear();
+  clearEvents();
   show(null);
   composer.focus();
 }
@@ -117,6 +152,17 @@ function askForKey(again) {
   keyForm.hidden = false;
   keyField.value = "";
   keyField.focus();
+}
+
+function clearEvents() {
+  recorder.clear();
+  inspector.clear();
+}
+
+function exportRun() {
+  const file = recorder.export();
+  if (file) return download(JSON.stringify(file, null, 1), "passback-run.json", SAVED);
+  status.textContent = "There is no whole run to export: send a message first";
 }
 
 /** @returns {string | null} */
@@ -145,7 +191,14 @@ function switchTo(name) {
 }
 
 need("#new", HTMLElement).addEventListener("click", startNew);
-need("#clear-events", HTMLElement).addEventListener("click", () => inspector.clear());
+need("#clear-events", HTMLElement).addEventListener("click", clearEvents);
+need("#export", HTMLElement).addEventListener("click", exportRun);
+need("#show-record", HTMLElement).addEventListener("click", () => record.show());
+cut.addEventListener("click", () => conversation.cut());
+const filter = need("#filter", HTMLInputElement);
+filter.addEventListener("input", () => inspector.choose({ wanted: filter.value.trim().toLowerCase() }));
+const merge = need("#merge", HTMLInputElement);
+merge.addEventListener("change", () => inspector.choose({ merge: merge.checked }));
 need("#show-chat", HTMLElement).addEventListener("click", () => switchTo("chat"));
 need("#show-events", HTMLElement).addEventListener("click", () => switchTo("events"));
 for (const example of need("#examples", HTMLElement).querySelectorAll("button")) {

@@ -1,7 +1,6 @@
 /** What went wrong, in words for the person at the page, and what to do about it. */
 
-import { ApiError, NetworkError } from "./api.js";
-import { SseOverflow } from "./sse.js";
+import { ApiError, ConnectionLost, InvalidArgument, LimitExceeded, PassbackError, RunFailed } from "../js/src/index.js";
 
 /**
  * @typedef {"again" | "reload" | "key" | "new" | "edit" | "none"} Remedy
@@ -38,7 +37,7 @@ const KNOWN = {
   },
   tool_result_conflict: {
     title: "Somebody else answered first",
-    advice: "Another tab gave a different result for this call. Show what the server has.",
+    advice: "This call has another answer already, from another tab or device, and the first one counts. Show what the server has.",
     remedy: "reload",
   },
   tool_call_not_found: {
@@ -84,7 +83,8 @@ const KNOWN = {
  */
 export function fromError(error) {
   if (error instanceof ApiError) return fromApi(error);
-  if (error instanceof NetworkError) {
+  if (error instanceof RunFailed) return fromRun(error);
+  if (error instanceof ConnectionLost) {
     return problem("The server cannot be reached", {
       message: sentence(error.message),
       advice: "See whether `passback serve` is running and your network is up, then try again. Nothing is lost.",
@@ -92,12 +92,21 @@ export function fromError(error) {
       code: "network",
     });
   }
-  if (error instanceof SseOverflow) {
-    return problem("The answer is too large for this page", {
+  if (error instanceof InvalidArgument) {
+    return problem("This cannot be sent", {
+      message: sentence(error.message),
+      advice: "Start a new conversation.",
+      remedy: "new",
+      code: error.code,
+    });
+  }
+  if (error instanceof PassbackError) {
+    const isLimit = error instanceof LimitExceeded;
+    return problem(isLimit ? "This goes beyond a limit of this page" : "The server's answer is not understood", {
       message: sentence(error.message),
       advice: "The conversation is kept on the server. Show what it has.",
       remedy: "reload",
-      code: "too_large",
+      code: error.code,
     });
   }
   console.error(error);
@@ -112,7 +121,8 @@ export function fromError(error) {
 /** @param {ApiError} error */
 function fromApi(error) {
   const known = KNOWN[error.code];
-  const later = error.status >= 500 || error.status === 429;
+  const status = error.status ?? 0;
+  const later = status >= 500 || status === 429;
   const wait = Number(error.retryAfter) > 0 ? ` in ${Number(error.retryAfter)} s` : "";
   return problem(known?.title ?? (later ? "The server cannot do this now" : "The server refused the request"), {
     message: sentence(error.message),
@@ -123,22 +133,18 @@ function fromApi(error) {
   });
 }
 
-/**
- * @param {Record<string, unknown>} event the `error` event of a run
- * @returns {Problem}
- */
-export function fromEvent(event) {
-  const code = typeof event.code === "string" ? event.code : "error";
-  const known = KNOWN[code];
+/** @param {RunFailed} error */
+function fromRun(error) {
+  const known = KNOWN[error.code];
   return problem(known?.title ?? "The agent could not finish its answer", {
-    message: sentence(String(event.error ?? "")),
+    message: sentence(error.message),
     advice:
       known?.advice ??
-      (event.retryable === true
+      (error.retryable
         ? "This often passes. Send your message again; the conversation is intact."
         : "Change the message and send it again; the conversation is intact."),
     remedy: known?.remedy ?? "edit",
-    code,
+    code: error.code,
   });
 }
 

@@ -1,11 +1,10 @@
-/** What one run has said so far: its events go to the page, its calls are kept until they can be answered. */
+/** What one run has said so far, as the page shows it; what became void is taken back. */
 
-import { asRecord, parseJson } from "./api.js";
-import { isRewound } from "./follow.js";
-import { fromEvent } from "./problems.js";
+import { isBehind } from "../js/src/index.js";
+import { isOurs } from "./tools.js";
 
-/** @typedef {import("./api.js").OwedCall} OwedCall */
-/** @typedef {import("./problems.js").Problem} Problem */
+/** @typedef {import("../js/src/index.js").Event} Event */
+/** @typedef {import("../js/src/index.js").OwedCall} OwedCall */
 
 /**
  * @typedef {object} RunView where a run's events are shown
@@ -18,8 +17,8 @@ import { fromEvent } from "./problems.js";
  * @property {(id: string, delta: string) => void} addArguments
  * @property {(id: string, state: CallState) => void} setCallState
  * @property {(id: string, text: string, isError: boolean) => void} setResult
+ * @property {(call: OwedCall) => void} showOwed a call that this page does not run: somebody has to answer it
  * @property {(text: string) => void} addNote
- * @property {(problem: Problem) => void} addProblem
  */
 
 /** @typedef {"writing" | "waiting" | "running" | "skipped" | "elsewhere"} CallState */
@@ -34,111 +33,93 @@ const ENDINGS = {
 };
 
 export class Run {
-  /** Whether an `error` event came. */
-  failed = false;
-  /** Whether it is in the queue, behind another run. */
-  waits = false;
+  /** How the newest run ended, as far as it has. */
+  outcome = "";
 
   #view;
-  /** @type {Map<string, {name: string, arguments: string, ended: boolean, result: boolean}>} */
-  #calls = new Map();
+  #answers;
+  /** @type {string | null} */
+  #runId = null;
+  /** @type {Event[]} what a rewind may take back */
+  #events = [];
 
-  /** @param {RunView} view */
-  constructor(view) {
+  /**
+   * @param {RunView} view
+   * @param {boolean} answers whether this page runs calls of its tools
+   */
+  constructor(view, answers) {
     this.#view = view;
+    this.#answers = answers;
     view.beginRun();
   }
 
-  /** @returns {OwedCall[]} the complete calls that the server has not answered itself */
-  get open() {
-    return [...this.#calls]
-      .filter(([, call]) => call.ended && !call.result)
-      .map(([id, call]) => ({ id, name: call.name, arguments: call.arguments }));
+  /** @param {Event} event of this run, or of one that it led to */
+  feed(event) {
+    if (event.type === "rewind") return this.#rewind(event.to);
+    if (event.runId !== null && event.runId !== this.#runId) this.#next(event.runId);
+    this.#events.push(event);
+    this.#show(event);
+    if (event.type === "run-end") this.#events = [];
   }
 
-  /** What it has said is void; it comes again from its start. */
-  anew() {
-    this.#calls.clear();
+  /** @param {string} runId */
+  #next(runId) {
+    if (this.#runId !== null) this.#view.beginRun();
+    this.#runId = runId;
+    this.#events = [];
+    this.outcome = "";
+  }
+
+  /** @param {string} to */
+  #rewind(to) {
+    this.#events = this.#events.filter(({ cursor }) => !isBehind(cursor, to));
     this.#view.dropRun();
+    for (const event of this.#events) this.#show(event);
   }
 
-  /** @param {string} data an event's data; unknown events and fields are let through silently */
-  feed(data) {
-    const event = asRecord(parseJson(data));
-    const id = String(event.toolCallId ?? "");
+  /** @param {Event} event unknown ones are let through silently */
+  #show(event) {
     switch (event.type) {
       case "message":
         return this.#view.beginAnswer();
       case "text":
-        return this.#view.addText(String(event.content ?? ""));
+        return this.#view.addText(event.content);
       case "reasoning":
-        return this.#view.addReasoning(String(event.delta ?? ""));
+        return this.#view.addReasoning(event.delta);
       case "tool-call-start":
-        return this.#begin(id, String(event.toolCallName ?? ""));
+        return this.#view.beginCall(event.toolCallId, event.toolCallName);
       case "tool-call-args":
-        return this.#extend(id, String(event.delta ?? ""));
+        return this.#view.addArguments(event.toolCallId, event.delta);
       case "tool-call-end":
-        return this.#end(id);
+        return this.#view.setCallState(event.toolCallId, "waiting");
       case "tool-result":
-        return this.#settle(id, String(event.result ?? ""));
-      case "run-queued":
-      case "run-start":
-        this.waits = event.type === "run-queued";
-        return;
+        return this.#view.setResult(event.toolCallId, event.result, false);
+      case "client-tool-result":
+        return this.#view.setResult(event.toolCallId, String(event.content), event.isError);
+      case "owed":
+        return event.toolCalls.forEach((call) => this.#owe(call));
+      case "run-end":
+        return this.#end(event);
       default:
-        return isRewound(data) ? this.anew() : this.#finish(event);
+        return this.#note(event);
     }
   }
 
-  /** @param {Record<string, unknown>} event */
-  #finish(event) {
-    if (event.type === "interrupt") {
-      this.#view.addNote("The agent waits for a decision that this page cannot give. Send a message to go on.");
-    } else if (event.type === "error") {
-      this.failed = true;
-      this.#view.addProblem(fromEvent(event));
-    } else if (event.type === "run-end") {
-      const ending = ENDINGS[String(event.reason ?? event.outcome)];
-      if (ending) this.#view.addNote(ending);
-    }
+  /** @param {OwedCall} call */
+  #owe(call) {
+    if (!this.#answers || !isOurs(call.name)) this.#view.showOwed(call);
   }
 
-  /**
-   * @param {string} id
-   * @param {string} name
-   */
-  #begin(id, name) {
-    this.#calls.set(id, { name, arguments: "", ended: false, result: false });
-    this.#view.beginCall(id, name);
+  /** @param {{outcome: string, reason?: string}} event */
+  #end({ outcome, reason }) {
+    this.outcome = outcome;
+    const ending = ENDINGS[String(reason ?? outcome)];
+    if (ending) this.#view.addNote(ending);
   }
 
-  /**
-   * @param {string} id
-   * @param {string} delta
-   */
-  #extend(id, delta) {
-    const call = this.#calls.get(id);
-    if (!call) return;
-    call.arguments += delta;
-    this.#view.addArguments(id, delta);
-  }
-
-  /** @param {string} id */
-  #end(id) {
-    const call = this.#calls.get(id);
-    if (!call) return;
-    call.ended = true;
-    this.#view.setCallState(id, "waiting");
-  }
-
-  /**
-   * @param {string} id
-   * @param {string} result
-   */
-  #settle(id, result) {
-    const call = this.#calls.get(id);
-    if (!call) return;
-    call.result = true;
-    this.#view.setResult(id, result, false);
+  /** @param {{type: string}} event */
+  #note({ type }) {
+    if (type !== "interrupt") return;
+    this.#view.addNote("The agent waits for a decision that this page cannot give. Send a message to go on.");
   }
 }

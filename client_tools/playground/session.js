@@ -27,11 +27,19 @@ export function remember(name, value) {
   }
 }
 
-/** @returns {string} a random UUID, also on pages that are served without TLS */
-export function randomId() {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x40;
-  bytes[8] = ((bytes[8] ?? 0) & 0x3f) | 0x80;
-  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
-  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+/** Tells the other tabs of this browser what this one has begun; a browser without channels has tabs that do not know. */
+export class Tabs {
+  #channel = "BroadcastChannel" in globalThis ? new BroadcastChannel("passback") : null;
+
+  /** @param {(conversationId: string) => void} onNews another tab has begun something there */
+  constructor(onNews) {
+    this.#channel?.addEventListener("message", ({ data }) => {
+      if (typeof data === "string") onNews(data);
+    });
+  }
+
+  /** @param {string} conversationId */
+  tell(conversationId) {
+    this.#channel?.postMessage(conversationId);
+  }
 }

@@ -1,9 +1,8 @@
 /** The tools that this page lends to the agent: what the model is told of them, and what they do. */
 
-import { asRecord, parseJson } from "./api.js";
+import { asRecord } from "../js/src/json.js";
 
-/** @typedef {import("./api.js").ToolDeclaration} ToolDeclaration */
-/** @typedef {import("./api.js").OwedCall} OwedCall */
+/** @typedef {import("../js/src/index.js").ClientTools} ClientTools */
 
 /**
  * @typedef {object} Hands what the tools may touch
@@ -12,13 +11,7 @@ import { asRecord, parseJson } from "./api.js";
  */
 
 /**
- * @typedef {object} ToolResult
- * @property {string} content
- * @property {boolean} isError
- */
-
-/**
- * @typedef {object} ClientTool
+ * @typedef {object} PageTool
  * @property {string} name
  * @property {string} description
  * @property {Record<string, unknown>} properties of its arguments, by JSON Schema; all of them are required
@@ -34,7 +27,7 @@ const COLORS = [
   "orange", "pink", "brown", "gray", "black", "white",
 ];
 
-/** @type {ClientTool[]} */
+/** @type {PageTool[]} */
 const TOOLS = [
   {
     name: "change-background-color",
@@ -73,52 +66,46 @@ const TOOLS = [
   },
 ];
 
-/** @type {ToolDeclaration[]} */
-export const declarations = TOOLS.map(({ name, description, properties }) => ({
-  name,
-  description,
-  parameters: JSON.stringify({
-    $schema: "https://json-schema.org/draft/2020-12/schema",
-    type: "object",
-    properties,
-    required: Object.keys(properties),
-    additionalProperties: false,
-  }),
-}));
-
 /** @param {string} name */
 export function isOurs(name) {
   return TOOLS.some((tool) => tool.name === name);
 }
 
 /**
- * Runs one call; whatever goes wrong becomes a result that the model can react to.
+ * The tools as the client library takes them.
  *
- * @param {OwedCall} call
  * @param {Hands} hands
- * @param {AbortSignal} signal
- * @returns {Promise<ToolResult>}
- * @throws the signal's reason, when the page gave the call up
+ * @returns {ClientTools}
  */
-export async function runTool(call, hands, signal) {
-  const tool = TOOLS.find(({ name }) => name === call.name);
-  if (!tool) return failure(`This page has no tool named ${call.name}.`);
-  const args = parseJson(call.arguments || "{}");
-  if (args === undefined) return failure("The arguments are not valid JSON.");
-  try {
-    return { content: await tool.run(asRecord(args), hands, signal), isError: false };
-  } catch (error) {
-    signal.throwIfAborted();
-    return failure(error instanceof ToolError ? error.message : "The tool failed in the browser.");
-  }
+export function toolsFor(hands) {
+  return Object.fromEntries(
+    TOOLS.map(({ name, description, properties, run }) => {
+      const parameters = {
+        $schema: "https://json-schema.org/draft/2020-12/schema",
+        type: "object",
+        properties,
+        required: Object.keys(properties),
+        additionalProperties: false,
+      };
+      return [name, { description, parameters, execute: (args, { signal }) => guarded(() => run(asRecord(args), hands, signal), signal) }];
+    }),
+  );
 }
 
 /**
- * @param {string} content
- * @returns {ToolResult}
+ * What a tool throws is told to the model: only what was meant for it.
+ *
+ * @param {() => string | Promise<string>} run
+ * @param {AbortSignal} signal
  */
-function failure(content) {
-  return { content, isError: true };
+async function guarded(run, signal) {
+  try {
+    return await run();
+  } catch (error) {
+    signal.throwIfAborted();
+    if (error instanceof ToolError) throw error;
+    throw new Error("The tool failed in the browser.", { cause: error });
+  }
 }
 
 /**

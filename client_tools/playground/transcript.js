@@ -7,6 +7,8 @@ import { ToolCard } from "./toolcard.js";
 /** @typedef {import("./conversation.js").ChatView} ChatView */
 /** @typedef {import("./history.js").PastMessage} PastMessage */
 /** @typedef {import("./problems.js").Problem} Problem */
+/** @typedef {import("../js/src/index.js").OwedCall} OwedCall */
+/** @typedef {import("./conversation.js").HandAnswer} HandAnswer */
 /** @typedef {import("./run.js").CallState} CallState */
 
 /** @type {Record<import("./problems.js").Remedy, string>} */
@@ -33,6 +35,7 @@ export class Transcript {
 
   #root;
   #onRemedy;
+  #onAnswer;
   /** @type {HTMLElement | null} */
   #answer = null;
   /** @type {Text | null} */
@@ -47,10 +50,12 @@ export class Transcript {
   /**
    * @param {HTMLElement} root
    * @param {(remedy: import("./problems.js").Remedy, again: () => void) => void} onRemedy
+   * @param {(answer: HandAnswer) => void} onAnswer
    */
-  constructor(root, onRemedy) {
+  constructor(root, onRemedy, onAnswer) {
     this.#root = root;
     this.#onRemedy = onRemedy;
+    this.#onAnswer = onAnswer;
   }
 
   clear() {
@@ -63,6 +68,8 @@ export class Transcript {
   addUser(text) {
     this.lastWords = text;
     this.#dropProblems();
+    // whatever was owed is closed by it
+    for (const card of this.#cards.values()) card.withdraw();
     this.#add(el("article", { class: "message user", label: "You" }, text));
   }
 
@@ -127,7 +134,7 @@ export class Transcript {
    * @param {string} name
    */
   beginCall(id, name) {
-    const card = new ToolCard(name);
+    const card = new ToolCard(name, (content, isError) => this.#onAnswer({ id, content, isError }));
     this.#cards.set(id, card);
     this.#open().append(card.element);
     this.#reasoning = null;
@@ -157,6 +164,13 @@ export class Transcript {
    */
   setResult(id, text, isError) {
     this.#cards.get(id)?.setResult(text, isError);
+  }
+
+  /** @param {OwedCall} call of whose beginning the page may know nothing */
+  showOwed({ id, name, arguments: text }) {
+    if (!this.#cards.has(id)) this.beginCall(id, name);
+    this.#cards.get(id)?.setArguments(text);
+    this.setCallState(id, "elsewhere");
   }
 
   /** @param {string} text */

@@ -1,10 +1,11 @@
-"""`passback serve`, `passback check`: settings from the environment and flags, plain words on what is wrong."""
+"""`passback serve`, `check` and `replay`: settings from the environment and flags, plain words on what is wrong."""
 
 import argparse
 import asyncio
 import gc
 import importlib
 import logging
+import math
 import os
 import signal
 import socket
@@ -12,22 +13,28 @@ import sys
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import anyio
 import uvicorn
+from starlette.types import ASGIApp
 from typing_extensions import override
 
 from passback import __version__
 from passback.agent import Agent
 from passback.app import Application
 from passback.core.errors import ConfigurationError, PassbackError
+from passback.replay.player import replay_site
+from passback.replay.recording import load as load_recording
 from passback.settings import Settings, load, variable
 from passback.transport.protocol import BoundedHttpProtocol
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+_REPLAY_GRACE = 1
+"""Seconds: nothing is lost with an answer that is cut."""
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -35,10 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; gives the exit code."""
     options = _parser().parse_args(arguments)
     try:
-        settings = load({**os.environ, **_flags(options)})
-        _log_to_stderr(settings.log_level)
-        agent = _load_agent(options.agent) if options.agent else None
-        return _run(options.command(settings, agent))
+        return _run(options.prepare(options))
     except ConfigurationError as error:
         print(f"passback: {error.message}", file=sys.stderr)
         return EXIT_USAGE
@@ -58,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _command(commands.add_parser("serve", help="serve an agent"), serve)
     _command(commands.add_parser("check", help="verify settings, store and model"), check)
+    _replay_command(
+        commands.add_parser("replay", help="play a run back that the page has exported")
+    )
     return parser
 
 
@@ -65,7 +72,7 @@ def _command(
     parser: argparse.ArgumentParser,
     run: Callable[[Settings, Agent | None], Coroutine[None, None, int]],
 ) -> None:
-    parser.set_defaults(command=run)
+    parser.set_defaults(prepare=partial(_prepared, run))
     parser.add_argument("agent", nargs="?", metavar="MODULE:AGENT", help="an Agent of yours")
     for one in fields(Settings):
         parser.add_argument(
@@ -73,6 +80,16 @@ def _command(
             metavar=one.name.upper(),
             help=f"{one.metadata['text']} ({variable(one.name)})".replace("%", "%%"),
         )
+
+
+def _prepared(
+    run: Callable[[Settings, Agent | None], Coroutine[None, None, int]],
+    options: argparse.Namespace,
+) -> Coroutine[None, None, int]:
+    settings = load({**os.environ, **_flags(options)})
+    _log_to_stderr(settings.log_level)
+    agent = _load_agent(options.agent) if options.agent else None
+    return run(settings, agent)
 
 
 def _flags(options: argparse.Namespace) -> dict[str, str]:
@@ -112,21 +129,10 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def serve(settings: Settings, agent: Agent | None) -> int:
     """Serve until SIGTERM or Ctrl-C; a second Ctrl-C ends at once."""
     application = Application(settings, agent)
-    config = uvicorn.Config(
-        application.asgi,
-        http=BoundedHttpProtocol,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=int(settings.shutdown_grace) + 5,
-    )
     stop = asyncio.Event()
-    server = _Server(config, stop)
+    server = _Server(_config(application.asgi, int(settings.shutdown_grace) + 5), stop)
     server.on_listening = lambda address: _announce(address, application)
-    with _listen(settings) as listening:
+    with _listen(settings.host, settings.port, "PASSBACK_HOST, PASSBACK_PORT") as listening:
         async with application.running() as warnings, anyio.create_task_group() as tasks:
             for warning in warnings:
                 _warn(warning)
@@ -138,14 +144,27 @@ async def serve(settings: Settings, agent: Agent | None) -> int:
     return 0 if server.started else EXIT_FAILED
 
 
-def _listen(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+def _config(application: ASGIApp, grace: int) -> uvicorn.Config:
+    """`grace`: seconds in which open answers may end."""
+    return uvicorn.Config(
+        application,
+        http=BoundedHttpProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=grace,
+    )
+
+
+def _listen(host: str, port: int, names: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+        return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        raise ConfigurationError(
-            f"PASSBACK_HOST, PASSBACK_PORT: cannot listen: {error.strerror}"
-        ) from error
+        raise ConfigurationError(f"{names}: cannot listen: {error.strerror}") from error
 
 
 class _Server(uvicorn.Server):
@@ -243,6 +262,51 @@ async def _check_model(application: Application) -> Sequence[str]:
     finally:
         await application.model.aclose()
     return ()
+
+
+# ---------------------------------------------------------------- replay
+def _replay_command(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(prepare=replay)
+    parser.add_argument("file", metavar="FILE", type=Path, help="what the page has exported")
+    parser.add_argument(
+        "--speed", metavar="X", type=_speed, default=1, help="times as fast; 0: at once"
+    )
+    parser.add_argument(
+        "--port", metavar="N", type=_port, default=8000, help="on 127.0.0.1; 0: any free one"
+    )
+
+
+def _speed(text: str) -> float:
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = math.nan
+    if not (math.isfinite(speed) and speed >= 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+    return speed
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 5 and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 65535")
+    return int(text)
+
+
+async def replay(options: argparse.Namespace) -> int:
+    """Play a recording back to clients of this machine, until SIGTERM or Ctrl-C."""
+    _log_to_stderr("warning")
+    site = replay_site(load_recording(options.file), speed=options.speed)
+    server = _Server(_config(site, _REPLAY_GRACE), asyncio.Event())
+    server.on_listening = lambda address: print(
+        f"passback {__version__} is listening on {address}\n\n"
+        f"  page    {address}/\n"
+        f"  plays   {options.file}\n\n"
+        "Ctrl-C stops it.",
+        flush=True,
+    )
+    with _listen("127.0.0.1", options.port, "--port") as listening:
+        await server.serve([listening])
+    return 0 if server.started else EXIT_FAILED
 
 
 # ---------------------------------------------------------------- logs

@@ -43,6 +43,7 @@ async def test_only_what_is_new_is_posted(playground: Playground) -> None:
     assert second == {
         "conversationId": first["conversationId"],
         "messages": [{"role": "user", "content": "and again"}],
+        "tools": first["tools"],
         "include": first["include"],
     }
 
@@ -115,18 +116,22 @@ async def test_a_new_conversation_starts_empty_and_the_old_one_is_a_step_back(
 
 async def test_the_raw_events_have_their_ids_and_times(playground: Playground) -> None:
     await playground.say("hi")
+    await playground.page.get_by_label("Merge pieces").uncheck()
     lines = playground.page.locator(".line")
+    await expect(lines.last).to_contain_text("[DONE]")
     kinds = await lines.locator(".kind").all_text_contents()
-    assert kinds[:3] == ["POST /send-message", "run-start", "message"]
-    assert set(kinds[3:-3]) == {"text"}
+    assert kinds[:4] == ["POST /send-message", "HTTP 200", "run-start", "message"]
+    assert set(kinds[4:-3]) == {"text"}
     assert kinds[-3:] == ["usage", "run-end", "[DONE]"]
     ids = await lines.locator(".event-id").all_text_contents()
-    assert len(ids) == len(kinds) - 1
+    assert len(ids) == len(kinds) - 2
     assert all(re.fullmatch(r"run_\w+\.\d+-\d+", each) for each in ids)
-    times = await lines.locator("time").all_text_contents()
-    assert all(re.fullmatch(r"\d\d:\d\d:\d\d\.\d\d\d", each) for each in times)
-    await lines.nth(3).click()
-    assert '"type": "text"' in await lines.nth(3).locator("pre").inner_text()
+    posted, *times = await lines.locator("time").all_text_contents()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d\d\d", posted)
+    assert all(re.fullmatch(r"\+\d+\.\d\d\d s", each) for each in times)
+    assert times == sorted(times, key=lambda each: float(each[1:-2]))
+    await lines.nth(4).click()
+    assert '"type": "text"' in await lines.nth(4).locator("pre").inner_text()
 
 
 async def test_the_list_of_events_is_bounded(browser: Browser, server_url: str) -> None:
@@ -141,7 +146,8 @@ async def test_the_list_of_events_is_bounded(browser: Browser, server_url: str) 
                 content_type="text/event-stream", body=f"{frames}data: [DONE]\n\n"
             ),
         )
+        await playground.page.get_by_label("Merge pieces").uncheck()
         await playground.say("hi")
-        await expect(playground.page.locator("#events-count")).to_have_text("last 500 of 3002")
+        await expect(playground.page.locator("#events-count")).to_have_text("last 500 of 3003")
         assert await playground.page.locator(".line").count() == 500
         assert await playground.answers() == ["." * 3000]

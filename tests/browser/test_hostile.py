@@ -74,12 +74,13 @@ async def assert_only_text(playground: Playground) -> None:
     page = playground.page
     await page.evaluate(
         """async () => {
-            for (const line of document.querySelectorAll('#events details')) line.open = true;
+            for (const line of document.querySelectorAll('#events details, #record-list details')) line.open = true;
             await new Promise(resolve => setTimeout(resolve));  // their toggle events
         }"""
     )
     made = await page.evaluate(
-        "[...document.querySelectorAll('#transcript *, #events *, #confirm-question *')].map(e => e.localName)"
+        "[...document.querySelectorAll('#transcript *, #events *, #record-list *, #confirm-question *')]"
+        ".map(e => e.localName)"
     )
     assert set(made) <= HARMLESS
     assert await page.evaluate("typeof globalThis.pwned") == "undefined"
@@ -97,6 +98,8 @@ async def test_what_a_model_says_and_thinks_is_text(browser: Browser, puppet_url
         assert await playground.answers() == [everything]
         reasoning = playground.page.locator(".reasoning-text")
         assert await reasoning.text_content() == everything
+        await playground.page.get_by_role("button", name="History").click()
+        await expect(playground.page.locator("#record-list .line")).to_have_count(3)
         await assert_only_text(playground)
         await playground.page.reload()
         await expect_text(playground, PAYLOADS[0])

@@ -1,7 +1,7 @@
 /** Compiled, never run: what a TypeScript program may write against the package. */
 
 import { Answer, Chat, Client, PassbackError, RunFailed } from "passback";
-import type { ClientTools, Event, SendOptions } from "passback";
+import type { ClientTools, Event, SendOptions, TraceStep } from "passback";
 import { useChat } from "passback/react";
 
 const tools: ClientTools = {
@@ -43,6 +43,11 @@ export function told(error: unknown): number | null {
   if (error instanceof RunFailed) return error.retryAfter;
   return error instanceof PassbackError ? error.status : null;
 }
+
+const steps: TraceStep[] = [];
+const frames = () => steps.flatMap((step) => (step.kind === "frame" ? [step.data.length] : []));
+export const traced = new Client({ url: "http://x", unknownTools: "leave", trace: (step) => void steps.push(step) });
+export const dropped: boolean = traced.send("hi").reconnect() && frames().length > 0;
 
 // @ts-expect-error there is no such policy
 void new Client({ url: "http://x" }).send("hi", { onBusy: "sometimes" });

@@ -3,10 +3,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Api } from "../../client_tools/playground/api.js";
+import { Client } from "../../client_tools/js/src/index.js";
 import { Conversation, MAX_ROUNDS } from "../../client_tools/playground/conversation.js";
 import {
-  REWOUND, callEvents, cut, ended, json, recordingView, scriptedFetch, text, told, unreachable,
+  callEvents, cut, ended, handsBack, json, recordingView, scriptedFetch, text, told, unreachable,
 } from "./playground-support.mjs";
 
 const POST = "POST /send-message";
@@ -14,8 +14,11 @@ const INFO = "GET /conversations/c%2F1";
 const MESSAGES = `${INFO}/messages`;
 const STREAM = `${INFO}/stream`;
 const CANCEL = "POST /conversations/c%2F1/cancel";
-const BLUE = callEvents("call_1", "change-background-color", '{"color": "blue"}');
-const ASK = callEvents("call_2", "ask-user-to-confirm", '{"question": "Really?"}');
+const CALL_BLUE = ["call_1", "change-background-color", '{"color": "blue"}'];
+const CALL_ASK = ["call_2", "ask-user-to-confirm", '{"question": "Really?"}'];
+const BLUE = [...callEvents(...CALL_BLUE), ...handsBack(CALL_BLUE)];
+const ASK = [...callEvents(...CALL_ASK), ...handsBack(CALL_ASK)];
+const OWED_ASK = { id: "call_2", name: "ask-user-to-confirm", arguments: '{"question":"Really?"}', kind: "tool_result" };
 
 /** A conversation with a scripted server. */
 function open(script, { confirm = async () => true } = {}) {
@@ -23,8 +26,10 @@ function open(script, { confirm = async () => true } = {}) {
   const page = recordingView();
   const painted = [];
   const hands = { setBackground: (color) => void painted.push(color), confirm };
-  const wait = async (_, signal) => signal.throwIfAborted();
-  const conversation = new Conversation("c/1", { api: new Api({ fetch }), view: page.view, hands, wait });
+  const retry = { firstDelay: 1, longestDelay: 2000, unanswered: 4 };
+  const limits = { rounds: MAX_ROUNDS };
+  const connect = (options) => new Client({ url: "http://x", fetch, unknownTools: "leave", retry, limits, ...options });
+  const conversation = new Conversation("c/1", { connect, view: page.view, hands });
   const posts = () => requests.filter(({ name }) => name === POST).map(({ body }) => body);
   const keys = () => requests.filter(({ name }) => name === POST).map(({ headers }) => headers.get("Idempotency-Key"));
   return { conversation, requests, posts, keys, painted, ...page };
@@ -51,14 +56,14 @@ function same(values) {
 const quotedUuid = /^"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"$/;
 const away = json({ code: "store_unavailable", message: "no store" }, 503);
 
-test("a message is posted with the tools, the next one without", async () => {
+test("a message is posted with the tools, and alone", async () => {
   const { conversation, posts, keys, log } = open({ [POST]: [ended([text("Hel"), text("lo")]), ended([text("Again")])] });
   await conversation.send("hi");
   await conversation.send("and?");
   const [first, second] = posts();
   assert.deepEqual(first.messages, [{ role: "user", content: "hi", id: first.messages[0].id }]);
   assert.deepEqual(first.tools.map(({ name }) => name), ["change-background-color", "get-time-zone", "ask-user-to-confirm"]);
-  assert.deepEqual([second.messages[0].content, second.tools], ["and?", undefined]);
+  assert.deepEqual([second.messages.map(({ content }) => content), second.tools], [["and?"], first.tools]);
   const named = [...keys(), `"${first.messages[0].id}"`, `"${second.messages[0].id}"`];
   named.forEach((name) => assert.match(name, quotedUuid));
   assert.equal(new Set(named).size, 4);
@@ -66,7 +71,7 @@ test("a message is posted with the tools, the next one without", async () => {
 });
 
 test("the results of parallel calls are posted together, after the stream has ended", async () => {
-  const { conversation, posts, painted } = open({ [POST]: [ended([...BLUE, ...ASK]), ended([text("Done")])] });
+  const { conversation, posts, painted } = open({ [POST]: [ended([...callEvents(...CALL_BLUE), ...callEvents(...CALL_ASK), ...handsBack(CALL_BLUE, CALL_ASK)]), ended([text("Done")])] });
   await conversation.send("do both");
   assert.deepEqual(painted, ["blue"]);
   assert.deepEqual(posts()[1].messages, [
@@ -77,24 +82,24 @@ test("the results of parallel calls are posted together, after the stream has en
 
 test("a call that the server answered itself is not run here", async () => {
   const answered = { type: "tool-result", toolCallId: "call_1", result: "not valid" };
-  const { conversation, posts, painted } = open({ [POST]: [ended([...BLUE, answered, text("Sorry")])] });
+  const { conversation, posts, painted } = open({ [POST]: [ended([...callEvents(...CALL_BLUE), answered, text("Sorry")])] });
   await conversation.send("blue");
   assert.deepEqual([painted, posts().length], [[], 1]);
 });
 
 test("a failed tool is posted as an error", async () => {
-  const mauve = callEvents("call_1", "change-background-color", '{"color": "mauve"}');
+  const mauve = handsBack(["call_1", "change-background-color", '{"color": "mauve"}']);
   const { conversation, posts } = open({ [POST]: [ended(mauve), ended([])] });
   await conversation.send("mauve");
   assert.equal(posts()[1].messages[0].isError, true);
 });
 
 test("a call of another client's tool is left to that client", async () => {
-  const foreign = callEvents("call_9", "open-the-door", "{}    ");
-  const { conversation, posts, log } = open({ [POST]: [ended(foreign)] });
+  const call = ["call_9", "open-the-door", "{}    "];
+  const { conversation, posts, log } = open({ [POST]: [ended([...callEvents(...call), ...handsBack(call)])] });
   await conversation.send("open");
   assert.equal(posts().length, 1);
-  assert.deepEqual(log.at(-1), ["setCallState", "call_9", "elsewhere"]);
+  assert.deepEqual(log.at(-1), ["showOwed", handsBack(call)[0].toolCalls[0]]);
 });
 
 test("results are posted again when the server does not answer, and the tool runs once", async () => {
@@ -109,8 +114,12 @@ test("results are posted again when the server does not answer, and the tool run
 });
 
 test("a message whose answer did not come is posted again under its key", async () => {
-  const { conversation, posts, keys, log, activities } = open({ [POST]: [unreachable, cut([]), ended([text("Hello")])] });
+  const { conversation, posts, keys, log, activities } = open({
+    [POST]: [unreachable, cut([])],
+    [STREAM]: [ended([text("Hello")])],
+  });
   await conversation.send("hi");
+  assert.equal(posts().length, 2);
   same(posts());
   same(keys());
   assert.deepEqual(log, [["addUser", "hi"], ["addText", "Hello"]]);
@@ -130,7 +139,7 @@ test("trying again after that asks first whether the message arrived", async () 
     })()],
   });
   await mine.conversation.send("hi");
-  assert.deepEqual(told(mine.log, "addError"), [["addError", "NetworkError"]]);
+  assert.deepEqual(told(mine.log, "addError"), [["addError", "connection_lost"]]);
   await settled(mine);
   assert.deepEqual(told(mine.log, "addPast").map(([, { role, text: said }]) => [role, said]), [["user", "hi"], ["assistant", "Hello"]]);
   assert.equal(mine.posts().length, 4);
@@ -186,22 +195,25 @@ test("a cut stream is followed to its end", async () => {
 
 test("a part that a lost worker said is dropped, and its calls with it", async () => {
   const { conversation, requests, posts, painted, log } = open({
-    [POST]: [cut([text("Once"), ...BLUE], { tail: REWOUND })],
-    [STREAM]: [ended([text("Twice")])],
+    [POST]: [cut([text("Kept"), text("Once"), ...callEvents(...CALL_BLUE)])],
+    [STREAM]: [ended([{ type: "rewind", to: "run.1-1" }, text("Twice")], { first: 7 })],
   });
   await conversation.send("hi");
-  assert.equal(requests[1].headers.get("Last-Event-ID"), "run.0-0");
-  assert.deepEqual(log.slice(-2), [["dropRun"], ["addText", "Twice"]]);
-  assert.deepEqual([painted, posts().length, told(log, "addProblem")], [[], 1, []]);
+  assert.equal(requests[1].headers.get("Last-Event-ID"), "run.1-6");
+  assert.deepEqual(log.slice(-3), [["dropRun"], ["addText", "Kept"], ["addText", "Twice"]]);
+  assert.deepEqual([painted, posts().length, told(log, "addError")], [[], 1, []]);
 });
 
 test("a run whose log has lost what was shown is read again from its start", async () => {
-  const { conversation, keys, log } = open({
-    [POST]: [cut([text("Once")]), ended([text("Twice")])],
-    [STREAM]: [json({ code: "invalid_cursor", message: "beyond the end" }, 422)],
+  const { conversation, keys, requests, log } = open({
+    [POST]: [cut([text("Once")])],
+    [STREAM]: [json({ code: "invalid_cursor", message: "beyond the end" }, 422), ended([text("Twice")])],
   });
   await conversation.send("hi");
-  same(keys());
+  assert.equal(keys().length, 1);
+  assert.deepEqual(requests.map(({ query, headers }) => [query.get("runId"), headers.get("Last-Event-ID")]), [
+    [null, null], [null, "run.1-1"], ["run", null],
+  ]);
   assert.deepEqual(log, [["addUser", "hi"], ["addText", "Once"], ["dropRun"], ["addText", "Twice"]]);
 });
 
@@ -265,25 +277,24 @@ test("after a reload a post that waits is shown when its turn has come", async (
 });
 
 test("calls that are owed when the page loads are run and answered", async () => {
-  const owed = [{ id: "call_1", name: "change-background-color", arguments: '{"color":"red"}' }];
-  const { conversation, posts, painted } = open({ [INFO]: [idle(owed)], [MESSAGES]: [json({ messages: [] })], [POST]: [ended([])] });
+  const owed = [{ id: "call_1", name: "change-background-color", arguments: '{"color":"red"}', kind: "tool_result" }];
+  const { conversation, posts, painted } = open({ [INFO]: [idle(owed), idle(owed)], [MESSAGES]: [json({ messages: [] })], [POST]: [ended([])] });
   await conversation.load();
   assert.deepEqual([painted, posts()[0].messages[0].toolCallId, posts()[0].tools], [["red"], "call_1", undefined]);
 });
 
-test("a post that leaves calls open asks the server what they are", async () => {
-  const parked = ended([], { headers: { "X-Owed-Tool-Calls": "call_2" } });
-  const owed = [{ id: "call_2", name: "ask-user-to-confirm", arguments: '{"question":"Really?"}' }];
-  const { conversation, posts } = open({ [POST]: [ended(BLUE), parked, ended([])], [INFO]: [idle(owed)] });
+test("calls that are still open behind a post are answered next", async () => {
+  const parked = ended([{ type: "owed", toolCalls: [OWED_ASK] }], { headers: { "X-Owed-Tool-Calls": "call_2" } });
+  const { conversation, posts } = open({ [POST]: [ended(BLUE), parked, ended([])] });
   await conversation.send("blue");
   assert.deepEqual(posts().map(({ messages }) => messages[0].toolCallId), [undefined, "call_1", "call_2"]);
 });
 
 test("a run that fails says so once and runs no tool", async () => {
   const error = { type: "error", error: "the model is away", code: "model_unavailable", retryable: true };
-  const { conversation, log, painted, posts } = open({ [POST]: [ended([...BLUE, error])] });
+  const { conversation, log, painted, posts } = open({ [POST]: [ended([...callEvents(...CALL_BLUE), error])] });
   await conversation.send("blue");
-  assert.deepEqual(told(log, "addProblem", "addError"), [["addProblem", "model_unavailable", "edit"]]);
+  assert.deepEqual(told(log, "addError"), [["addError", "model_unavailable"]]);
   assert.deepEqual([painted, posts().length], [[], 1]);
 });
 
@@ -291,7 +302,7 @@ test("a reader whom the log has left behind is shown the messages instead", asyn
   const error = { type: "error", error: "trimmed", code: "cursor_expired", retryable: false };
   const { conversation, log } = open({ [POST]: [ended([text("a"), error])] });
   await conversation.send("hi");
-  assert.deepEqual(log.at(-1), ["addProblem", "cursor_expired", "reload"]);
+  assert.deepEqual(log.at(-1), ["addError", "cursor_expired"]);
 });
 
 test("stop asks the server while it answers", async () => {
@@ -352,11 +363,11 @@ test("a conversation that was left says nothing more", async () => {
 
 test("an agent that asks for tools without end is stopped", async () => {
   const rounds = Array.from({ length: MAX_ROUNDS + 5 }, (_, index) =>
-    ended(callEvents(`call_${index}`, "get-time-zone", "{}    ")));
+    ended(handsBack([`call_${index}`, "get-time-zone", "{}"])));
   const { conversation, posts, log } = open({ [POST]: rounds });
   await conversation.send("loop");
   assert.equal(posts().length, MAX_ROUNDS + 1);
-  assert.equal(log.at(-1)[0], "addNote");
+  assert.deepEqual(log.at(-1), ["addError", "limit_exceeded"]);
 });
 
 /** Presses the button of the error that is shown, and waits until the page is idle again. */

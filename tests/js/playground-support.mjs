@@ -1,7 +1,7 @@
 /** A server in memory for the playground's modules, and a view that writes down what it is told. */
 
 const utf8 = new TextEncoder();
-const RUN = { "X-Run-Id": "run" };
+const RUN = { "X-Run-Id": "run", "Content-Type": "text/event-stream" };
 
 /**
  * A `fetch` that answers from a script.
@@ -13,10 +13,10 @@ export function scriptedFetch(script) {
   const requests = [];
   const answers = structuredCloneOfLists(script);
   async function fetch(path, init) {
-    const [address, query = ""] = path.split("?");
-    const name = `${init.method ?? "GET"} /${address}`;
+    const { pathname, searchParams } = new URL(path);
+    const name = `${init.method ?? "GET"} ${pathname}`;
     const body = init.body ? JSON.parse(init.body) : undefined;
-    requests.push({ name, body, headers: init.headers, query: new URLSearchParams(query) });
+    requests.push({ name, body, headers: init.headers, query: searchParams });
     const answer = answers[name]?.shift();
     if (!answer) throw new Error(`nobody expected a request ${name}`);
     return answer({ body, headers: init.headers });
@@ -56,11 +56,6 @@ export function cut(events, { first = 1, tail = "" } = {}) {
   return () => new Response(utf8.encode(frames(events, first) + tail), { headers: RUN });
 }
 
-/** What a reader gets who has seen what a lost worker said: the ids stand for the run's start. */
-export const REWOUND = ['{"type":"error","error":"void","code":"rewound","retryable":true}', "[DONE]"]
-  .map((data) => `id: run.0-0\ndata: ${data}\n\n`)
-  .join("");
-
 function frames(events, first) {
   return events
     .map((event, index) => `id: run.1-${first + index}\ndata: ${JSON.stringify(event)}\n\n`)
@@ -77,6 +72,12 @@ export function callEvents(id, name, args) {
   ];
 }
 
+/** How a run ends that hands these calls back, each `[id, name, arguments]`. */
+export function handsBack(...calls) {
+  const toolCalls = calls.map(([id, name, args]) => ({ id, name, arguments: args, kind: "tool_result" }));
+  return [{ type: "owed", toolCalls }, { type: "run-end", outcome: "handed-back" }];
+}
+
 /** @param {string} content */
 export function text(content) {
   return { type: "text", content };
@@ -90,11 +91,10 @@ export function recordingView() {
   const record = (name) => (...args) => void log.push([name, ...args]);
   const names = [
     "clear", "addUser", "addPast", "dropRun", "beginAnswer", "addText", "addReasoning", "beginCall",
-    "addArguments", "setCallState", "setResult", "addNote",
+    "addArguments", "setCallState", "setResult", "showOwed", "addNote",
   ];
   const view = {
     ...Object.fromEntries(names.map((name) => [name, record(name)])),
-    addProblem: (problem) => void log.push(["addProblem", problem.code, problem.remedy]),
     addError(error, repeat) {
       log.push(["addError", error.code ?? error.name]);
       again = repeat;
@@ -102,7 +102,6 @@ export function recordingView() {
     setActivity: (activity) => void activities.push(activity),
     beginRun() {},
     accepted() {},
-    seen() {},
   };
   return { view, log, activities, tryAgain: () => again() };
 }

@@ -3,9 +3,18 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { declarations, runTool } from "../../client_tools/playground/tools.js";
+import { Toolbox } from "../../client_tools/js/src/tools.js";
+import { LIMITS } from "../../client_tools/js/src/limits.js";
+import { toolsFor } from "../../client_tools/playground/tools.js";
 
 const here = new AbortController().signal;
+
+/** As the client library runs it. */
+async function runTool(call, mine, signal) {
+  const toolbox = new Toolbox(toolsFor(mine), undefined, LIMITS);
+  const { content, isError = false } = await toolbox.run(call, { conversationId: "c", signal });
+  return { content, isError };
+}
 
 function hands({ answer = true } = {}) {
   const done = [];
@@ -25,7 +34,7 @@ function call(name, args) {
 
 test("three tools are declared, each with an object schema of its own", () => {
   assert.deepEqual(
-    declarations.map(({ name, parameters }) => [name, JSON.parse(parameters).type, JSON.parse(parameters).required]),
+    Object.entries(toolsFor(hands())).map(([name, { parameters }]) => [name, parameters.type, parameters.required]),
     [
       ["change-background-color", "object", ["color"]],
       ["get-time-zone", "object", []],
@@ -70,8 +79,8 @@ for (const [answer, content] of [[true, "confirmed"], [false, "declined"]]) {
 for (const [name, args, message] of [
   ["ask-user-to-confirm", '{"question":" "}', "The question is missing."],
   ["ask-user-to-confirm", '{"question', "The arguments are not valid JSON."],
-  ["rm -rf", "{}", "This page has no tool named rm -rf."],
-  ["toString", "{}", "This page has no tool named toString."],
+  ["rm -rf", "{}", "This client has no tool named rm -rf."],
+  ["toString", "{}", "This client has no tool named toString."],
 ]) {
   test(`a call that cannot run is an error result: ${name} ${args}`, async () => {
     assert.deepEqual(await runTool(call(name, args), hands(), here), { content: message, isError: true });

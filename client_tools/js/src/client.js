@@ -21,9 +21,12 @@ import { conversationPath, included, randomId } from "./wire.js";
  * @typedef {object} ClientOptions
  * @property {string} [url] of the server, default: where the page came from
  * @property {string} [apiKey]
- * @property {import("./tools.js").ClientTools} [tools] declared with each message; without it the tools of a conversation
+ * @property {import("./tools.js").ClientTools} [tools] declared with each user's message; without it the tools of a conversation
  *   stay as they are
  * @property {import("./tools.js").Approve} [approve] asked before calls of tools that need it
+ * @property {"refuse" | "leave"} [unknownTools] what becomes of a call of a tool that this client has not: it is answered
+ *   with an error (the default), or left to another client
+ * @property {import("./trace.js").Trace} [trace] is told what crosses the wire
  * @property {typeof globalThis.fetch} [fetch]
  * @property {Partial<import("./limits.js").Limits>} [limits]
  * @property {Partial<import("./limits.js").Retry>} [retry]
@@ -75,8 +78,9 @@ export class Client {
     const fetch = options.fetch ?? globalThis.fetch.bind(globalThis);
     const limits = { ...LIMITS, ...options.limits };
     const retry = { ...RETRY, ...options.retry };
-    const http = new Http({ url, apiKey, fetch, limits, silence: retry.silence });
-    this.#parts = { http, limits, retry, toolbox: new Toolbox(tools, approve, limits) };
+    const http = new Http({ url, apiKey, fetch, limits, silence: retry.silence, trace: options.trace });
+    const toolbox = new Toolbox(tools, approve, limits, options.unknownTools === "leave");
+    this.#parts = { http, limits, retry, toolbox };
   }
 
   /**
@@ -93,7 +97,9 @@ export class Client {
       throw new InvalidArgument("an idempotencyKey is 1 to 256 visible ASCII characters without quotes");
     }
     const messages = messagesOf(message);
-    const tools = this.#parts.toolbox.declarations;
+    // results alone leave the tools as they are: they may be answers to another client's
+    const declares = messages.some(({ role }) => role !== "tool");
+    const tools = declares ? this.#parts.toolbox.declarations : undefined;
     const body = { conversationId, messages, tools, onBusy, onDisconnect, include: included(include) };
     const first = { post: { key: idempotencyKey, body } };
     return new Sending(this.#parts, { conversationId, first, include, ...defined({ retryBusy, signal }) });

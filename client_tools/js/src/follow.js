@@ -1,6 +1,6 @@
 /** Follows one run to its end, over as many connections as that takes. */
 
-import { ConnectionLost, ProtocolError } from "./errors.js";
+import { ApiError, ConnectionLost, ProtocolError } from "./errors.js";
 import { readCursor } from "./cursors.js";
 import { readEvent } from "./events.js";
 import { SseDecoder } from "./sse.js";
@@ -20,16 +20,19 @@ import { SseDecoder } from "./sse.js";
  * @property {AbortSignal} signal gives up
  * @property {number} silence milliseconds without a byte after which a connection counts as lost
  * @property {number} eventChars
+ * @property {(step: import("./trace.js").Step) => void} tell is told of each frame as it came
  */
 
 /**
- * Yields each event once; returns at `[DONE]`, the one sign that the run has ended.
+ * Yields each event once; returns at `[DONE]`, the one sign that the run has ended. When the run's log has lost what was
+ * read, which a store may do in a crash, all of it is rewound, and the run read from its start.
  *
  * @param {FollowOptions} options
  * @returns {AsyncGenerator<Event | (ErrorEvent & Place), void, void>}
  * @throws {import("./errors.js").PassbackError} or the signal's reason
  */
-export async function* follow({ open, after, backoff, signal, silence, eventChars }) {
+export async function* follow({ open, after, backoff, signal, silence, eventChars, tell }) {
+  const begin = after;
   for (;;) {
     const decoder = new SseDecoder(eventChars);
     /** @type {unknown} */
@@ -38,9 +41,11 @@ export async function* follow({ open, after, backoff, signal, silence, eventChar
     let connection;
     try {
       connection = await open(after);
+      backoff.answered();
       const runId = connection.response.headers.get("X-Run-Id");
       for await (const { id, data } of frames(connection, { decoder, signal, silence })) {
         backoff.succeeded();
+        tell({ kind: "frame", id, data });
         if (data === "[DONE]") {
           connection.finish();
           connection = undefined;
@@ -56,9 +61,24 @@ export async function* follow({ open, after, backoff, signal, silence, eventChar
       connection?.close();
     }
     after = decoder.lastEventId || after;
+    const lost = after === begin ? null : lostRun(failure, after);
+    if (lost) {
+      yield { type: "rewind", to: `${lost}.0-0`, cursor: "", runId: lost };
+      failure = new ConnectionLost("the server has lost what was read", failure);
+      after = "";
+    }
     backoff.asked = decoder.retry ?? backoff.asked;
     await backoff.failed(failure);
   }
+}
+
+/**
+ * @param {unknown} failure
+ * @param {string} after a place that the server itself has named
+ * @returns {string | null} the run whose log does not have it any more
+ */
+function lostRun(failure, after) {
+  return failure instanceof ApiError && failure.code === "invalid_cursor" ? (readCursor(after)?.run ?? null) : null;
 }
 
 /**

@@ -3,6 +3,7 @@
 import { ApiError, ConnectionLost, CursorExpired, InvalidArgument, LimitExceeded, ProtocolError } from "./errors.js";
 import { asRecord, parseJson } from "./json.js";
 import { Aborter } from "./signals.js";
+import { now, toldHeaders } from "./trace.js";
 
 /** @typedef {import("./limits.js").Limits} Limits */
 
@@ -12,6 +13,7 @@ import { Aborter } from "./signals.js";
  * @property {Record<string, string>} [headers]
  * @property {unknown} [body] is sent as JSON
  * @property {AbortSignal} signal
+ * @property {number} [exchange] what it belongs to, for the trace; default: something of its own
  */
 
 /** Milliseconds that an answer may take to end behind its last frame. */
@@ -65,6 +67,8 @@ export class Http {
   #fetch;
   #limits;
   #silence;
+  #trace;
+  #exchanges = 0;
 
   /**
    * @param {object} options
@@ -73,13 +77,29 @@ export class Http {
    * @param {typeof globalThis.fetch} options.fetch
    * @param {Limits} options.limits
    * @param {number} options.silence milliseconds within which an answer must begin, and each piece of it come
+   * @param {import("./trace.js").Trace | undefined} [options.trace]
    */
-  constructor({ url, apiKey, fetch, limits, silence }) {
+  constructor({ url, apiKey, fetch, limits, silence, trace }) {
     this.#base = baseOf(url);
     this.#authorization = apiKey === undefined ? undefined : bearer(apiKey);
     this.#fetch = fetch;
     this.#limits = limits;
     this.#silence = silence;
+    this.#trace = trace;
+  }
+
+  /** @returns {number} for requests that belong together */
+  newExchange() {
+    this.#exchanges += 1;
+    return this.#exchanges;
+  }
+
+  /**
+   * @param {number} exchange
+   * @param {import("./trace.js").Step} step
+   */
+  tell(exchange, step) {
+    this.#trace?.({ ...step, exchange, time: now() });
   }
 
   /**
@@ -88,9 +108,10 @@ export class Http {
    * @returns {Promise<Connection>}
    * @throws {ApiError | ConnectionLost} or the signal's reason
    */
-  async open(path, { method = "GET", headers = {}, body, signal }) {
+  async open(path, { method = "GET", headers = {}, body, signal, exchange = this.newExchange() }) {
     signal.throwIfAborted();
     const text = body === undefined ? null : encode(body);
+    this.tell(exchange, { kind: "request", method, path: `/${path}`, headers, body: text });
     const aborter = new Aborter(signal);
     const timer = setTimeout(() => aborter.close(), this.#silence);
     try {
@@ -101,7 +122,8 @@ export class Http {
         cache: "no-store",
         signal: aborter.signal,
       });
-      if (!response.ok) throw await this.#refusal(response);
+      if (!response.ok) throw await this.#refusal(response, exchange);
+      this.tell(exchange, { kind: "response", status: response.status, headers: toldHeaders(response), body: null });
       return new Connection(response, aborter);
     } catch (error) {
       aborter.close();
@@ -146,11 +168,15 @@ export class Http {
     return all;
   }
 
-  /** @param {Response} response */
-  async #refusal(response) {
+  /**
+   * @param {Response} response
+   * @param {number} exchange
+   */
+  async #refusal(response, exchange) {
     const text = await readText(response, this.#limits.errorBytes).catch(() => "");
     const body = asRecord(parseJson(text));
     const { status } = response;
+    this.tell(exchange, { kind: "response", status, headers: toldHeaders(response), body: text });
     const seconds = Number(response.headers.get("Retry-After") ?? NaN);
     const kind = status === 410 ? CursorExpired : ApiError;
     return new kind(typeof body.message === "string" ? body.message : `the server answered with status ${status}`, {

@@ -3,6 +3,7 @@
 export { Answer } from "./answer.js";
 export { Chat } from "./chat.js";
 export { Client } from "./client.js";
+export { isBehind } from "./cursors.js";
 export {
   ApiError,
   ConnectionLost,
@@ -14,6 +15,7 @@ export {
   RunFailed,
 } from "./errors.js";
 export { Sending } from "./sending.js";
+export { randomId } from "./wire.js";
 
 /**
  * @typedef {import("./answer.js").Call} Call
@@ -37,4 +39,6 @@ export { Sending } from "./sending.js";
  * @typedef {import("./tools.js").CallContext} CallContext
  * @typedef {import("./tools.js").ClientTool} ClientTool
  * @typedef {import("./tools.js").ClientTools} ClientTools
+ * @typedef {import("./trace.js").Trace} Trace
+ * @typedef {import("./trace.js").TraceStep} TraceStep
  */

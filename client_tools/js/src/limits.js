@@ -27,6 +27,7 @@ export const LIMITS = Object.freeze({
 /**
  * @typedef {object} Retry
  * @property {number} attempts how many may fail in a row
+ * @property {number} unanswered the same as long as nobody has answered at all: perhaps nobody is there
  * @property {number} firstDelay milliseconds before the second attempt, where the server does not say it; doubled each time
  * @property {number} longestDelay milliseconds; a server that asks for more is not asked again
  * @property {number} silence milliseconds without a byte after which a connection counts as lost; the server
@@ -34,4 +35,4 @@ export const LIMITS = Object.freeze({
  */
 
 /** @type {Readonly<Retry>} */
-export const RETRY = Object.freeze({ attempts: 8, firstDelay: 400, longestDelay: 30_000, silence: 45_000 });
+export const RETRY = Object.freeze({ attempts: 8, unanswered: Infinity, firstDelay: 400, longestDelay: 30_000, silence: 45_000 });

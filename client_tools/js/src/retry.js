@@ -15,17 +15,26 @@ export class Backoff {
   #retry;
   #signal;
   #busyToo;
+  #onPause;
   #failures = 0;
+  #answered = false;
 
   /**
    * @param {Retry} retry
    * @param {AbortSignal} signal gives up
    * @param {boolean} [busyToo] whether a conversation that is busy is asked again
+   * @param {(error: unknown) => void} [onPause] is told why, before each wait
    */
-  constructor(retry, signal, busyToo = false) {
+  constructor(retry, signal, busyToo = false, onPause = () => {}) {
     this.#retry = retry;
     this.#signal = signal;
     this.#busyToo = busyToo;
+    this.#onPause = onPause;
+  }
+
+  /** Somebody is there, whatever becomes of the answer. */
+  answered() {
+    this.#answered = true;
   }
 
   /** It went well: the count begins anew. */
@@ -42,9 +51,12 @@ export class Backoff {
   async failed(error) {
     this.#signal.throwIfAborted();
     this.#failures += 1;
-    if (!this.#mayPass(error) || this.#failures >= this.#retry.attempts) throw error;
+    const { attempts, unanswered } = this.#retry;
+    const most = this.#answered ? attempts : Math.min(attempts, unanswered);
+    if (!this.#mayPass(error) || this.#failures >= most) throw error;
     const least = error instanceof ApiError ? 1000 * (error.retryAfter ?? 0) : 0;
     if (least > this.#retry.longestDelay) throw error;
+    this.#onPause(error);
     await pause(Math.max(least, this.#delay()), this.#signal);
   }
 

@@ -53,6 +53,8 @@ export class Sending {
   #cancelled = false;
   /** @type {string | null} */
   #runId = null;
+  /** @type {import("./http.js").Connection | null} that is read */
+  #connection = null;
   /** Whether the run of `runId` goes on, as far as we know. */
   #following = false;
   /** @type {((cancelled: boolean) => void)[]} who waits for a cancel that could not be sent yet */
@@ -113,6 +115,16 @@ export class Sending {
     return new Promise((resolve) => this.#waiting.push(resolve));
   }
 
+  /**
+   * Drops the connection, as a cut would; the reading goes on with a new one, behind the last event.
+   *
+   * @returns {boolean} false when no run is read
+   */
+  reconnect() {
+    this.#connection?.close();
+    return this.#connection !== null;
+  }
+
   async *#events() {
     const { signal } = this.#order;
     this.#aborter = new Aborter(signal);
@@ -159,8 +171,9 @@ export class Sending {
    * @returns {AsyncGenerator<Event, OwedCall[], void>} the calls that the run hands back
    */
   async *#run(source) {
-    const { retry, limits } = this.#parts;
+    const { http, retry, limits } = this.#parts;
     const { signal } = this.#aborter;
+    const exchange = http.newExchange();
     this.#runId = "post" in source ? null : source.runId;
     this.#following = true;
     /** @type {OwedCall[]} */
@@ -168,12 +181,13 @@ export class Sending {
     /** @type {(ErrorEvent & Place) | null} */
     let error = null;
     const events = follow({
-      open: (after) => this.#open(source, after),
+      open: (after) => this.#open(source, after, exchange),
       after: "post" in source ? "" : source.after,
-      backoff: this.#backoff(),
+      backoff: this.#backoff((reason) => http.tell(exchange, { kind: "lost", message: textOf(reason) })),
       signal,
       silence: retry.silence,
       eventChars: limits.eventChars,
+      tell: (step) => http.tell(exchange, step),
     });
     for await (const event of events) {
       if (event.type === "error") {
@@ -183,6 +197,7 @@ export class Sending {
       if (event.type === "owed") owed = event.toolCalls.filter(isResult);
       yield event;
     }
+    this.#connection = null;
     this.#following = false;
     if (error) throw failed(error);
     return this.#bounded(owed);
@@ -197,26 +212,30 @@ export class Sending {
   /**
    * @param {Exclude<Source, {calls: OwedCall[]}>} source
    * @param {string} after
+   * @param {number} exchange
    */
-  async #open(source, after) {
+  async #open(source, after, exchange) {
     const { signal } = this.#aborter;
     const { http } = this.#parts;
     const runId = this.#runId;
     const again = after !== "" || runId !== null;
+    this.#connection = null;
     const connection =
       "post" in source && !again
-        ? await postMessages(http, source.post, { after, signal })
-        : await openStream(http, this.conversationId, { runId, after, include: this.#include, signal });
+        ? await postMessages(http, source.post, { after, signal, exchange })
+        : await openStream(http, this.conversationId, { runId, after, include: this.#include, signal, exchange });
+    this.#connection = connection;
     this.#runId = connection.response.headers.get("X-Run-Id") ?? this.#runId;
     if (this.#waiting.length > 0) this.#cancelLate();
     return connection;
   }
 
   /**
-   * @param {OwedCall[]} calls
+   * @param {OwedCall[]} owed
    * @returns {AsyncGenerator<Event, Source | null, void>} the post of their results; null when there is none to make
    */
-  async *#answer(calls) {
+  async *#answer(owed) {
+    const calls = owed.filter((call) => this.#parts.toolbox.answers(call));
     if (calls.length === 0 || this.#cancelled) return null;
     const { signal } = this.#tools;
     const where = { conversationId: this.conversationId, signal };
@@ -259,8 +278,9 @@ export class Sending {
     return { type: "client-tool-result", toolCallId, toolCallName, content, isError: isError ?? false, cursor: "", runId: this.#runId };
   }
 
-  #backoff() {
-    return new Backoff(this.#parts.retry, this.#aborter.signal, this.#order.retryBusy);
+  /** @param {(error: unknown) => void} [onPause] */
+  #backoff(onPause) {
+    return new Backoff(this.#parts.retry, this.#aborter.signal, this.#order.retryBusy, onPause);
   }
 
   #cancelLate() {
@@ -292,6 +312,11 @@ export class Sending {
 /** @param {OwedCall} call */
 function isResult({ kind }) {
   return kind === "tool_result";
+}
+
+/** @param {unknown} error */
+function textOf(error) {
+  return error instanceof Error ? error.message : String(error);
 }
 
 /** @param {ErrorEvent & Place} event */

@@ -43,6 +43,7 @@ import { unlessAborted } from "./signals.js";
 
 export class Toolbox {
   #tools;
+  #leavesOthers;
   #approve;
   #limits;
 
@@ -50,11 +51,13 @@ export class Toolbox {
    * @param {ClientTools | undefined} tools
    * @param {Approve | undefined} approve
    * @param {Limits} limits
+   * @param {boolean} [leavesOthers] whether calls of tools that this client has not are another client's to answer
    */
-  constructor(tools, approve, limits) {
+  constructor(tools, approve, limits, leavesOthers = false) {
     this.#tools = tools && new Map(Object.entries(tools));
     this.#approve = approve;
     this.#limits = limits;
+    this.#leavesOthers = leavesOthers;
     for (const [name, { execute, needsApproval }] of this.#tools ?? []) {
       if (typeof execute !== "function") throw new InvalidArgument(`tool ${name}: execute is not a function`);
       if (needsApproval && !approve) throw new InvalidArgument(`tool ${name} needs approval: the client has no approve`);
@@ -65,6 +68,11 @@ export class Toolbox {
   get declarations() {
     if (!this.#tools) return undefined;
     return [...this.#tools].map(([name, { description, parameters }]) => ({ name, description, parameters }));
+  }
+
+  /** @param {OwedCall} call */
+  answers({ name }) {
+    return !this.#leavesOthers || this.#tools?.has(name) === true;
   }
 
   /**

@@ -25,30 +25,30 @@ export function included(wanted) {
 /**
  * @param {Http} http
  * @param {Post} post
- * @param {{after: string, signal: AbortSignal}} options
+ * @param {{after: string, signal: AbortSignal, exchange: number}} options
  * @returns {Promise<Connection>}
  */
-export function postMessages(http, { key, body }, { after, signal }) {
+export function postMessages(http, { key, body }, { after, signal, exchange }) {
   /** @type {Record<string, string>} */
   const headers = { Accept: "text/event-stream", "Idempotency-Key": `"${key}"` };
   if (after) headers["Last-Event-ID"] = after;
-  return http.open("send-message", { method: "POST", headers, body, signal });
+  return http.open("send-message", { method: "POST", headers, body, signal, exchange });
 }
 
 /**
  * @param {Http} http
  * @param {string} conversationId
- * @param {{runId: string | null, after: string, include: string[], signal: AbortSignal}} options without `runId` and
- *   `after`: the newest run
+ * @param {{runId: string | null, after: string, include: string[], signal: AbortSignal, exchange: number}} options
+ *   without `runId` and `after`: the newest run
  * @returns {Promise<Connection>}
  */
-export function openStream(http, conversationId, { runId, after, include, signal }) {
+export function openStream(http, conversationId, { runId, after, include, signal, exchange }) {
   /** @type {Record<string, string>} */
   const headers = { Accept: "text/event-stream" };
   if (after) headers["Last-Event-ID"] = after;
   const run = runId && !after ? `&runId=${encodeURIComponent(runId)}` : "";
   const query = `include=${include.map(encodeURIComponent).join(",")}${run}`;
-  return http.open(`${conversationPath(conversationId)}/stream?${query}`, { headers, signal });
+  return http.open(`${conversationPath(conversationId)}/stream?${query}`, { headers, signal, exchange });
 }
 
 /**

@@ -22,7 +22,7 @@ export type ClientOptions = {
     url?: string;
     apiKey?: string;
     /**
-     * declared with each message; without it the tools of a conversation
+     * declared with each user's message; without it the tools of a conversation
      * stay as they are
      */
     tools?: import("./tools.js").ClientTools;
@@ -30,6 +30,15 @@ export type ClientOptions = {
      * asked before calls of tools that need it
      */
     approve?: import("./tools.js").Approve;
+    /**
+     * what becomes of a call of a tool that this client has not: it is answered
+     * with an error (the default), or left to another client
+     */
+    unknownTools?: "refuse" | "leave";
+    /**
+     * is told what crosses the wire
+     */
+    trace?: import("./trace.js").Trace;
     fetch?: typeof globalThis.fetch;
     limits?: Partial<import("./limits.js").Limits>;
     retry?: Partial<import("./limits.js").Retry>;
@@ -113,9 +122,12 @@ export type MessagePage = {
  * @typedef {object} ClientOptions
  * @property {string} [url] of the server, default: where the page came from
  * @property {string} [apiKey]
- * @property {import("./tools.js").ClientTools} [tools] declared with each message; without it the tools of a conversation
+ * @property {import("./tools.js").ClientTools} [tools] declared with each user's message; without it the tools of a conversation
  *   stay as they are
  * @property {import("./tools.js").Approve} [approve] asked before calls of tools that need it
+ * @property {"refuse" | "leave"} [unknownTools] what becomes of a call of a tool that this client has not: it is answered
+ *   with an error (the default), or left to another client
+ * @property {import("./trace.js").Trace} [trace] is told what crosses the wire
  * @property {typeof globalThis.fetch} [fetch]
  * @property {Partial<import("./limits.js").Limits>} [limits]
  * @property {Partial<import("./limits.js").Retry>} [retry]

@@ -24,6 +24,10 @@ export type FollowOptions = {
      */
     silence: number;
     eventChars: number;
+    /**
+     * is told of each frame as it came
+     */
+    tell: (step: import("./trace.js").Step) => void;
 };
 /** @typedef {import("./events.js").ErrorEvent} ErrorEvent */
 /** @typedef {import("./events.js").Event} Event */
@@ -39,12 +43,14 @@ export type FollowOptions = {
  * @property {AbortSignal} signal gives up
  * @property {number} silence milliseconds without a byte after which a connection counts as lost
  * @property {number} eventChars
+ * @property {(step: import("./trace.js").Step) => void} tell is told of each frame as it came
  */
 /**
- * Yields each event once; returns at `[DONE]`, the one sign that the run has ended.
+ * Yields each event once; returns at `[DONE]`, the one sign that the run has ended. When the run's log has lost what was
+ * read, which a store may do in a crash, all of it is rewound, and the run read from its start.
  *
  * @param {FollowOptions} options
  * @returns {AsyncGenerator<Event | (ErrorEvent & Place), void, void>}
  * @throws {import("./errors.js").PassbackError} or the signal's reason
  */
-export declare function follow({ open, after, backoff, signal, silence, eventChars }: FollowOptions): AsyncGenerator<Event | (ErrorEvent & Place), void, void>;
+export declare function follow({ open, after, backoff, signal, silence, eventChars, tell }: FollowOptions): AsyncGenerator<Event | (ErrorEvent & Place), void, void>;

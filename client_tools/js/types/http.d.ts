@@ -9,6 +9,10 @@ export type Request = {
      */
     body?: unknown;
     signal: AbortSignal;
+    /**
+     * what it belongs to, for the trace; default: something of its own
+     */
+    exchange?: number;
 };
 /** An answer whose body is still to be read. */
 export declare class Connection {
@@ -38,21 +42,30 @@ export declare class Http {
      * @param {typeof globalThis.fetch} options.fetch
      * @param {Limits} options.limits
      * @param {number} options.silence milliseconds within which an answer must begin, and each piece of it come
+     * @param {import("./trace.js").Trace | undefined} [options.trace]
      */
-    constructor({ url, apiKey, fetch, limits, silence }: {
+    constructor({ url, apiKey, fetch, limits, silence, trace }: {
         url: string;
         apiKey: string | undefined;
         fetch: typeof globalThis.fetch;
         limits: Limits;
         silence: number;
+        trace?: import("./trace.js").Trace | undefined;
     });
+    /** @returns {number} for requests that belong together */
+    newExchange(): number;
+    /**
+     * @param {number} exchange
+     * @param {import("./trace.js").Step} step
+     */
+    tell(exchange: number, step: import("./trace.js").Step): void;
     /**
      * @param {string} path
      * @param {Request} request
      * @returns {Promise<Connection>}
      * @throws {ApiError | ConnectionLost} or the signal's reason
      */
-    open(path: string, { method, headers, body, signal }: Request): Promise<Connection>;
+    open(path: string, { method, headers, body, signal, exchange }: Request): Promise<Connection>;
     /**
      * @param {string} path
      * @param {Request} request

@@ -2,8 +2,10 @@
 export { Answer } from "./answer.js";
 export { Chat } from "./chat.js";
 export { Client } from "./client.js";
+export { isBehind } from "./cursors.js";
 export { ApiError, ConnectionLost, CursorExpired, InvalidArgument, LimitExceeded, PassbackError, ProtocolError, RunFailed, } from "./errors.js";
 export { Sending } from "./sending.js";
+export { randomId } from "./wire.js";
 export type Call = import("./answer.js").Call;
 export type AssistantEntry = import("./chat.js").AssistantEntry;
 export type ChatOptions = import("./chat.js").ChatOptions;
@@ -25,6 +27,8 @@ export type Approve = import("./tools.js").Approve;
 export type CallContext = import("./tools.js").CallContext;
 export type ClientTool = import("./tools.js").ClientTool;
 export type ClientTools = import("./tools.js").ClientTools;
+export type Trace = import("./trace.js").Trace;
+export type TraceStep = import("./trace.js").TraceStep;
 /**
  * @typedef {import("./answer.js").Call} Call
  * @typedef {import("./chat.js").AssistantEntry} AssistantEntry
@@ -47,4 +51,6 @@ export type ClientTools = import("./tools.js").ClientTools;
  * @typedef {import("./tools.js").CallContext} CallContext
  * @typedef {import("./tools.js").ClientTool} ClientTool
  * @typedef {import("./tools.js").ClientTools} ClientTools
+ * @typedef {import("./trace.js").Trace} Trace
+ * @typedef {import("./trace.js").TraceStep} TraceStep
  */

@@ -52,6 +52,10 @@ export type Retry = {
      */
     attempts: number;
     /**
+     * the same as long as nobody has answered at all: perhaps nobody is there
+     */
+    unanswered: number;
+    /**
      * milliseconds before the second attempt, where the server does not say it; doubled each time
      */
     firstDelay: number;
@@ -68,6 +72,7 @@ export type Retry = {
 /**
  * @typedef {object} Retry
  * @property {number} attempts how many may fail in a row
+ * @property {number} unanswered the same as long as nobody has answered at all: perhaps nobody is there
  * @property {number} firstDelay milliseconds before the second attempt, where the server does not say it; doubled each time
  * @property {number} longestDelay milliseconds; a server that asks for more is not asked again
  * @property {number} silence milliseconds without a byte after which a connection counts as lost; the server

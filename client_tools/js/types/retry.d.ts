@@ -9,8 +9,11 @@ export declare class Backoff {
      * @param {Retry} retry
      * @param {AbortSignal} signal gives up
      * @param {boolean} [busyToo] whether a conversation that is busy is asked again
+     * @param {(error: unknown) => void} [onPause] is told why, before each wait
      */
-    constructor(retry: Retry, signal: AbortSignal, busyToo?: boolean);
+    constructor(retry: Retry, signal: AbortSignal, busyToo?: boolean, onPause?: (error: unknown) => void);
+    /** Somebody is there, whatever becomes of the answer. */
+    answered(): void;
     /** It went well: the count begins anew. */
     succeeded(): void;
     /**

@@ -84,4 +84,10 @@ export declare class Sending {
      * @throws {import("./errors.js").PassbackError}
      */
     cancel(): Promise<boolean>;
+    /**
+     * Drops the connection, as a cut would; the reading goes on with a new one, behind the last event.
+     *
+     * @returns {boolean} false when no run is read
+     */
+    reconnect(): boolean;
 }

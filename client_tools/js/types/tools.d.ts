@@ -78,10 +78,13 @@ export declare class Toolbox {
      * @param {ClientTools | undefined} tools
      * @param {Approve | undefined} approve
      * @param {Limits} limits
+     * @param {boolean} [leavesOthers] whether calls of tools that this client has not are another client's to answer
      */
-    constructor(tools: ClientTools | undefined, approve: Approve | undefined, limits: Limits);
+    constructor(tools: ClientTools | undefined, approve: Approve | undefined, limits: Limits, leavesOthers?: boolean);
     /** @returns {object[] | undefined} what the server is told; undefined leaves the conversation's tools as they are */
     get declarations(): object[] | undefined;
+    /** @param {OwedCall} call */
+    answers({ name }: OwedCall): boolean;
     /**
      * Runs one call; whatever goes wrong becomes a result that the model can react to.
      *

@@ -18,25 +18,27 @@ export declare function included(wanted: Iterable<string>): string[];
 /**
  * @param {Http} http
  * @param {Post} post
- * @param {{after: string, signal: AbortSignal}} options
+ * @param {{after: string, signal: AbortSignal, exchange: number}} options
  * @returns {Promise<Connection>}
  */
-export declare function postMessages(http: Http, { key, body }: Post, { after, signal }: {
+export declare function postMessages(http: Http, { key, body }: Post, { after, signal, exchange }: {
     after: string;
     signal: AbortSignal;
+    exchange: number;
 }): Promise<Connection>;
 /**
  * @param {Http} http
  * @param {string} conversationId
- * @param {{runId: string | null, after: string, include: string[], signal: AbortSignal}} options without `runId` and
- *   `after`: the newest run
+ * @param {{runId: string | null, after: string, include: string[], signal: AbortSignal, exchange: number}} options
+ *   without `runId` and `after`: the newest run
  * @returns {Promise<Connection>}
  */
-export declare function openStream(http: Http, conversationId: string, { runId, after, include, signal }: {
+export declare function openStream(http: Http, conversationId: string, { runId, after, include, signal, exchange }: {
     runId: string | null;
     after: string;
     include: string[];
     signal: AbortSignal;
+    exchange: number;
 }): Promise<Connection>;
 /**
  * @param {string} id

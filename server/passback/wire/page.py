@@ -1,4 +1,8 @@
-"""The playground at `/`: static files by an allow-list made at start, so that no path can lead elsewhere."""
+"""The playground at `/`, and the JavaScript library that it uses.
+
+Static files by an allow-list made at start, so that no path can lead elsewhere. Their addresses are as their folders lie
+to each other, so that the imports mean the same here and in a checkout.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -16,8 +20,9 @@ from passback.transport.wires import Services, Wire
 logger = logging.getLogger(__name__)
 
 _PACKAGE = Path(__file__).parent.parent
-_FOLDERS = (_PACKAGE / "playground", _PACKAGE.parent.parent / "client_tools" / "playground")
+_ROOTS = (_PACKAGE / "page", _PACKAGE.parent.parent / "client_tools")
 """In an installed package, in a checkout."""
+_FOLDERS = ("playground", "js/src")
 
 _MEDIA_TYPES = {
     ".js": "text/javascript; charset=utf-8",
@@ -48,8 +53,12 @@ _HEADERS = {
 
 
 def build(_: Services, /) -> Wire:
+    return page()
+
+
+def page() -> Wire:
     """Serve the files that are there now."""
-    return wire_of(files_of(_FOLDERS))
+    return wire_of(files_of(_ROOTS))
 
 
 def wire_of(files: Mapping[str, "File"], /) -> Wire:
@@ -73,15 +82,17 @@ class File:
         return Response(self._content, headers=headers, media_type=self._media_type)
 
 
-def files_of(folders: tuple[Path, ...]) -> dict[str, File]:
-    """The files of the first folder that is there, by their paths."""
-    folder = next((folder for folder in folders if (folder / "index.html").is_file()), None)
-    if folder is None:
+def files_of(roots: tuple[Path, ...]) -> dict[str, File]:
+    """The files below the first root that has the page, by their paths."""
+    index = Path("playground", "index.html")
+    root = next((root for root in roots if (root / index).is_file()), None)
+    if root is None:
         return {}
-    files = {"/": File((folder / "index.html").read_bytes(), _HTML)}
-    for file in sorted(folder.iterdir()):
-        if file.suffix in _MEDIA_TYPES and file.is_file():
-            files[f"/{file.name}"] = File(file.read_bytes(), _MEDIA_TYPES[file.suffix])
+    files = {"/": File((root / index).read_bytes(), _HTML)}
+    for folder in _FOLDERS:
+        for file in sorted((root / folder).glob("*")):
+            if file.suffix in _MEDIA_TYPES and file.is_file():
+                files[f"/{folder}/{file.name}"] = File(file.read_bytes(), _MEDIA_TYPES[file.suffix])
     return files
 
 

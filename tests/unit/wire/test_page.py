@@ -1,5 +1,7 @@
 """The playground's files are served by an allow-list, under a policy that lets nothing else run."""
 
+import posixpath
+import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from passback.wire.page import build, files_of, wire_of
 
 pytestmark = pytest.mark.anyio
 
-FOLDER = Path(__file__).parents[3] / "client_tools" / "playground"
+ROOT = Path(__file__).parents[3] / "client_tools"
 
 
 def _app() -> ASGIApp:
@@ -29,15 +31,33 @@ KINDS = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-SERVED = {file.name: file.read_bytes() for file in FOLDER.iterdir() if file.suffix in KINDS}
-INDEX = (FOLDER / "index.html").read_bytes()
+SERVED = {
+    f"/{folder}/{file.name}": file.read_bytes()
+    for folder in ("playground", "js/src")
+    for file in (ROOT / folder).iterdir()
+    if file.suffix in KINDS
+}
+INDEX = (ROOT / "playground" / "index.html").read_bytes()
 
 
-@pytest.mark.parametrize(("name", "content"), SERVED.items(), ids=SERVED.keys())
-async def test_each_file_is_served_as_it_is(name: str, content: bytes) -> None:
-    answer = await ask(_app(), "GET", f"/{name}")
+@pytest.mark.parametrize(("path", "content"), SERVED.items(), ids=SERVED.keys())
+async def test_each_file_is_served_as_it_is(path: str, content: bytes) -> None:
+    answer = await ask(_app(), "GET", path)
     assert (answer.status, answer.body) == (200, content)
-    assert answer.headers["content-type"] == KINDS[Path(name).suffix]
+    assert answer.headers["content-type"] == KINDS[Path(path).suffix]
+
+
+def test_what_a_served_file_imports_is_served_too() -> None:
+    missing = {
+        f"{path}: {name}"
+        for path, content in SERVED.items()
+        for name in re.findall(
+            r'^(?:import|export) .*?from "([^"]+)";$', content.decode(), re.MULTILINE
+        )
+        if posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) not in SERVED
+    }
+    # for those who bring React along; the page does not load it
+    assert missing == {"/js/src/react.js: react"}
 
 
 async def test_the_page_is_at_the_root_and_needs_no_key() -> None:
@@ -67,7 +87,10 @@ async def test_the_page_is_at_the_root_and_needs_no_key() -> None:
         "/..%2fapp.py",
         "//etc/passwd",
         "/%2fetc%2fpasswd",
-        "/main.js%00.html",
+        "/playground/main.js%00.html",
+        "/playground/../js/package.json",
+        "/js/package.json",
+        "/js/src",
         "/tsconfig.json",
         "/.git/config",
     ],
@@ -78,10 +101,17 @@ async def test_no_path_leads_elsewhere(path: str) -> None:
 
 
 def test_only_files_of_known_kinds_are_served(tmp_path: Path) -> None:
+    folder = tmp_path / "playground"
+    folder.mkdir()
     for name in ("index.html", "a.js", "b.css", "c.svg", "secret.txt", "d.js.map", ".env"):
-        (tmp_path / name).write_text(name)
-    (tmp_path / "folder.js").mkdir()
-    assert files_of((tmp_path / "missing", tmp_path)).keys() == {"/", "/a.js", "/b.css", "/c.svg"}
+        (folder / name).write_text(name)
+    (folder / "folder.js").mkdir()
+    assert files_of((tmp_path / "missing", tmp_path)).keys() == {
+        "/",
+        "/playground/a.js",
+        "/playground/b.css",
+        "/playground/c.svg",
+    }
 
 
 def test_without_the_folder_there_is_no_page(tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+/** The history as the server has it, message by message, without the page's own reading of it. */
+
+import { el, need } from "./dom.js";
+import { SHOWN_MESSAGES, loadBetween } from "./history.js";
+import { fromError } from "./problems.js";
+
+/** @typedef {import("../js/src/index.js").Client} Client */
+
+const PREVIEW_CHARS = 200;
+const MAX_CHARS = 100_000;
+
+export class ServerRecord {
+  #dialog = need("#record", HTMLDialogElement);
+  #list = need("#record-list", HTMLElement);
+  #count = need("#record-count", HTMLElement);
+  #note = need("#record-note", HTMLElement);
+  #read;
+  #abort = new AbortController();
+
+  /** @param {() => {client: Client, id: string}} read what to show: the client, and the conversation */
+  constructor(read) {
+    this.#read = read;
+    need("#refresh-record", HTMLElement).addEventListener("click", () => void this.#load());
+    need("#close-record", HTMLElement).addEventListener("click", () => this.#dialog.close());
+    this.#dialog.addEventListener("close", () => this.#abort.abort());
+  }
+
+  show() {
+    this.#dialog.showModal();
+    void this.#load();
+  }
+
+  async #load() {
+    this.#abort.abort();
+    const { signal } = (this.#abort = new AbortController());
+    this.#note.textContent = "Loading";
+    try {
+      const { client, id } = this.#read();
+      const stands = await client.conversation(id, { signal });
+      const first = Math.max(0, stands.messageCount - SHOWN_MESSAGES);
+      const messages = await loadBetween(client, id, [first, stands.messageCount], signal);
+      this.#count.textContent = first > 0 ? `last ${messages.length} of ${stands.messageCount}` : String(messages.length);
+      const lines = messages.map((message, index) => line(`${first + index + 1} ${String(message.role)}`, message));
+      this.#list.replaceChildren(line("the conversation", stands), ...lines);
+      this.#note.textContent = "";
+    } catch (error) {
+      if (signal.aborted) return;
+      this.#list.replaceChildren();
+      this.#count.textContent = "";
+      this.#note.textContent = [fromError(error).title, fromError(error).message].join(". ");
+    }
+  }
+}
+
+/**
+ * @param {string} label
+ * @param {unknown} value
+ */
+function line(label, value) {
+  const head = el("span", { class: "line-head" }, el("span", { class: "kind" }, label));
+  const preview = el("code", { class: "preview" }, JSON.stringify(value).slice(0, PREVIEW_CHARS));
+  const details = el("details", {}, el("summary", {}, head, preview));
+  const body = () => JSON.stringify(value, null, 2).slice(0, MAX_CHARS);
+  details.addEventListener("toggle", () => details.append(el("pre", {}, body())), { once: true });
+  return el("li", { class: "line" }, details);
+}

@@ -1,0 +1,171 @@
+"""A recording as a server: it answers posts with the recorded frames, in their recorded times."""
+
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from itertools import groupby
+from time import monotonic
+
+import anyio
+from pydantic import JsonValue
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import ASGIApp
+
+from passback.core.errors import InvalidCursor, UnknownRun, UnknownToolCall
+from passback.core.messages import ConversationId, RunId
+from passback.replay.recording import Exchange, Frame, Recording, answered_calls
+from passback.transport.access import Access
+from passback.transport.body import read_object
+from passback.transport.http import json_answer
+from passback.transport.routing import Endpoint
+from passback.transport.site import build_site
+from passback.transport.sse import OPENING, stream_headers
+from passback.transport.wires import Limits, Wire
+from passback.wire.page import page
+
+_KEPT_HEADERS = ("x-owed-tool-calls", "retry-after")
+_MAX_KEYS = 1000
+"""Posts that are known again."""
+_MAX_ID = 256
+
+_LIMITS = Limits()
+
+
+def replay_site(recording: Recording, /, *, speed: float) -> ASGIApp:
+    """The page, and the routes that a client of the recorded runs needs, for clients of this machine.
+
+    Args:
+        recording: what to play.
+        speed: how many times as fast as it was recorded; 0: at once.
+    """
+    return build_site([_Player(recording, speed).wire(), page()], Access())
+
+
+class _Player:
+    """One recording. Every conversation's id means the recorded one, since clients choose their own."""
+
+    def __init__(self, recording: Recording, speed: float) -> None:
+        self._exchanges = recording.exchanges
+        self._speed = speed
+        self._openings = _openings(recording.exchanges)
+        self._played = 0
+        self._known: dict[str, int] = {}
+        self._begun: dict[int, float] = {}
+
+    def wire(self) -> Wire:
+        one = "/conversations/{conversation_id}"
+        return Wire(
+            routes=[
+                Endpoint("/send-message", self._post, methods=["POST"]),
+                Endpoint(f"{one}/stream", self._follow, methods=["GET"]),
+                Endpoint(f"{one}/messages", self._messages, methods=["GET"]),
+                Endpoint(f"{one}/cancel", self._cancel, methods=["POST"]),
+                Endpoint(one, self._conversation, methods=["GET"]),
+            ]
+        )
+
+    async def _post(self, request: Request) -> ASGIApp:
+        body = await read_object(request, _LIMITS)
+        key = request.headers.get("idempotency-key")
+        known = self._known.get(key) if key else None
+        index = self._chosen(body) if known is None else known
+        if known is None:
+            self._begun[index] = monotonic()
+        if key:
+            self._known[key] = index
+            if len(self._known) > _MAX_KEYS:
+                del self._known[next(iter(self._known))]
+        given = body.get("conversationId")
+        is_id = isinstance(given, str) and len(given) <= _MAX_ID
+        return self._answer(request, index, str(given) if is_id else "replay")
+
+    def _chosen(self, body: dict[str, JsonValue]) -> int:
+        """Results get the answer to the results of the same calls; messages are answered in turn."""
+        if calls := answered_calls(body):
+            for index, exchange in enumerate(self._exchanges):
+                if exchange.request.answered_calls & calls:
+                    return index
+            raise UnknownToolCall("the recording has no answer to a result of this call")
+        index = self._openings[self._played % len(self._openings)]
+        self._played += 1
+        return index
+
+    async def _follow(self, request: Request) -> ASGIApp:
+        after = request.headers.get("last-event-id") or request.query_params.get("lastEventId")
+        index = self._holding(after) if after else self._named(request.query_params.get("runId"))
+        return self._answer(request, index, request.path_params["conversation_id"], after)
+
+    def _holding(self, frame_id: str) -> int:
+        for index, exchange in enumerate(self._exchanges):
+            if any(frame.id == frame_id for frame in exchange.frames):
+                return index
+        raise InvalidCursor("the recording has no event with this id")
+
+    def _named(self, run_id: str | None) -> int:
+        if run_id is None:
+            return max(self._begun, key=self._begun.__getitem__, default=0)
+        for index, exchange in enumerate(self._exchanges):
+            if exchange.run_id == run_id:
+                return index
+        raise UnknownRun("the recording has no such run")
+
+    def _answer(
+        self, request: Request, index: int, conversation_id: str, after: str | None = None
+    ) -> ASGIApp:
+        exchange = self._exchanges[index]
+        response = exchange.response
+        assert response is not None  # `load` keeps only those
+        kept = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
+        if response.status != 200:
+            body = response.body if isinstance(response.body, dict) else {"message": response.body}
+            return json_answer(request.scope, body, status=response.status, headers=kept)
+        run_id = RunId(exchange.run_id) if exchange.run_id else None
+        headers = stream_headers(request.scope, ConversationId(conversation_id), run_id) | kept
+        return StreamingResponse(
+            self._frames(index, list(_behind(exchange, after))), headers=headers
+        )
+
+    async def _frames(self, index: int, frames: list[Frame]) -> AsyncGenerator[str]:
+        begun = self._begun.setdefault(index, monotonic())
+        yield OPENING
+        for at, together in groupby(frames, key=lambda frame: frame.at):
+            if self._speed:
+                due = begun + at / 1000 / self._speed
+                await anyio.sleep(max(0, due - monotonic()))
+            yield "".join(map(_text, together))
+
+    async def _conversation(self, request: Request) -> ASGIApp:
+        stands: Mapping[str, object] = {
+            "id": request.path_params["conversation_id"],
+            "status": "idle",
+            "runId": None,
+            "running": None,
+            "queued": [],
+            "owed": [],
+            "messageCount": 0,
+        }
+        return json_answer(request.scope, stands)
+
+    async def _messages(self, request: Request) -> ASGIApp:
+        return json_answer(request.scope, {"messages": [], "next": None, "total": 0})
+
+    async def _cancel(self, request: Request) -> ASGIApp:
+        return json_answer(request.scope, {"cancelled": False})
+
+
+def _openings(exchanges: tuple[Exchange, ...]) -> list[int]:
+    """The exchanges that answer a user's message, or else what was followed, or else everything."""
+    numbered = list(enumerate(exchanges))
+    fresh = [each for each in numbered if not each[1].request.answered_calls]
+    posts = [index for index, exchange in fresh if exchange.request.method == "POST"]
+    return posts or [index for index, _ in fresh or numbered]
+
+
+def _behind(exchange: Exchange, after: str | None) -> Iterator[Frame]:
+    """The frames behind the last one with this id."""
+    last = max((n for n, frame in enumerate(exchange.frames) if frame.id == after), default=-1)
+    return iter(exchange.frames[last + 1 :])
+
+
+def _text(frame: Frame) -> str:
+    place = f"id: {frame.id}\n" if frame.id else ""
+    return f"{place}data: {frame.data}\n\n"

@@ -1,0 +1,125 @@
+"""The file that the playground exports: format `passback-run`, version 1. docs/playground.md describes it."""
+
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic_core import from_json
+
+from passback.core.errors import ConfigurationError
+
+FORMAT = "passback-run"
+VERSION = 1
+MAX_BYTES = 64 * 1024 * 1024
+_DAY = 24 * 60 * 60 * 1000
+"""Milliseconds."""
+
+_OneLine = Annotated[str, Field(pattern=r"^[^\r\n\x00]*$")]
+_HeaderValue = Annotated[str, Field(pattern=r"^[\x20-\x7e]*$", max_length=8192)]
+_Moment = Annotated[float, Field(ge=0, le=_DAY, allow_inf_nan=False)]
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+
+class Frame(_Value):
+    """One server-sent event; `at` is in milliseconds since the request."""
+
+    at: _Moment
+    id: _OneLine
+    data: _OneLine
+
+
+class RecordedRequest(_Value):
+    """What was posted, or which run was followed."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    body: dict[str, JsonValue] | None = None
+
+    @property
+    def answered_calls(self) -> frozenset[str]:
+        """The calls whose results it brings."""
+        return answered_calls(self.body or {})
+
+
+class RecordedResponse(_Value):
+    """How its answer began; `body` is a refusal's."""
+
+    status: Annotated[int, Field(ge=200, le=599)]
+    headers: dict[str, _HeaderValue] = Field(default_factory=dict)
+    body: JsonValue = None
+
+
+class Exchange(_Value):
+    """A request, and all that was read of its answer, on as many connections as that took."""
+
+    request: RecordedRequest
+    response: RecordedResponse | None
+    frames: tuple[Frame, ...] = Field(strict=False)
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that it shows."""
+        return self.response.headers.get("x-run-id") if self.response else None
+
+
+class Recording(_Value):
+    """The exchanges, oldest first: those that have an answer."""
+
+    exchanges: tuple[Exchange, ...] = Field(strict=False)
+
+
+def answered_calls(body: dict[str, JsonValue], /) -> frozenset[str]:
+    """The calls whose results are in the body of a post, well-formed or not."""
+    messages = body.get("messages")
+    if not isinstance(messages, list):
+        return frozenset()
+    calls = [message.get("toolCallId") for message in messages if isinstance(message, dict)]
+    return frozenset(call for call in calls if isinstance(call, str))
+
+
+def load(path: Path, /) -> Recording:
+    """Read a file.
+
+    Raises:
+        ConfigurationError: it cannot be read, is too large, or is no recording of this version; says why.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}") from error
+    if len(text) > MAX_BYTES:
+        raise ConfigurationError(f"{path}: larger than {MAX_BYTES // 1024 // 1024} MiB")
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+
+
+def parse(text: bytes, /) -> Recording:
+    """Read what a file holds. Raises ValueError, which says what is wrong."""
+    try:
+        value = cast("JsonValue", from_json(text, allow_inf_nan=False))
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise ValueError(f'not an exported run: it has no "format": "{FORMAT}"')
+    if value.get("version") != VERSION:
+        found = str(value.get("version"))[:20]
+        raise ValueError(f"of version {found}; this passback reads version {VERSION}")
+    try:
+        recording = Recording.model_validate(value)
+    except ValidationError as error:
+        raise ValueError(_first_of(error)) from None
+    answered = tuple(each for each in recording.exchanges if each.response)
+    if not answered:
+        raise ValueError("no request in it has an answer")
+    return Recording(exchanges=answered)
+
+
+def _first_of(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -1,0 +1,250 @@
+"""A recording is checked when it is loaded, and played as it was recorded."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.types import ASGIApp
+from tests.support.bridge import Answer, ask
+from tests.support.bridge import exchange as exchange_of
+
+from passback.core.errors import ConfigurationError
+from passback.replay.player import replay_site
+from passback.replay.recording import MAX_BYTES, load, parse
+
+pytestmark = pytest.mark.anyio
+
+
+def frame(number: int, data: object, at: float = 0, run: str = "run_1") -> dict[str, Any]:
+    text = data if isinstance(data, str) else json.dumps(data)
+    return {"at": at, "id": f"{run}.1-{number}", "data": text}
+
+
+def exchange(body: dict[str, Any] | None, *texts: str, run: str = "run_1") -> dict[str, Any]:
+    frames = [
+        frame(n, {"type": "text", "content": each}, run=run) for n, each in enumerate(texts, 1)
+    ]
+    return {
+        "at": 0,
+        "request": {"method": "POST", "path": "/send-message", "headers": {}, "body": body},
+        "response": {"status": 200, "headers": {"x-run-id": run}, "body": None},
+        "frames": [*frames, frame(len(texts) + 1, "[DONE]", run=run)],
+        "cuts": [],
+    }
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}]}
+
+
+def result(call: str) -> dict[str, Any]:
+    return {"messages": [{"role": "tool", "toolCallId": call, "content": "done"}]}
+
+
+ASKED = exchange(user("one"), "a", "b")
+ANSWERED = exchange(result("call_1"), "c", run="run_2")
+AGAIN = exchange(user("two"), "d", run="run_3")
+
+
+def recording(*exchanges: dict[str, Any], **change: Any) -> bytes:
+    value = {"format": "passback-run", "version": 1, "startedAt": "", "exchanges": exchanges}
+    return json.dumps(value | change).encode()
+
+
+def site(*exchanges: dict[str, Any], speed: float = 0) -> ASGIApp:
+    return replay_site(parse(recording(*exchanges)), speed=speed)
+
+
+async def post(app: ASGIApp, body: object, **headers: str) -> Answer:
+    kind = {"content-type": "application/json"}
+    return await ask(
+        app, "POST", "/send-message", headers=kind | headers, body=json.dumps(body).encode()
+    )
+
+
+def texts(answer: Answer) -> str:
+    lines = answer.body.decode().split("\n")
+    data = [line.removeprefix("data: ") for line in lines if line.startswith("data: {")]
+    return "".join(json.loads(each)["content"] for each in data)
+
+
+# ---------------------------------------------------------------- the file
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[]", 'it has no "format": "passback-run"'),
+        (b'{"format": "har"}', 'it has no "format": "passback-run"'),
+        (recording(ASKED, version=2), "of version 2; this passback reads version 1"),
+        (recording(ASKED, version=None), "of version None"),
+        (recording(ASKED, exchanges={}), "exchanges: Input should be a valid tuple"),
+        (recording(), "no request in it has an answer"),
+        (recording(ASKED | {"response": None}), "no request in it has an answer"),
+        (recording({"frames": []}), "exchanges.0.request: Field required"),
+        (recording(ASKED | {"frames": [frame(1, "a\nb")]}), "exchanges.0.frames.0.data: String"),
+        (recording(ASKED | {"frames": [frame(1, "", at=-1)]}), "exchanges.0.frames.0.at: Input"),
+        (recording(ASKED | {"frames": [frame(1, "", at=1e9)]}), "exchanges.0.frames.0.at: Input"),
+        (
+            recording(ASKED | {"response": {"status": 99, "headers": {}}}),
+            "exchanges.0.response.status: Input",
+        ),
+        (
+            recording(ASKED | {"response": {"status": 200, "headers": {"x-run-id": "a\r\nb"}}}),
+            "exchanges.0.response.headers.x-run-id: String",
+        ),
+    ],
+)
+def test_what_is_no_recording_of_this_version_is_refused_with_the_reason(
+    tmp_path: Path, text: bytes, told: str
+) -> None:
+    file = tmp_path / "run.json"
+    file.write_bytes(text)
+    with pytest.raises(ConfigurationError) as refused:
+        load(file)
+    assert refused.value.message.startswith(f"{file}: ")
+    assert told in refused.value.message
+
+
+def test_a_huge_file_is_refused_without_being_read(tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    with file.open("wb") as huge:
+        huge.truncate(100 * MAX_BYTES)
+    with pytest.raises(ConfigurationError, match="larger than 64 MiB"):
+        load(file)
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"run\.json: No such file or directory"):
+        load(tmp_path / "run.json")
+
+
+# ---------------------------------------------------------------- the answers
+async def test_a_message_gets_the_recorded_frames_as_they_were() -> None:
+    answer = await post(site(ASKED), {"conversationId": "c", **user("anything")})
+    frames = "".join(f"id: {each['id']}\ndata: {each['data']}\n\n" for each in ASKED["frames"])
+    assert (answer.status, answer.body.decode()) == (200, f": open\n\n{frames}")
+    assert answer.headers["x-run-id"] == "run_1"
+    assert answer.headers["x-conversation-id"] == "c"
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+
+
+async def test_messages_are_answered_in_turn_and_results_by_their_calls() -> None:
+    app = site(ASKED, ANSWERED, AGAIN)
+    said = [texts(await post(app, body)) for body in (user(""), user(""), result("call_1"))]
+    assert said == ["ab", "d", "c"]
+    assert texts(await post(app, user(""))) == "ab"
+    other = await post(app, result("call_9"))
+    assert (other.status, other.code) == (404, "tool_call_not_found")
+
+
+async def test_a_post_that_is_repeated_under_its_key_is_the_same_one() -> None:
+    app = site(ASKED, AGAIN)
+    keys = ['"k1"', '"k1"', '"k2"']
+    said = [texts(await post(app, user(""), **{"idempotency-key": key})) for key in keys]
+    assert said == ["ab", "ab", "d"]
+
+
+async def test_the_keys_that_are_remembered_are_bounded() -> None:
+    app = site(ASKED, AGAIN)
+    for number in range(1002):
+        await post(app, user(""), **{"idempotency-key": f'"{number}"'})
+    # the first one is new again, and the last one is not
+    first = texts(await post(app, user(""), **{"idempotency-key": '"0"'}))
+    last = texts(await post(app, user(""), **{"idempotency-key": '"1001"'}))
+    assert (first, last) == ("ab", "d")
+
+
+async def test_a_reader_comes_back_behind_what_it_has() -> None:
+    app = site(ASKED, AGAIN)
+    path = "/conversations/any/stream"
+    behind = await ask(app, "GET", path, headers={"last-event-id": "run_1.1-1"})
+    assert texts(behind) == "b"
+    assert texts(await ask(app, "GET", f"{path}?lastEventId=run_1.1-1")) == "b"
+    assert texts(await ask(app, "GET", f"{path}?runId=run_3")) == "d"
+    assert texts(await ask(app, "GET", path)) == "d"  # the newest that was played
+    unknown = await ask(app, "GET", path, headers={"last-event-id": "run_1.1-99"})
+    assert (unknown.status, unknown.code) == (422, "invalid_cursor")
+    unknown = await ask(app, "GET", f"{path}?runId=run_9")
+    assert (unknown.status, unknown.code) == (404, "run_not_found")
+
+
+async def test_a_refusal_is_played_as_it_was() -> None:
+    body = {"code": "conversation_busy", "message": "a run is going on", "request_id": "req_1"}
+    headers = {"retry-after": "1", "x-request-id": "req_1"}
+    busy = exchange(user("x")) | {
+        "response": {"status": 409, "headers": headers, "body": body},
+        "frames": [],
+    }
+    answer = await post(site(busy), user("x"))
+    assert (answer.status, answer.json, answer.headers["retry-after"]) == (409, body, "1")
+    page = busy | {"response": {"status": 502, "headers": {}, "body": "<p>Bad gateway"}}
+    answer = await post(site(page), user("x"))
+    assert (answer.status, answer.json) == (502, {"message": "<p>Bad gateway"})
+
+
+async def test_frames_come_in_their_recorded_times() -> None:
+    hour = 3_600_000
+    slow = ASKED | {"frames": [frame(1, "{}", at=0), frame(2, "[DONE]", at=hour)]}
+    for speed in (0, 1e9):  # at once, and an hour in some microseconds
+        assert b"[DONE]" in (await post(site(slow, speed=speed), user(""))).body
+    kind = {"content-type": "application/json"}
+    async with exchange_of(
+        site(slow, speed=1), "POST", "/send-message", headers=kind, body=b"{}"
+    ) as one:
+        came = await one.chunk() + await one.chunk()
+        assert (came, one.ended) == (b": open\n\nid: run_1.1-1\ndata: {}\n\n", False)
+
+
+async def test_a_run_that_was_only_followed_answers_messages() -> None:
+    followed = exchange(None, "seen")
+    followed["request"] |= {"method": "GET", "path": "/conversations/c/stream"}
+    assert texts(await post(site(followed, ANSWERED), user(""))) == "seen"
+
+
+async def test_results_alone_are_answered_too() -> None:
+    assert texts(await post(site(ANSWERED), user(""))) == "c"
+
+
+async def test_a_frame_without_an_id_and_a_parked_answer_are_played() -> None:
+    parked = ASKED | {
+        "response": {"status": 200, "headers": {"x-owed-tool-calls": "call_2"}},
+        "frames": [{"at": 0, "id": "", "data": "[DONE]"}],
+    }
+    answer = await post(site(parked), user(""))
+    assert answer.body == b": open\n\ndata: [DONE]\n\n"
+    assert answer.headers["x-owed-tool-calls"] == "call_2"
+    assert "x-run-id" not in answer.headers
+
+
+async def test_an_id_that_is_too_long_is_not_echoed() -> None:
+    answer = await post(site(ASKED), {"conversationId": "c" * 257, **user("")})
+    assert answer.headers["x-conversation-id"] == "replay"
+
+
+async def test_the_page_finds_its_routes() -> None:
+    app = site(ASKED)
+    assert b"<title>passback</title>" in (await ask(app, "GET", "/")).body
+    stands = await ask(app, "GET", "/conversations/c%2F1")
+    assert stands.json == {
+        "id": "c/1", "status": "idle", "runId": None, "running": None, "queued": [], "owed": [], "messageCount": 0,
+    }  # fmt: skip
+    page = await ask(app, "GET", "/conversations/c/messages?after=0")
+    assert page.json == {"messages": [], "next": None, "total": 0}
+    cancelled = await ask(app, "POST", "/conversations/c/cancel")
+    assert cancelled.json == {"cancelled": False}
+
+
+async def test_pages_of_other_origins_and_other_hosts_are_refused() -> None:
+    foreign = await ask(site(ASKED), "GET", "/", headers={"origin": "https://evil.test"})
+    assert foreign.code == "foreign_origin"
+    rebound = await ask(site(ASKED), "GET", "/", headers={"host": "evil.test"})
+    assert rebound.code == "foreign_host"
+
+
+@pytest.mark.parametrize("body", [{"messages": "no"}, {"messages": [1, {"toolCallId": 2}]}, {}])
+async def test_whatever_is_posted_is_taken_for_a_message(body: dict[str, Any]) -> None:
+    assert texts(await post(site(ASKED), body)) == "ab"
