@@ -52,7 +52,7 @@ class ModelClient(Protocol):
     def stream(
         self, request: ModelRequest, /
     ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]:
-        """Ask the model.
+        """Ask the model: encoded at once, sent on entering. What is not entered costs nothing more.
 
         Raises:
             ModelError: on entering or between batches; retries before the first byte are done inside.

@@ -1,11 +1,13 @@
 """The agent's loop: turns until there is an outcome. It never waits for a client (P1)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from passback.core.deltas import ModelRequest
+from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import ModelIncomplete
 from passback.core.events import (
     Cancelled,
@@ -28,6 +30,8 @@ from passback.engine.assembler import Assembler, Turn
 from passback.engine.log import End, RunLog
 from passback.engine.toolbox import Toolbox
 
+Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]
+
 
 @dataclass(frozen=True, slots=True)
 class Brain:
@@ -38,14 +42,25 @@ class Brain:
     max_turns: int = 20
     options: JsonObject = field(default_factory=dict[str, JsonValue])
 
+    def ask(self, toolbox: Toolbox, messages: Sequence[Message]) -> Answering:
+        """The model's answer to a transcript, begun by entering it."""
+        request = ModelRequest(paired(messages), self.prompt, toolbox.specs(), self.options)
+        return self.model.stream(request)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Work:
     """What a run goes on from: the tools, the transcript, and how many turns it has had, under other workers too."""
 
     toolbox: Toolbox
     messages: Sequence[Message]
     turns: int = 0
+    prepared: Answering | None = None
+
+    def prepare(self, brain: Brain) -> None:
+        """Encode the first request ahead of its time; without it the run does so when it begins."""
+        if not unanswered(self.messages):
+            self.prepared = brain.ask(self.toolbox, self.messages)
 
 
 class Loop:
@@ -61,6 +76,7 @@ class Loop:
         self._log = log
         self._messages = list(work.messages)
         self._turns = work.turns
+        self._prepared = work.prepared
         self._leaving = leaving
         self._assembler: Assembler | None = None
 
@@ -98,10 +114,9 @@ class Loop:
         assembler = Assembler(message_id, self._toolbox.whose, new_call_id)
         self._assembler = assembler
         self._log.append([TurnStarted(message_id)])
-        request = ModelRequest(
-            paired(self._messages), self._brain.prompt, self._toolbox.specs(), self._brain.options
-        )
-        async with self._brain.model.stream(request) as batches:
+        answering = self._prepared or self._brain.ask(self._toolbox, self._messages)
+        self._prepared = None
+        async with answering as batches:
             async for deltas in batches:
                 if events := assembler.feed(deltas):
                     self._log.append(events)

@@ -1,5 +1,6 @@
 """The service behind every wire: it admits posts, lets readers follow runs, cancels, and answers questions."""
 
+import asyncio
 import random
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
@@ -171,6 +172,9 @@ class RunService:
         client = loaded.tools if post.tools is None else post.tools
         toolbox = await Toolbox.gather(self._toolsets, client)
         opening = (RunStarted(run.run_id),)
+        work = Work(toolbox, (*loaded.messages, *verdict.append))
+        # its request is encoded while the store is busy
+        asyncio.get_running_loop().call_soon(self._supervisor.prepare, work)
         # a client that leaves now must not leave a lease behind that nobody works under
         with anyio.CancelScope(shield=True):
             lease: Lease | None = await self._store.begin(
@@ -178,7 +182,6 @@ class RunService:
             )
             if lease is None:
                 return None
-            work = Work(toolbox, (*loaded.messages, *verdict.append))
             self._supervisor.spawn(Assignment(lease, opening, work, tethered=change.tethered))
             # the run asks its model now: what the caller prepares for its events meanwhile delays none of them
             await anyio.lowlevel.checkpoint()

@@ -1,5 +1,6 @@
 """The runs of this process: each in a task of the app's own group, and each ends exactly once (P6, P7)."""
 
+import asyncio
 import logging
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
@@ -161,6 +162,10 @@ class Supervisor:
         """Whether this worker gives its runs away, at the next occasion."""
         return self._draining
 
+    def prepare(self, work: Work) -> None:
+        """Make a run's first request to its model ready, before it is known whether the run begins."""
+        work.prepare(self._brain)
+
     def spawn(self, run: Assignment) -> None:
         """Start a run whose lease was just taken; its opening is in its stored log already."""
         if self._tasks is None:
@@ -218,7 +223,9 @@ class Supervisor:
     async def _supervise(self, active: _Active, loop: Loop) -> None:
         run = active.log.lease.run
         place = {"run_id": run.run_id, "conversation_id": run.key.id}
-        logger.info("run started", extra={"action": "run_started", **place})
+        # written while the model thinks, not before it is asked
+        started = partial(logger.info, "run started", extra={"action": "run_started", **place})
+        asyncio.get_running_loop().call_soon(started)
         try:
             with active.scope:
                 await self._run(active, loop, place)

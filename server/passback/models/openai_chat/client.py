@@ -3,7 +3,13 @@
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    suppress,
+)
 from dataclasses import dataclass
 
 import anyio
@@ -109,11 +115,16 @@ class OpenAIChat:
     def name(self) -> str:
         return f"openai:{self._model}"
 
-    @asynccontextmanager
-    async def stream(
+    def stream(
         self, request: ModelRequest, /
+    ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]:
+        return self._stream(self._asking(request_body(self._model, self.name, request)))
+
+    @asynccontextmanager
+    async def _stream(
+        self, asking: httpx.Request
     ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
-        answer = await self._ask(request_body(self._model, self.name, request))
+        answer = await self._ask(asking)
         whole = media_type(answer.response) == "application/json"
         decoder = ChatDecoder(self.name, whole=whole, max_answer=self._bounds.max_answer)
         async with AsyncExitStack() as stack:
@@ -145,11 +156,11 @@ class OpenAIChat:
         await self._transport.aclose()
 
     # ------------------------------------------------------------ asking
-    async def _ask(self, body: bytes) -> _Answer:
+    async def _ask(self, asking: httpx.Request) -> _Answer:
         """The first bytes of an answer, after as many attempts as are allowed."""
         for attempt in range(self._bounds.retries + 1):
             try:
-                return await self._attempt(body)
+                return await self._attempt(asking)
             except ModelError as failure:
                 pause = self._bounds.pause(failure, attempt)
                 logger.warning(
@@ -171,8 +182,7 @@ class OpenAIChat:
             extensions=self._patience,
         )
 
-    async def _attempt(self, body: bytes) -> _Answer:
-        asking = self._asking(body)
+    async def _attempt(self, asking: httpx.Request) -> _Answer:
         async with AsyncExitStack() as unless_it_begins:
             try:
                 response = await self._transport.handle_async_request(asking)
