@@ -5,8 +5,7 @@ import json
 import anyio
 import pytest
 from tests.support.model_server import ModelServer, Reply, calls, says
-from tests.support.server import Server
-from tests.support.wire import COLOR, DONE, Client, Json, check_refusal, client_of, result, user
+from tests.support.wire import COLOR, DONE, Client, Json, check_refusal, result, user
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P4")]
 
@@ -103,7 +102,7 @@ HEAVY: dict[str, tuple[Json, Reply]] = {
 @pytest.mark.promise("P11")
 @pytest.mark.parametrize(("tool", "reply"), HEAVY.values(), ids=HEAVY.keys())
 async def test_a_heavy_call_is_refused_while_others_are_served(
-    played: Server, raw: Client, model: ModelServer, conversation: str, tool: Json, reply: Reply
+    raw: Client, model: ModelServer, conversation: str, tool: Json, reply: Reply
 ) -> None:
     model.play(reply, says("Well."))
     answers: list[str] = []
@@ -111,10 +110,10 @@ async def test_a_heavy_call_is_refused_while_others_are_served(
     async def ask() -> None:
         answers.append((await raw.post(conversation, user("go"), tools=[tool])).text)
 
-    async with anyio.create_task_group() as tasks, client_of(played.url) as other:
+    async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask)
         while not answers:
-            assert (await other.http.get("/healthz")).status_code == 200
+            assert (await raw.http.get("/healthz")).status_code == 200
     assert answers == ["Well."]
     assert "Not executed: the arguments" in told(model)[-1]["content"]
 

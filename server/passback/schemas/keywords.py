@@ -195,7 +195,7 @@ def _unevaluated_items(
 def _items_seen(validator: Any, schema: Mapping[str, Any], instance: list[JsonValue]) -> set[int]:
     """The items that a schema itself speaks of."""
     whole = set(range(len(instance)))
-    items = schema.get("items")
+    items: list[_Schema] | _Schema | None = schema.get("items")
     if isinstance(items, list):
         return whole if "additionalItems" in schema else set(range(len(items)))
     if items is not None:

@@ -72,7 +72,7 @@ def _translate(pattern: str) -> tuple[str, int]:
     """The pattern for the engine, and its size. Raises `_Odd`."""
     translated: list[str] = []
     size = _Size()
-    pieces = iter(_PIECE.findall(pattern))
+    pieces: Iterator[str] = iter(_PIECE.findall(pattern))
     for piece in pieces:
         if piece == "[":
             members = list(_class(pieces))

@@ -131,6 +131,7 @@ SCHEMAS: list[dict[str, JsonValue]] = [
     {"properties": {"a": {"prefixItems": [{}], "contains": {"type": "string"}, "unevaluatedItems": False}}},
     {"properties": {"a": {"allOf": [{"unevaluatedItems": {"type": "integer"}}], "unevaluatedItems": False}}},
     {"properties": {"a": {"contains": {"const": 1}, "minContains": 2}}},
+    {"properties": {"a": {"patternProperties": {"^a": {}}, "unevaluatedProperties": False}}},
     {"properties": {"a": {"oneOf": [{"type": "integer"}, {"minimum": 2}]}}},
     {"propertyNames": {"pattern": "^a"}, "minProperties": 1},
     {"dependentRequired": {"a": ["b"]}, "not": {"required": ["c"]}},

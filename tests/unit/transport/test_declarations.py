@@ -157,6 +157,7 @@ BAD_SCHEMAS: dict[str, tuple[JsonValue, str]] = {
     "a reference to nothing": ({"$ref": "#/$defs/a"}, "leads nowhere"),
     "a reference to no schema": ({"required": ["a"], "$ref": "#/required/0"}, "leads nowhere"),
     "a reference beyond a list": ({"allOf": [{}], "$ref": "#/allOf/7"}, "leads nowhere"),
+    "a reference into a text": ({"title": "a", "$ref": "#/title/x"}, "leads nowhere"),
     "an unknown anchor": ({"$ref": "#nowhere"}, "leads nowhere"),
     "too large": ({"description": "x" * 65_536}, "larger than 65536 bytes"),
     "too large in bytes": ({"type": "object", "title": "é" * 40_000}, "larger than 65536 bytes"),
