@@ -109,7 +109,11 @@ def test_an_empty_answer_of_the_model_is_not_shown() -> None:
 
 
 def test_turns_that_made_nothing_but_invalid_calls_are_counted_from_the_end() -> None:
-    futile = [asks(C1, C2), closed("c1", "invalid", "m"), closed("c2", "invalid", "m")]
+    futile: list[Message] = [
+        asks(C1, C2),
+        closed("c1", "invalid", "m"),
+        closed("c2", "invalid", "m"),
+    ]
     assert futile_turns([]) == 0
     assert futile_turns(futile) == 1
     assert futile_turns([user(), *futile, *futile]) == 2
