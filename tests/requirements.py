@@ -37,8 +37,8 @@ PROMISES = (
     ),
     Promise(
         "P4",
-        "The end of a client tool's call is a commitment: its result may be posted in the same instant.",
-        later="the check of a call's arguments against the tool's schema; they have to be a JSON object",
+        "The end of a client tool's call is a commitment: its arguments fit the declared schema, and its result may be "
+        "posted in the same instant.",
     ),
     Promise(
         "P5", "A transcript always answers each call once, next to it, or owes it at the tail."

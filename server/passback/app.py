@@ -15,6 +15,7 @@ from passback.core.ports import ModelClient, Store
 from passback.engine.loop import Brain
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
+from passback.schemas.arguments import objection
 from passback.settings import Settings
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
@@ -48,7 +49,9 @@ class Application:
             self.model,
             settings.prompt or agent.prompt,
             agent.max_turns or settings.max_turns,
+            settings.max_futile_turns,
             agent.options,
+            objection,
         )
         tempo = Tempo(
             lease=settings.lease,
@@ -62,7 +65,9 @@ class Application:
             runs=self._runs,
             stopping=self._stopping,
             describe=self._describe,
-            limits=Limits(body_bytes=settings.max_body_bytes),
+            limits=Limits(
+                body_bytes=settings.max_body_bytes, result_bytes=settings.max_result_bytes
+            ),
             ping_seconds=settings.ping,
             allow_roles=settings.allow_roles,
             on_busy=settings.on_busy,

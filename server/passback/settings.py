@@ -132,6 +132,9 @@ class Settings:
         None, _text, "what the model is told first (default: the agent's)"
     )
     max_turns: int = _setting(20, _count(1, 1000), "model calls in one run")
+    max_futile_turns: int = _setting(
+        3, _count(1, 1000), "model calls in a row that may bring nothing but invalid tool calls"
+    )
     wires: tuple[str, ...] = _setting(("agkit", "rest", "page"), _words, "what is served")
     allowed_hosts: frozenset[str] = _setting(
         frozenset[str](), _hosts, "names under which the server is reached, beside localhost"
@@ -152,6 +155,9 @@ class Settings:
     )
     max_body_bytes: int = _setting(
         4 * 1024 * 1024, _count(1024, 2**30), "the largest body of a request"
+    )
+    max_result_bytes: int = _setting(
+        1024 * 1024, _count(1024, 2**30), "the largest result of a client's tool"
     )
     conversation_ttl: float | None = _setting(
         None, _number(60, 1e9), "seconds after which an untouched conversation is removed"

@@ -3,6 +3,7 @@
 import logging
 import signal
 import sys
+from datetime import date
 from typing import Any
 
 import anyio
@@ -121,12 +122,13 @@ async def test_a_tool_that_throws_gives_an_error_result(
 async def test_wrong_arguments_and_refused_calls_are_told_to_the_model(
     model: ModelServer, mine: Client, raw: RawClient, conversation: str
 ) -> None:
-    asked = (("a", "paint", '{"size": "big"}'), ("b", "burn", "{}"))
+    """The server passes these arguments on: a `format` is a note to it."""
+    asked = (("a", "paint", '{"day": "someday"}'), ("b", "burn", "{}"))
     model.play(calls(*asked), says("I see."))
 
     @mine.tool
-    def paint(size: int) -> None:
-        raise AssertionError(size)
+    def paint(day: date) -> None:
+        raise AssertionError(day)
 
     @mine.tool(approve=lambda call: call.name != "burn")
     def burn() -> None:
@@ -134,7 +136,7 @@ async def test_wrong_arguments_and_refused_calls_are_told_to_the_model(
 
     assert (await mine.ask("paint", conversation_id=conversation)).text == "I see."
     [wrong, refused] = await results_of(raw, conversation)
-    assert str(wrong[0]).startswith("The arguments are not valid.\nsize: Input should be a valid")
+    assert str(wrong[0]).startswith("The arguments are not valid.\nday: Input should be a valid")
     assert (wrong[1], refused) == (True, ("The user did not allow this call.", True))
 
 

@@ -36,6 +36,7 @@ from passback.core.posts import OnBusy, OnDisconnect, StartRun
 from passback.engine.loop import Brain
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
+from passback.schemas.arguments import objection
 from passback.toolsets.functions import Functions, FunctionTool
 
 KEY = ConversationKey(OwnerId("owner"), ConversationId("conversation"))
@@ -70,7 +71,7 @@ async def worker(
 ) -> AsyncGenerator[RunService]:
     """A worker on a store that is open. A hang in the test is a failure after ten seconds."""
     functions = [Functions(tools)] if tools else []
-    brain = Brain(model, "be brief", max_turns=4)
+    brain = Brain(model, "be brief", max_turns=4, check=objection)
     service = RunService(store, brain, [*functions, *toolsets], tempo)
     with anyio.fail_after(10):
         async with service.running():

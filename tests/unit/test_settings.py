@@ -20,6 +20,7 @@ GOOD: list[tuple[str, str, object]] = [
     ("model_timeout", "2.5", 2.5),
     ("prompt", "Be brief.", "Be brief."),
     ("max_turns", "3", 3),
+    ("max_futile_turns", "1", 1),
     ("wires", "agkit, rest", ("agkit", "rest")),
     ("allowed_hosts", "Chat.Example,[::1]", frozenset({"chat.example", "[::1]"})),
     (
@@ -30,6 +31,7 @@ GOOD: list[tuple[str, str, object]] = [
     ("api_keys", f"ann:{KEY},bob:{KEY}:x", {KEY: "ann", f"{KEY}:x": "bob"}),
     ("allow_roles", "user,tool,system", frozenset({"user", "tool", "system"})),
     ("max_body_bytes", "1024", 1024),
+    ("max_result_bytes", "1024", 1024),
     ("conversation_ttl", "60", 60.0),
     ("log_ttl", "60", 60.0),
     ("log_bytes", "65536", 65536),

@@ -12,6 +12,7 @@ PassbackError
 │   │   ├── InvalidTool         invalid_tool             a declared client tool is malformed
 │   │   ├── ToolNameClash       tool_name_clash          two tools of one name, or a server tool's name
 │   │   ├── NothingToDo         nothing_to_do            no message, nothing to resume
+│   │   ├── ResultTooLarge      result_too_large         the result of a client tool's call
 │   │   ├── InvalidCursor       invalid_cursor           malformed, of another run, or beyond the log's end
 │   │   └── Reused              reused                   an idempotency key or a message id, with other content
 │   ├── NotFound                not_found
@@ -35,7 +36,8 @@ PassbackError
 │   ├── ModelUnavailable        model_unavailable        refused, 5xx, overloaded, timed out
 │   ├── ModelRateLimited        model_rate_limited
 │   ├── ModelRejected           model_rejected           it refused the request or the credentials
-│   └── ModelIncomplete         model_incomplete         its answer broke off or makes no sense
+│   ├── ModelIncomplete         model_incomplete         its answer broke off or makes no sense
+│   └── ModelAstray             model_astray             turn after turn, none of its calls was valid
 ├── RunLost                     lost                     the workers of a run died before its end
 ├── ShuttingDown                shutting_down            this worker takes no new runs
 └── ConfigurationError          configuration_error      settings that cannot work; fatal at start
@@ -115,6 +117,10 @@ class ToolNameClash(InvalidRequest):
 
 class NothingToDo(InvalidRequest):
     code = "nothing_to_do"
+
+
+class ResultTooLarge(InvalidRequest):
+    code = "result_too_large"
 
 
 class InvalidCursor(InvalidRequest):
@@ -216,6 +222,11 @@ class ModelRejected(ModelError):
 
 class ModelIncomplete(ModelError):
     code = "model_incomplete"
+    retryable = True
+
+
+class ModelAstray(ModelError):
+    code = "model_astray"
     retryable = True
 
 

@@ -97,6 +97,18 @@ class Toolset(Protocol):
         ...
 
 
+# ---------------------------------------------------------------- client tools
+class ArgumentCheck(Protocol):
+    """Whether a call of a client's tool may be shown to the client."""
+
+    async def __call__(self, spec: ToolSpec, arguments: str, /) -> str | None:
+        """What is wrong with the arguments, a JSON object, in few words for the model. None: they fit the tool's schema.
+
+        Bounded in time, whatever the schema and the arguments are; blocks the event loop for no longer than some 10 ms.
+        """
+        ...
+
+
 # ---------------------------------------------------------------- the store
 class Watch(Protocol):
     async def wait(self) -> None:

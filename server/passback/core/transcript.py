@@ -60,6 +60,17 @@ def closing(
     )
 
 
+def futile_turns(messages: Sequence[Message], /) -> int:
+    """How many turns at the tail have made nothing but invalid calls."""
+    turns = 0
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage) and message.tool_calls:
+            turns += 1
+        elif not isinstance(message, ToolMessage) or message.synthetic != "invalid":
+            break
+    return turns
+
+
 # ---------------------------------------------------------------- what a model may be shown
 def paired(messages: Sequence[Message], /) -> tuple[Message, ...]:
     """A view that every provider accepts: each call answered once, in order, next to it; nothing empty.

@@ -5,8 +5,8 @@ repaired, a call of an unknown tool never reaches the client.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, assert_never
 
 from pydantic_core import from_json
@@ -42,6 +42,9 @@ Executor: TypeAlias = Literal["client", "server"]
 Whose: TypeAlias = Callable[[str], Executor | None]
 """Who executes a tool of this name; None: there is no such tool."""
 
+_ARGUMENTS = 256 * 1024
+"""Characters of one call's arguments: more would hold up the event loop while they are read."""
+
 _SHOWN = 200
 """Characters of invalid arguments that the model is shown again."""
 
@@ -66,6 +69,16 @@ class Turn:
     invalid: tuple[InvalidCall, ...]
     finish: FinishReason | None
     usage: Usage | None
+
+    def without(self, objections: Mapping[CallId, str]) -> "Turn":
+        """The same turn, but these calls of client tools are invalid: why, by the call's id."""
+        refused = [
+            InvalidCall(call, f"Not executed: {objections[call.id]}", announced=True)
+            for call in self.client
+            if call.id in objections
+        ]
+        client = tuple(call for call in self.client if call.id not in objections)
+        return replace(self, client=client, invalid=(*self.invalid, *refused))
 
 
 @dataclass(slots=True)
@@ -196,6 +209,8 @@ class Assembler:
             return "Not executed: the answer was cut off before the call was complete."
         if open_call.executor is None:
             return f"Not executed: there is no tool named {name[:_SHOWN]!r}."
+        if len(arguments) > _ARGUMENTS:
+            return f"Not executed: the arguments are longer than {_ARGUMENTS} characters."
         if not _is_json_object(arguments):
             return f"Not executed: the arguments are not a JSON object: {arguments[:_SHOWN]}"
         return None

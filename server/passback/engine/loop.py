@@ -8,7 +8,7 @@ from typing import TypeAlias
 from pydantic import JsonValue
 
 from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.errors import ModelIncomplete
+from passback.core.errors import ModelAstray, ModelIncomplete
 from passback.core.events import (
     Cancelled,
     Completed,
@@ -23,9 +23,16 @@ from passback.core.events import (
     UsageReported,
 )
 from passback.core.ids import new_call_id, new_message_id
-from passback.core.messages import JsonObject, Message, ToolCall, ToolMessage, ToolResult
-from passback.core.ports import ModelClient
-from passback.core.transcript import closing, owed, paired, unanswered
+from passback.core.messages import (
+    CallId,
+    JsonObject,
+    Message,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+)
+from passback.core.ports import ArgumentCheck, ModelClient
+from passback.core.transcript import closing, futile_turns, owed, paired, unanswered
 from passback.engine.assembler import Assembler, Turn
 from passback.engine.log import End, RunLog
 from passback.engine.toolbox import Toolbox
@@ -35,12 +42,20 @@ Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelD
 
 @dataclass(frozen=True, slots=True)
 class Brain:
-    """What thinks in a run: a model, told who it is, for at most so many turns."""
+    """What thinks in a run: a model, told who it is, for at most so many turns.
+
+    Args:
+        max_futile_turns: how many turns in a row may make nothing but invalid calls.
+        check: judges the arguments of client tools' calls before the client sees that they are complete; server tools
+            judge their own. None: whatever is a JSON object fits.
+    """
 
     model: ModelClient
     prompt: str = ""
     max_turns: int = 20
+    max_futile_turns: int = 3
     options: JsonObject = field(default_factory=dict[str, JsonValue])
+    check: ArgumentCheck | None = None
 
     def ask(self, toolbox: Toolbox, messages: Sequence[Message]) -> Answering:
         """The model's answer to a transcript, begun by entering it."""
@@ -85,13 +100,16 @@ class Loop:
 
         Raises:
             ModelError, StoreError: nothing of the turn that failed was committed.
+            ModelAstray: after too many turns without a valid call; they are committed.
         """
         if (open_calls := unanswered(self._messages)) and await self._answer(open_calls):
             return
         for _ in range(self._turns, self._brain.max_turns):
             if self._leaving():
                 return
-            turn = await self._ask()
+            if futile_turns(self._messages) >= self._brain.max_futile_turns:
+                raise ModelAstray("the model made nothing but invalid tool calls, again and again")
+            turn = await self._judged(await self._ask())
             if await self._settle(turn):
                 return
         await self._end(Completed("max_turns"))
@@ -124,6 +142,17 @@ class Loop:
         if events:
             self._log.append(events)
         return turn
+
+    async def _judged(self, turn: Turn) -> Turn:
+        """Refuse the calls of client tools whose arguments do not fit."""
+        if self._brain.check is None:
+            return turn
+        objections: dict[CallId, str] = {}
+        for call in turn.client:
+            objection = await self._brain.check(self._toolbox.client_tool(call), call.arguments)
+            if objection is not None:
+                objections[call.id] = f"the arguments do not fit the tool's schema: {objection}"
+        return turn.without(objections) if objections else turn
 
     async def _settle(self, turn: Turn) -> bool:
         """Commit a turn and run the server's calls. True: the run has ended."""

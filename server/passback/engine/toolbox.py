@@ -64,6 +64,10 @@ class Toolbox:
     def specs(self) -> tuple[ToolSpec, ...]:
         return (*(spec for spec, _ in self._server.values()), *self._client.values())
 
+    def client_tool(self, call: ToolCall) -> ToolSpec:
+        """The declaration of the client's tool that a call is for."""
+        return self._client[call.name]
+
     def whose(self, name: str) -> Executor | None:
         if name in self._server:
             return "server"

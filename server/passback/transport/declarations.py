@@ -1,10 +1,9 @@
-"""The client tools that a post declares. A schema is data: never fetched, its patterns never run."""
+"""The client tools that a post declares. A schema is data: never fetched, its patterns not run here."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
-from urllib.parse import unquote
 
 import anyio
 import anyio.to_thread
@@ -12,8 +11,9 @@ from pydantic import JsonValue
 
 from passback.core.errors import BadRequest, InvalidTool, ToolNameClash
 from passback.core.messages import TOOL_NAME, JsonObject, ToolSpec, folded
+from passback.schemas.metaschemas import metaschema
+from passback.schemas.references import KEYS, anchors, is_bounded, parts, target, texts
 from passback.transport.body import parse_json
-from passback.transport.metaschemas import metaschema
 from passback.transport.wires import Limits
 
 _DESCRIPTION_CHARACTERS = 16_384
@@ -123,57 +123,25 @@ def _parse_schema(text: str, depth: int) -> JsonObject:
     return schema
 
 
-def _parts(schema: JsonValue) -> Iterator[JsonValue]:
-    """The schema and all in it that costs time to check: objects, arrays, booleans."""
-    waiting = [schema]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            waiting.extend(value.values())
-        elif isinstance(value, list):
-            waiting.extend(value)
-        elif not isinstance(value, bool):
-            continue
-        yield value
-
-
 def _size(schema: JsonObject) -> int:
-    return sum(1 for _ in _parts(dict(schema)))
+    return sum(1 for _ in parts(dict(schema)))
 
 
 # ---------------------------------------------------------------- references
 def _check_references(schema: dict[str, JsonValue]) -> None:
-    """Refuse a reference that leaves the schema or leads nowhere; none is ever fetched."""
-    objects = [part for part in _parts(schema) if isinstance(part, dict)]
-    anchors = {f"#{name}" for part in objects for name in _texts(part, "$anchor", "$dynamicAnchor")}
-    for part in objects:
-        identity = part.get("$id")
-        if part is not schema and isinstance(identity, str):
-            raise _Unfit("its schema has an $id below its top")
-        for reference in _texts(part, "$ref", "$dynamicRef", "$recursiveRef"):
+    """Refuse a reference that leaves the schema or leads nowhere, and other names below the top; none is ever fetched."""
+    named = anchors(schema)
+    for part in parts(schema):
+        if not isinstance(part, dict):
+            continue
+        if part is not schema and texts(part, "$id", "$schema"):
+            raise _Unfit("its schema has an $id or a $schema below its top")
+        for reference in texts(part, *KEYS):
             if not reference.startswith("#"):
                 raise _Unfit("its schema has a reference to another document")
-            if reference not in anchors and not _leads_to_schema(schema, reference[1:]):
-                raise _Unfit("its schema has a reference that leads nowhere")
-
-
-def _texts(part: JsonObject, *keys: str) -> list[str]:
-    return [value for key in keys if isinstance(value := part.get(key), str)]
-
-
-def _leads_to_schema(schema: JsonValue, pointer: str) -> bool:
-    """Whether a JSON pointer, percent-encoded, ends at a schema."""
-    first, *steps = unquote(pointer).split("/")
-    if first:
-        return False
-    for step in steps:
-        key = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(schema, dict) and key in schema:
-            schema = schema[key]
-        elif (
-            isinstance(schema, list) and key.isdecimal() and len(key) < 6 and int(key) < len(schema)
-        ):
-            schema = schema[int(key)]
-        else:
-            return False
-    return isinstance(schema, dict | bool)
+            try:
+                target(schema, named, reference)
+            except LookupError:
+                raise _Unfit("its schema has a reference that leads nowhere") from None
+    if not is_bounded(schema, named):
+        raise _Unfit("its schema applies too many schemas to one value, or one to itself")

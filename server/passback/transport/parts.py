@@ -11,8 +11,9 @@ from pydantic import (
     ValidationError,
 )
 from pydantic.alias_generators import to_camel
+from pydantic_core import to_json
 
-from passback.core.errors import InvalidRequest
+from passback.core.errors import InvalidRequest, ResultTooLarge
 from passback.core.messages import Content, DataPart, MediaPart, Part, TextPart
 
 _MediaType: TypeAlias = Annotated[str, Field(pattern=r"^[\w.+-]{1,64}/[\w.+-]{1,64}$")]
@@ -94,28 +95,47 @@ def read_content(posted: PostedContent, /) -> Content:
     Raises:
         InvalidRequest: nothing is left, or media have neither an address nor typed data.
     """
-    content: Content = posted if isinstance(posted, str) else _read_parts(posted)
+    content: Content = (
+        posted
+        if isinstance(posted, str)
+        else tuple(_read_part(each) for each in posted if _says(each))
+    )
     if not content or (isinstance(content, str) and not content.strip()):
         raise InvalidRequest("the content of a message is empty")
     return content
 
 
-def read_result(posted: JsonValue, /) -> Content:
-    """The content of a tool's result: text, parts, or else any JSON as data."""
+def read_result(posted: JsonValue, most: int, /) -> Content:
+    """The content of a tool's result, nothing left out: text, parts, or else any JSON as data.
+
+    Raises:
+        ResultTooLarge: more than `most` bytes, in UTF-8: of a text itself, of everything else as JSON.
+    """
+    if len(posted.encode() if isinstance(posted, str) else to_json(posted)) > most:
+        raise ResultTooLarge(
+            f"the result of a tool is larger than {most} bytes", details={"limit": most}
+        )
     if isinstance(posted, str):
         return posted
     if isinstance(posted, list) and posted:
         try:
-            return _read_parts(_parts.validate_python(posted)) or ""
+            parts = _parts.validate_python(posted)
+            if all(map(_is_whole, posted, parts)):
+                return tuple(map(_read_part, parts))
         except (ValidationError, InvalidRequest):
             pass  # a list that is not one of parts is data like any other
     return (DataPart(posted),)
 
 
-def _read_parts(posted: list[PostedPart]) -> tuple[Part, ...]:
-    return tuple(
-        _read_part(part) for part in posted if not isinstance(part, PostedText) or part.text.strip()
-    )
+def _is_whole(posted: JsonValue, part: PostedPart) -> bool:
+    """Whether nothing of what was posted is unknown here: a tool may list things that only look like parts."""
+    fields = type(part).model_fields.items()
+    known = {key for name, info in fields for key in (name, info.alias)}
+    return isinstance(posted, dict) and posted.keys() <= known
+
+
+def _says(part: PostedPart) -> bool:
+    return not isinstance(part, PostedText) or bool(part.text.strip())
 
 
 def _read_part(part: PostedPart) -> Part:

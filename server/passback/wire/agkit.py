@@ -217,7 +217,7 @@ class _SendMessage:
             case PostedSystemMessage(content=content):
                 return SystemMessage(_given_id(posted) or new_message_id(), read_content(content))
             case PostedToolMessage(content=content, tool_call_id=call_id, is_error=is_error):
-                result = read_result(content)
+                result = read_result(content, self._services.limits.result_bytes)
                 return ToolMessage(new_message_id(), CallId(call_id), result, is_error)
             case _:
                 assert_never(posted)
@@ -310,6 +310,7 @@ _CODES = (
     "invalid_tool",
     "tool_name_clash",
     "nothing_to_do",
+    "result_too_large",
     "invalid_cursor",
     "reused",
     "conversation_busy",

@@ -12,7 +12,7 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.transcript import SYNTHETIC_TEXT, closing, owed, paired, unanswered
+from passback.core.transcript import SYNTHETIC_TEXT, closing, futile_turns, owed, paired, unanswered
 
 
 def user(text: str = "hi", message_id: str = "u") -> UserMessage:
@@ -106,3 +106,18 @@ def test_an_answer_behind_another_message_is_no_answer() -> None:
 def test_an_empty_answer_of_the_model_is_not_shown() -> None:
     system = SystemMessage(MessageId("s"), "rules")
     assert paired([system, asks(), user()]) == (system, user())
+
+
+def test_turns_that_made_nothing_but_invalid_calls_are_counted_from_the_end() -> None:
+    futile: list[Message] = [
+        asks(C1, C2),
+        closed("c1", "invalid", "m"),
+        closed("c2", "invalid", "m"),
+    ]
+    assert futile_turns([]) == 0
+    assert futile_turns(futile) == 1
+    assert futile_turns([user(), *futile, *futile]) == 2
+    assert futile_turns([*futile, user()]) == 0
+    assert futile_turns([asks(text="hm"), *futile]) == 1
+    assert futile_turns([*futile, asks(C1, C2), closed("c1", "invalid", "m"), result("c2")]) == 0
+    assert futile_turns([*futile, asks(C1), closed("c1", "interrupted", "m")]) == 0

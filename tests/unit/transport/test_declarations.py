@@ -18,6 +18,20 @@ COLOR: dict[str, JsonValue] = {
     "properties": {"color": {"type": "string", "enum": ["blue", "green"]}},
     "required": ["color"],
 }
+DOUBLING: dict[str, JsonValue] = {
+    "$defs": {
+        **{
+            f"d{step}": {
+                "allOf": [{"$ref": f"#/$defs/d{step + 1}"}, {"$ref": f"#/$defs/d{step + 1}"}]
+            }
+            for step in range(14)
+        },
+        "d14": True,
+    }
+}
+CHAIN: dict[str, JsonValue] = {
+    "$defs": {**{f"d{step}": {"$ref": f"#/$defs/d{step + 1}"} for step in range(64)}, "d64": {}}
+}
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
 
@@ -117,10 +131,33 @@ BAD_SCHEMAS: dict[str, tuple[JsonValue, str]] = {
     "a file": ({"properties": {"x": {"$ref": "file:///etc/passwd"}}}, "another document"),
     "a relative reference": ({"properties": {"x": {"$ref": "other.json#/a"}}}, "another document"),
     "a remote dynamic reference": ({"$dynamicRef": "http://127.0.0.1/"}, "another document"),
-    "an id below the top": ({"$defs": {"a": {"$id": "http://x/"}}}, "$id below"),
+    "an id below the top": ({"$defs": {"a": {"$id": "http://x/"}}}, "below its top"),
+    "a dialect below the top": ({"$defs": {"a": {"$schema": DRAFT_7}}}, "below its top"),
+    "an anchor of draft 7": (
+        {"$schema": DRAFT_7, "$ref": "#a", "definitions": {"a": {"$anchor": "a"}}},
+        "leads nowhere",
+    ),
+    "itself": ({"$ref": "#"}, "applies too many"),
+    "itself, or not": ({"not": {"anyOf": [{"$ref": "#"}]}}, "applies too many"),
+    "itself by a dynamic reference": (
+        {"$dynamicAnchor": "n", "if": {"$dynamicRef": "#n"}},
+        "applies too many",
+    ),
+    "two that refer to each other": (
+        {
+            "$defs": {
+                "a": {"dependentSchemas": {"x": {"$ref": "#/$defs/b"}}},
+                "b": {"then": {"$ref": "#/$defs/a"}},
+            }
+        },
+        "applies too many",
+    ),
+    "doubled again and again": (DOUBLING, "applies too many"),
+    "a long chain": (CHAIN, "applies too many"),
     "a reference to nothing": ({"$ref": "#/$defs/a"}, "leads nowhere"),
     "a reference to no schema": ({"required": ["a"], "$ref": "#/required/0"}, "leads nowhere"),
     "a reference beyond a list": ({"allOf": [{}], "$ref": "#/allOf/7"}, "leads nowhere"),
+    "a reference into a text": ({"title": "a", "$ref": "#/title/x"}, "leads nowhere"),
     "an unknown anchor": ({"$ref": "#nowhere"}, "leads nowhere"),
     "too large": ({"description": "x" * 65_536}, "larger than 65536 bytes"),
     "too large in bytes": ({"type": "object", "title": "é" * 40_000}, "larger than 65536 bytes"),

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from passback.core.errors import InvalidRequest
+from passback.core.errors import InvalidRequest, ResultTooLarge
 from passback.core.messages import Content, DataPart, MediaPart, RefusalPart, TextPart
 from passback.transport.parts import PostedContent, read_content, read_result, show_content
 
@@ -95,7 +95,15 @@ def test_content_of_the_wrong_kind_is_refused(posted: JsonValue) -> None:
         ("", ""),
         ("done", "done"),
         ([{"type": "text", "text": "a"}], (TextPart("a"),)),
-        ([{"type": "text", "text": ""}], ""),
+        ([{"type": "text", "text": ""}], (TextPart(""),)),
+        (
+            [{"type": "image", "url": "https://x/", "media_type": "image/png"}],
+            (MediaPart("image", "https://x/", "image/png"),),
+        ),
+        (
+            [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "line": 1}],
+            (DataPart([{"type": "text", "text": "a"}, {"type": "text", "text": "b", "line": 1}]),),
+        ),
         ({"ok": True}, (DataPart({"ok": True}),)),
         ([], (DataPart([]),)),
         ([1, "a"], (DataPart([1, "a"]),)),
@@ -105,7 +113,14 @@ def test_content_of_the_wrong_kind_is_refused(posted: JsonValue) -> None:
     ],
 )
 def test_a_result_may_be_any_json(posted: JsonValue, content: Content) -> None:
-    assert read_result(posted) == content
+    assert read_result(posted, 100) == content
+
+
+@pytest.mark.promise("P11")
+@pytest.mark.parametrize("posted", ["x" * 101, "é" * 51, [1] * 51, {"a": "x" * 93}])
+def test_a_result_has_a_limit(posted: JsonValue) -> None:
+    with pytest.raises(ResultTooLarge):
+        read_result(posted, 100)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ of the schema: 64 KiB kept them busy for ten seconds.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import jsonschema_specifications  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator
@@ -27,7 +27,16 @@ _DOCUMENTS = cast("Registry[Mapping[str, Any]]", jsonschema_specifications.REGIS
 _extend = cast("Callable[..., Callable[..., Validator]]", extend)
 _Errors: TypeAlias = Iterable[ValidationError]
 
-_NEWEST = "https://json-schema.org/draft/2020-12/schema"
+DRAFT_2020_12: Final = "https://json-schema.org/draft/2020-12/schema"
+DRAFT_2019_09: Final = "https://json-schema.org/draft/2019-09/schema"
+DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
+
+
+def dialect(schema: Mapping[str, JsonValue], /) -> str | None:
+    """The draft that a schema is written for, one of the above; None when its `$schema` is another one."""
+    named = schema.get("$schema", DRAFT_2020_12)
+    known = named.removesuffix("#") if isinstance(named, str) else ""
+    return known if known in _METASCHEMAS else None
 
 
 def metaschema(schema: Mapping[str, JsonValue], /) -> Validator | None:
@@ -35,8 +44,8 @@ def metaschema(schema: Mapping[str, JsonValue], /) -> Validator | None:
 
     It has no format checker, so that the pattern of a schema is not even compiled.
     """
-    dialect = schema.get("$schema", _NEWEST)
-    return _METASCHEMAS.get(dialect.removesuffix("#")) if isinstance(dialect, str) else None
+    known = dialect(schema)
+    return _METASCHEMAS[known] if known else None
 
 
 # ---------------------------------------------------------------- keywords
@@ -60,7 +69,7 @@ def _unique_items(_validator: Any, _yes: bool, value: JsonValue, _schema: Schema
 
 
 # ---------------------------------------------------------------- metaschemas
-def _bounded(official: type[Validator], dialect: Specification[Schema]) -> Validator:
+def _bounded(official: type[Validator], draft: Specification[Schema]) -> Validator:
     def whole(_validator: Any, _to: str, value: JsonValue, _schema: Schema) -> _Errors:
         """Both kinds of reference lead to the whole metaschema, wherever they stand in it."""
         return root.iter_errors(value)
@@ -73,7 +82,7 @@ def _bounded(official: type[Validator], dialect: Specification[Schema]) -> Valid
     }
     # A document that names its dialect would be checked with the keywords of jsonschema.
     documents = EMPTY_REGISTRY.with_resources(
-        (uri, dialect.create_resource(_unnamed(_DOCUMENTS.contents(uri)))) for uri in _DOCUMENTS
+        (uri, draft.create_resource(_unnamed(_DOCUMENTS.contents(uri)))) for uri in _DOCUMENTS
     )
     root = _extend(official, keywords)(_unnamed(official.META_SCHEMA), registry=documents)
     return root
@@ -84,7 +93,7 @@ def _unnamed(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _METASCHEMAS: Mapping[str, Validator] = {
-    _NEWEST: _bounded(Draft202012Validator, DRAFT202012),
-    "https://json-schema.org/draft/2019-09/schema": _bounded(Draft201909Validator, DRAFT201909),
-    "http://json-schema.org/draft-07/schema": _bounded(Draft7Validator, DRAFT7),
+    DRAFT_2020_12: _bounded(Draft202012Validator, DRAFT202012),
+    DRAFT_2019_09: _bounded(Draft201909Validator, DRAFT201909),
+    DRAFT_7: _bounded(Draft7Validator, DRAFT7),
 }

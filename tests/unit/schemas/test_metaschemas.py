@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator
 from pydantic import JsonValue
 
-from passback.transport.metaschemas import metaschema
+from passback.schemas.metaschemas import metaschema
 
 pytestmark = pytest.mark.promise("P11")
 
