@@ -29,6 +29,7 @@ RUN_ERRORS = (
     "model_rate_limited",
     "model_rejected",
     "model_incomplete",
+    "model_astray",
     "lost",
 )
 """Codes with which the answer of a run may be refused, or tell of its failure before anything else was sent."""
