@@ -1,6 +1,6 @@
 """Servers and clients for tests over real HTTP. Servers serve a module; each test has a conversation of its own."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -86,6 +86,17 @@ async def model() -> AsyncGenerator[ModelServer]:
     """Answers as each test tells it to by `play`."""
     async with model_server() as model:
         yield model
+
+
+@pytest.fixture(autouse=True)
+def only_what_providers_accept(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No test makes the model be asked what a provider refuses."""
+    played: list[ModelServer] = [
+        request.getfixturevalue(name) for name in ["model"] if name in request.fixturenames
+    ]
+    yield
+    for model in played:
+        model.assert_obeyed()
 
 
 @pytest.fixture(scope="module")
