@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import anyio
 import pytest
+from tests.e2e.stage import Stage
 from tests.e2e.workers import LEASE, SECONDS, Worker, worker
 from tests.support.frame_cutter import FrameCutter, frame_cutter
 from tests.support.model_server import ModelServer, model_server
@@ -111,6 +112,12 @@ async def played_pair(flags: Sequence[str]) -> AsyncGenerator[tuple[Client, Clie
     """Clients of two workers on one store, whose model is `model`."""
     async with worker(*flags) as one, worker(*flags) as other:
         yield one.client, other.client
+
+
+@pytest.fixture
+def stage(model: ModelServer, played_pair: tuple[Client, Client], conversation: str) -> Stage:
+    """A conversation with two workers whose model is `model`."""
+    return Stage(model, played_pair, conversation)
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ together from two of them, or lost a word, shows it.
 import re
 from collections import Counter
 from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
 
-import anyio
 from tests.support.model_server import (
     DONE,
     Json,
@@ -23,6 +23,9 @@ from tests.support.model_server import (
     says,
 )
 from typing_extensions import override
+
+if TYPE_CHECKING:
+    import anyio
 
 ORDER = re.compile(
     r"(?P<token>[\w-]+): (?P<words>\d+) words, (?P<pace>\d+) ms(?:, then (?P<tool>\w+))?"

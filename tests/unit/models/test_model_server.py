@@ -37,10 +37,13 @@ async def test_a_violation_is_refused_and_shown_with_its_request() -> None:
 
 
 async def test_a_violation_that_nobody_asks_for_fails_at_the_end() -> None:
-    with pytest.raises(AssertionError, match="answers no open call"):
+    async def stray() -> None:
         async with model_server(says("a")) as server, httpx.AsyncClient(trust_env=False) as client:
-            stray = {"role": "tool", "tool_call_id": "a", "content": ""}
-            await client.post(f"{server.base_url}/c", json={"messages": [USER, stray]})
+            answer = {"role": "tool", "tool_call_id": "a", "content": ""}
+            await client.post(f"{server.base_url}/c", json={"messages": [USER, answer]})
+
+    with pytest.raises(AssertionError, match="answers no open call"):
+        await stray()
 
 
 async def test_an_empty_script_is_an_error_until_more_is_added() -> None:
