@@ -100,10 +100,12 @@ class Caretaker:
             )
 
     async def _bury(self, run: RunRef, loaded: Loaded) -> None:
-        """End a run that too many workers have died of; calls that nobody was told of are closed."""
+        """End a run that too many workers have died of; calls that nobody was told of are closed. The next post begins."""
         append = closing(unanswered(loaded.messages), "interrupted", new_message_id)
         events = (*self._voiding(loaded, append), RunFinished(LOST))
-        await self._store.reap(_closing_change(run.key, loaded, append), run.run_id, events)
+        change = _closing_change(run.key, loaded, append)
+        if await self._store.reap(change, run.run_id, events) and loaded.queue:
+            await self.look_after(run.key)
 
     @staticmethod
     def _voiding(loaded: Loaded, append: Sequence[ToolMessage]) -> tuple[RunEvent, ...]:
