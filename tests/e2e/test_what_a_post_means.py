@@ -208,6 +208,11 @@ ROWS = {
     "with a message": row(OWING, "user: and?", "foreign: UTC", is_="404 tool_call_not_found"),
     "the server's call": row(MIXED, "price: free", is_="404 tool_call_not_found"),
     "an invalid call": row(INVALID, "color: red", is_="404 tool_call_not_found"),
+    "an invalid call, when all is over": row(
+        [*INVALID, past("zone: UTC", then=says("done"))],
+        "color: red",
+        is_="404 tool_call_not_found",
+    ),
     "in a new conversation": row(NEW, "foreign: UTC", is_="404 tool_call_not_found"),
     # ---------------- any: no message
     "nothing": row(IDLE, is_="422 nothing_to_do"),

@@ -173,7 +173,12 @@ async def send(life: Life, worker: Mortal, post: StartRun) -> None:
     expected = verdict_on(posted, status, messages) if len(posted) == len(post.messages) else None
     answer = await deliver(life, worker, post)
     if expected and life.steady:
-        assert kind_of(answer, life) == expected
+        assert kind_of(answer, life) == expected, (
+            kind_of(answer, life),
+            expected,
+            posted,
+            messages,
+        )
     if post.on_busy in STOPS and status.running and isinstance(answer, RunRef):
         assert status.run_id is not None
         await followed(life.workers[0].runs, RunRef(life.key, status.run_id))
