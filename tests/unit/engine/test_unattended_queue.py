@@ -3,7 +3,7 @@
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.faults import Faults, mortal
+from tests.support.faults import Fault, Faults, mortal
 from tests.support.runs import BURYING, KEY, contents, outcome, post, says, worker
 
 from passback.core.events import Completed
@@ -34,7 +34,8 @@ async def test_the_queue_goes_on_when_the_end_was_stored_and_nobody_was_told(sto
     async with worker(faults.store, model) as runs:
         await post(runs, says("a"))
         run = await enqueue(runs)
-        faults.plan["commit"] = ["lose reply", *(["refuse"] * 9)]
+        refused: list[Fault] = ["refuse"] * 9
+        faults.plan["commit"] = ["lose reply", *refused]
         gate.set()
         await nothing_waits(store)
         assert await outcome(runs, run) == Completed()
