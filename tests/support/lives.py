@@ -91,7 +91,6 @@ class Life:
         accepted: the posts that were acknowledged, in that order.
         doubtful: texts whose post got no answer: they may have been stored, once.
         waiting: the post that waits for its calls to be handed back, with the worker that has it.
-        steady: nothing was planned that fails by itself.
     """
 
     def __init__(self, store: Store, tasks: anyio.abc.TaskGroup, stack: AsyncExitStack) -> None:
@@ -105,7 +104,6 @@ class Life:
         self.readers: list[Reader] = []
         self.gates: list[anyio.Event] = []
         self.waiting: tuple[RunId | None, Mortal, anyio.CancelScope, anyio.Event] | None = None
-        self.steady = True
         self.numbers = count(1)
         self._stack = stack
         self._logs: dict[RunRef, Sequence[Logged]] = {}
@@ -148,6 +146,11 @@ class Life:
             return "noted"
 
         return [look, note]
+
+    @property
+    def steady(self) -> bool:
+        """Whether no write is still to fail."""
+        return not any(any(worker.faults.plan.values()) for worker in self.workers)
 
     def dictation(self) -> Dictation | None:
         """The call of the model that can be told what to say."""
@@ -203,7 +206,7 @@ class Life:
         assert self.model.violations == []
         assert faults_of(messages, running=status.running) == []
         owing = [] if status.running else [call.id for call in open_calls(messages)]
-        assert [each.id for each in status.owed] == owing
+        assert [each.id for each in status.owed] == owing, (status, messages)
         logs = {run: await self._logged(run) for run in self.runs}
         await self._each_message_stands_once(status, messages, logs)
         self._answers_stay(messages, logs)

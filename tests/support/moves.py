@@ -65,6 +65,14 @@ async def call(life: Life, pick: Pick) -> None:
         await anyio.lowlevel.checkpoint()
 
 
+async def a_turn(life: Life, pick: Pick) -> None:
+    """Some calls, one or the other of them invalid or the server's, and the end of the answer."""
+    for _ in range(1 + pick.below(3)):
+        await call(life, pick)
+        await life.settle()
+    await finish(life, pick)
+
+
 async def finish(life: Life, pick: Pick) -> None:
     if dictation := life.dictation():
         reason: FinishReason = "tool_calls" if dictation.calls else "stop"
@@ -123,8 +131,9 @@ async def repeat(life: Life, pick: Pick) -> None:
         isinstance(each, UserMessage) and each.id not in post.named for each in post.messages
     ):
         return
+    steady = life.steady
     answer = await deliver(life, a_worker(life, pick), post)
-    if life.steady and isinstance(earlier.answer, RunRef):
+    if steady and isinstance(earlier.answer, RunRef):
         assert answer == earlier.answer
 
 
@@ -171,8 +180,9 @@ async def send(life: Life, worker: Mortal, post: StartRun) -> None:
         await wait_with(life, worker, post, status)
         return
     expected = verdict_on(posted, status, messages) if len(posted) == len(post.messages) else None
+    steady = life.steady
     answer = await deliver(life, worker, post)
-    if expected and life.steady:
+    if expected and steady:
         assert kind_of(answer, life) == expected, (
             kind_of(answer, life),
             expected,
@@ -313,13 +323,13 @@ async def the_store_fails(life: Life, pick: Pick) -> None:
     faults: list[Fault] = ["lose reply", "refuse"]
     plan = a_worker(life, pick).faults.plan
     plan[pick.of(["commit", "append", "renew"])].append(pick.of(faults))
-    life.steady = False
 
 
 async def an_answer_is_lost(life: Life, pick: Pick) -> None:
     """A post that was stored, or not: its client does not know, and repeats it elsewhere."""
-    if life.waiting:
-        return
+    status = await life.status()
+    if life.waiting or status.lapsed or status.queued:
+        return  # the failure would hit what others posted
     one, other = life.workers[:: pick.of([1, -1])]
     name = MessageId(f"u{next(life.numbers)}")
     post = StartRun(
@@ -356,7 +366,7 @@ async def end(life: Life) -> None:
 
 
 MOVES: list[Move] = [
-    *[say, say, call, call, call, finish, finish, finish, finish, fail, a_tool_ends, a_tool_ends],
+    *[say, say, call, call, a_turn, a_turn, a_turn, finish, finish, fail, a_tool_ends, a_tool_ends],
     *[message, message, message, results, results, results, right_results, right_results, repeat],
     *[a_reader_comes, a_reader_comes_back, a_reader_leaves, nobody_follows, cancel],
     *[kill, kill, stop, visit, visit, the_store_fails, an_answer_is_lost],

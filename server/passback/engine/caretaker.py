@@ -19,7 +19,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Store, Toolset
 from passback.core.posts import Receipt
-from passback.core.transcript import closing, owed, unanswered
+from passback.core.transcript import closing, unanswered
 from passback.engine.loop import Work
 from passback.engine.supervisor import Assignment, Supervisor, Tempo
 from passback.engine.toolbox import Toolbox
@@ -195,5 +195,5 @@ def _turns(messages: Sequence[Message]) -> int:
 def _closing_change(
     key: ConversationKey, loaded: Loaded, append: tuple[ToolMessage, ...]
 ) -> Change:
-    messages = (*loaded.messages, *append)
-    return Change(key, new_nonce(), loaded.status.version, append, owed=owed(messages))
+    """Nothing is owed: calls of the client that are open are still to be handed back, or are closed here."""
+    return Change(key, new_nonce(), loaded.status.version, append)
