@@ -1,12 +1,13 @@
 """Servers and clients for tests over real HTTP. Servers serve a module; each test has a conversation of its own."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import anyio
 import pytest
+from tests.e2e.stage import Stage
 from tests.e2e.workers import LEASE, SECONDS, Worker, worker
 from tests.support.frame_cutter import FrameCutter, frame_cutter
 from tests.support.model_server import ModelServer, model_server
@@ -95,6 +96,17 @@ async def model() -> AsyncGenerator[ModelServer]:
         yield model
 
 
+@pytest.fixture(autouse=True)
+def only_what_providers_accept(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No test makes the model be asked what a provider refuses."""
+    played: list[ModelServer] = [
+        request.getfixturevalue(name) for name in ["model"] if name in request.fixturenames
+    ]
+    yield
+    for model in played:
+        model.assert_obeyed()
+
+
 @pytest.fixture(scope="module")
 def flags(store: str, model: ModelServer) -> Sequence[str]:
     """Of a worker whose agent is that of `examples/`, with a tool `price` of the server's own."""
@@ -107,6 +119,12 @@ async def played_pair(flags: Sequence[str]) -> AsyncGenerator[tuple[Client, Clie
     """Clients of two workers on one store, whose model is `model`."""
     async with worker(*flags) as one, worker(*flags) as other:
         yield one.client, other.client
+
+
+@pytest.fixture
+def stage(model: ModelServer, played_pair: tuple[Client, Client], conversation: str) -> Stage:
+    """A conversation with two workers whose model is `model`."""
+    return Stage(model, played_pair, conversation)
 
 
 @pytest.fixture(scope="module")

@@ -123,7 +123,7 @@ async def test_the_turns_that_were_committed_before_a_worker_was_killed_stay(
     assert merged(without_void(answer.frames)) == merged(good.frames)
     roles = [message["role"] for message in await survivor.messages(conversation)]
     assert roles == ["user", "assistant", "tool", "assistant"]
-    assert (len(model.requests), model.violations) == (3, [])
+    assert len(model.requests) == 3
 
 
 async def test_a_run_that_was_taken_over_says_how_many_workers_have_tried_it(

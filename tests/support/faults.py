@@ -100,14 +100,18 @@ class Mortal:
 
 @asynccontextmanager
 async def mortal(
-    store: Store, model: ModelClient, *tools: FunctionTool, tempo: Tempo = QUICK
+    store: Store,
+    model: ModelClient,
+    *tools: FunctionTool,
+    tempo: Tempo = QUICK,
+    seconds: float = 10,
 ) -> AsyncGenerator[Mortal]:
-    """A worker in a task of its own. It has to be killed in the context."""
+    """A worker in a task of its own, as `worker`. It has to be killed in the context."""
     faults = Faults(store)
 
     async def live(*, task_status: anyio.abc.TaskStatus[Mortal]) -> None:
         with anyio.CancelScope() as scope:
-            async with worker(faults.store, model, *tools, tempo=tempo) as runs:
+            async with worker(faults.store, model, *tools, tempo=tempo, seconds=seconds) as runs:
                 one = Mortal(runs, faults, scope)
                 task_status.started(one)
                 await anyio.sleep_forever()

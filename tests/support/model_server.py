@@ -5,7 +5,8 @@ JSON list of replies: `python -m tests.support.model_server SCRIPT.json` prints 
 standard input ends. A JSON reply has the fields of `Reply`; its steps are objects (events), strings (raw text),
 numbers (seconds), `"<cut>"` and `"<stall>"`.
 
-It holds requests to the rule that providers enforce: each tool call is answered once, right behind its message.
+It holds requests to the rules of `tests.support.pairing`, which providers enforce. What breaks one gets a 400, and
+leaving the context is an AssertionError that shows it.
 """
 
 import json
@@ -15,11 +16,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import anyio
 from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
+from tests.support.pairing import violations_of
 
 Json: TypeAlias = dict[str, Any]
 
@@ -99,35 +101,13 @@ def fails(status: int, body: Json | None = None, **headers: str) -> Reply:
     )
 
 
-# ---------------------------------------------------------------- the rule
-def violations_of(messages: Sequence[Json]) -> list[str]:
-    """What a provider would refuse in these messages."""
-    wrong: list[str] = []
-    open_ids: list[str] = []
-    for position, message in enumerate(messages):
-        if message["role"] == "tool":
-            if message.get("tool_call_id") in open_ids:
-                open_ids.remove(message["tool_call_id"])
-            else:
-                wrong.append(f"message {position} answers no open call")
-            continue
-        if open_ids:
-            wrong.append(f"message {position} comes before the answers to {open_ids}")
-        open_ids = [str(call.get("id") or "") for call in message.get("tool_calls") or ()]
-        if len(set(open_ids)) < len(open_ids) or "" in open_ids:
-            wrong.append(f"message {position} has calls without ids of their own: {open_ids}")
-    if open_ids:
-        wrong.append(f"no answers to {open_ids}")
-    return wrong
-
-
 # ---------------------------------------------------------------- the server
 class ModelServer:
     """Plays one reply for each completion that is asked for, in order; the last one again and again.
 
     Attributes:
-        requests: completions that were asked for.
-        violations: what was wrong with their messages; such a request gets a 400.
+        requests: completions that were asked for, and answered.
+        violations: what was wrong with their messages, each followed by these; such a request gets a 400.
         open_answers: how many are being played now.
         left: set when a client closed the connection in the middle of an answer.
     """
@@ -150,11 +130,16 @@ class ModelServer:
     def play(self, *replies: Reply) -> None:
         """Begin anew with these: nothing was asked yet."""
         self._replies = list(replies)
-        self.requests, self.violations, self.left = [], [], anyio.Event()
+        self.requests, self.left = [], anyio.Event()
 
     def will(self, *replies: Reply) -> None:
         """Play these after those that are still to be played."""
         self._replies.extend(replies)
+
+    def assert_obeyed(self) -> None:
+        """No request was one that a provider refuses. Each is told of once."""
+        violations, self.violations = self.violations, []
+        assert violations == [], "\n".join(violations)
 
     async def serve(self, stream: SocketStream) -> None:
         """One connection."""
@@ -181,13 +166,14 @@ class ModelServer:
     def _reply_to(self, request: Request) -> Reply:
         if request.path.endswith("/models"):
             return self.models
+        messages: list[Json] = request.json["messages"]
+        if wrong := "; ".join(violations_of(messages)):
+            self.violations.append(f"{wrong}, in {json.dumps(messages, indent=1)}")
+            return fails(400, {"error": {"message": wrong, "type": "invalid_request_error"}})
+        return self._answer_to(request)
+
+    def _answer_to(self, request: Request) -> Reply:
         self.requests.append(request)
-        wrong = violations_of(request.json["messages"])
-        self.violations += wrong
-        if wrong:
-            return fails(
-                400, {"error": {"message": "; ".join(wrong), "type": "invalid_request_error"}}
-            )
         if not self._replies:
             return fails(500, {"error": {"message": "the script is empty"}})
         return self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
@@ -213,6 +199,9 @@ class ModelServer:
                 self.left.set()
             tasks.cancel_scope.cancel()
         return keeps
+
+
+AnyServer = TypeVar("AnyServer", bound=ModelServer)
 
 
 async def _play(stream: SocketStream, reply: Reply) -> bool:
@@ -265,8 +254,19 @@ async def _receive(received: BufferedByteReceiveStream) -> Request:
 async def model_server(
     *replies: Reply, models: Sequence[str] = ("mock",)
 ) -> AsyncGenerator[ModelServer]:
+    """A server that plays these.
+
+    Raises:
+        AssertionError: on leaving: a request broke a rule.
+    """
+    async with listening(ModelServer(replies, models)) as server:
+        yield server
+    server.assert_obeyed()
+
+
+@asynccontextmanager
+async def listening(server: AnyServer) -> AsyncGenerator[AnyServer]:
     """A server on a free port of 127.0.0.1; leaving ends it with all its connections."""
-    server = ModelServer(replies, models)
     multi = await anyio.create_tcp_listener(local_host="127.0.0.1")
     [listener] = multi.listeners
     port = listener.extra(SocketAttribute.local_port)

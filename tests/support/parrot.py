@@ -7,11 +7,9 @@ together from two of them, or lost a word, shows it.
 
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
 
-import anyio
-from anyio.abc import SocketAttribute
 from tests.support.model_server import (
     DONE,
     Json,
@@ -21,11 +19,13 @@ from tests.support.model_server import (
     Step,
     calls,
     event,
-    fails,
+    listening,
     says,
-    violations_of,
 )
 from typing_extensions import override
+
+if TYPE_CHECKING:
+    import anyio
 
 ORDER = re.compile(
     r"(?P<token>[\w-]+): (?P<words>\d+) words, (?P<pace>\d+) ms(?:, then (?P<tool>\w+))?"
@@ -53,13 +53,8 @@ class Parrot(ModelServer):
         self.gates: dict[str, anyio.Event] = {}
 
     @override
-    def _reply_to(self, request: Request) -> Reply:
-        if request.path.endswith("/models"):
-            return self.models
+    def _answer_to(self, request: Request) -> Reply:
         messages: list[Json] = request.json["messages"]
-        if wrong := violations_of(messages):
-            self.violations += wrong
-            return fails(400, {"error": {"message": "; ".join(wrong)}})
         orders = [found for message in messages if (found := order_in(message))]
         if not orders:
             return says("nothing was ordered")
@@ -91,14 +86,6 @@ def order_in(message: Json) -> re.Match[str] | None:
     return ORDER.fullmatch(content)
 
 
-@asynccontextmanager
-async def parrot() -> AsyncGenerator[Parrot]:
-    """A parrot on a free port of 127.0.0.1; leaving ends it with all its connections."""
-    server = Parrot()
-    multi = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    [listener] = multi.listeners
-    server.base_url = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}/v1"
-    async with listener, anyio.create_task_group() as tasks:
-        tasks.start_soon(listener.serve, server.serve)
-        yield server
-        tasks.cancel_scope.cancel()
+def parrot() -> AbstractAsyncContextManager[Parrot]:
+    """A parrot that listens; see `listening`."""
+    return listening(Parrot())

@@ -68,12 +68,13 @@ async def worker(
     *tools: FunctionTool,
     tempo: Tempo = QUICK,
     toolsets: Sequence[Toolset] = (),
+    seconds: float = 10,
 ) -> AsyncGenerator[RunService]:
-    """A worker on a store that is open. A hang in the test is a failure after ten seconds."""
+    """A worker on a store that is open. A hang in the test is a failure after `seconds`."""
     functions = [Functions(tools)] if tools else []
     brain = Brain(model, "be brief", max_turns=4, check=objection)
     service = RunService(store, brain, [*functions, *toolsets], tempo)
-    with anyio.fail_after(10):
+    with anyio.fail_after(seconds):
         async with service.running():
             yield service
 

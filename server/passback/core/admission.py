@@ -224,4 +224,5 @@ def _parked(messages: Sequence[Message]) -> list[ToolMessage]:
     """The results of an open turn's client calls that came in earlier posts."""
     turn = next(message for message in reversed(messages) if isinstance(message, AssistantMessage))
     client = {call.id for call in turn.tool_calls if call.client}
-    return [m for m in messages if isinstance(m, ToolMessage) and m.call_id in client]
+    answers = [m for m in messages if isinstance(m, ToolMessage) and m.call_id in client]
+    return [answer for answer in answers if answer.synthetic is None]

@@ -100,7 +100,7 @@ class Change:
     Attributes:
         nonce: unique to this change: sending it again changes nothing more.
         keep: so many messages stay, those behind them are taken back before `append`; None: all stay.
-        owed: `transcript.owed` of the transcript after the change.
+        owed: what the client has to answer after the change; nothing while a run goes on.
         tools: replaces the client's tools, None keeps them.
         mark: `Status.mark` of the run that begins.
         pops: the queued run that begins, which has to be the first of the queue.

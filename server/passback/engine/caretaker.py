@@ -19,7 +19,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Store, Toolset
 from passback.core.posts import Receipt
-from passback.core.transcript import closing, owed, unanswered
+from passback.core.transcript import closing, unanswered
 from passback.engine.loop import Work
 from passback.engine.supervisor import Assignment, Supervisor, Tempo
 from passback.engine.toolbox import Toolbox
@@ -105,10 +105,12 @@ class Caretaker:
             )
 
     async def _bury(self, run: RunRef, loaded: Loaded) -> None:
-        """End a run that too many workers have died of; calls that nobody was told of are closed."""
+        """End a run that too many workers have died of; calls that nobody was told of are closed. The next post begins."""
         append = closing(unanswered(loaded.messages), "interrupted", new_message_id)
         events = (*self._voiding(loaded, append), RunFinished(LOST))
-        await self._store.reap(_closing_change(run.key, loaded, append), run.run_id, events)
+        change = _closing_change(run.key, loaded, append)
+        if await self._store.reap(change, run.run_id, events) and loaded.queue:
+            await self.look_after(run.key)
 
     @staticmethod
     def _voiding(loaded: Loaded, append: Sequence[ToolMessage]) -> tuple[RunEvent, ...]:
@@ -198,5 +200,5 @@ def _turns(messages: Sequence[Message]) -> int:
 def _closing_change(
     key: ConversationKey, loaded: Loaded, append: tuple[ToolMessage, ...]
 ) -> Change:
-    messages = (*loaded.messages, *append)
-    return Change(key, new_nonce(), loaded.status.version, append, owed=owed(messages))
+    """Nothing is owed: calls of the client that are open are still to be handed back, or are closed here."""
+    return Change(key, new_nonce(), loaded.status.version, append)

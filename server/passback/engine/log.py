@@ -120,6 +120,11 @@ class RunLog:
         except TimeoutError as error:
             raise StoreUnavailable("the store does not answer in time", retry_after=1) from error
 
+    @property
+    def may_have_ended(self) -> bool:
+        """Whether its end was sent and no answer came: the lease is gone then, too, and posts may wait."""
+        return any(isinstance(write, Commit) and write.ends for write in self._in_doubt)
+
     def abandon(self) -> None:
         """The lease is another's: readers go on from the store."""
         self.abandoned = True

@@ -236,7 +236,7 @@ class Supervisor:
                 active.log.abandon()
             self._forget(active)
             logger.info("run ended", extra={"action": "run_ended", **place})
-        if active.log.posts_wait:
+        if active.log.posts_wait or active.log.may_have_ended:
             await self._contained(self._look_after, run.key)
 
     async def _run(self, active: _Active, loop: Loop, place: Mapping[str, str]) -> None:

@@ -8,10 +8,12 @@ from tests.support.judging import (
     by_call,
     by_key,
     by_message,
+    closed,
     judge,
     post,
     remembered,
     result,
+    superseded,
     user,
 )
 
@@ -202,3 +204,12 @@ def test_a_new_key_does_not_make_a_named_message_new() -> None:
     assert judge(IDLE, posted, receipts=receipts) == Joins(RunId("r1"))
     assert for_key("another") not in receipts
     assert for_message(MORE.id) in receipts
+
+
+# ---------------------------------------------------------------- answers that the server made
+@pytest.mark.promise("P9", "P13")
+def test_an_invalid_calls_answer_is_not_remembered_as_a_result_of_the_client() -> None:
+    """A result for it is one for an unknown call, before and after its turn is over."""
+    messages: list[Message] = [*OWING, closed("c1", "invalid")]
+    assert judge(messages, result("c2")) == Begins((result("c2"),), by_call(c2="done"))
+    assert judge(messages, user("more")) == Begins((closed("c2"), user("more")), superseded("c2"))

@@ -212,7 +212,7 @@ async def test_a_hand_back_that_comes_too_late_is_made_by_the_next_worker(store:
         assert [message.content for message in await tool_messages(other)] == ["paid", "done"]
 
 
-@pytest.mark.promise("P4")
+@pytest.mark.promise("P2", "P4")
 async def test_an_early_result_waits_for_the_hand_back_by_the_next_worker(store: Store) -> None:
     """The client saw its call begin at the worker that died; the call was committed with the turn."""
     paying, gate = anyio.Event(), anyio.Event()
@@ -244,6 +244,7 @@ async def test_an_early_result_waits_for_the_hand_back_by_the_next_worker(store:
             tasks.start_soon(answer, begun.event.call_id)
             await let_pass(other)
             assert answers == []
+            assert await call_ids(other) == []  # it is not owed before it is handed back
             gate.set()
         assert await outcome(other, answers[0]) == Completed()
         assert [message.content for message in await tool_messages(other)] == ["paid", "done"]

@@ -1,0 +1,60 @@
+"""Whatever happens in a conversation's life, its transcript, its debts and its logs are what was promised.
+
+The environment variable LIFE_MOVES says how many moves there are at least, on each store.
+"""
+
+import os
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.support.lives import life
+from tests.support.moves import MOVES, Move, end, message
+from tests.support.walks import Pick
+
+from passback.core.ports import Store
+from passback.stores.open import open_store
+
+if TYPE_CHECKING:
+    from tests.support.redis_server import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+COUNT = int(os.environ.get("LIFE_MOVES", "600"))
+STEPS = 20  # of one life, at least
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=pytest.mark.redis)])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Store]:
+    url = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path}/lives.db"}.get(request.param)
+    if url is None:
+        redis: RedisServer = request.getfixturevalue("shared_redis")
+        url = redis.url
+    async with open_store(url) as store:
+        yield store
+
+
+@pytest.mark.timeout(300 + COUNT / 5)  # a failure is made small before it is shown
+@given(
+    moves=st.lists(
+        st.tuples(st.sampled_from(MOVES), st.integers(0, 10**9)),
+        min_size=STEPS,
+        max_size=2 * STEPS,
+    )
+)
+@settings(max_examples=-(-COUNT // STEPS), deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.promise("P2", "P3", "P5", "P6", "P8", "P9", "P10")
+async def test_all_that_was_promised_holds_after_each_move(
+    store: Store, moves: list[tuple[Move, int]]
+) -> None:
+    async with life(store) as one:
+        for move, number in [(message, 0), *moves]:
+            await move(one, Pick(number))
+            await one.settle()
+            await one.check()
+        await end(one)
+        await one.check()
+        await one.check_logs()

@@ -1,0 +1,321 @@
+"""A conversation's life with clients, a model, two workers and their deaths, and what has to be true after each step.
+
+`tests.support.moves` has the steps; this module knows what was promised to whom, and looks whether it holds.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count, pairwise
+
+import anyio
+from tests.support.conversations import new_key
+from tests.support.dictated import Dictated, Dictation
+from tests.support.faults import Mortal, mortal
+from tests.support.runs import QUICK, standing
+from tests.support.transcripts import answers_of, faults_of, open_calls
+
+from passback.core.changes import Status
+from passback.core.events import (
+    START,
+    Cancelled,
+    Logged,
+    Position,
+    Rewound,
+    RunFinished,
+    RunQueued,
+    RunStarted,
+    ToolCallStarted,
+)
+from passback.core.messages import (
+    CallId,
+    Message,
+    RunId,
+    RunRef,
+    ToolMessage,
+    UserMessage,
+)
+from passback.core.ports import Parked, Store
+from passback.core.posts import StartRun
+from passback.toolsets.functions import FunctionTool, tool
+
+SECONDS = 60
+"""For one life, however busy the machine is."""
+
+TEMPO = replace(QUICK, disconnect_grace=0.02, queue=4)
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """A post that was accepted. A run that it only joined is not its own."""
+
+    post: StartRun
+    answer: RunRef | Parked
+    own: bool
+
+    @property
+    def texts(self) -> list[object]:
+        return [each.content for each in self.post.messages if isinstance(each, UserMessage)]
+
+
+@dataclass
+class Reader:
+    """Somebody who follows a run on a worker, may lose the connection, and come back to another worker."""
+
+    run: RunRef
+    seen: list[Logged] = field(default_factory=list[Logged])
+    worker: Mortal | None = None
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    gone: anyio.Event = field(default_factory=anyio.Event)
+
+    async def follow(self, worker: Mortal) -> None:
+        """To the end of the run, or until the connection is cut."""
+        self.worker, self.scope, self.gone = worker, anyio.CancelScope(), anyio.Event()
+        after = self.seen[-1].position if self.seen else START
+        with self.scope:
+            async with worker.runs.follow(self.run, after=after) as batches:
+                async for batch in batches:
+                    self.seen += batch
+        self.gone.set()
+
+    async def leave(self) -> None:
+        self.scope.cancel()
+        await self.gone.wait()
+
+
+class Life:
+    """One conversation.
+
+    Attributes:
+        workers: those that live.
+        accepted: the posts that were acknowledged, in that order.
+        doubtful: texts whose post got no answer: they may have been stored, once.
+        waiting: the post that waits for its calls to be handed back, with the worker that has it.
+    """
+
+    def __init__(self, store: Store, tasks: anyio.abc.TaskGroup, stack: AsyncExitStack) -> None:
+        self.store = store
+        self.tasks = tasks
+        self.key = new_key("life")
+        self.model = Dictated()
+        self.workers: list[Mortal] = []
+        self.accepted: list[Acknowledged] = []
+        self.doubtful: set[object] = set()
+        self.readers: list[Reader] = []
+        self.gates: list[anyio.Event] = []
+        self.waiting: tuple[RunId | None, Mortal, anyio.CancelScope, anyio.Event] | None = None
+        self.numbers = count(1)
+        self._stack = stack
+        self._logs: dict[RunRef, Sequence[Logged]] = {}
+        self._before: Sequence[Message] = ()
+        self._taken_back = 0
+
+    # ---------------------------------------------------------------- the workers
+    async def employ(self) -> None:
+        working = mortal(self.store, self.model, *self._tools(), tempo=TEMPO, seconds=SECONDS)
+        self.workers.append(await self._stack.enter_async_context(working))
+
+    async def bury(self, worker: Mortal) -> None:
+        """It dies, and with it its connections."""
+        self.workers.remove(worker)
+        for reader in self.readers:
+            if reader.worker is worker:
+                await reader.leave()
+        if self.waiting is not None and self.waiting[1] is worker:
+            _, _, scope, done = self.waiting
+            scope.cancel()
+            await done.wait()
+        worker.faults.plan.clear()
+        await worker.kill()
+
+    def _tools(self) -> list[FunctionTool]:
+        @tool(read_only=True)
+        async def look() -> str:
+            """Look."""
+            return "seen"
+
+        @tool
+        async def note() -> str:
+            """Takes as long as the test wants."""
+            gate = anyio.Event()
+            self.gates.append(gate)
+            try:
+                await gate.wait()
+            finally:
+                self.gates.remove(gate)
+            return "noted"
+
+        return [look, note]
+
+    @property
+    def steady(self) -> bool:
+        """Whether no write is still to fail."""
+        return not any(any(worker.faults.plan.values()) for worker in self.workers)
+
+    def dictation(self) -> Dictation | None:
+        """The call of the model that can be told what to say."""
+        return next((each for each in self.model.open if each.waits), None)
+
+    # ---------------------------------------------------------------- what there is
+    async def status(self) -> Status:
+        return await self.store.status(self.key)
+
+    async def messages(self) -> Sequence[Message]:
+        return (await self.store.page(self.key, start=0, limit=10_000)).messages
+
+    async def log(self, run: RunRef) -> Sequence[Logged]:
+        return await self.store.read_log(run, after=START, limit=100_000)
+
+    async def begun(self, status: Status) -> list[CallId]:
+        """The client calls that the run that goes on has begun and not handed back."""
+        if not status.running or status.run_id is None:
+            return []
+        log = await self.log(RunRef(self.key, status.run_id))
+        fresh = [each.event for each in log if each.position > status.committed]
+        begun = [
+            each.call_id for each in fresh if isinstance(each, ToolCallStarted) and each.client
+        ]
+        return begun + [call.id for call in open_calls(await self.messages()) if call.client]
+
+    @property
+    def runs(self) -> list[RunRef]:
+        """In the order in which their posts were accepted."""
+        return [
+            each.answer for each in self.accepted if each.own and isinstance(each.answer, RunRef)
+        ]
+
+    async def settle(self) -> None:
+        """Wait until nothing happens any more without a step of the test."""
+        while not await self._rests():
+            await anyio.lowlevel.checkpoint()
+
+    async def _rests(self) -> bool:
+        status = await self.status()
+        if self.waiting is not None and not (status.running and self.waiting[0] == status.run_id):
+            return False  # it is about to be told
+        if status.lapsed:
+            return True
+        if status.running:
+            return not status.cancelled and (self.dictation() is not None or self.gates != [])
+        return not status.queued or status.owed != ()
+
+    # ---------------------------------------------------------------- what has to be true
+    async def check(self) -> None:
+        """After each step."""
+        status, messages = await self.status(), await self.messages()
+        assert self.model.violations == []
+        assert faults_of(messages, running=status.running) == []
+        owing = [] if status.running else [call.id for call in open_calls(messages)]
+        assert [each.id for each in status.owed] == owing, (status, messages)
+        logs = {run: await self._logged(run) for run in self.runs}
+        await self._each_message_stands_once(status, messages, logs)
+        self._answers_stay(messages, logs)
+        self._before = messages
+
+    async def _logged(self, run: RunRef) -> Sequence[Logged]:
+        """A run's log; one that has ended never changes, and has one terminal event, the last."""
+        if run in self._logs:
+            return self._logs[run]
+        log = await self.log(run)
+        positions = [each.position for each in log]
+        assert positions == sorted(set(positions))
+        ends = [isinstance(each.event, RunFinished) for each in log]
+        assert not any(ends[:-1])
+        if ends[-1:] == [True]:
+            self._logs[run] = log
+        return log
+
+    async def _each_message_stands_once(
+        self, status: Status, messages: Sequence[Message], logs: dict[RunRef, Sequence[Logged]]
+    ) -> None:
+        gone = _taken_back(self.accepted, logs)
+        said = [each.content for each in messages if isinstance(each, UserMessage)]
+        expected = [
+            text
+            for each in self.accepted
+            if each.own and isinstance(each.answer, RunRef)
+            if each.answer not in gone and each.answer.run_id not in status.queued
+            for text in each.texts
+        ]
+        assert [text for text in said if text not in self.doubtful] == expected
+        assert len(said) == len(set(said))
+        if len(gone) == self._taken_back:
+            assert messages[: len(self._before)] == self._before
+        self._taken_back = len(gone)
+
+    def _answers_stay(
+        self, messages: Sequence[Message], logs: dict[RunRef, Sequence[Logged]]
+    ) -> None:
+        """The first answer of a call is not replaced; what was stored at once is what the client said."""
+        answers, earlier = answers_of(messages), answers_of(self._before)
+        assert all(answers[call] == earlier[call] for call in answers.keys() & earlier.keys())
+        for each in self.accepted:
+            waited = isinstance(each.answer, RunRef) and was_queued(logs.get(each.answer, ()))
+            for posted in each.post.messages:
+                if isinstance(posted, ToolMessage) and not waited:
+                    stored = answers[posted.call_id]
+                    assert (stored.content, stored.is_error) == (posted.content, posted.is_error)
+
+    async def check_logs(self) -> None:
+        """At the end: each run reads the same again, from anywhere, on any worker, for those who were cut, too."""
+        for run, log in self._logs.items():
+            assert await self.log(run) == log
+            for worker, after in zip(
+                self.workers, (START, log[len(log) // 2].position), strict=True
+            ):
+                async with worker.runs.follow(run, after=after) as batches:
+                    again = [each async for batch in batches for each in batch]
+                assert again == [each for each in _told(log) if each.position > after]
+        assert self._logs.keys() == set(self.runs)
+        for reader in self.readers:
+            await reader.leave()
+            await reader.follow(self.workers[0])
+            assert standing(reader.seen) == _told(self._logs[reader.run])
+
+
+def _told(log: Sequence[Logged]) -> list[Logged]:
+    """What a reader is told who saw nothing that became void."""
+    return [each for each in log if not isinstance(each.event, Rewound)]
+
+
+def was_queued(log: Sequence[Logged]) -> bool:
+    return bool(log) and isinstance(log[0].event, RunQueued)
+
+
+def _beginning(log: Sequence[Logged]) -> Position | None:
+    """Where a run began; a run that never did was taken out of the queue."""
+    found = (each.position for each in log if isinstance(each.event, RunStarted))
+    return next(found, None)
+
+
+def _taken_back(
+    accepted: Sequence[Acknowledged], logs: dict[RunRef, Sequence[Logged]]
+) -> set[RunRef]:
+    """The runs whose messages are not in the transcript any more, or never were."""
+    policies = {each.answer: each.post.on_busy for each in accepted if each.own}
+    begun = sorted(
+        (place, run) for run, log in logs.items() if (place := _beginning(log)) is not None
+    )
+    never = logs.keys() - {run for _, run in begun}
+    gone = {run for run in never if logs[run] and isinstance(logs[run][-1].event, RunFinished)}
+    for (_, before), (_, run) in pairwise(begun):
+        last = logs[before][-1].event
+        stopped = isinstance(last, RunFinished) and isinstance(last.outcome, Cancelled)
+        if stopped and policies[run] == "rollback" and was_queued(logs[run]):
+            gone.add(before)
+    return gone
+
+
+@asynccontextmanager
+async def life(store: Store) -> AsyncGenerator[Life]:
+    """A conversation that nobody has begun, with two workers."""
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
+            one = Life(store, tasks, stack)
+            await one.employ()
+            await one.employ()
+            try:
+                yield one
+            finally:
+                for worker in [*one.workers]:
+                    await one.bury(worker)

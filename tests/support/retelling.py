@@ -1,0 +1,53 @@
+"""Conversations as lines to read and to compare: `user: hi`, `assistant: well -> zone, color`, `zone: UTC`.
+
+A result goes by the name of the tool that was called; so a conversation of a test calls no tool twice.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from tests.support.wire import Json
+
+_LINE = re.compile(r"(?P<who>\w+)(#(?P<id>[\w-]+))?(?P<error> \(error\))?: (?P<text>.*)")
+
+
+def posted(line: str, ids: Mapping[str, str]) -> Json:
+    """A line as a message to post: `user: hi`, `user#its-id: hi`, `zone: UTC`, `zone (error): no clock`."""
+    found = _LINE.fullmatch(line)
+    assert found, line
+    if found["who"] == "user":
+        named = {"id": found["id"]} if found["id"] else {}
+        return {"role": "user", "content": found["text"], **named}
+    call = {"role": "tool", "toolCallId": ids[found["who"]], "content": found["text"]}
+    return call | ({"isError": True} if found["error"] else {})
+
+
+def history(messages: Sequence[Json]) -> list[str]:
+    """A conversation's messages as the server tells them; `partial`, `error` and what was synthesised are marked."""
+    return list(_lines(messages, "toolCalls", "toolCallId"))
+
+
+def asked(messages: Sequence[Json]) -> list[str]:
+    """What a model is shown, without the agent's own prompt."""
+    shown = [each for each in messages if each["role"] != "system"]
+    return list(_lines(shown, "tool_calls", "tool_call_id"))
+
+
+def names_of(messages: Sequence[Json], key: str = "toolCalls") -> dict[str, str]:
+    """The tool of each call."""
+    calls = [call for each in messages for call in each.get(key) or ()]
+    return {call["id"]: call["function"]["name"] for call in calls}
+
+
+def _lines(messages: Sequence[Json], calls: str, call: str) -> Iterable[str]:
+    names = names_of(messages, calls)
+    for each in messages:
+        who = names[each[call]] if each["role"] == "tool" else each["role"]
+        if each.get("synthetic"):
+            yield f"{who} ({each['synthetic']})"
+            continue
+        marks = [mark for mark in ("partial", "isError") if each.get(mark)]
+        called = ", ".join(one["function"]["name"] for one in each.get(calls) or ())
+        text = " ".join(filter(None, [each["content"], called and f"-> {called}"]))
+        mark = {"partial": " (partial)", "isError": " (error)"}[marks[0]] if marks else ""
+        yield f"{who}{mark}: {text}"
