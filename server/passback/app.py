@@ -56,6 +56,7 @@ class Application:
             disconnect_grace=settings.disconnect_grace,
             max_attempts=settings.max_attempts,
             queue=settings.max_queue,
+            tool_timeout=settings.tool_timeout,
         )
         self._runs = RunService(self.store, brain, agent.all_toolsets(), tempo)
         services = Services(

@@ -242,7 +242,8 @@ async def commit(walk: Walk, pick: Pick) -> None:
     batch, cut = pick.of(BATCHES[:3]), ends and pick.below(2) == 1
     log = LogWrite(lease, walk.logged + 1 + pick.seldom(), events)
     owing = owed((*walk.messages, *batch))
-    turn = Commit(log, walk.step, batch, owing, ends, cut)
+    within = pick.of([None, LONG, 0]) if ends and owing else None
+    turn = Commit(log, walk.step, batch, owing, ends, cut, within)
     seconds, known = 0 if pick.seldom() else LONG, await walk.status()
     await walk.send(lambda store: store.commit(turn, lease=seconds))
     if (await walk.status()).version != known.version:
@@ -271,7 +272,7 @@ async def attend(walk: Walk, pick: Pick) -> None:
 async def abandoned(walk: Walk, pick: Pick) -> None:
     """A hint, which may come late: but nobody is sent to a conversation that has no need of it."""
     needs = await walk.status()
-    may_be = needs.lapsed or (bool(needs.queued) and not needs.running)
+    may_be = needs.lapsed or needs.overdue or (bool(needs.queued) and not needs.running)
     for store in walk.stores:
         found = await store.abandoned(1000, lease=0)
         assert may_be or walk.key not in found

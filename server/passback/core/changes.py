@@ -49,6 +49,8 @@ class Status:
         tethered: whether the run is to be cancelled when nobody follows it any more.
         attended: whether somebody in another process has said of late that he follows it.
         queued: the runs of the posts that wait, in their order.
+        answer_by: until when the client has to answer what it owes, in milliseconds of the store's clock; None: for ever.
+        overdue: whether that time is over, and nothing runs: the calls count as answered with `timeout`.
     """
 
     version: int = 0
@@ -67,6 +69,8 @@ class Status:
     tethered: bool = False
     attended: bool = False
     queued: tuple[RunId, ...] = ()
+    answer_by: int | None = field(default=None, compare=False)
+    overdue: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +170,7 @@ class Commit:
         owed: what the client has to answer.
         ends: releases the lease; the last event is then `RunFinished`.
         cut: the run is ended before its own end: `Status.cut`.
+        answer_within: seconds for what is owed when it ends: they make `Status.answer_by`, which lasts until a run begins.
     """
 
     log: LogWrite
@@ -174,6 +179,7 @@ class Commit:
     owed: tuple[Owed, ...] = ()
     ends: bool = False
     cut: bool = False
+    answer_within: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

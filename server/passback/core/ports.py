@@ -171,7 +171,8 @@ class Store(Protocol):
         ...
 
     async def abandoned(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
-        """Conversations that nobody may be working on: their lease is over, or their queue waits while nothing runs.
+        """Conversations that somebody has to look after: their lease is over, or nothing runs and their queue waits,
+        or the time for what their client owes is over.
 
         Each is given to one caller in `lease` seconds. It is a hint: look before you act. A run that begins is found
         here when its lease is over, whatever became of its worker.

@@ -127,7 +127,9 @@ class RunService:
         """Store what the post brings. None: the conversation has changed meanwhile, judge again."""
         status = loaded.status
         running = status.run_id if status.running else None
-        standing = Standing(loaded.messages, loaded.receipts, running, bool(loaded.queue))
+        standing = Standing(
+            loaded.messages, loaded.receipts, running, bool(loaded.queue), status.overdue
+        )
         verdict = accept(standing, post, new_message_id)
         match verdict:
             case Joins(run_id):
@@ -225,7 +227,7 @@ class RunService:
 
     async def status(self, key: ConversationKey, /) -> Status:
         status = await self._store.status(key)
-        if status.lapsed:
+        if status.lapsed or status.overdue:
             with suppress(StoreError):  # a store that takes no writes now may still be read
                 await self._caretaker.look_after(key)
             status = await self._store.status(key)

@@ -20,6 +20,7 @@ from passback.core.records import (
     dump_tools,
     load_events,
 )
+from passback.stores.options import milliseconds
 
 logger = logging.getLogger(__name__)
 
@@ -181,6 +182,7 @@ class PackedCommit:
     owed: bytes
     ends: bool
     cut: bool
+    answer_within: int | None
 
 
 def pack_commit(commit: Commit, /) -> PackedCommit:
@@ -192,6 +194,7 @@ def pack_commit(commit: Commit, /) -> PackedCommit:
         dump_owed(commit.owed),
         commit.ends,
         commit.cut,
+        None if commit.answer_within is None else milliseconds(commit.answer_within),
     )
 
 

@@ -69,10 +69,18 @@ async def test_a_conversation_is_told_without_its_messages() -> None:
                 "name": "paint",
                 "arguments": '{"color":"blue"}',
                 "kind": "tool_result",
+                "deadline": None,
             }
         ],
         "messageCount": 2,
     }
+
+
+async def test_an_owed_call_is_told_with_its_deadline() -> None:
+    owed = (Owed(CallId("call_1"), "paint", "{}"),)
+    status = Status(3, RUN.run_id, owed=owed, message_count=2, answer_by=1_769_860_800_250)
+    answer = await _get(_runs(status), "/conversations/c")
+    assert [each["deadline"] for each in answer.json["owed"]] == ["2026-01-31T12:00:00.250Z"]
 
 
 async def test_a_conversation_whose_run_goes_on_is_running() -> None:

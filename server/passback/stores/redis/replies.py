@@ -55,7 +55,7 @@ def page(reply: Reply, start: int, /) -> Page:
 
 def _status(state: Reply) -> Status:
     version, run_id, running, lapsed, expires, owed, count, attempt, *more, queued = state
-    seq, committed, mark, cancelled, cut, tethered, attended = more
+    seq, committed, mark, cancelled, cut, tethered, attended, answer_by, overdue = more
     committed_to = position(committed) if committed else START
     return Status(
         version=int(version),
@@ -74,6 +74,8 @@ def _status(state: Reply) -> Status:
         tethered=tethered == b"1",
         attended=bool(attended),
         queued=tuple(RunId(waiting.decode()) for waiting in queued),
+        answer_by=int(answer_by) if answer_by else None,
+        overdue=bool(overdue),
     )
 
 

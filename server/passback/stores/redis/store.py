@@ -293,13 +293,15 @@ class RedisStore:
         return Call(scripts.APPEND, keys, arguments)
 
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
-        packed = pack_commit(commit)
-        write = packed.write
+        packed, key, time = pack_commit(commit), commit.log.lease.run.key, milliseconds(lease)
+        write, within = packed.write, packed.answer_within
+        if within is not None:
+            await self._due.note(key, min(within, time))
         arguments = (
             write.fence,
             packed.step,
-            milliseconds(lease),
-            pack_key(commit.log.lease.run.key),
+            time,
+            pack_key(key),
             self._names.channel(write.tag),
             *self._ttls,
             self._idle.log if commit.ends else self._running.log,
@@ -308,6 +310,7 @@ class RedisStore:
             int(packed.ends),
             int(packed.cut),
             packed.owed,
+            "" if within is None else within,
             *_next_entry(write.entry),
             *packed.messages,
         )

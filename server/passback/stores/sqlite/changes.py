@@ -80,6 +80,7 @@ def begin(
         cut=0,
         tethered=change.tethered,
         attended=0,
+        answer_by=None,
     )
     logs.keep(db, Log(row["id"], taking.run_id), limits.running.log)
     sweep(db)

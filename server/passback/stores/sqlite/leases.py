@@ -73,7 +73,11 @@ def commit(db: sqlite3.Connection, commit: PackedCommit, lease: int, limits: Lim
     if commit.ends:
         columns |= {"running": 0, "ended": this, "cut": commit.cut}
         # the worker that ends a run goes on with those who wait, others look when that takes too long
-        columns |= {"look_at": expires if waits else None}
+        looks = [expires] if waits else []
+        if commit.answer_within is not None:
+            looks.append(now() + commit.answer_within)
+            columns |= {"answer_by": looks[-1]}
+        columns |= {"look_at": min(looks, default=None)}
     keep = limits.idle if commit.ends else limits.running
     expiry = until((limits.waiting if waits else keep).conversation)
     update(db, row["id"], **columns, keep_until=expiry)
@@ -106,9 +110,10 @@ def abandoned(db: sqlite3.Connection, limit: int, lease: int, /) -> list[bytes]:
     """
     time = now()
     db.execute(
-        "UPDATE conversations SET look_at = CASE WHEN running THEN expires END"
+        "UPDATE conversations SET look_at = CASE WHEN running THEN expires ELSE answer_by END"
         " WHERE look_at <= :now AND CASE WHEN running THEN expires > :now"
-        " ELSE NOT EXISTS (SELECT 1 FROM queue WHERE conversation = conversations.id) END",
+        " ELSE (answer_by IS NULL OR answer_by > :now)"
+        " AND NOT EXISTS (SELECT 1 FROM queue WHERE conversation = conversations.id) END",
         {"now": time},
     )
     found = db.execute(

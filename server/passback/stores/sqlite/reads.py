@@ -95,6 +95,8 @@ def _status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
         tethered=bool(row["tethered"]),
         attended=row["attended"] > time,
         queued=tuple(each["run_id"] for each in queued),
+        answer_by=row["answer_by"],
+        overdue=not running and row["answer_by"] is not None and row["answer_by"] <= time,
     )
 
 

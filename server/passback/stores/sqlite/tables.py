@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 # The row of a conversation is written with every batch of events, so what may be large is kept apart from it.
 SCHEMA = """
@@ -32,7 +32,8 @@ CREATE TABLE conversations (
     tethered INTEGER NOT NULL DEFAULT 0,
     attended INTEGER NOT NULL DEFAULT 0,    -- until when, milliseconds
     log_bytes INTEGER NOT NULL DEFAULT 0,   -- records of the run's log
-    look_at INTEGER                         -- when to look whether somebody works on it
+    look_at INTEGER,                        -- when to look whether somebody works on it
+    answer_by INTEGER                       -- until when the client has to answer what it owes
 );
 CREATE INDEX conversations_by_age ON conversations (keep_until) WHERE keep_until IS NOT NULL;
 CREATE INDEX conversations_by_look ON conversations (look_at) WHERE look_at IS NOT NULL;
@@ -119,5 +120,9 @@ CREATE TABLE queue (
 );
 """
 
-MIGRATIONS: Mapping[int, str] = {1: _FROM_1}
+_FROM_2 = """
+ALTER TABLE conversations ADD COLUMN answer_by INTEGER;
+"""
+
+MIGRATIONS: Mapping[int, str] = {1: _FROM_1, 2: _FROM_2}
 """By the version that they lead away from, to the next."""
