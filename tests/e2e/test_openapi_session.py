@@ -161,6 +161,9 @@ async def test_every_answer_and_event_of_a_session_is_described(
     called = await say(user("set color, price of tea"), tools=[COLOR])
     owed = re.findall(r"call_[0-9a-f]{24}", called.text)
     await ask("GET", here)
+    for method, who in (("POST", "one"), ("POST", "two"), ("DELETE", "two"), ("DELETE", "one")):
+        await ask(method, f"{here}/tool-calls/{owed[0]}/claim", json={"claimant": who})
+    await ask("POST", f"{here}/tool-calls/call_0/claim", json={"claimant": "one"})
     await say(result(owed[0], "blue"), path="/v1/aibot/bots/any/send-message")
     await say(result(owed[0], "red"))
     await say(user("fail"))

@@ -19,10 +19,20 @@ from tests.support.conversations import (
     user,
 )
 
-from passback.core.changes import Change, Commit, Enqueue, Lease, Loaded, LogWrite, Queued, Status
+from passback.core.changes import (
+    Change,
+    Commit,
+    Enqueue,
+    Hold,
+    Lease,
+    Loaded,
+    LogWrite,
+    Queued,
+    Status,
+)
 from passback.core.errors import PassbackError
 from passback.core.events import START, Position, Rewound, RunEvent, RunQueued, TextDelta
-from passback.core.messages import ConversationKey, Message, RunId, RunRef, ToolSpec
+from passback.core.messages import CallId, ConversationKey, Message, RunId, RunRef, ToolSpec
 from passback.core.ports import Store
 from passback.core.posts import OnBusy, Receipt, ReceiptName, StartRun
 from passback.core.transcript import owed
@@ -195,6 +205,15 @@ async def reap(walk: Walk, pick: Pick) -> None:
         walk.apply(change)
 
 
+async def hold(walk: Walk, pick: Pick) -> None:
+    """A client claims a call, renews or gives back its claim."""
+    status = await walk.status()
+    expected, call = status.version + pick.seldom(), pick.of([CallId("a"), CallId("b")])
+    claim = Hold(walk.key, new_nonce(), expected, call, pick.of(["one", "other"]))
+    seconds = pick.of([LONG, LONG, 0])
+    await walk.send(lambda store: store.hold(claim, seconds=seconds))
+
+
 # ---------------------------------------------------------------- the queue
 async def enqueue(walk: Walk, pick: Pick) -> None:
     run_id = new_run()
@@ -296,6 +315,20 @@ async def repeat(walk: Walk, pick: Pick) -> None:
 Operation = Callable[[Walk, Pick], Awaitable[None]]
 OPERATIONS: list[Operation] = [
     *[read, begin, begin, append, append, append, commit, commit, commit, enqueue, enqueue],
-    *[park, claim, claim, claim, release, reap, cancel, attend, renew, abandoned, delete],
+    *[
+        park,
+        hold,
+        hold,
+        claim,
+        claim,
+        claim,
+        release,
+        reap,
+        cancel,
+        attend,
+        renew,
+        abandoned,
+        delete,
+    ],
     *[repeat, repeat, repeat, repeat],
 ]

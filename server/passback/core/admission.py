@@ -157,6 +157,22 @@ def begins(
     return Begins((*results, *closed, *others), settled)
 
 
+def refuse_claim(standing: Standing, call_id: CallId, /) -> None:
+    """Return if a call waits for its result, so that a client may claim it.
+
+    Raises:
+        UnknownToolCall: it was never handed back here.
+        ResultConflict: it is answered, or its time is over.
+    """
+    known = standing.receipts.get(for_call(call_id))
+    if known is not None:
+        raise _conflict(known.fingerprint)
+    if call_id not in {call.id for call in owed(standing.messages)} or standing.running:
+        raise UnknownToolCall("no such tool call is waiting in this conversation")
+    if standing.overdue:
+        raise _conflict(TIMED_OUT)
+
+
 def _print(message: PostedMessage | ToolMessage) -> str:
     is_error = message.is_error if isinstance(message, ToolMessage) else False
     return fingerprint(message.content, is_error)
@@ -232,7 +248,7 @@ def _fresh_results(
 def _conflict(first: str) -> ResultConflict:
     if first == TIMED_OUT:
         return ResultConflict("the time for this tool call's result is over")
-    return ResultConflict("this tool call was already answered with another result")
+    return ResultConflict("this tool call was already answered")
 
 
 def _starts(standing: Standing, post: StartRun) -> bool:

@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 
 from passback.core.events import START, Position, RunEvent
 from passback.core.messages import (
+    CallId,
     ConversationKey,
     Message,
     Owed,
@@ -26,6 +27,17 @@ class Lease:
 
 LeaseState: TypeAlias = Literal["held", "cancelled", "lost"]
 """`cancelled`: still held, and somebody asked to cancel the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """That one of the clients says it is at work on an owed call, so that no other one is.
+
+    `until` is its end, in milliseconds of the store's clock.
+    """
+
+    call_id: CallId
+    until: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +63,7 @@ class Status:
         queued: the runs of the posts that wait, in their order.
         answer_by: until when the client has to answer what it owes, in milliseconds of the store's clock; None: for ever.
         overdue: whether that time is over, and nothing runs: the calls count as answered with `timeout`.
+        claims: those of calls in `owed` that are not over.
     """
 
     version: int = 0
@@ -71,6 +84,7 @@ class Status:
     queued: tuple[RunId, ...] = ()
     answer_by: int | None = field(default=None, compare=False)
     overdue: bool = False
+    claims: tuple[Claim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +194,35 @@ class Commit:
     ends: bool = False
     cut: bool = False
     answer_within: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One client's claim of an owed call, taken or renewed, only if the version is still `expected`.
+
+    `nonce` is unique to this write: sending it again changes nothing more. `claimant` is what the client calls itself.
+    """
+
+    key: ConversationKey
+    nonce: str
+    expected: int
+    call_id: CallId
+    claimant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Whose the claim of a call is now.
+
+    Attributes:
+        mine: it is that of who asked; False: another one's, and nothing was written.
+        until: its end, in milliseconds of the store's clock.
+        left: milliseconds until then.
+    """
+
+    mine: bool
+    until: int = field(compare=False)
+    left: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ PassbackError
 │   ├── Conflict                conflict
 │   │   ├── ConversationBusy    conversation_busy        a run is going on; try again later
 │   │   ├── QueueFull           queue_full               too many posts wait for it to end; try again later
-│   │   └── ResultConflict      tool_result_conflict     this call was answered with other content
+│   │   ├── ResultConflict      tool_result_conflict     this call was answered with other content
+│   │   └── CallClaimed         call_claimed             another client is at work on this call; try again later
 │   └── Refused                 refused
 │       ├── Unauthenticated     unauthenticated
 │       ├── ForeignHost         foreign_host             a Host header that is not ours (DNS rebinding)
@@ -155,6 +156,11 @@ class QueueFull(Conflict):
 
 class ResultConflict(Conflict):
     code = "tool_result_conflict"
+
+
+class CallClaimed(Conflict):
+    code = "call_claimed"
+    retryable = True
 
 
 class Refused(ClientError):

@@ -13,6 +13,8 @@ from passback.core.changes import (
     Commit,
     Enqueue,
     EnqueueAnswer,
+    Held,
+    Hold,
     Lease,
     LeaseState,
     Loaded,
@@ -148,6 +150,13 @@ class Store(Protocol):
         """Apply a change and take the lease for `lease` seconds; `events` open the run's log, numbered from 1.
 
         None: the version is another one, a run goes on, or `change.pops` is not the first of the queue; load again.
+        """
+        ...
+
+    async def hold(self, hold: Hold, /, *, seconds: float) -> Held | None:
+        """Claim an owed call for one of the clients, from now on; for 0 seconds: give its claim back.
+
+        None: the version is another one, or a run goes on; look again.
         """
         ...
 
@@ -287,6 +296,23 @@ class Runs(Protocol):
 
     async def cancel(self, run: RunRef, /) -> bool:
         """Ask for a run to be cancelled. False: it neither goes on nor waits."""
+        ...
+
+    async def hold(
+        self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
+    ) -> Held:
+        """Claim an owed call for one of the clients, or renew its claim. Results count all the same, whoever posts them.
+
+        Raises:
+            UnknownConversation, UnknownToolCall: no such call was handed back in this conversation.
+            ResultConflict: it is answered, or its time is over.
+            CallClaimed: another client's claim holds.
+            ConversationBusy: too many others write to the conversation at the same time.
+        """
+        ...
+
+    async def drop(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
+        """Give a claim back, if it still holds. Raises as `hold`, but an answered call has no claim to give back."""
         ...
 
     async def status(self, key: ConversationKey, /) -> Status:

@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 
 from passback.core.admission import Begins, Joins, Parks, Queues, Standing, accept
-from passback.core.changes import Change, Enqueue, Lease, Loaded, Page, Queued, Status
+from passback.core.changes import Change, Enqueue, Held, Lease, Loaded, Page, Queued, Status
 from passback.core.errors import (
     ConversationBusy,
     QueueFull,
@@ -35,6 +35,7 @@ from passback.core.ports import Parked, Store, Take, Toolset
 from passback.core.posts import Receipt, ReceiptName, StartRun, for_call, receipt_names
 from passback.core.transcript import unanswered
 from passback.engine.caretaker import Caretaker, mark_of
+from passback.engine.claims import Claims
 from passback.engine.loop import Brain, Work
 from passback.engine.reader import Reader
 from passback.engine.supervisor import Assignment, Supervisor, Tempo
@@ -70,6 +71,7 @@ class RunService:
         self._tempo = tempo or Tempo()
         self._caretaker = Caretaker(store, toolsets, self._tempo, lambda: self._supervisor)
         self._supervisor = Supervisor(store, brain, self._tempo, self._caretaker.look_after)
+        self._claims = Claims(store)
         self._heard_of: set[ConversationKey] = set()
         self._most_heard_of = heard_of
 
@@ -234,6 +236,14 @@ class RunService:
         if status.version == 0:
             raise UnknownConversation("there is no such conversation")
         return status
+
+    async def hold(
+        self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
+    ) -> Held:
+        return await self._claims.hold(key, call_id, claimant, seconds=seconds)
+
+    async def drop(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
+        await self._claims.drop(key, call_id, claimant)
 
     async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         await self.status(key)

@@ -14,7 +14,7 @@ from passback.core.messages import (
     ToolCall,
     ToolMessage,
 )
-from passback.transport.native import OwedCall, owed_call
+from passback.transport.native import owed_call
 from passback.transport.parts import show_content
 
 
@@ -32,10 +32,19 @@ class RunningView(TypedDict):
     attempt: int
 
 
-class OwedView(OwedCall):
-    """A call that the client has to answer, and until when: `deadline` is an RFC 3339 time in UTC, null for ever."""
+class OwedView(TypedDict):
+    """A call that the client has to answer.
 
+    Both times are RFC 3339, in UTC: `deadline` is until when it can be answered, null for ever; `claimedUntil` is until
+    when one of the clients has claimed it, null when none has.
+    """
+
+    id: str
+    name: str
+    arguments: str
+    kind: Literal["tool_result"]
     deadline: str | None
+    claimedUntil: str | None
 
 
 class ConversationView(TypedDict):
@@ -68,7 +77,11 @@ def conversation_view(conversation_id: ConversationId, status: Status, /) -> Con
 
 def owed_views(status: Status, /) -> list[OwedView]:
     deadline = None if status.answer_by is None else instant(status.answer_by)
-    return [{**owed_call(owed), "deadline": deadline} for owed in status.owed]
+    claimed = {claim.call_id: instant(claim.until) for claim in status.claims}
+    return [
+        {**owed_call(owed), "deadline": deadline, "claimedUntil": claimed.get(owed.id)}
+        for owed in status.owed
+    ]
 
 
 def instant(milliseconds: int, /) -> str:

@@ -20,6 +20,7 @@ def _load(*parts: str) -> Script:
 
 READ = _load("read")
 CHANGE = _load("conversation", "log", "change")
+HOLD = _load("hold")
 ENQUEUE = _load("conversation", "enqueue")
 APPEND = _load("log", "append")
 COMMIT = _load("conversation", "log", "commit")

@@ -9,7 +9,7 @@ from passback.core.events import Logged, Position
 from passback.core.messages import RunId
 from passback.core.posts import Receipt, ReceiptName
 from passback.core.records import load_message, load_owed, load_queued, load_tools
-from passback.stores.layout import PAGE_SIZE, unpack_entries, unpack_receipt
+from passback.stores.layout import PAGE_SIZE, unpack_claims, unpack_entries, unpack_receipt
 from passback.stores.sqlite import logs
 from passback.stores.sqlite.logs import Log
 from passback.stores.sqlite.rows import find, now
@@ -73,18 +73,20 @@ def data_version(db: sqlite3.Connection, /) -> int:
 
 
 def _status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
-    extras = db.execute("SELECT owed FROM extras WHERE conversation = ?", (row["id"],)).fetchone()
+    extras = db.execute(
+        "SELECT owed, claims FROM extras WHERE conversation = ?", (row["id"],)
+    ).fetchone()
     queued = db.execute(
         "SELECT run_id FROM queue WHERE conversation = ? ORDER BY place", (row["id"],)
     )
-    time, running = now(), bool(row["running"])
+    time, running, owed = now(), bool(row["running"]), load_owed(extras["owed"])
     return Status(
         version=row["version"],
         run_id=row["run_id"],
         running=running,
         lapsed=running and row["expires"] <= time,
         expires=row["expires"],
-        owed=load_owed(extras["owed"]),
+        owed=owed,
         message_count=row["messages"],
         attempt=row["attempt"],
         logged=Position(row["committed_epoch"], row["seq"]),
@@ -97,6 +99,7 @@ def _status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
         queued=tuple(each["run_id"] for each in queued),
         answer_by=row["answer_by"],
         overdue=not running and row["answer_by"] is not None and row["answer_by"] <= time,
+        claims=unpack_claims(extras["claims"], owed, time) if extras["claims"] else (),
     )
 
 

@@ -19,6 +19,8 @@ from passback.core.changes import (
     Commit,
     Enqueue,
     EnqueueAnswer,
+    Held,
+    Hold,
     Lease,
     LeaseState,
     Loaded,
@@ -39,13 +41,14 @@ from passback.stores.layout import (
     pack_commit,
     pack_enqueue,
     pack_entry,
+    pack_hold,
     pack_key,
     pack_write,
     tag,
     unpack_key,
 )
 from passback.stores.options import StoreOptions, milliseconds
-from passback.stores.sqlite import changes, leases, queue, reads, rows
+from passback.stores.sqlite import changes, claims, leases, queue, reads, rows
 from passback.stores.sqlite.changes import Taking
 from passback.stores.sqlite.rows import Limits
 from passback.stores.sqlite.schema import connect, prepare_file
@@ -149,6 +152,10 @@ class SqliteStore:
         return await self._write(
             packed.tag, lambda db: changes.reap(db, packed, taking, self._limits)
         )
+
+    async def hold(self, hold: Hold, /, *, seconds: float) -> Held | None:
+        packed = pack_hold(hold, seconds)
+        return await self._write(packed.tag, lambda db: claims.hold(db, packed))
 
     async def enqueue(self, entry: Enqueue, /) -> EnqueueAnswer:
         packed, key = pack_enqueue(entry), pack_key(entry.run.key)

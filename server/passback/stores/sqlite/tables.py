@@ -41,7 +41,8 @@ CREATE TABLE extras (
     conversation INTEGER PRIMARY KEY,
     owed BLOB NOT NULL,
     tools BLOB,
-    key BLOB                                -- owner and id, once a run has begun
+    key BLOB,                               -- owner and id, once a run has begun
+    claims TEXT                             -- which clients are at work on what is owed
 );
 CREATE TABLE messages (
     conversation INTEGER NOT NULL,
@@ -122,6 +123,7 @@ CREATE TABLE queue (
 
 _FROM_2 = """
 ALTER TABLE conversations ADD COLUMN answer_by INTEGER;
+ALTER TABLE extras ADD COLUMN claims TEXT;
 """
 
 MIGRATIONS: Mapping[int, str] = {1: _FROM_1, 2: _FROM_2}

@@ -19,9 +19,10 @@ local function range(key, first, last, size)
 end
 
 local version, run, running, expires, owed, count, attempt, seq, committed, mark, cancelled, cut, tethered, attended,
-  answer_by = unpack(
+  answer_by, claims = unpack(
   redis.call('HMGET', KEYS[1], 'version', 'run', 'running', 'expires', 'owed', 'count', 'attempt', 'seq', 'committed',
-    'mark', 'cancelled', 'cut', 'tethered', 'attended', 'answer_by'))
+    'mark', 'cancelled', 'cut', 'tethered', 'attended', 'answer_by',
+    'claims'))
 if not version then return false end
 local lapsed = running == '1' and tonumber(expires) <= now and 1 or 0
 local is_cancelled = running == '1' and cancelled == '1' and 1 or 0
@@ -35,5 +36,5 @@ local messages = range(KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(A
 local receipts = {}
 for i = 5, #ARGV do receipts[i - 4] = redis.call('HGET', KEYS[3], ARGV[i]) end
 local status = {version, run, running, lapsed, expires, owed, count, attempt, seq, committed, mark, is_cancelled, cut,
-  tethered, is_attended, answer_by, is_overdue, queued}
+  tethered, is_attended, answer_by, is_overdue, claims, now, queued}
 return {status, messages, tools, waiting, receipts}
