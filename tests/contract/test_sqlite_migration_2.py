@@ -7,7 +7,7 @@ import pytest
 from tests.contract.test_sqlite_migration import layout
 from tests.support.conversations import LONG, answer, asking, begun, ending
 
-from passback.core.changes import Status
+from passback.core.changes import Owing, Place, Status
 from passback.core.events import Position
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId
 from passback.core.transcript import owed
@@ -114,6 +114,17 @@ async def test_a_file_of_version_2_becomes_what_a_new_file_is(path: Path, tmp_pa
             pass
 
     assert layout(path) == layout(new)
+
+
+async def test_what_was_owed_in_version_2_is_in_the_inbox(path: Path) -> None:
+    async with SqliteStore(path) as store:
+        [found] = (await store.inbox(OWES.owner, limit=9)).owing
+        assert found == Owing(
+            OWES,
+            Place(1795316215500_000, "c8a4097a8270595eb57e7afee96a8052"),
+            await store.status(OWES),
+        )
+        assert [call.id for call in found.status.owed] == ["b"]
 
 
 async def test_what_was_owed_in_version_2_has_no_deadline_and_can_be_answered(path: Path) -> None:

@@ -164,6 +164,8 @@ async def test_every_answer_and_event_of_a_session_is_described(
     for method, who in (("POST", "one"), ("POST", "two"), ("DELETE", "two"), ("DELETE", "one")):
         await ask(method, f"{here}/tool-calls/{owed[0]}/claim", json={"claimant": who})
     await ask("POST", f"{here}/tool-calls/call_0/claim", json={"claimant": "one"})
+    await ask("GET", "/tool-calls?status=owed")
+    await ask("GET", "/tool-calls")
     await say(result(owed[0], "blue"), path="/v1/aibot/bots/any/send-message")
     await say(result(owed[0], "red"))
     await say(user("fail"))

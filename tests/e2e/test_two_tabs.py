@@ -1,4 +1,4 @@
-"""Two clients of one conversation on two workers: one of them runs the call."""
+"""Clients on two workers: they find what is owed, and one of them runs the call."""
 
 import pytest
 from tests.support.wire import ZONE, Client, check_refusal, result, user
@@ -25,8 +25,16 @@ async def test_two_tabs_on_two_workers_run_a_call_once(
     assert given_back.status_code == 204
     assert (await other.http.post(path, json={"claimant": "tab 2"})).status_code == 200
 
+    inbox = await one.http.get("/tool-calls", params={"status": "owed", "limit": 1000})
+    found = [c for c in inbox.json()["toolCalls"] if c["conversationId"] == conversation]
+    [listed] = (await other.conversation(conversation))["owed"]
+    run_id = (await other.conversation(conversation))["runId"]
+    assert found == [{"conversationId": conversation, "runId": run_id, **listed}]
+
     told = await one.post(conversation, result(call.id, "UTC"))
     assert told.text == 'Done. get-time-zone answered: "UTC".'
+    inbox = await other.http.get("/tool-calls", params={"status": "owed", "limit": 1000})
+    assert conversation not in {c["conversationId"] for c in inbox.json()["toolCalls"]}
     check_refusal(
         await one.http.post(path, json={"claimant": "tab 1"}), 409, "tool_result_conflict"
     )

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from passback.core.changes import Held, Page, Status
+from passback.core.changes import Held, Inbox, Owing, Page, Place, Status
 from passback.core.errors import (
     CallClaimed,
     InvalidCursor,
@@ -46,6 +46,7 @@ class LoggedRuns:
         self.known: dict[ConversationKey, Status] = {}
         self.history: tuple[Message, ...] = ()
         self.cancelled: list[RunRef] = []
+        self.pages: list[tuple[OwnerId, Place | None, int]] = []
         self.claims: dict[tuple[ConversationKey, CallId], str] = {}
         self.over = False
         self.readers = 0
@@ -152,6 +153,17 @@ class LoggedRuns:
     def _refuse(self, status: Status, call_id: CallId) -> None:
         if call_id not in {call.id for call in status.owed}:
             raise UnknownToolCall("no such tool call is waiting in this conversation")
+
+    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+        """A page with one conversation each."""
+        self.pages.append((owner, after, limit))
+        first = after.since + 1 if after else 0
+        owing = [
+            (key, each) for key, each in self.known.items() if key.owner == owner and each.owed
+        ]
+        found = [Owing(k, Place(n, "0" * 32), each) for n, (k, each) in enumerate(owing)]
+        page = tuple(found[first : first + 1])
+        return Inbox(page, page[-1].place if page and len(found) > first + 1 else None)
 
     async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         await self.status(key)

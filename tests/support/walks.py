@@ -297,6 +297,16 @@ async def abandoned(walk: Walk, pick: Pick) -> None:
         assert may_be or walk.key not in found
 
 
+async def inbox(walk: Walk, pick: Pick) -> None:
+    """Nobody is told to answer where nothing is owed."""
+    needs = await walk.status()
+    for store in walk.stores:
+        found = (await store.inbox(walk.key.owner, limit=1000)).owing
+        told = [each.status for each in found if each.key == walk.key]
+        assert told in ([], [needs])
+        assert not told or (needs.owed and not needs.running)
+
+
 async def delete(walk: Walk, pick: Pick) -> None:
     if pick.seldom() and await walk.ask(lambda store: store.delete(walk.key)) is True:
         walk.messages = ()
@@ -328,6 +338,7 @@ OPERATIONS: list[Operation] = [
         attend,
         renew,
         abandoned,
+        inbox,
         delete,
     ],
     *[repeat, repeat, repeat, repeat],

@@ -1,7 +1,7 @@
 """What is read from a store and what is written to it."""
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from passback.core.events import START, Position, RunEvent
 from passback.core.messages import (
@@ -223,6 +223,34 @@ class Held:
     mine: bool
     until: int = field(compare=False)
     left: int = field(compare=False)
+
+
+class Place(NamedTuple):
+    """Of a conversation in the inbox of its owner: oldest first.
+
+    `since` is when the calls were handed back, in microseconds of the store's clock; `tag`, 32 hex digits, tells
+    conversations of one moment apart.
+    """
+
+    since: int
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Owing:
+    """A conversation whose client owes something."""
+
+    key: ConversationKey
+    place: Place
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """Conversations that owe something, oldest first; `next`: more may follow behind that place."""
+
+    owing: tuple[Owing, ...] = ()
+    next: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)

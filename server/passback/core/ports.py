@@ -15,11 +15,13 @@ from passback.core.changes import (
     EnqueueAnswer,
     Held,
     Hold,
+    Inbox,
     Lease,
     LeaseState,
     Loaded,
     LogWrite,
     Page,
+    Place,
     Status,
 )
 from passback.core.deltas import ModelDelta, ModelRequest
@@ -29,6 +31,7 @@ from passback.core.messages import (
     CallId,
     ConversationKey,
     Owed,
+    OwnerId,
     RunId,
     RunRef,
     ToolCall,
@@ -247,6 +250,14 @@ class Store(Protocol):
         """At most `limit` messages, fewer when these are large, but one at least if there is one."""
         ...
 
+    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+        """The conversations of an owner that owe something: whole ones, with at most `limit` calls together.
+
+        Fewer when their arguments are large, but one at least if there is one, however much it owes. There may be
+        none, and a `next` all the same: not all could be looked at in one go.
+        """
+        ...
+
     async def delete(self, key: ConversationKey, /) -> bool:
         """Remove a conversation with its logs; a run that is going on loses its lease. False: there is none."""
         ...
@@ -313,6 +324,10 @@ class Runs(Protocol):
 
     async def drop(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
         """Give a claim back, if it still holds. Raises as `hold`, but an answered call has no claim to give back."""
+        ...
+
+    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+        """As `Store.inbox`, without what is overdue."""
         ...
 
     async def status(self, key: ConversationKey, /) -> Status:

@@ -81,7 +81,7 @@ class Caretaker:
                 await self._take_over(run, loaded)
         elif loaded.queue and not status.running and (supersede or not status.owed):
             await self._begin_next(key, loaded)
-        elif status.overdue:
+        elif status.overdue and status.owed:
             await self._go_on_without(key, loaded)
 
     # ---------------------------------------------------------------- lost runs

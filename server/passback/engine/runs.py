@@ -11,7 +11,18 @@ import anyio
 import anyio.lowlevel
 
 from passback.core.admission import Begins, Joins, Parks, Queues, Standing, accept
-from passback.core.changes import Change, Enqueue, Held, Lease, Loaded, Page, Queued, Status
+from passback.core.changes import (
+    Change,
+    Enqueue,
+    Held,
+    Inbox,
+    Lease,
+    Loaded,
+    Page,
+    Place,
+    Queued,
+    Status,
+)
 from passback.core.errors import (
     ConversationBusy,
     QueueFull,
@@ -30,7 +41,14 @@ from passback.core.events import (
     ToolCallStarted,
 )
 from passback.core.ids import new_message_id, new_nonce, new_run_id
-from passback.core.messages import CallId, ConversationKey, RunId, RunRef, ToolMessage
+from passback.core.messages import (
+    CallId,
+    ConversationKey,
+    OwnerId,
+    RunId,
+    RunRef,
+    ToolMessage,
+)
 from passback.core.ports import Parked, Store, Take, Toolset
 from passback.core.posts import Receipt, ReceiptName, StartRun, for_call, receipt_names
 from passback.core.transcript import unanswered
@@ -244,6 +262,12 @@ class RunService:
 
     async def drop(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
         await self._claims.drop(key, call_id, claimant)
+
+    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+        page = await self._store.inbox(owner, after=after, limit=limit)
+        # nobody can answer these any more: the next look goes on without
+        waiting = tuple(each for each in page.owing if not each.status.overdue)
+        return replace(page, owing=waiting)
 
     async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         await self.status(key)

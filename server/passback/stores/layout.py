@@ -64,6 +64,10 @@ def unpack_key(packed: bytes, /) -> ConversationKey:
     return ConversationKey(OwnerId(owner), ConversationId(conversation))
 
 
+def pack_owner(owner: OwnerId, /) -> bytes:
+    return owner.encode("utf-8", "surrogatepass")
+
+
 def first_version(nonce: str, /) -> int:
     """The version of a conversation after its first change.
 
@@ -87,6 +91,7 @@ class PackedChange:
     messages: tuple[bytes, ...]
     receipts: tuple[tuple[str, str], ...]
     owed: bytes
+    owes: bool
     tools: bytes | None
     keep: int | None
     mark: int
@@ -102,6 +107,7 @@ def pack_change(change: Change, /) -> PackedChange:
         tuple(map(dump_message, change.append)),
         pack_receipts(change.receipts),
         dump_owed(change.owed),
+        bool(change.owed),
         None if change.tools is None else dump_tools(change.tools),
         change.keep,
         change.mark,
@@ -221,6 +227,7 @@ class PackedCommit:
     ends: bool
     cut: bool
     answer_within: int | None
+    hands_back: bool
 
 
 def pack_commit(commit: Commit, /) -> PackedCommit:
@@ -233,6 +240,7 @@ def pack_commit(commit: Commit, /) -> PackedCommit:
         commit.ends,
         commit.cut,
         None if commit.answer_within is None else milliseconds(commit.answer_within),
+        commit.ends and bool(commit.owed),
     )
 
 

@@ -8,6 +8,7 @@ from tests.support.faults import Faults
 from tests.support.runs import (
     ASK,
     KEY,
+    OTHER,
     PAINT,
     QUICK,
     at_once,
@@ -161,6 +162,19 @@ async def test_a_worker_that_loses_the_race_starts_nothing(memory: Store) -> Non
         await slow.status(KEY)
         assert await outcome(one, await newest(one, first)) == Completed()
         assert (await contents(slow))[-1] == "once"
+
+
+async def test_what_is_overdue_is_in_no_inbox(memory: Store) -> None:
+    async with (
+        worker(memory, ScriptedModel([BOTH]), tempo=LATE) as late,
+        worker(memory, ScriptedModel([BOTH]), tempo=PATIENT) as patient,
+    ):
+        await handed_back(late)
+        run = await post(patient, says(), key=OTHER, tools=[PAINT, ASK])
+        assert isinstance(await outcome(patient, run), HandedBack)
+        assert len((await memory.inbox(KEY.owner, limit=9)).owing) == 2
+        page = await late.inbox(KEY.owner, limit=9)
+        assert [each.key for each in page.owing] == [OTHER]
 
 
 # ---------------------------------------------------------------- posts

@@ -9,11 +9,13 @@ All keys of a conversation bear one hash tag, so that each state transition is o
     {prefix}:{tag}:runs       zset    runs whose logs exist -> when these expire
     {prefix}:{tag}:log:{run}  stream  an entry per batch of events, its id is that of its last event
 
+Beside them are `{prefix}:due` (`due.py`) and `{prefix}:owed:{owner}` (`inbox.py`).
+
 Leases go by the server's clock. Hints that a log has grown are published; the log alone is the truth.
 """
 
 from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Literal
 
 import anyio
@@ -25,16 +27,18 @@ from passback.core.changes import (
     EnqueueAnswer,
     Held,
     Hold,
+    Inbox,
     Lease,
     LeaseState,
     Loaded,
     LogWrite,
     Page,
+    Place,
     Status,
 )
 from passback.core.errors import LeaseLost, StoreError, StoreUnavailable, UnknownRun
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
-from passback.core.messages import ConversationKey, RunId, RunRef
+from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
 from passback.core.ports import Watch
 from passback.core.posts import ReceiptName
 from passback.stores.layout import (
@@ -54,6 +58,7 @@ from passback.stores.redis import arguments, replies, scripts
 from passback.stores.redis.check import check_servers
 from passback.stores.redis.due import Due
 from passback.stores.redis.hints import Hints
+from passback.stores.redis.inbox import InboxIndex
 from passback.stores.redis.link import Call, RedisLink
 from passback.stores.redis.names import Names
 from passback.stores.redis.servers import Argument, Reply
@@ -89,6 +94,7 @@ class RedisStore:
         self._link = RedisLink(target, self._options.max_connections, self._options.patience)
         self._hints = Hints(self._link, self._names)
         self._due = Due(self._link, self._names)
+        self._inbox = InboxIndex(self._link, self._names, arguments.ttl(self._running))
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "RedisStore":
@@ -133,6 +139,9 @@ class RedisStore:
 
     async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         return replies.page(await self._read(key, (start, start + limit - 1, PAGE_SIZE)), start)
+
+    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+        return await self._inbox.page(owner, after, limit)
 
     async def _read(
         self,
@@ -301,6 +310,7 @@ class RedisStore:
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
         packed, key, time = pack_commit(commit), commit.log.lease.run.key, milliseconds(lease)
         write, within = packed.write, packed.answer_within
+        noted = await self._inbox.note(key) if packed.hands_back else ()
         if within is not None:
             await self._due.note(key, min(within, time))
         given = (
@@ -324,6 +334,8 @@ class RedisStore:
         waits = await self._link.run(Call(scripts.COMMIT, keys, given))
         if waits is None:
             raise LeaseLost("another worker owns this run now")
+        with suppress(StoreError):  # what was written is written
+            await self._inbox.tidy(key.owner, noted)
         return bool(waits)
 
     async def release(self, lease: Lease, /) -> bool:

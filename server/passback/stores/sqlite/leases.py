@@ -15,6 +15,7 @@ from passback.stores.sqlite.rows import (
     Value,
     add_messages,
     find,
+    microseconds,
     now,
     until,
     update,
@@ -39,7 +40,9 @@ def append(db: sqlite3.Connection, /, write: PackedWrite, lease: int, limits: Li
     return "cancelled" if row["cancelled"] else "held"
 
 
-def commit(db: sqlite3.Connection, commit: PackedCommit, lease: int, limits: Limits, /) -> bool:
+def commit(
+    db: sqlite3.Connection, commit: PackedCommit, owner: bytes, lease: int, limits: Limits, /
+) -> bool:
     """Whether the run has ended and posts wait.
 
     Raises:
@@ -82,6 +85,11 @@ def commit(db: sqlite3.Connection, commit: PackedCommit, lease: int, limits: Lim
     expiry = until((limits.waiting if waits else keep).conversation)
     update(db, row["id"], **columns, keep_until=expiry)
     db.execute("UPDATE extras SET owed = ? WHERE conversation = ?", (commit.owed, row["id"]))
+    if commit.hands_back:
+        db.execute(
+            "UPDATE extras SET owner = ?, owed_since = ? WHERE conversation = ?",
+            (owner, microseconds(), row["id"]),
+        )
     logs.keep(db, Log(row["id"], write.run_id), keep.log)
     return waits
 

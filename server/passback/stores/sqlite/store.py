@@ -21,16 +21,18 @@ from passback.core.changes import (
     EnqueueAnswer,
     Held,
     Hold,
+    Inbox,
     Lease,
     LeaseState,
     Loaded,
     LogWrite,
     Page,
+    Place,
     Status,
 )
 from passback.core.errors import StoreError
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
-from passback.core.messages import ConversationKey, RunId, RunRef
+from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
 from passback.core.ports import Watch
 from passback.core.posts import ReceiptName
 from passback.stores.bells import Bell, Bells
@@ -43,6 +45,7 @@ from passback.stores.layout import (
     pack_entry,
     pack_hold,
     pack_key,
+    pack_owner,
     pack_write,
     tag,
     unpack_key,
@@ -121,6 +124,9 @@ class SqliteStore:
     async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         name = tag(key)
         return await self._reader.run(lambda db: reads.page(db, name, start, limit))
+
+    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+        return await self._reader.run(lambda db: reads.inbox(db, owner, after, limit))
 
     async def park(self, change: Change, /) -> bool:
         packed = pack_change(change)
@@ -201,8 +207,9 @@ class SqliteStore:
 
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
         packed, time = pack_commit(commit), milliseconds(lease)
+        owner = pack_owner(commit.log.lease.run.key.owner)
         return await self._write(
-            packed.write.tag, lambda db: leases.commit(db, packed, time, self._limits)
+            packed.write.tag, lambda db: leases.commit(db, packed, owner, time, self._limits)
         )
 
     async def release(self, lease: Lease, /) -> bool:

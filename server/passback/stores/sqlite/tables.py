@@ -42,8 +42,11 @@ CREATE TABLE extras (
     owed BLOB NOT NULL,
     tools BLOB,
     key BLOB,                               -- owner and id, once a run has begun
-    claims TEXT                             -- which clients are at work on what is owed
+    claims TEXT,                            -- which clients are at work on what is owed
+    owner BLOB,                             -- whose it is, once it has owed something
+    owed_since INTEGER                      -- when that was handed back, microseconds
 );
+CREATE INDEX extras_by_owed ON extras (owner, owed_since) WHERE owed_since IS NOT NULL;
 CREATE TABLE messages (
     conversation INTEGER NOT NULL,
     position INTEGER NOT NULL,
@@ -121,9 +124,16 @@ CREATE TABLE queue (
 );
 """
 
+# When something was handed back, version 2 did not write down: the lease ended at that moment, or some seconds later.
 _FROM_2 = """
 ALTER TABLE conversations ADD COLUMN answer_by INTEGER;
 ALTER TABLE extras ADD COLUMN claims TEXT;
+ALTER TABLE extras ADD COLUMN owner BLOB;
+ALTER TABLE extras ADD COLUMN owed_since INTEGER;
+UPDATE extras SET owner = substr(key, 1, instr(key, x'00') - 1), owed_since = (
+    SELECT expires * 1000 FROM conversations WHERE id = conversation AND NOT running
+) WHERE key IS NOT NULL AND owed NOT IN (x'', x'5B5D');
+CREATE INDEX extras_by_owed ON extras (owner, owed_since) WHERE owed_since IS NOT NULL;
 """
 
 MIGRATIONS: Mapping[int, str] = {1: _FROM_1, 2: _FROM_2}

@@ -1,21 +1,24 @@
-"""The routes of what clients owe: one of them claims a call, so that no other one runs it too."""
+"""The routes of what clients owe: the inbox of all that waits, and claims, by which one client runs a call and no other."""
 
+import re
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from passback.core.errors import InvalidRequest
+from passback.core.changes import Place
+from passback.core.errors import InvalidCursor, InvalidRequest
 from passback.core.messages import CallId
 from passback.transport.body import read_object, read_optional_object
-from passback.transport.history import instant
-from passback.transport.http import json_answer, request_id
+from passback.transport.history import instant, owed_views
+from passback.transport.http import json_answer, owner_of, request_id
 from passback.transport.openapi import (
     BODY_ERRORS,
     REQUEST_ID_HEADER,
+    STORE_ERRORS,
     json_body,
     json_response,
     operation,
@@ -27,10 +30,14 @@ from passback.transport.parts import Posted
 from passback.transport.requests import validated
 from passback.transport.routing import Endpoint
 from passback.transport.wires import Services, Wire
-from passback.wire.rest.asked import ID, OF_CONVERSATION, key_of
+from passback.wire.rest.asked import ID, OF_CONVERSATION, count_of, key_of
 
 _CLAIM = "/conversations/{id}/tool-calls/{callId}/claim"
 _MOST_SECONDS = 600
+_PAGE = 100
+_LARGEST_PAGE = 1000
+_SHOWN = 64  # characters of what is wrong
+_CURSOR = re.compile(r"([0-9]{1,16})-([0-9a-f]{32})", re.ASCII)
 _Claimant = Annotated[str, Field(min_length=1, max_length=128)]
 
 
@@ -55,12 +62,35 @@ class ClaimView(TypedDict):
     expiresAt: str
 
 
+class InboxCallView(TypedDict):
+    """A call that waits for its result, as in its conversation, and where that is."""
+
+    conversationId: str
+    runId: str | None
+    id: str
+    name: str
+    arguments: str
+    kind: Literal["tool_result"]
+    deadline: str | None
+    claimedUntil: str | None
+
+
+class InboxView(TypedDict):
+    """Some of the calls, oldest first. `next` is the `after` of the next page, null at the end."""
+
+    toolCalls: list[InboxCallView]
+    next: str | None
+
+
 def build(services: Services, /) -> Wire:
     wire = _Calls(services)
     return Wire(
-        routes=[Endpoint(_CLAIM, wire.claim, methods=["POST", "DELETE"])],
+        routes=[
+            Endpoint("/tool-calls", wire.inbox, methods=["GET"]),
+            Endpoint(_CLAIM, wire.claim, methods=["POST", "DELETE"]),
+        ],
         paths=_PATHS,
-        schemas=schemas_of(ClaimCall, DropClaim, ClaimView),
+        schemas=schemas_of(ClaimCall, DropClaim, ClaimView, InboxView),
     )
 
 
@@ -68,6 +98,19 @@ class _Calls:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._runs = services.runs
+
+    async def inbox(self, request: Request) -> Response:
+        after, limit = _page_of(request)
+        page = await self._runs.inbox(owner_of(request), after=after, limit=limit)
+        shown: InboxView = {
+            "toolCalls": [
+                {"conversationId": each.key.id, "runId": each.status.run_id, **call}
+                for each in page.owing
+                for call in owed_views(each.status)
+            ],
+            "next": f"{page.next.since}-{page.next.tag}" if page.next else None,
+        }
+        return json_answer(request.scope, shown)
 
     async def claim(self, request: Request) -> Response:
         key, call_id = key_of(request), CallId(request.path_params["callId"])
@@ -92,6 +135,30 @@ class _Calls:
         return validated(ClaimCall, {"claimant": posted.claimant or named}).claimant
 
 
+def _page_of(request: Request) -> tuple[Place | None, int]:
+    """Where the page begins, and how many calls it may have.
+
+    Raises:
+        InvalidRequest: a parameter that is missing, unknown, doubled or out of bounds.
+        InvalidCursor: an `after` that is none of ours.
+    """
+    given = request.query_params
+    if strange := {name for name, _ in given.multi_items()} - {"status", "after", "limit"}:
+        raise InvalidRequest(f"there is no parameter {min(strange)[:_SHOWN]!r}")
+    if len(given.multi_items()) != len(given):
+        raise InvalidRequest("a parameter is there twice")
+    if given.get("status") != "owed":
+        raise InvalidRequest("status has to be owed: which calls to list")
+    limit = count_of(request, "limit", _PAGE, most=_LARGEST_PAGE, least=1)
+    cursor = given.get("after")
+    if cursor is None:
+        return None, limit
+    found = _CURSOR.fullmatch(cursor)
+    if found is None:
+        raise InvalidCursor("after has to be the next of an earlier page")
+    return Place(int(found[1]), found[2]), limit
+
+
 # ---------------------------------------------------------------- its description
 _CALL_ID = parameter("callId", "path", "The call's id, percent-encoded.")
 _CLAIMANT = parameter("claimant", "query", "Who gives the claim back; the body may say it instead.")
@@ -109,6 +176,31 @@ _CODES = (
     "conversation_busy",
 )
 _PATHS: Mapping[str, JsonValue] = {
+    "/tool-calls": {
+        "get": operation(
+            "getToolCalls",
+            "Every call that waits for its result, in all conversations, oldest first.",
+            {
+                "200": json_response(
+                    "A page: whole conversations, so one that owes more than `limit` is a page of its own.",
+                    reference("InboxView"),
+                )
+            },
+            "invalid_request",
+            "invalid_cursor",
+            *STORE_ERRORS,
+            parameters=[
+                parameter("status", "query", "Which calls.", {"const": "owed"}, required=True),
+                parameter("after", "query", "The `next` of the page before."),
+                parameter(
+                    "limit",
+                    "query",
+                    "How many to give at most.",
+                    {"type": "integer", "minimum": 1, "maximum": _LARGEST_PAGE, "default": _PAGE},
+                ),
+            ],
+        ),
+    },
     _CLAIM: {
         "parameters": [ID, _CALL_ID],
         "post": operation(
