@@ -67,6 +67,7 @@ class Application:
             ping_seconds=settings.ping,
             allow_roles=settings.allow_roles,
             on_busy=settings.on_busy,
+            inbox=bool(settings.api_keys) or settings.is_loopback,
         )
         self._wires = [load_wire(name, services) for name in settings.wires]
         self.asgi: ASGIApp = build_site(self._wires, _access(settings), self._lifespan)

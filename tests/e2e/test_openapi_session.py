@@ -58,6 +58,15 @@ SCRIPT = (
 )
 EVERYTHING = ["reasoning", "usage", "message-ids", "run", "owed", "rewind"]
 
+# who claims which call; the first that there is where none is named
+CLAIMS = (
+    ("POST", "", "one"),
+    ("POST", "", "two"),
+    ("DELETE", "", "two"),
+    ("DELETE", "", "one"),
+    ("POST", "call_0", "one"),
+)
+
 OUR_HEADERS = frozenset({"x-conversation-id", "x-run-id", "x-request-id", "x-owed-tool-calls"})
 
 
@@ -161,11 +170,10 @@ async def test_every_answer_and_event_of_a_session_is_described(
     called = await say(user("set color, price of tea"), tools=[COLOR])
     owed = re.findall(r"call_[0-9a-f]{24}", called.text)
     await ask("GET", here)
-    for method, who in (("POST", "one"), ("POST", "two"), ("DELETE", "two"), ("DELETE", "one")):
-        await ask(method, f"{here}/tool-calls/{owed[0]}/claim", json={"claimant": who})
-    await ask("POST", f"{here}/tool-calls/call_0/claim", json={"claimant": "one"})
-    await ask("GET", "/tool-calls?status=owed")
-    await ask("GET", "/tool-calls")
+    for method, call_id, who in CLAIMS:
+        await ask(method, f"{here}/tool-calls/{call_id or owed[0]}/claim", json={"claimant": who})
+    for query in ("?status=owed", ""):
+        await ask("GET", f"/tool-calls{query}")
     await say(result(owed[0], "blue"), path="/v1/aibot/bots/any/send-message")
     await say(result(owed[0], "red"))
     await say(user("fail"))
@@ -176,9 +184,8 @@ async def test_every_answer_and_event_of_a_session_is_described(
     await ask("POST", PATH, content=b"{}", headers={"content-type": "text/plain"})
     await ask("POST", PATH, json={"messages": []}, headers={"host": "evil.example"})
     await ask("POST", PATH, json={"messages": []}, headers={"origin": "http://evil.example"})
-    await ask("GET", f"{here}/messages?limit=2")
-    await ask("GET", f"{here}/messages?limit=no")
-    await ask("GET", f"{here}/stream")
+    for path in ("messages?limit=2", "messages?limit=no", "stream"):
+        await ask("GET", f"{here}/{path}")
     await ask("GET", f"{here}/stream", headers={"last-event-id": "no"})
     await ask("POST", f"{here}/cancel")
     waits: Json = {"onBusy": "enqueue", "headers": keyed("next")}

@@ -25,6 +25,7 @@ PassbackError
 │   │   └── CallClaimed         call_claimed             another client is at work on this call; try again later
 │   └── Refused                 refused
 │       ├── Unauthenticated     unauthenticated
+│       ├── KeysNeeded          keys_needed              without keys everyone is one owner: not told to everyone
 │       ├── ForeignHost         foreign_host             a Host header that is not ours (DNS rebinding)
 │       └── ForeignOrigin       foreign_origin           a browser page of another origin
 ├── StoreError                  store_error              the store answered with an error
@@ -169,6 +170,10 @@ class Refused(ClientError):
 
 class Unauthenticated(Refused):
     code = "unauthenticated"
+
+
+class KeysNeeded(Refused):
+    code = "keys_needed"
 
 
 class ForeignHost(Refused):

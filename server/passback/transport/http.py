@@ -45,6 +45,7 @@ STATUS: Mapping[str, int] = {
     "call_claimed": 409,
     "refused": 403,
     "unauthenticated": 401,
+    "keys_needed": 403,
     "foreign_host": 421,
     "foreign_origin": 403,
     "store_error": 503,

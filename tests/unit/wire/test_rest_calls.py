@@ -100,6 +100,16 @@ async def test_the_inbox_is_that_of_the_keys_owner(runs: LoggedRuns) -> None:
     )
 
 
+@pytest.mark.promise("P13")
+async def test_where_everyone_is_one_owner_nobody_is_told_which_conversations_there_are(
+    runs: LoggedRuns,
+) -> None:
+    site = build_site([build(Services(runs, Signal(), dict, inbox=False))], OPEN)
+    answer = await ask(site, "GET", "/tool-calls?status=owed")
+    assert refusal(answer) == (403, "keys_needed")
+    assert runs.pages == []
+
+
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize(
     ("query", "code"),

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from passback.core.changes import Place
-from passback.core.errors import InvalidCursor, InvalidRequest
+from passback.core.errors import InvalidCursor, InvalidRequest, KeysNeeded
 from passback.core.messages import CallId
 from passback.transport.body import read_object, read_optional_object
 from passback.transport.history import instant, owed_views
@@ -100,6 +100,8 @@ class _Calls:
         self._runs = services.runs
 
     async def inbox(self, request: Request) -> Response:
+        if not self._services.inbox:
+            raise KeysNeeded("without API keys, ids of conversations are told on loopback only")
         after, limit = _page_of(request)
         page = await self._runs.inbox(owner_of(request), after=after, limit=limit)
         shown: InboxView = {
@@ -188,6 +190,7 @@ _PATHS: Mapping[str, JsonValue] = {
             },
             "invalid_request",
             "invalid_cursor",
+            "keys_needed",
             *STORE_ERRORS,
             parameters=[
                 parameter("status", "query", "Which calls.", {"const": "owed"}, required=True),
