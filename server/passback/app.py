@@ -59,6 +59,7 @@ class Application:
             disconnect_grace=settings.disconnect_grace,
             max_attempts=settings.max_attempts,
             queue=settings.max_queue,
+            tool_timeout=settings.tool_timeout,
         )
         self._runs = RunService(self.store, brain, agent.all_toolsets(), tempo)
         services = Services(
@@ -71,6 +72,7 @@ class Application:
             ping_seconds=settings.ping,
             allow_roles=settings.allow_roles,
             on_busy=settings.on_busy,
+            inbox=bool(settings.api_keys) or settings.is_loopback,
         )
         self._wires = [load_wire(name, services) for name in settings.wires]
         self.asgi: ASGIApp = build_site(self._wires, _access(settings), self._lifespan)

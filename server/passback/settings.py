@@ -187,6 +187,11 @@ class Settings:
     max_queue: int = _setting(
         16, _count(1, 10_000), "posts that may wait for one conversation's run to end"
     )
+    tool_timeout: float | None = _setting(
+        None,
+        _number(0.1, 1e9),
+        "seconds that a client may take to answer its tool calls; then the model goes on without",
+    )
     disconnect_grace: float = _setting(
         5,
         _number(0, 3600),

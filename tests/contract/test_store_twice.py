@@ -20,10 +20,10 @@ from tests.support.conversations import (
     waiting,
 )
 
-from passback.core.changes import Change, Commit, Enqueue, Lease, LogWrite, Status
+from passback.core.changes import Change, Commit, Enqueue, Held, Hold, Lease, LogWrite, Status
 from passback.core.errors import LeaseLost
 from passback.core.events import Rewound, RunEvent, TextDelta
-from passback.core.messages import ConversationKey, Message, RunId, RunRef, ToolSpec
+from passback.core.messages import CallId, ConversationKey, Message, RunId, RunRef, ToolSpec
 from passback.core.ports import Store
 from passback.core.posts import Receipt
 from passback.core.transcript import owed
@@ -113,6 +113,12 @@ class Life:
         how = await self.change("reap", user("reaped"))
         assert await self.send("reap", lambda: self.store.reap(how, run.run_id, (LOST,))) is True
 
+    async def hold(self, name: str, who: str, seconds: float, *, mine: bool) -> None:
+        claim = Hold(self.key, f"nonce of {name}", (await self.status()).version, CallId("c"), who)
+        answer = await self.send(name, lambda: self.store.hold(claim, seconds=seconds))
+        assert isinstance(answer, Held)
+        assert answer.mine is mine
+
     async def cancel(self, name: str, run: RunRef) -> None:
         assert await self.send(name, lambda: self.store.cancel(run, CANCELLED)) is True
 
@@ -147,6 +153,13 @@ async def test_each_write_of_a_long_life_may_arrive_again_at_any_time(store: Sto
     asked = (asking("c"),)
     end = Commit(LogWrite(lease, 4, (FINISHED,)), 0, asked, owed(asked), ends=True, cut=True)
     assert await life.commit("end", end) is True
+    await life.again()
+
+    await life.hold("hold", "tab", LONG, mine=True)
+    await life.hold("hold of another", "other", LONG, mine=False)
+    await life.again()
+    await life.hold("give back", "tab", 0, mine=True)
+    await life.hold("hold by the other", "other", LONG, mine=True)
     await life.again()
 
     how = replace(await life.change("begin", user("next")), keep=2, mark=2, pops=entry.run.run_id)

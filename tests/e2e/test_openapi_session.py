@@ -58,6 +58,15 @@ SCRIPT = (
 )
 EVERYTHING = ["reasoning", "usage", "message-ids", "run", "owed", "rewind"]
 
+# who claims which call; the first that there is where none is named
+CLAIMS = (
+    ("POST", "", "one"),
+    ("POST", "", "two"),
+    ("DELETE", "", "two"),
+    ("DELETE", "", "one"),
+    ("POST", "call_0", "one"),
+)
+
 OUR_HEADERS = frozenset({"x-conversation-id", "x-run-id", "x-request-id", "x-owed-tool-calls"})
 
 
@@ -71,6 +80,12 @@ def closed(schema: JsonValue) -> JsonValue:
     if schema.get("type") == "object" and schema.get("properties"):
         strict.setdefault("additionalProperties", False)
     return strict
+
+
+SIMPLE = (
+    *[("DELETE", "{here}")] * 2,
+    *(("GET", path) for path in ("/healthz", "/readyz", "/openapi.json")),
+)
 
 
 class Described:
@@ -162,19 +177,22 @@ async def test_every_answer_and_event_of_a_session_is_described(
     called = await say(user("set color, price of tea"), tools=[COLOR])
     owed = re.findall(r"call_[0-9a-f]{24}", called.text)
     await ask("GET", here)
+    for method, call_id, who in CLAIMS:
+        await ask(method, f"{here}/tool-calls/{call_id or owed[0]}/claim", json={"claimant": who})
+    for query in ("?status=owed", ""):
+        await ask("GET", f"/tool-calls{query}")
     await say(result(owed[0], "blue"), path="/v1/aibot/bots/any/send-message")
     await say(result(owed[0], "red"))
-    await say(user("fail"))
-    await say(user("fail"))
+    for _ in range(2):
+        await say(user("fail"))
     await say(user("hi"), tools=[client_tool("price")])
     await say(result("call_0", "x"))
     await ask("POST", PATH, content=b"{", headers={"content-type": "application/json"})
     await ask("POST", PATH, content=b"{}", headers={"content-type": "text/plain"})
-    await ask("POST", PATH, json={"messages": []}, headers={"host": "evil.example"})
-    await ask("POST", PATH, json={"messages": []}, headers={"origin": "http://evil.example"})
-    await ask("GET", f"{here}/messages?limit=2")
-    await ask("GET", f"{here}/messages?limit=no")
-    await ask("GET", f"{here}/stream")
+    for foreign in ({"host": "evil.example"}, {"origin": "http://evil.example"}):
+        await ask("POST", PATH, json={"messages": []}, headers=foreign)
+    for path in ("messages?limit=2", "messages?limit=no", "stream"):
+        await ask("GET", f"{here}/{path}")
     await ask("GET", f"{here}/stream", headers={"last-event-id": "no"})
     await ask("POST", f"{here}/cancel")
     waits: Json = {"onBusy": "enqueue", "headers": keyed("next")}
@@ -195,10 +213,8 @@ async def test_every_answer_and_event_of_a_session_is_described(
     await ask("POST", f"{here}/cancel", json={"runId": stream.headers["x-run-id"]})
     await ask("GET", f"{here}/stream?wait=true")
     await ask("GET", f"{here}/stream?wait=1", headers={"accept": "text/event-stream"})
-    for _ in range(2):
-        await ask("DELETE", here)
-    for path in ("/healthz", "/readyz", "/openapi.json"):
-        await ask("GET", path)
+    for method, path in SIMPLE:
+        await ask(method, path.format(here=here))
     mapping = described.document["components"]["schemas"]["NativeEvent"]["discriminator"]["mapping"]
     assert described.events == {*mapping, DONE}
     paths = {answer.split()[1] for answer in described.answers}

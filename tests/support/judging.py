@@ -69,8 +69,8 @@ def by_call(**contents: str) -> dict[ReceiptName, str]:
     return {for_call(CallId(name)): fingerprint(content) for name, content in contents.items()}
 
 
-def superseded(*calls: str) -> dict[ReceiptName, str]:
-    text = fingerprint(SYNTHETIC_TEXT["superseded"], True)
+def superseded(*calls: str, reason: Synthetic = "superseded") -> dict[ReceiptName, str]:
+    text = fingerprint(SYNTHETIC_TEXT[reason], True)
     return {for_call(CallId(name)): text for name in calls}
 
 
@@ -115,8 +115,10 @@ def judge(
     receipts: Mapping[ReceiptName, Receipt] | None = None,
     running: str | None = None,
     waiting: bool = False,
+    overdue: bool = False,
 ) -> Verdict:
     """What a post means; one without options may be given as its messages."""
     posted = what if isinstance(what, StartRun) else post(what, *more)
     run_id = RunId(running) if running else None
-    return accept(Standing(messages, receipts or {}, run_id, waiting), posted, minting())
+    standing = Standing(messages, receipts or {}, run_id, waiting, overdue)
+    return accept(standing, posted, minting())

@@ -5,10 +5,25 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from passback.core.changes import Page, Status
-from passback.core.errors import InvalidCursor, PassbackError, UnknownConversation, UnknownRun
+from passback.core.changes import Held, Inbox, Owing, Page, Place, Status
+from passback.core.errors import (
+    CallClaimed,
+    InvalidCursor,
+    PassbackError,
+    UnknownConversation,
+    UnknownRun,
+    UnknownToolCall,
+)
 from passback.core.events import START, Logged, Position, Rewound, RunEvent, RunFinished
-from passback.core.messages import ConversationId, ConversationKey, Message, OwnerId, RunId, RunRef
+from passback.core.messages import (
+    CallId,
+    ConversationId,
+    ConversationKey,
+    Message,
+    OwnerId,
+    RunId,
+    RunRef,
+)
 from passback.core.ports import Parked, Take
 from passback.core.posts import StartRun
 
@@ -31,6 +46,8 @@ class LoggedRuns:
         self.known: dict[ConversationKey, Status] = {}
         self.history: tuple[Message, ...] = ()
         self.cancelled: list[RunRef] = []
+        self.pages: list[tuple[OwnerId, Place | None, int]] = []
+        self.claims: dict[tuple[ConversationKey, CallId], str] = {}
         self.over = False
         self.readers = 0
         self._epoch = 1
@@ -120,6 +137,34 @@ class LoggedRuns:
         if key not in self.known:
             raise UnknownConversation("there is no such conversation")
         return self.known[key]
+
+    async def hold(
+        self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
+    ) -> Held:
+        """The first claim of a call holds, for so many seconds after the year 1970 began."""
+        self._refuse(await self.status(key), call_id)
+        if self.claims.setdefault((key, call_id), claimant) != claimant:
+            raise CallClaimed("another client is at work on this call", retry_after=seconds)
+        return Held(True, round(1000 * seconds), round(1000 * seconds))
+
+    async def drop(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
+        await self.hold(key, call_id, claimant, seconds=0)
+        del self.claims[key, call_id]
+
+    def _refuse(self, status: Status, call_id: CallId) -> None:
+        if call_id not in {call.id for call in status.owed}:
+            raise UnknownToolCall("no such tool call is waiting in this conversation")
+
+    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+        """A page with one conversation each."""
+        self.pages.append((owner, after, limit))
+        first = after.since + 1 if after else 0
+        owing = [
+            (key, each) for key, each in self.known.items() if key.owner == owner and each.owed
+        ]
+        found = [Owing(k, Place(n, "0" * 32), each) for n, (k, each) in enumerate(owing)]
+        page = tuple(found[first : first + 1])
+        return Inbox(page, page[-1].place if page and len(found) > first + 1 else None)
 
     async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         await self.status(key)

@@ -19,10 +19,20 @@ from tests.support.conversations import (
     user,
 )
 
-from passback.core.changes import Change, Commit, Enqueue, Lease, Loaded, LogWrite, Queued, Status
+from passback.core.changes import (
+    Change,
+    Commit,
+    Enqueue,
+    Hold,
+    Lease,
+    Loaded,
+    LogWrite,
+    Queued,
+    Status,
+)
 from passback.core.errors import PassbackError
 from passback.core.events import START, Position, Rewound, RunEvent, RunQueued, TextDelta
-from passback.core.messages import ConversationKey, Message, RunId, RunRef, ToolSpec
+from passback.core.messages import CallId, ConversationKey, Message, RunId, RunRef, ToolSpec
 from passback.core.ports import Store
 from passback.core.posts import OnBusy, Receipt, ReceiptName, StartRun
 from passback.core.transcript import owed
@@ -195,6 +205,15 @@ async def reap(walk: Walk, pick: Pick) -> None:
         walk.apply(change)
 
 
+async def hold(walk: Walk, pick: Pick) -> None:
+    """A client claims a call, renews or gives back its claim."""
+    status = await walk.status()
+    expected, call = status.version + pick.seldom(), pick.of([CallId("a"), CallId("b")])
+    claim = Hold(walk.key, new_nonce(), expected, call, pick.of(["one", "other"]))
+    seconds = pick.of([LONG, LONG, 0])
+    await walk.send(lambda store: store.hold(claim, seconds=seconds))
+
+
 # ---------------------------------------------------------------- the queue
 async def enqueue(walk: Walk, pick: Pick) -> None:
     run_id = new_run()
@@ -242,7 +261,8 @@ async def commit(walk: Walk, pick: Pick) -> None:
     batch, cut = pick.of(BATCHES[:3]), ends and pick.below(2) == 1
     log = LogWrite(lease, walk.logged + 1 + pick.seldom(), events)
     owing = owed((*walk.messages, *batch))
-    turn = Commit(log, walk.step, batch, owing, ends, cut)
+    within = pick.of([None, LONG, 0]) if ends and owing else None
+    turn = Commit(log, walk.step, batch, owing, ends, cut, within)
     seconds, known = 0 if pick.seldom() else LONG, await walk.status()
     await walk.send(lambda store: store.commit(turn, lease=seconds))
     if (await walk.status()).version != known.version:
@@ -271,10 +291,20 @@ async def attend(walk: Walk, pick: Pick) -> None:
 async def abandoned(walk: Walk, pick: Pick) -> None:
     """A hint, which may come late: but nobody is sent to a conversation that has no need of it."""
     needs = await walk.status()
-    may_be = needs.lapsed or (bool(needs.queued) and not needs.running)
+    may_be = needs.lapsed or needs.overdue or (bool(needs.queued) and not needs.running)
     for store in walk.stores:
         found = await store.abandoned(1000, lease=0)
         assert may_be or walk.key not in found
+
+
+async def inbox(walk: Walk, pick: Pick) -> None:
+    """Nobody is told to answer where nothing is owed."""
+    needs = await walk.status()
+    for store in walk.stores:
+        found = (await store.inbox(walk.key.owner, limit=1000)).owing
+        told = [each.status for each in found if each.key == walk.key]
+        assert told in ([], [needs])
+        assert not told or (needs.owed and not needs.running)
 
 
 async def delete(walk: Walk, pick: Pick) -> None:
@@ -295,6 +325,21 @@ async def repeat(walk: Walk, pick: Pick) -> None:
 Operation = Callable[[Walk, Pick], Awaitable[None]]
 OPERATIONS: list[Operation] = [
     *[read, begin, begin, append, append, append, commit, commit, commit, enqueue, enqueue],
-    *[park, claim, claim, claim, release, reap, cancel, attend, renew, abandoned, delete],
+    *[
+        park,
+        hold,
+        hold,
+        claim,
+        claim,
+        claim,
+        release,
+        reap,
+        cancel,
+        attend,
+        renew,
+        abandoned,
+        inbox,
+        delete,
+    ],
     *[repeat, repeat, repeat, repeat],
 ]

@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.bridge import Exchange, exchange
+from tests.support.bridge import Exchange, ask, exchange
 
 from passback.agent import Agent
 from passback.app import Application, create_app, open_model
@@ -123,3 +123,21 @@ def test_two_tools_of_one_name_are_refused_at_the_start() -> None:
 
     with pytest.raises(ConfigurationError, match="two tools"):
         create_app(load(MEMORY), Agent(tools=[same, tool(same)]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "status"),
+    [
+        ({}, 200),
+        ({"PASSBACK_HOST": "0.0.0.0"}, 403),  # what is refused then
+        ({"PASSBACK_HOST": "0.0.0.0", "PASSBACK_API_KEYS": f"ann:{'k' * 16}"}, 200),
+    ],
+)
+async def test_what_is_owed_is_listed_on_loopback_or_to_who_has_a_key(
+    settings: dict[str, str], status: int
+) -> None:
+    application = Application(load(MEMORY | settings))
+    headers = {"authorization": f"Bearer {'k' * 16}"}
+    async with application.running():
+        answer = await ask(application.asgi, "GET", "/tool-calls?status=owed", headers=headers)
+    assert answer.status == status

@@ -18,6 +18,7 @@ from passback.core.messages import (
     Owed,
     PostedMessage,
     RunId,
+    Synthetic,
     ToolCall,
     ToolMessage,
 )
@@ -31,7 +32,16 @@ from passback.core.posts import (
     for_key,
     for_message,
 )
-from passback.core.transcript import MintMessageId, closing, owed, unanswered
+from passback.core.transcript import (
+    SYNTHETIC_TEXT,
+    MintMessageId,
+    closing,
+    owed,
+    unanswered,
+)
+
+TIMED_OUT = fingerprint(SYNTHETIC_TEXT["timeout"], True)
+"""Of the result that the server writes for a call whose time is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +53,14 @@ class Standing:
         receipts: what is remembered of those names that the post may be known by.
         running: the run that is going on, if any.
         waiting: whether posts wait in the queue.
+        overdue: whether the time for what the client owes is over, and nothing runs.
     """
 
     messages: Sequence[Message]
     receipts: Receipts = field(default_factory=dict[ReceiptName, Receipt])
     running: RunId | None = None
     waiting: bool = False
+    overdue: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +105,7 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
         NothingToDo: no message.
         Reused: its idempotency key, or the id of one of its messages, was used with other content.
         UnknownToolCall: a result for a call that is neither owed nor answered.
-        ResultConflict: a result for an answered call, or two in one post, with other content.
+        ResultConflict: a result for an answered call, or two in one post, with other content; a result that is late.
         ConversationBusy: a run is going on or about to begin, and the post would not wait.
     """
     if not post.messages:
@@ -104,7 +116,7 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
     results = [message for message in post.messages if isinstance(message, ToolMessage)]
     fresh = _fresh_results(results, {each.id for each in open_calls if each.client}, standing)
     others = _new_messages(standing, post)
-    if not fresh and not others:
+    if not fresh and not others and not _starts(standing, post):
         return _repeat(standing, post)
     receipts = _receipts(post, fresh.values(), others)
     if others and (standing.running or standing.waiting):
@@ -114,25 +126,51 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
         return Queues((*fresh.values(), *others), receipts)
     remaining = tuple(call for call in open_calls if call.id not in fresh)
     owing = tuple(Owed(call.id, call.name, call.arguments) for call in remaining if call.client)
-    if owing and not others:
+    if owing and not others and not standing.overdue:
         return Parks(tuple(fresh.values()), receipts, owing)
-    closed = _close(remaining, mint)
+    closed = _close(remaining, mint, overdue=standing.overdue)
     parked = _parked(standing.messages) if any(call.client for call in open_calls) else ()
     settled = {for_call(each.call_id): _print(each) for each in (*parked, *closed)}
     return Begins((*fresh.values(), *closed, *others), receipts | settled)
 
 
-def begins(messages: Sequence[Message], post: StartRun, mint: MintMessageId, /) -> Begins:
-    """What a post that has waited for its turn means now: it was accepted, so it starts a run."""
+def begins(
+    messages: Sequence[Message],
+    posted: Sequence[PostedMessage],
+    mint: MintMessageId,
+    /,
+    *,
+    overdue: bool = False,
+) -> Begins:
+    """What messages that were accepted before mean now: a run starts, whatever was owed.
+
+    Without any it is that of calls whose time is over: the model goes on with the answers that there are.
+    """
     open_calls = unanswered(messages)
     open_ids = {call.id for call in open_calls}
-    posted = {each.call_id for each in post.messages if isinstance(each, ToolMessage)}
-    results = [m for m in post.messages if isinstance(m, ToolMessage) and m.call_id in open_ids]
-    others = [message for message in post.messages if not isinstance(message, ToolMessage)]
-    closed = _close([call for call in open_calls if call.id not in posted], mint)
+    answered = {each.call_id for each in posted if isinstance(each, ToolMessage)}
+    results = [m for m in posted if isinstance(m, ToolMessage) and m.call_id in open_ids]
+    others = [message for message in posted if not isinstance(message, ToolMessage)]
+    closed = _close([c for c in open_calls if c.id not in answered], mint, overdue=overdue)
     parked = _parked(messages) if any(call.client for call in open_calls) else ()
     settled = {for_call(each.call_id): _print(each) for each in (*parked, *closed, *results)}
     return Begins((*results, *closed, *others), settled)
+
+
+def refuse_claim(standing: Standing, call_id: CallId, /) -> None:
+    """Return if a call waits for its result, so that a client may claim it.
+
+    Raises:
+        UnknownToolCall: it was never handed back here.
+        ResultConflict: it is answered, or its time is over.
+    """
+    known = standing.receipts.get(for_call(call_id))
+    if known is not None:
+        raise _conflict(known.fingerprint)
+    if call_id not in {call.id for call in owed(standing.messages)} or standing.running:
+        raise UnknownToolCall("no such tool call is waiting in this conversation")
+    if standing.overdue:
+        raise _conflict(TIMED_OUT)
 
 
 def _print(message: PostedMessage | ToolMessage) -> str:
@@ -195,27 +233,45 @@ def _fresh_results(
         if result.call_id in fresh:
             first = _print(fresh[result.call_id])
         elif known is None and result.call_id in open_ids:
-            fresh[result.call_id] = result
-            continue
+            if standing.overdue:
+                first = TIMED_OUT
+            else:
+                fresh[result.call_id] = result
+                continue
         if first is None:
             raise UnknownToolCall("no such tool call is waiting in this conversation")
         if first != _print(result):
-            raise ResultConflict("this tool call was already answered with another result")
+            raise _conflict(first)
     return fresh
+
+
+def _conflict(first: str) -> ResultConflict:
+    if first == TIMED_OUT:
+        return ResultConflict("the time for this tool call's result is over")
+    return ResultConflict("this tool call was already answered")
+
+
+def _starts(standing: Standing, post: StartRun) -> bool:
+    """Whether a repeat leads to no run yet, because calls were owed whose time is over by now."""
+    return standing.overdue and isinstance(_repeat(standing, post), Parks)
 
 
 def _repeat(standing: Standing, post: StartRun) -> Verdict:
     last = post.messages[-1]
     name = for_call(last.call_id) if isinstance(last, ToolMessage) else for_message(last.id)
-    run_id = standing.receipts[name].run_id
+    known = standing.receipts.get(name)
+    run_id = known.run_id if known else None
     return Parks((), {}, owed(standing.messages)) if run_id is None else Joins(run_id)
 
 
 # ---------------------------------------------------------------- what an open turn still needs
-def _close(calls: Sequence[ToolCall], mint: MintMessageId) -> tuple[ToolMessage, ...]:
-    """Client calls are superseded by the post; a server call left open was cut by a crash."""
+def _close(
+    calls: Sequence[ToolCall], mint: MintMessageId, *, overdue: bool
+) -> tuple[ToolMessage, ...]:
+    """Client calls are superseded by the post, or their time is over; a server call left open was cut by a crash."""
+    reason: Synthetic = "timeout" if overdue else "superseded"
     return (
-        *closing((call for call in calls if call.client), "superseded", mint),
+        *closing((call for call in calls if call.client), reason, mint),
         *closing((call for call in calls if not call.client), "interrupted", mint),
     )
 

@@ -1,10 +1,11 @@
 """What is read from a store and what is written to it."""
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from passback.core.events import START, Position, RunEvent
 from passback.core.messages import (
+    CallId,
     ConversationKey,
     Message,
     Owed,
@@ -29,6 +30,17 @@ LeaseState: TypeAlias = Literal["held", "cancelled", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """That one of the clients says it is at work on an owed call, so that no other one is.
+
+    `until` is its end, in milliseconds of the store's clock.
+    """
+
+    call_id: CallId
+    until: int = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """A conversation without its messages.
 
@@ -49,6 +61,9 @@ class Status:
         tethered: whether the run is to be cancelled when nobody follows it any more.
         attended: whether somebody in another process has said of late that he follows it.
         queued: the runs of the posts that wait, in their order.
+        answer_by: until when the client has to answer what it owes, in milliseconds of the store's clock; None: for ever.
+        overdue: whether that time is over, and nothing runs: the calls count as answered with `timeout`.
+        claims: those of calls in `owed` that are not over.
     """
 
     version: int = 0
@@ -67,6 +82,9 @@ class Status:
     tethered: bool = False
     attended: bool = False
     queued: tuple[RunId, ...] = ()
+    answer_by: int | None = field(default=None, compare=False)
+    overdue: bool = False
+    claims: tuple[Claim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +184,7 @@ class Commit:
         owed: what the client has to answer.
         ends: releases the lease; the last event is then `RunFinished`.
         cut: the run is ended before its own end: `Status.cut`.
+        answer_within: seconds for what is owed when it ends: they make `Status.answer_by`, which lasts until a run begins.
     """
 
     log: LogWrite
@@ -174,6 +193,64 @@ class Commit:
     owed: tuple[Owed, ...] = ()
     ends: bool = False
     cut: bool = False
+    answer_within: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One client's claim of an owed call, taken or renewed, only if the version is still `expected`.
+
+    `nonce` is unique to this write: sending it again changes nothing more. `claimant` is what the client calls itself.
+    """
+
+    key: ConversationKey
+    nonce: str
+    expected: int
+    call_id: CallId
+    claimant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Whose the claim of a call is now.
+
+    Attributes:
+        mine: it is that of who asked; False: another one's, and nothing was written.
+        until: its end, in milliseconds of the store's clock.
+        left: milliseconds until then.
+    """
+
+    mine: bool
+    until: int = field(compare=False)
+    left: int = field(compare=False)
+
+
+class Place(NamedTuple):
+    """Of a conversation in the inbox of its owner: oldest first.
+
+    `since` is when the calls were handed back, in microseconds of the store's clock; `tag`, 32 hex digits, tells
+    conversations of one moment apart.
+    """
+
+    since: int
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Owing:
+    """A conversation whose client owes something."""
+
+    key: ConversationKey
+    place: Place
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """Conversations that owe something, oldest first; `next`: more may follow behind that place."""
+
+    owing: tuple[Owing, ...] = ()
+    next: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,11 @@ PassbackError
 │   ├── Conflict                conflict
 │   │   ├── ConversationBusy    conversation_busy        a run is going on; try again later
 │   │   ├── QueueFull           queue_full               too many posts wait for it to end; try again later
-│   │   └── ResultConflict      tool_result_conflict     this call was answered with other content
+│   │   ├── ResultConflict      tool_result_conflict     this call was answered with other content
+│   │   └── CallClaimed         call_claimed             another client is at work on this call; try again later
 │   └── Refused                 refused
 │       ├── Unauthenticated     unauthenticated
+│       ├── KeysNeeded          keys_needed              without keys everyone is one owner: not told to everyone
 │       ├── ForeignHost         foreign_host             a Host header that is not ours (DNS rebinding)
 │       └── ForeignOrigin       foreign_origin           a browser page of another origin
 ├── StoreError                  store_error              the store answered with an error
@@ -169,12 +171,21 @@ class ResultConflict(Conflict):
     code = "tool_result_conflict"
 
 
+class CallClaimed(Conflict):
+    code = "call_claimed"
+    retryable = True
+
+
 class Refused(ClientError):
     code = "refused"
 
 
 class Unauthenticated(Refused):
     code = "unauthenticated"
+
+
+class KeysNeeded(Refused):
+    code = "keys_needed"
 
 
 class ForeignHost(Refused):

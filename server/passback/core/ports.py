@@ -13,11 +13,15 @@ from passback.core.changes import (
     Commit,
     Enqueue,
     EnqueueAnswer,
+    Held,
+    Hold,
+    Inbox,
     Lease,
     LeaseState,
     Loaded,
     LogWrite,
     Page,
+    Place,
     Status,
 )
 from passback.core.deltas import ModelDelta, ModelRequest
@@ -27,6 +31,7 @@ from passback.core.messages import (
     CallId,
     ConversationKey,
     Owed,
+    OwnerId,
     RunId,
     RunRef,
     ToolCall,
@@ -163,6 +168,13 @@ class Store(Protocol):
         """
         ...
 
+    async def hold(self, hold: Hold, /, *, seconds: float) -> Held | None:
+        """Claim an owed call for one of the clients, from now on; for 0 seconds: give its claim back.
+
+        None: the version is another one, or a run goes on; look again.
+        """
+        ...
+
     async def enqueue(self, entry: Enqueue, /) -> EnqueueAnswer:
         """Let a post wait for its turn. The same entry again is `queued` and changes nothing."""
         ...
@@ -183,7 +195,8 @@ class Store(Protocol):
         ...
 
     async def abandoned(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
-        """Conversations that nobody may be working on: their lease is over, or their queue waits while nothing runs.
+        """Conversations that somebody has to look after: their lease is over, or nothing runs and their queue waits,
+        or the time for what their client owes is over.
 
         Each is given to one caller in `lease` seconds. It is a hint: look before you act. A run that begins is found
         here when its lease is over, whatever became of its worker.
@@ -249,6 +262,14 @@ class Store(Protocol):
         """At most `limit` messages, fewer when these are large, but one at least if there is one."""
         ...
 
+    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+        """The conversations of an owner that owe something: whole ones, with at most `limit` calls together.
+
+        Fewer when their arguments are large, but one at least if there is one, however much it owes. There may be
+        none, and a `next` all the same: not all could be looked at in one go.
+        """
+        ...
+
     async def delete(self, key: ConversationKey, /) -> bool:
         """Remove a conversation with its logs; a run that is going on loses its lease. False: there is none."""
         ...
@@ -298,6 +319,27 @@ class Runs(Protocol):
 
     async def cancel(self, run: RunRef, /) -> bool:
         """Ask for a run to be cancelled. False: it neither goes on nor waits."""
+        ...
+
+    async def hold(
+        self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
+    ) -> Held:
+        """Claim an owed call for one of the clients, or renew its claim. Results count all the same, whoever posts them.
+
+        Raises:
+            UnknownConversation, UnknownToolCall: no such call was handed back in this conversation.
+            ResultConflict: it is answered, or its time is over.
+            CallClaimed: another client's claim holds.
+            ConversationBusy: too many others write to the conversation at the same time.
+        """
+        ...
+
+    async def drop(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
+        """Give a claim back, if it still holds. Raises as `hold`, but an answered call has no claim to give back."""
+        ...
+
+    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+        """As `Store.inbox`, without what is overdue."""
         ...
 
     async def status(self, key: ConversationKey, /) -> Status:

@@ -1,4 +1,6 @@
-"""Looks after conversations that nobody works on: takes over lost runs, and begins the runs of posts that waited."""
+"""Looks after conversations that nobody works on: takes over lost runs, begins the runs of posts that waited, and goes
+on without the answers whose time is over.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -6,16 +8,18 @@ from dataclasses import replace
 
 import anyio
 
-from passback.core.admission import begins
+from passback.core.admission import Begins, begins
 from passback.core.changes import Change, Loaded, Queued
 from passback.core.events import Failed, Rewound, RunEvent, RunFinished, RunStarted, ToolResulted
-from passback.core.ids import new_message_id, new_nonce
+from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import (
     AssistantMessage,
     ConversationKey,
     Message,
+    RunId,
     RunRef,
     ToolMessage,
+    ToolSpec,
 )
 from passback.core.ports import Store, Toolset
 from passback.core.posts import Receipt
@@ -77,6 +81,8 @@ class Caretaker:
                 await self._take_over(run, loaded)
         elif loaded.queue and not status.running and (supersede or not status.owed):
             await self._begin_next(key, loaded)
+        elif status.overdue and status.owed:
+            await self._go_on_without(key, loaded)
 
     # ---------------------------------------------------------------- lost runs
     async def _take_over(self, run: RunRef, loaded: Loaded) -> None:
@@ -128,7 +134,21 @@ class Caretaker:
         queued, *others = loaded.queue
         taken_back = queued.post.on_busy == "rollback" and loaded.status.cut
         messages = loaded.messages[: loaded.status.mark] if taken_back else loaded.messages
-        change, work = await self._next_change(key, loaded, queued, messages)
+        post = queued.post
+        fresh = [each for each in post.messages if not isinstance(each, ToolMessage)]
+        # what the client answered with a later post is not to be closed as superseded
+        posted = (*_results(loaded.queue), *fresh)
+        verdict = begins(messages, posted, new_message_id, overdue=loaded.status.overdue)
+        change = replace(
+            _beginning(key, loaded, verdict, queued.run_id),
+            tools=post.tools,
+            keep=None if len(messages) == len(loaded.messages) else len(messages),
+            mark=mark_of(messages, verdict.append),
+            pops=queued.run_id,
+            tethered=post.on_disconnect == "cancel",
+        )
+        client = loaded.tools if post.tools is None else post.tools
+        work = await self._work(client, (*messages, *verdict.append))
         opening = (RunStarted(queued.run_id),)
         with anyio.CancelScope(shield=True):
             lease = await self._store.begin(change, queued.run_id, opening, lease=self._tempo.lease)
@@ -154,35 +174,43 @@ class Caretaker:
         if any(each.stops for each in queue if each.run_id in late):
             self._supervisor().cancel(run)
 
-    async def _next_change(
-        self, key: ConversationKey, loaded: Loaded, queued: Queued, messages: Sequence[Message]
-    ) -> tuple[Change, Work]:
-        post = queued.post
-        results = [
-            message
-            for each in loaded.queue
-            for message in each.post.messages
-            if isinstance(message, ToolMessage)
-        ]
-        others = [each for each in post.messages if not isinstance(each, ToolMessage)]
-        # what the client answered with a later post is not to be closed as superseded
-        verdict = begins(messages, replace(post, messages=(*results, *others)), new_message_id)
-        client = loaded.tools if post.tools is None else post.tools
-        toolbox = await Toolbox.gather(self._toolsets, client)
-        keep = None if len(messages) == len(loaded.messages) else len(messages)
-        change = Change(
-            key,
-            new_nonce(),
-            loaded.status.version,
-            verdict.append,
-            {name: Receipt(print_, queued.run_id) for name, print_ in verdict.receipts.items()},
-            tools=post.tools,
-            keep=keep,
-            mark=mark_of(messages, verdict.append),
-            pops=queued.run_id,
-            tethered=post.on_disconnect == "cancel",
-        )
-        return change, Work(toolbox, (*messages, *verdict.append))
+    async def _work(self, client: Sequence[ToolSpec], messages: Sequence[Message]) -> Work:
+        return Work(await Toolbox.gather(self._toolsets, client), messages)
+
+    # ---------------------------------------------------------------- answers that did not come
+    async def _go_on_without(self, key: ConversationKey, loaded: Loaded) -> None:
+        """Close the calls whose time is over, and let the model go on with the answers that there are."""
+        run_id = new_run_id()
+        verdict = begins(loaded.messages, _results(loaded.queue), new_message_id, overdue=True)
+        change = _beginning(key, loaded, verdict, run_id)
+        work = await self._work(loaded.tools, (*loaded.messages, *verdict.append))
+        opening = (RunStarted(run_id),)
+        with anyio.CancelScope(shield=True):
+            lease = await self._store.begin(change, run_id, opening, lease=self._tempo.lease)
+            if lease is not None:
+                logger.info(
+                    "tool calls timed out", extra={"action": "calls_timed_out", "run_id": run_id}
+                )
+                cut = any(each.stops for each in loaded.queue)
+                self._supervisor().spawn(Assignment(lease, opening, work, cut=cut))
+                await self._heed_late_posts(lease.run, loaded.queue)
+
+
+def _results(queue: Sequence[Queued]) -> list[ToolMessage]:
+    """What the client has answered with posts that wait."""
+    posted = [message for each in queue for message in each.post.messages]
+    return [message for message in posted if isinstance(message, ToolMessage)]
+
+
+def _beginning(key: ConversationKey, loaded: Loaded, verdict: Begins, run_id: RunId) -> Change:
+    return Change(
+        key,
+        new_nonce(),
+        loaded.status.version,
+        verdict.append,
+        {name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()},
+        mark=mark_of(loaded.messages, verdict.append),
+    )
 
 
 def mark_of(messages: Sequence[Message], append: Sequence[Message], /) -> int:

@@ -101,7 +101,8 @@ class RunLog:
         self._step += 1
         write = self._waiting_events(events)
         owed, cut = (end.owed, end.cut) if end else ((), False)
-        self._in_doubt.append(Commit(write, self._step, append, owed, end is not None, cut))
+        within = self._writer.tool_timeout if owed else None
+        self._in_doubt.append(Commit(write, self._step, append, owed, end is not None, cut, within))
         until = monotonic() + self._writer.lease
         while True:
             try:
@@ -228,10 +229,20 @@ class LogWriter:
         lease: seconds of the leases that writes renew.
         pause: seconds between two attempts of a write that failed.
         patience: seconds that a write may take. Stores bound their calls; this is for one that breaks that promise.
+        tool_timeout: seconds for the client to answer what it owes at the end of a run; None: for ever.
     """
 
-    def __init__(self, store: Store, *, delay: float, lease: float, patience: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        delay: float,
+        lease: float,
+        patience: float,
+        tool_timeout: float | None = None,
+    ) -> None:
         self.patience = patience
+        self.tool_timeout = tool_timeout
         self.lease = lease
         self.pause = delay * _BACK_OFF
         self._store = store

@@ -12,7 +12,18 @@ import anyio
 import anyio.lowlevel
 
 from passback.core.admission import Begins, Joins, Parks, Queues, Standing, accept
-from passback.core.changes import Change, Enqueue, Lease, Loaded, Page, Queued, Status
+from passback.core.changes import (
+    Change,
+    Enqueue,
+    Held,
+    Inbox,
+    Lease,
+    Loaded,
+    Page,
+    Place,
+    Queued,
+    Status,
+)
 from passback.core.errors import (
     ConversationBusy,
     QueueFull,
@@ -31,11 +42,19 @@ from passback.core.events import (
     ToolCallStarted,
 )
 from passback.core.ids import new_message_id, new_nonce, new_run_id
-from passback.core.messages import CallId, ConversationKey, RunId, RunRef, ToolMessage
+from passback.core.messages import (
+    CallId,
+    ConversationKey,
+    OwnerId,
+    RunId,
+    RunRef,
+    ToolMessage,
+)
 from passback.core.ports import Parked, Store, Take, Toolset
 from passback.core.posts import Receipt, ReceiptName, StartRun, for_call, receipt_names
 from passback.core.transcript import unanswered
 from passback.engine.caretaker import Caretaker, mark_of
+from passback.engine.claims import Claims
 from passback.engine.loop import Brain, Work
 from passback.engine.reader import Reader
 from passback.engine.supervisor import Assignment, Supervisor, Tempo
@@ -71,6 +90,7 @@ class RunService:
         self._tempo = tempo or Tempo()
         self._caretaker = Caretaker(store, toolsets, self._tempo, lambda: self._supervisor)
         self._supervisor = Supervisor(store, brain, self._tempo, self._caretaker.look_after)
+        self._claims = Claims(store)
         self._heard_of: set[ConversationKey] = set()
         self._most_heard_of = heard_of
 
@@ -128,7 +148,9 @@ class RunService:
         """Store what the post brings. None: the conversation has changed meanwhile, judge again."""
         status = loaded.status
         running = status.run_id if status.running else None
-        standing = Standing(loaded.messages, loaded.receipts, running, bool(loaded.queue))
+        standing = Standing(
+            loaded.messages, loaded.receipts, running, bool(loaded.queue), status.overdue
+        )
         verdict = accept(standing, post, new_message_id)
         match verdict:
             case Joins(run_id):
@@ -228,13 +250,27 @@ class RunService:
 
     async def status(self, key: ConversationKey, /) -> Status:
         status = await self._store.status(key)
-        if status.lapsed:
+        if status.lapsed or status.overdue:
             with suppress(StoreError):  # a store that takes no writes now may still be read
                 await self._caretaker.look_after(key)
             status = await self._store.status(key)
         if status.version == 0:
             raise UnknownConversation("there is no such conversation")
         return status
+
+    async def hold(
+        self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
+    ) -> Held:
+        return await self._claims.hold(key, call_id, claimant, seconds=seconds)
+
+    async def drop(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
+        await self._claims.drop(key, call_id, claimant)
+
+    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+        page = await self._store.inbox(owner, after=after, limit=limit)
+        # nobody can answer these any more: the next look goes on without
+        waiting = tuple(each for each in page.owing if not each.status.overdue)
+        return replace(page, owing=waiting)
 
     async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         await self.status(key)

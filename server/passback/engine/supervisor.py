@@ -45,6 +45,7 @@ class Tempo:
         disconnect_grace: how long a run that is to end with its last reader goes on without one.
         max_attempts: (a number) how many workers may try one run before it counts as lost.
         queue: (a number) how many posts may wait for one conversation.
+        tool_timeout: how long a client may take to answer what it owes; None: for ever.
     """
 
     lease: float = 10
@@ -57,6 +58,7 @@ class Tempo:
     disconnect_grace: float = 5.0
     max_attempts: int = 3
     queue: int = 16
+    tool_timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,11 @@ class Supervisor:
         self._look_after = look_after
         self._tempo = tempo
         self._writer = LogWriter(
-            store, delay=tempo.log_delay, lease=tempo.lease, patience=tempo.patience
+            store,
+            delay=tempo.log_delay,
+            lease=tempo.lease,
+            patience=tempo.patience,
+            tool_timeout=tempo.tool_timeout,
         )
         self._active: dict[RunId, _Active] = {}
         self._tasks: anyio.abc.TaskGroup | None = None

@@ -6,11 +6,19 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from urllib.parse import quote, unquote
 
-from passback.core.changes import Change, Commit, Enqueue, Lease
+from passback.core.changes import Change, Claim, Commit, Enqueue, Hold, Lease
 from passback.core.errors import CursorExpired, StoreError
 from passback.core.events import Logged, Position, RunEvent
-from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId
+from passback.core.messages import (
+    CallId,
+    ConversationId,
+    ConversationKey,
+    Owed,
+    OwnerId,
+    RunId,
+)
 from passback.core.posts import Receipt, Receipts
 from passback.core.records import (
     dump_events,
@@ -20,6 +28,7 @@ from passback.core.records import (
     dump_tools,
     load_events,
 )
+from passback.stores.options import milliseconds
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +64,10 @@ def unpack_key(packed: bytes, /) -> ConversationKey:
     return ConversationKey(OwnerId(owner), ConversationId(conversation))
 
 
+def pack_owner(owner: OwnerId, /) -> bytes:
+    return owner.encode("utf-8", "surrogatepass")
+
+
 def first_version(nonce: str, /) -> int:
     """The version of a conversation after its first change.
 
@@ -78,6 +91,7 @@ class PackedChange:
     messages: tuple[bytes, ...]
     receipts: tuple[tuple[str, str], ...]
     owed: bytes
+    owes: bool
     tools: bytes | None
     keep: int | None
     mark: int
@@ -93,6 +107,7 @@ def pack_change(change: Change, /) -> PackedChange:
         tuple(map(dump_message, change.append)),
         pack_receipts(change.receipts),
         dump_owed(change.owed),
+        bool(change.owed),
         None if change.tools is None else dump_tools(change.tools),
         change.keep,
         change.mark,
@@ -110,6 +125,36 @@ def pack_receipts(receipts: Receipts, /) -> tuple[tuple[str, str], ...]:
 def unpack_receipt(packed: str, /) -> Receipt:
     run_id, _, fingerprint = packed.rpartition("|")
     return Receipt(fingerprint, RunId(run_id) if run_id else None)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedHold:
+    """A `Hold` as a store writes it: `call` and `claimant` have no spaces; of the claimant there is but a hash."""
+
+    tag: str
+    nonce: str
+    expected: int
+    call: str
+    claimant: str
+    milliseconds: int
+
+
+def pack_hold(hold: Hold, seconds: float, /) -> PackedHold:
+    claimant = hashlib.sha256(hold.claimant.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    call = quote(hold.call_id, safe="")
+    return PackedHold(
+        tag(hold.key), hold.nonce, hold.expected, call, claimant, milliseconds(seconds)
+    )
+
+
+def unpack_claims(packed: str, owed: Sequence[Owed], now: int, /) -> tuple[Claim, ...]:
+    """Those of owed calls that are not over, from `call claimant until`, one behind the other."""
+    words, open_calls = packed.split(), {call.id for call in owed}
+    claims = (
+        Claim(CallId(unquote(call)), int(until))
+        for call, until in zip(words[::3], words[2::3], strict=True)
+    )
+    return tuple(each for each in claims if each.call_id in open_calls and each.until > now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +226,8 @@ class PackedCommit:
     owed: bytes
     ends: bool
     cut: bool
+    answer_within: int | None
+    hands_back: bool
 
 
 def pack_commit(commit: Commit, /) -> PackedCommit:
@@ -192,6 +239,8 @@ def pack_commit(commit: Commit, /) -> PackedCommit:
         dump_owed(commit.owed),
         commit.ends,
         commit.cut,
+        None if commit.answer_within is None else milliseconds(commit.answer_within),
+        commit.ends and bool(commit.owed),
     )
 
 

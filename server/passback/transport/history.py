@@ -1,5 +1,6 @@
 """A conversation as clients see it, and its messages: in the forms in which the protocol posts them."""
 
+from datetime import UTC, datetime
 from typing import Annotated, Literal, NotRequired, TypeAlias
 
 from pydantic import Field, JsonValue
@@ -13,7 +14,7 @@ from passback.core.messages import (
     ToolCall,
     ToolMessage,
 )
-from passback.transport.native import OwedCall, owed_call
+from passback.transport.native import owed_call
 from passback.transport.parts import show_content
 
 
@@ -31,6 +32,21 @@ class RunningView(TypedDict):
     attempt: int
 
 
+class OwedView(TypedDict):
+    """A call that the client has to answer.
+
+    Both times are RFC 3339, in UTC: `deadline` is until when it can be answered, null for ever; `claimedUntil` is until
+    when one of the clients has claimed it, null when none has.
+    """
+
+    id: str
+    name: str
+    arguments: str
+    kind: Literal["tool_result"]
+    deadline: str | None
+    claimedUntil: str | None
+
+
 class ConversationView(TypedDict):
     """A conversation without its messages.
 
@@ -43,7 +59,7 @@ class ConversationView(TypedDict):
     runId: str | None
     running: RunningView | None
     queued: list[str]
-    owed: list[OwedCall]
+    owed: list[OwedView]
     messageCount: int
 
 
@@ -54,9 +70,24 @@ def conversation_view(conversation_id: ConversationId, status: Status, /) -> Con
         "runId": status.run_id,
         "running": _running(status),
         "queued": list(status.queued),
-        "owed": [owed_call(owed) for owed in status.owed],
+        "owed": owed_views(status),
         "messageCount": status.message_count,
     }
+
+
+def owed_views(status: Status, /) -> list[OwedView]:
+    deadline = None if status.answer_by is None else instant(status.answer_by)
+    claimed = {claim.call_id: instant(claim.until) for claim in status.claims}
+    return [
+        {**owed_call(owed), "deadline": deadline, "claimedUntil": claimed.get(owed.id)}
+        for owed in status.owed
+    ]
+
+
+def instant(milliseconds: int, /) -> str:
+    """A time of the store's clock, such as `2026-01-31T12:00:00.000Z`."""
+    time = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return time.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def _running(status: Status) -> RunningView | None:

@@ -46,8 +46,10 @@ STATUS: Mapping[str, int] = {
     # not 409: the client was ready to wait, and generic clients know how to come back after a 429
     "queue_full": 429,
     "tool_result_conflict": 409,
+    "call_claimed": 409,
     "refused": 403,
     "unauthenticated": 401,
+    "keys_needed": 403,
     "foreign_host": 421,
     "foreign_origin": 403,
     "store_error": 503,

@@ -237,12 +237,17 @@ def operation(
 
 
 def parameter(
-    name: str, where: str, description: str, schema: JsonObject | None = None
+    name: str,
+    where: str,
+    description: str,
+    schema: JsonObject | None = None,
+    *,
+    required: bool = False,
 ) -> JsonValue:
     return {
         "name": name,
         "in": where,
-        "required": where == "path",
+        "required": required or where == "path",
         "description": description,
         "schema": dict(schema or {"type": "string"}),
     }

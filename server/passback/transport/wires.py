@@ -42,6 +42,7 @@ class Services:
         ping_seconds: silence after which a stream sends a comment.
         allow_roles: roles of messages that a client may post (`user`, `tool`, and `system` if wanted).
         on_busy: what a post means that comes during a run and does not say it itself.
+        inbox: whether it is told which conversations there are: not where everyone who reaches the server is one owner.
     """
 
     runs: Runs
@@ -51,6 +52,7 @@ class Services:
     ping_seconds: float = 15
     allow_roles: frozenset[str] = frozenset({"user", "tool"})
     on_busy: OnBusy = "reject"
+    inbox: bool = True
 
 
 @dataclass(frozen=True, slots=True)

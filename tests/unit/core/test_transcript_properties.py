@@ -129,6 +129,7 @@ class Conversation(RuleBasedStateMachine):
         self.posted: list[StartRun] = []
         self.running: RunId | None = None
         self.owed: tuple[Owed, ...] = ()
+        self.overdue = False
         self.numbers = itertools.count(1)
 
     @property
@@ -144,7 +145,9 @@ class Conversation(RuleBasedStateMachine):
         return run_id
 
     def post(self, post: StartRun) -> None:
-        standing = Standing(self.messages, self.receipts, self.running, bool(self.queue))
+        standing = Standing(
+            self.messages, self.receipts, self.running, bool(self.queue), self.overdue
+        )
         before = list(self.messages)
         try:
             verdict = accept(standing, post, self.mint)
@@ -169,7 +172,7 @@ class Conversation(RuleBasedStateMachine):
     def begin(self, verdict: Begins, run_id: RunId) -> None:
         assert self.running is None
         self.messages.extend(verdict.append)
-        self.running, self.owed = run_id, ()
+        self.running, self.owed, self.overdue = run_id, (), False
         self.remember(verdict.receipts, run_id)
 
     def remember(self, receipts: Mapping[ReceiptName, str], run_id: RunId | None) -> None:
@@ -218,17 +221,31 @@ class Conversation(RuleBasedStateMachine):
         known = post.idempotency_key is not None or all(
             isinstance(each, ToolMessage) or each.id in post.named for each in post.messages
         )
-        before = list(self.messages), len(self.runs)
+        before, overdue = (list(self.messages), len(self.runs)), self.overdue
         self.post(post)
-        if known:
+        if known and not overdue:
             assert (self.messages, len(self.runs)) == before
+
+    # ---------------- the deadline
+    @precondition(lambda self: self.owed and not self.is_running)
+    @rule()
+    def the_time_is_over(self) -> None:
+        self.overdue = True
+
+    @precondition(lambda self: self.overdue)
+    @rule()
+    def somebody_goes_on_without(self) -> None:
+        self.begin(begins(self.messages, (), self.mint, overdue=True), self.new_run())
 
     # ---------------- the queue
     @precondition(lambda self: self.queue and not self.is_running)
     @rule()
     def the_next_post_has_its_turn(self) -> None:
         queued = self.queue.pop(0)
-        self.begin(begins(self.messages, queued.post, self.mint), queued.run_id)
+        self.begin(
+            begins(self.messages, queued.post.messages, self.mint, overdue=self.overdue),
+            queued.run_id,
+        )
 
     # ---------------- the run
     @precondition(lambda self: self.is_running and not unanswered(self.messages))

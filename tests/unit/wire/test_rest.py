@@ -8,7 +8,7 @@ from starlette.types import ASGIApp
 from tests.support.bridge import Answer, ask, ask_json
 from tests.support.logged_runs import RUN, LoggedRuns
 
-from passback.core.changes import Status
+from passback.core.changes import Claim, Status
 from passback.core.errors import CursorExpired, ShuttingDown, StoreUnavailable
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.messages import (
@@ -69,10 +69,23 @@ async def test_a_conversation_is_told_without_its_messages() -> None:
                 "name": "paint",
                 "arguments": '{"color":"blue"}',
                 "kind": "tool_result",
+                "deadline": None,
+                "claimedUntil": None,
             }
         ],
         "messageCount": 2,
     }
+
+
+async def test_owed_calls_are_told_with_their_deadline_and_their_claims() -> None:
+    owed = tuple(Owed(CallId(call), "paint", "{}") for call in ("call_1", "call_2"))
+    until = 1_769_860_800_250
+    claims = (Claim(CallId("call_2"), until - 250),)
+    status = Status(3, RUN.run_id, owed=owed, answer_by=until, claims=claims)
+    answer = await _get(_runs(status), "/conversations/c")
+    deadline, claimed = "2026-01-31T12:00:00.250Z", "2026-01-31T12:00:00.000Z"
+    told = [(each["id"], each["deadline"], each["claimedUntil"]) for each in answer.json["owed"]]
+    assert told == [("call_1", deadline, None), ("call_2", deadline, claimed)]
 
 
 async def test_a_conversation_whose_run_goes_on_is_running() -> None:

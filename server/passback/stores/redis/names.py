@@ -1,6 +1,10 @@
 """How the keys in Redis are named."""
 
+import hashlib
 from dataclasses import dataclass
+
+from passback.core.messages import OwnerId
+from passback.stores.layout import pack_owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,10 @@ class Names:
     def due(self) -> str:
         """The index of the conversations to look after."""
         return f"{self.prefix}:due"
+
+    def inbox(self, owner: OwnerId, /) -> str:
+        """The index of the conversations of an owner that may owe something."""
+        return f"{self.prefix}:owed:{hashlib.sha256(pack_owner(owner)).hexdigest()[:32]}"
 
     @property
     def ready(self) -> str:

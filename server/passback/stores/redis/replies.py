@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 from passback.core.changes import LeaseState, Loaded, Page, Queued, Status
 from passback.core.errors import StoreError
-from passback.core.events import START, Position
+from passback.core.events import START, Logged, Position
 from passback.core.messages import RunId
 from passback.core.posts import ReceiptName
 from passback.core.records import load_message, load_owed, load_queued, load_tools
-from passback.stores.layout import unpack_receipt, unpacking
+from passback.stores.layout import unpack_claims, unpack_entries, unpack_receipt, unpacking
 from passback.stores.redis.errors import store_error
 from passback.stores.redis.servers import Reply
 
@@ -55,15 +55,16 @@ def page(reply: Reply, start: int, /) -> Page:
 
 def _status(state: Reply) -> Status:
     version, run_id, running, lapsed, expires, owed, count, attempt, *more, queued = state
-    seq, committed, mark, cancelled, cut, tethered, attended = more
+    seq, committed, mark, cancelled, cut, tethered, attended, answer_by, overdue, claims, now = more
     committed_to = position(committed) if committed else START
+    open_calls = load_owed(owed)
     return Status(
         version=int(version),
         run_id=RunId(run_id.decode()) if run_id else None,
         running=running == b"1",
         lapsed=bool(lapsed),
         expires=int(expires or 0),
-        owed=load_owed(owed),
+        owed=open_calls,
         message_count=int(count),
         attempt=int(attempt or 0),
         logged=committed_to._replace(seq=int(seq or 0)),
@@ -74,6 +75,9 @@ def _status(state: Reply) -> Status:
         tethered=tethered == b"1",
         attended=bool(attended),
         queued=tuple(RunId(waiting.decode()) for waiting in queued),
+        answer_by=int(answer_by) if answer_by else None,
+        overdue=bool(overdue),
+        claims=unpack_claims(claims.decode(), open_calls, now) if claims else (),
     )
 
 
@@ -91,3 +95,16 @@ def lease_states(reply: Reply | StoreError, count: int, /) -> Sequence[LeaseStat
 def position(entry_id: bytes, /) -> Position:
     epoch, _, seq = entry_id.partition(b"-")
     return Position(int(epoch), int(seq))
+
+
+def events(entries: Reply, after: Position, limit: int, /) -> tuple[list[Logged], Position]:
+    """Events of entries, until `limit` is reached, and the place of the last entry that was used."""
+    logged: list[Logged] = []
+    with unpacking():
+        for entry_id, fields in entries:
+            place = position(entry_id)
+            logged += unpack_entries([(place, fields[b"events"])], after)
+            after = place
+            if len(logged) >= limit:
+                break
+    return logged, after

@@ -20,6 +20,7 @@ def _load(*parts: str) -> Script:
 
 READ = _load("read")
 CHANGE = _load("conversation", "log", "change")
+HOLD = _load("hold")
 ENQUEUE = _load("conversation", "enqueue")
 APPEND = _load("log", "append")
 COMMIT = _load("conversation", "log", "commit")
@@ -31,3 +32,5 @@ DUE_NOTE = _load("due_note")
 DUE_TAKE = _load("due_take")
 DUE_LOOK = _load("due_look")
 DUE_SETTLE = _load("due_settle")
+OWED_NOTE = _load("owed_note")
+OWED_DROP = _load("owed_drop")

@@ -9,11 +9,13 @@ All keys of a conversation bear one hash tag, so that each state transition is o
     {prefix}:{tag}:runs       zset    runs whose logs exist -> when these expire
     {prefix}:{tag}:log:{run}  stream  an entry per batch of events, its id is that of its last event
 
+Beside them are `{prefix}:due` (`due.py`) and `{prefix}:owed:{owner}` (`inbox.py`).
+
 Leases go by the server's clock. Hints that a log has grown are published; the log alone is the truth.
 """
 
 from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Literal
 
 import anyio
@@ -23,38 +25,40 @@ from passback.core.changes import (
     Commit,
     Enqueue,
     EnqueueAnswer,
+    Held,
+    Hold,
+    Inbox,
     Lease,
     LeaseState,
     Loaded,
     LogWrite,
     Page,
+    Place,
     Status,
 )
 from passback.core.errors import LeaseLost, StoreError, StoreUnavailable, UnknownRun
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
-from passback.core.messages import ConversationKey, RunId, RunRef
+from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
 from passback.core.ports import Watch
 from passback.core.posts import ReceiptName
 from passback.stores.layout import (
     PAGE_SIZE,
-    PackedChange,
     PackedEntry,
     fence,
-    first_version,
     pack_change,
     pack_commit,
     pack_enqueue,
     pack_entry,
+    pack_hold,
     pack_key,
     tag,
-    unpack_entries,
-    unpacking,
 )
 from passback.stores.options import Keep, StoreOptions, milliseconds
-from passback.stores.redis import replies, scripts
+from passback.stores.redis import arguments, replies, scripts
 from passback.stores.redis.check import check_servers
 from passback.stores.redis.due import Due
 from passback.stores.redis.hints import Hints
+from passback.stores.redis.inbox import InboxIndex
 from passback.stores.redis.link import Call, RedisLink
 from passback.stores.redis.names import Names
 from passback.stores.redis.servers import Argument, Reply
@@ -85,11 +89,12 @@ class RedisStore:
         self._target = target
         self._idle = Keep.idle(self._options)
         self._running = Keep.running(self._options)
-        self._ttls = _ttl(self._idle), _ttl(self._running)
+        self._ttls = arguments.ttl(self._idle), arguments.ttl(self._running)
         self._names = Names(self._options.prefix, one_server=target.topology != "cluster")
         self._link = RedisLink(target, self._options.max_connections, self._options.patience)
         self._hints = Hints(self._link, self._names)
         self._due = Due(self._link, self._names)
+        self._inbox = InboxIndex(self._link, self._names, arguments.ttl(self._running))
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "RedisStore":
@@ -134,6 +139,9 @@ class RedisStore:
 
     async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         return replies.page(await self._read(key, (start, start + limit - 1, PAGE_SIZE)), start)
+
+    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+        return await self._inbox.page(owner, after, limit)
 
     async def _read(
         self,
@@ -184,9 +192,9 @@ class RedisStore:
     ) -> int | None:
         packed = pack_change(change)
         keep = self._running if kind in {"begin", "claim"} else self._idle
-        arguments = (
+        given = (
             kind,
-            *_transcript(packed),
+            *arguments.transcript(packed),
             pack_key(change.key),
             self._names.channel(packed.tag),
             *self._ttls,
@@ -194,20 +202,27 @@ class RedisStore:
             lease,
             keep.log,
             self._options.log_bytes,
-            *_entry(entry),
+            *arguments.entry(entry),
             len(packed.messages),
             *packed.messages,
             *(text for receipt in packed.receipts for text in receipt),
         )
         keys = self._names.whole(packed.tag, run_id)
-        reply = await self._link.run(Call(scripts.CHANGE, keys, arguments))
+        reply = await self._link.run(Call(scripts.CHANGE, keys, given))
         return None if reply is None else int(reply)
+
+    async def hold(self, hold: Hold, /, *, seconds: float) -> Held | None:
+        packed = pack_hold(hold, seconds)
+        given = (packed.nonce, packed.expected, packed.call, packed.claimant, packed.milliseconds)
+        call = Call(scripts.HOLD, (self._names.state(packed.tag),), given)
+        reply = await self._link.run(call)
+        return None if reply is None else Held(bool(reply[0]), reply[1], reply[2])
 
     # ------------------------------------------------------------ what waits or stops
     async def enqueue(self, entry: Enqueue, /) -> EnqueueAnswer:
         packed, key = pack_enqueue(entry), entry.run.key
         await self._due.note(key, QUEUE_LOOK, if_unknown=True)
-        arguments = (
+        given = (
             packed.run_id,
             packed.record,
             packed.limit,
@@ -215,25 +230,25 @@ class RedisStore:
             QUEUE_LOOK,
             pack_key(key),
             self._names.channel(packed.tag),
-            _ttl(self._running),
+            arguments.ttl(self._running),
             self._running.log,
-            *_entry(packed.entry),
+            *arguments.entry(packed.entry),
             *(text for receipt in packed.receipts for text in receipt),
         )
         keys = self._names.whole(packed.tag, packed.run_id)
-        return _ENQUEUE_ANSWERS[await self._link.run(Call(scripts.ENQUEUE, keys, arguments))]
+        return _ENQUEUE_ANSWERS[await self._link.run(Call(scripts.ENQUEUE, keys, given))]
 
     async def cancel(self, run: RunRef, finished: RunFinished, /) -> bool:
         name = tag(run.key)
-        arguments = (
+        given = (
             run.run_id,
             self._names.channel(name),
             *self._ttls,
             self._idle.log,
-            *_entry(pack_entry((finished,))),
+            *arguments.entry(pack_entry((finished,))),
         )
         keys = self._names.whole(name, run.run_id)
-        return bool(await self._link.run(Call(scripts.CANCEL, keys, arguments)))
+        return bool(await self._link.run(Call(scripts.CANCEL, keys, given)))
 
     async def attend(self, run: RunRef, /, *, seconds: float) -> None:
         keys = (self._names.state(tag(run.key)),)
@@ -248,8 +263,8 @@ class RedisStore:
             runs: list[bytes] = await self._link.command("ZRANGE", names.runs(name), 0, -1)
             logs = (names.log(name, run.decode()) for run in runs)
             keys = names.with_index(*names.parts(name), *logs)
-            arguments: list[Argument] = [names.channel(name), pack_key(key), *runs]
-            existed = await self._link.run(Call(scripts.DELETE, keys, arguments))
+            given: list[Argument] = [names.channel(name), pack_key(key), *runs]
+            existed = await self._link.run(Call(scripts.DELETE, keys, given))
             if existed is not None:
                 return bool(existed)
         raise StoreUnavailable("the conversation changes too fast to be deleted", retry_after=1)
@@ -281,7 +296,7 @@ class RedisStore:
 
     def _append_call(self, part: Sequence[tuple[Lease, PackedEntry | None]], lease: float) -> Call:
         keys: list[str] = []
-        arguments: list[Argument] = [
+        given: list[Argument] = [
             milliseconds(lease),
             self._running.log,
             self._options.log_bytes,
@@ -289,17 +304,20 @@ class RedisStore:
         for held, entry in part:
             name = tag(held.run.key)
             keys += (self._names.state(name), self._names.log(name, held.run.run_id))
-            arguments += (held.fence, self._names.channel(name), *_next_entry(entry))
-        return Call(scripts.APPEND, keys, arguments)
+            given += (held.fence, self._names.channel(name), *arguments.next_entry(entry))
+        return Call(scripts.APPEND, keys, given)
 
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
-        packed = pack_commit(commit)
-        write = packed.write
-        arguments = (
+        packed, key, time = pack_commit(commit), commit.log.lease.run.key, milliseconds(lease)
+        write, within = packed.write, packed.answer_within
+        noted = await self._inbox.note(key) if packed.hands_back else ()
+        if within is not None:
+            await self._due.note(key, min(within, time))
+        given = (
             write.fence,
             packed.step,
-            milliseconds(lease),
-            pack_key(commit.log.lease.run.key),
+            time,
+            pack_key(key),
             self._names.channel(write.tag),
             *self._ttls,
             self._idle.log if commit.ends else self._running.log,
@@ -308,20 +326,23 @@ class RedisStore:
             int(packed.ends),
             int(packed.cut),
             packed.owed,
-            *_next_entry(write.entry),
+            "" if within is None else within,
+            *arguments.next_entry(write.entry),
             *packed.messages,
         )
         keys = self._names.whole(write.tag, write.run_id)
-        waits = await self._link.run(Call(scripts.COMMIT, keys, arguments))
+        waits = await self._link.run(Call(scripts.COMMIT, keys, given))
         if waits is None:
             raise LeaseLost("another worker owns this run now")
+        with suppress(StoreError):  # what was written is written
+            await self._inbox.tidy(key.owner, noted)
         return bool(waits)
 
     async def release(self, lease: Lease, /) -> bool:
         key = lease.run.key
-        arguments = (lease.fence, self._names.channel(tag(key)), pack_key(key))
+        given = (lease.fence, self._names.channel(tag(key)), pack_key(key))
         keys = self._names.with_index(self._names.state(tag(key)))
-        held = bool(await self._link.run(Call(scripts.RELEASE, keys, arguments)))
+        held = bool(await self._link.run(Call(scripts.RELEASE, keys, given)))
         if held:
             await self._due.note(key, 0)
         return held
@@ -335,7 +356,7 @@ class RedisStore:
         place, count = after, min(limit, ENTRIES_AT_ONCE)
         while len(logged) < limit:
             entries = await self._link.command("XRANGE", log, f"({place}", "+", "COUNT", count)
-            read, place = _events(entries, place, limit - len(logged))
+            read, place = replies.events(entries, place, limit - len(logged))
             logged += read
             if len(entries) < count:
                 break
@@ -347,44 +368,3 @@ class RedisStore:
     async def watch(self, run: RunRef, /) -> AsyncGenerator[Watch]:
         async with self._hints.watching(tag(run.key)) as bell:
             yield bell
-
-
-def _events(entries: Reply, after: Position, limit: int) -> tuple[list[Logged], Position]:
-    """Events of entries, until `limit` is reached, and the place of the last entry that was used."""
-    logged: list[Logged] = []
-    with unpacking():
-        for entry_id, fields in entries:
-            place = replies.position(entry_id)
-            logged += unpack_entries([(place, fields[b"events"])], after)
-            after = place
-            if len(logged) >= limit:
-                break
-    return logged, after
-
-
-def _transcript(packed: PackedChange) -> tuple[Argument, ...]:
-    """What `lua/change.lua` is told of a change, up to the messages."""
-    return (
-        packed.nonce,
-        packed.expected,
-        first_version(packed.nonce),
-        packed.owed,
-        packed.tools or b"",
-        "" if packed.keep is None else packed.keep,
-        packed.mark,
-        packed.pops or "",
-        int(packed.tethered),
-    )
-
-
-def _ttl(keep: Keep) -> str:
-    return "" if keep.conversation is None else str(keep.conversation)
-
-
-def _next_entry(entry: PackedEntry | None) -> tuple[Argument, Argument, Argument]:
-    """With the number of its first event, which has to follow on what is there."""
-    return (0 if entry is None else entry.first, *_entry(entry))
-
-
-def _entry(entry: PackedEntry | None) -> tuple[Argument, Argument]:
-    return (0, b"") if entry is None else (entry.last, entry.record)

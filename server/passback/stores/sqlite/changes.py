@@ -80,6 +80,7 @@ def begin(
         cut=0,
         tethered=change.tethered,
         attended=0,
+        answer_by=None,
     )
     logs.keep(db, Log(row["id"], taking.run_id), limits.running.log)
     sweep(db)
@@ -145,9 +146,9 @@ def _apply(
         )
     add_receipts(db, row["id"], change.receipts)
     db.execute(
-        "UPDATE extras SET owed = ?, tools = COALESCE(?, tools), key = COALESCE(?, key)"
-        " WHERE conversation = ?",
-        (change.owed, change.tools, key, row["id"]),
+        "UPDATE extras SET owed = ?, tools = COALESCE(?, tools), key = COALESCE(?, key),"
+        " owed_since = CASE WHEN ? THEN owed_since END WHERE conversation = ?",
+        (change.owed, change.tools, key, change.owes, row["id"]),
     )
     update(
         db,

@@ -15,6 +15,7 @@ from passback.stores.sqlite.rows import (
     Value,
     add_messages,
     find,
+    microseconds,
     now,
     until,
     update,
@@ -39,7 +40,9 @@ def append(db: sqlite3.Connection, /, write: PackedWrite, lease: int, limits: Li
     return "cancelled" if row["cancelled"] else "held"
 
 
-def commit(db: sqlite3.Connection, commit: PackedCommit, lease: int, limits: Limits, /) -> bool:
+def commit(
+    db: sqlite3.Connection, commit: PackedCommit, owner: bytes, lease: int, limits: Limits, /
+) -> bool:
     """Whether the run has ended and posts wait.
 
     Raises:
@@ -73,11 +76,20 @@ def commit(db: sqlite3.Connection, commit: PackedCommit, lease: int, limits: Lim
     if commit.ends:
         columns |= {"running": 0, "ended": this, "cut": commit.cut}
         # the worker that ends a run goes on with those who wait, others look when that takes too long
-        columns |= {"look_at": expires if waits else None}
+        looks = [expires] if waits else []
+        if commit.answer_within is not None:
+            looks.append(now() + commit.answer_within)
+            columns |= {"answer_by": looks[-1]}
+        columns |= {"look_at": min(looks, default=None)}
     keep = limits.idle if commit.ends else limits.running
     expiry = until((limits.waiting if waits else keep).conversation)
     update(db, row["id"], **columns, keep_until=expiry)
     db.execute("UPDATE extras SET owed = ? WHERE conversation = ?", (commit.owed, row["id"]))
+    if commit.hands_back:
+        db.execute(
+            "UPDATE extras SET owner = ?, owed_since = ? WHERE conversation = ?",
+            (owner, microseconds(), row["id"]),
+        )
     logs.keep(db, Log(row["id"], write.run_id), keep.log)
     return waits
 
@@ -106,9 +118,10 @@ def abandoned(db: sqlite3.Connection, limit: int, lease: int, /) -> list[bytes]:
     """
     time = now()
     db.execute(
-        "UPDATE conversations SET look_at = CASE WHEN running THEN expires END"
+        "UPDATE conversations SET look_at = CASE WHEN running THEN expires ELSE answer_by END"
         " WHERE look_at <= :now AND CASE WHEN running THEN expires > :now"
-        " ELSE NOT EXISTS (SELECT 1 FROM queue WHERE conversation = conversations.id) END",
+        " ELSE (answer_by IS NULL OR answer_by > :now)"
+        " AND NOT EXISTS (SELECT 1 FROM queue WHERE conversation = conversations.id) END",
         {"now": time},
     )
     found = db.execute(

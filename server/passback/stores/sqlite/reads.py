@@ -3,13 +3,21 @@
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator
 
-from passback.core.changes import Loaded, Page, Status
+from passback.core.changes import Inbox, Loaded, Owing, Page, Place, Status
 from passback.core.errors import UnknownRun
 from passback.core.events import Logged, Position
-from passback.core.messages import RunId
+from passback.core.messages import OwnerId, RunId
 from passback.core.posts import Receipt, ReceiptName
 from passback.core.records import load_message, load_owed, load_queued, load_tools
-from passback.stores.layout import PAGE_SIZE, unpack_entries, unpack_receipt
+from passback.stores.inbox import Filling
+from passback.stores.layout import (
+    PAGE_SIZE,
+    pack_owner,
+    unpack_claims,
+    unpack_entries,
+    unpack_key,
+    unpack_receipt,
+)
 from passback.stores.sqlite import logs
 from passback.stores.sqlite.logs import Log
 from passback.stores.sqlite.rows import find, now
@@ -67,24 +75,43 @@ def log(
     return unpack_entries(entries, after)
 
 
+def inbox(db: sqlite3.Connection, owner: OwnerId, after: Place | None, limit: int, /) -> Inbox:
+    since, tag = after or Place(0, "")
+    rows = db.execute(
+        "SELECT conversations.*, key, owed_since FROM extras JOIN conversations ON id = conversation"
+        " WHERE owner = :owner AND owed_since >= :since AND (owed_since > :since OR tag > :tag)"
+        " AND NOT running AND (keep_until IS NULL OR keep_until > :now)"
+        " ORDER BY owed_since, tag",
+        {"owner": pack_owner(owner), "since": since, "tag": tag, "now": now()},
+    )
+    filling = Filling(limit)
+    for row in rows:
+        place = Place(row["owed_since"], row["tag"])
+        if not filling.take(Owing(unpack_key(row["key"]), place, _status(db, row))):
+            return filling.full()
+    return filling.ended()
+
+
 def data_version(db: sqlite3.Connection, /) -> int:
     """A number that changes when any other connection has written to the file."""
     return int(db.execute("PRAGMA data_version").fetchone()[0])
 
 
 def _status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
-    extras = db.execute("SELECT owed FROM extras WHERE conversation = ?", (row["id"],)).fetchone()
+    extras = db.execute(
+        "SELECT owed, claims FROM extras WHERE conversation = ?", (row["id"],)
+    ).fetchone()
     queued = db.execute(
         "SELECT run_id FROM queue WHERE conversation = ? ORDER BY place", (row["id"],)
     )
-    time, running = now(), bool(row["running"])
+    time, running, owed = now(), bool(row["running"]), load_owed(extras["owed"])
     return Status(
         version=row["version"],
         run_id=row["run_id"],
         running=running,
         lapsed=running and row["expires"] <= time,
         expires=row["expires"],
-        owed=load_owed(extras["owed"]),
+        owed=owed,
         message_count=row["messages"],
         attempt=row["attempt"],
         logged=Position(row["committed_epoch"], row["seq"]),
@@ -95,6 +122,9 @@ def _status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
         tethered=bool(row["tethered"]),
         attended=row["attended"] > time,
         queued=tuple(each["run_id"] for each in queued),
+        answer_by=row["answer_by"],
+        overdue=not running and row["answer_by"] is not None and row["answer_by"] <= time,
+        claims=unpack_claims(extras["claims"], owed, time) if extras["claims"] else (),
     )
 
 

@@ -36,6 +36,11 @@ def now() -> int:
     return time.time_ns() // 1_000_000
 
 
+def microseconds() -> int:
+    """Of the same clock."""
+    return time.time_ns() // 1000
+
+
 def until(milliseconds: int | None, /) -> int | None:
     return None if milliseconds is None else now() + milliseconds
 

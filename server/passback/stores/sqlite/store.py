@@ -19,16 +19,20 @@ from passback.core.changes import (
     Commit,
     Enqueue,
     EnqueueAnswer,
+    Held,
+    Hold,
+    Inbox,
     Lease,
     LeaseState,
     Loaded,
     LogWrite,
     Page,
+    Place,
     Status,
 )
 from passback.core.errors import StoreError
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
-from passback.core.messages import ConversationKey, RunId, RunRef
+from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
 from passback.core.ports import Watch
 from passback.core.posts import ReceiptName
 from passback.stores.bells import Bell, Bells
@@ -39,13 +43,15 @@ from passback.stores.layout import (
     pack_commit,
     pack_enqueue,
     pack_entry,
+    pack_hold,
     pack_key,
+    pack_owner,
     pack_write,
     tag,
     unpack_key,
 )
 from passback.stores.options import StoreOptions, milliseconds
-from passback.stores.sqlite import changes, leases, queue, reads, rows
+from passback.stores.sqlite import changes, claims, leases, queue, reads, rows
 from passback.stores.sqlite.changes import Taking
 from passback.stores.sqlite.rows import Limits
 from passback.stores.sqlite.schema import connect, prepare_file
@@ -119,6 +125,9 @@ class SqliteStore:
         name = tag(key)
         return await self._reader.run(lambda db: reads.page(db, name, start, limit))
 
+    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+        return await self._reader.run(lambda db: reads.inbox(db, owner, after, limit))
+
     async def park(self, change: Change, /) -> bool:
         packed = pack_change(change)
         return await self._write(packed.tag, lambda db: changes.park(db, packed, self._limits))
@@ -149,6 +158,10 @@ class SqliteStore:
         return await self._write(
             packed.tag, lambda db: changes.reap(db, packed, taking, self._limits)
         )
+
+    async def hold(self, hold: Hold, /, *, seconds: float) -> Held | None:
+        packed = pack_hold(hold, seconds)
+        return await self._write(packed.tag, lambda db: claims.hold(db, packed))
 
     async def enqueue(self, entry: Enqueue, /) -> EnqueueAnswer:
         packed, key = pack_enqueue(entry), pack_key(entry.run.key)
@@ -194,8 +207,9 @@ class SqliteStore:
 
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
         packed, time = pack_commit(commit), milliseconds(lease)
+        owner = pack_owner(commit.log.lease.run.key.owner)
         return await self._write(
-            packed.write.tag, lambda db: leases.commit(db, packed, time, self._limits)
+            packed.write.tag, lambda db: leases.commit(db, packed, owner, time, self._limits)
         )
 
     async def release(self, lease: Lease, /) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 # The row of a conversation is written with every batch of events, so what may be large is kept apart from it.
 SCHEMA = """
@@ -32,7 +32,8 @@ CREATE TABLE conversations (
     tethered INTEGER NOT NULL DEFAULT 0,
     attended INTEGER NOT NULL DEFAULT 0,    -- until when, milliseconds
     log_bytes INTEGER NOT NULL DEFAULT 0,   -- records of the run's log
-    look_at INTEGER                         -- when to look whether somebody works on it
+    look_at INTEGER,                        -- when to look whether somebody works on it
+    answer_by INTEGER                       -- until when the client has to answer what it owes
 );
 CREATE INDEX conversations_by_age ON conversations (keep_until) WHERE keep_until IS NOT NULL;
 CREATE INDEX conversations_by_look ON conversations (look_at) WHERE look_at IS NOT NULL;
@@ -40,8 +41,12 @@ CREATE TABLE extras (
     conversation INTEGER PRIMARY KEY,
     owed BLOB NOT NULL,
     tools BLOB,
-    key BLOB                                -- owner and id, once a run has begun
+    key BLOB,                               -- owner and id, once a run has begun
+    claims TEXT,                            -- which clients are at work on what is owed
+    owner BLOB,                             -- whose it is, once it has owed something
+    owed_since INTEGER                      -- when that was handed back, microseconds
 );
+CREATE INDEX extras_by_owed ON extras (owner, owed_since) WHERE owed_since IS NOT NULL;
 CREATE TABLE messages (
     conversation INTEGER NOT NULL,
     position INTEGER NOT NULL,
@@ -119,5 +124,17 @@ CREATE TABLE queue (
 );
 """
 
-MIGRATIONS: Mapping[int, str] = {1: _FROM_1}
+# When something was handed back, version 2 did not write down: the lease ended at that moment, or some seconds later.
+_FROM_2 = """
+ALTER TABLE conversations ADD COLUMN answer_by INTEGER;
+ALTER TABLE extras ADD COLUMN claims TEXT;
+ALTER TABLE extras ADD COLUMN owner BLOB;
+ALTER TABLE extras ADD COLUMN owed_since INTEGER;
+UPDATE extras SET owner = substr(key, 1, instr(key, x'00') - 1), owed_since = (
+    SELECT expires * 1000 FROM conversations WHERE id = conversation AND NOT running
+) WHERE key IS NOT NULL AND owed NOT IN (x'', x'5B5D');
+CREATE INDEX extras_by_owed ON extras (owner, owed_since) WHERE owed_since IS NOT NULL;
+"""
+
+MIGRATIONS: Mapping[int, str] = {1: _FROM_1, 2: _FROM_2}
 """By the version that they lead away from, to the next."""

@@ -8,9 +8,9 @@ local member, channel, idle, busy, run, lease, log_ttl, log_bytes, last, record,
 local takes_over = kind == 'claim' or kind == 'reap'
 local runs_on = kind == 'begin' or kind == 'claim'
 
-local version, seen, running, owner, expires, epoch, drawn, count, attempt, committed, bytes = unpack(
+local version, seen, running, owner, expires, epoch, drawn, count, attempt, committed, bytes, answer_by = unpack(
   redis.call('HMGET', keys.state, 'version', 'nonce', 'running', 'run', 'expires', 'epoch', 'drawn', 'count',
-    'attempt', 'committed', 'bytes'))
+    'attempt', 'committed', 'bytes', 'answer_by'))
 epoch, count, bytes = tonumber(epoch or 0), tonumber(count or 0), tonumber(bytes or 0)
 if seen == nonce then return epoch end
 if tonumber(version or 0) ~= tonumber(expected) then return false end
@@ -72,6 +72,7 @@ end
 set('version', digits((version or first_version - 1) + 1), 'nonce', nonce, 'owed', owed, 'count', digits(kept + n))
 if tools ~= '' then set('tools', tools) end
 redis.call('HSET', keys.state, unpack(fields))
+if answer_by and kind == 'begin' then redis.call('HDEL', keys.state, 'answer_by') end
 
 if not version then
   redis.call('DEL', keys.messages, keys.receipts, keys.runs, keys.queue)  -- what an eviction may have left over

@@ -18,13 +18,15 @@ local function range(key, first, last, size)
   return found
 end
 
-local version, run, running, expires, owed, count, attempt, seq, committed, mark, cancelled, cut, tethered, attended =
-  unpack(
+local version, run, running, expires, owed, count, attempt, seq, committed, mark, cancelled, cut, tethered, attended,
+  answer_by, claims = unpack(
   redis.call('HMGET', KEYS[1], 'version', 'run', 'running', 'expires', 'owed', 'count', 'attempt', 'seq', 'committed',
-    'mark', 'cancelled', 'cut', 'tethered', 'attended'))
+    'mark', 'cancelled', 'cut', 'tethered', 'attended', 'answer_by',
+    'claims'))
 if not version then return false end
 local lapsed = running == '1' and tonumber(expires) <= now and 1 or 0
 local is_cancelled = running == '1' and cancelled == '1' and 1 or 0
+local is_overdue = running ~= '1' and answer_by and tonumber(answer_by) <= now and 1 or 0
 local is_attended = attended and tonumber(attended) > now and 1 or 0
 local waiting, queued = redis.call('LRANGE', KEYS[4], 0, -1), {}
 for i, entry in ipairs(waiting) do queued[i] = string.sub(entry, 1, string.find(entry, '\0', 1, true) - 1) end
@@ -34,5 +36,5 @@ local messages = range(KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(A
 local receipts = {}
 for i = 5, #ARGV do receipts[i - 4] = redis.call('HGET', KEYS[3], ARGV[i]) end
 local status = {version, run, running, lapsed, expires, owed, count, attempt, seq, committed, mark, is_cancelled, cut,
-  tethered, is_attended, queued}
+  tethered, is_attended, answer_by, is_overdue, claims, now, queued}
 return {status, messages, tools, waiting, receipts}

@@ -1,4 +1,4 @@
-"""Our own routes, for the conversations of every wire: look, page through, follow, cancel, delete; health."""
+"""The routes of conversations: look, page through, follow, cancel, delete; health."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,7 +17,7 @@ from passback.transport.body import read_optional_object
 from passback.transport.forms import asked_form, run_answer
 from passback.transport.frames import EventId
 from passback.transport.history import ConversationView, MessageView, conversation_view, view
-from passback.transport.http import json_answer, owner_of, request_id
+from passback.transport.http import json_answer, request_id
 from passback.transport.openapi import (
     BODY_ERRORS,
     REQUEST_ID_HEADER,
@@ -33,10 +33,11 @@ from passback.transport.openapi import (
     schemas_of,
 )
 from passback.transport.parts import Posted
-from passback.transport.requests import conversation_id, validated, whole_number
+from passback.transport.requests import validated
 from passback.transport.routing import Endpoint
 from passback.transport.sse import last_event_id
 from passback.transport.wires import Services, Wire
+from passback.wire.rest.asked import ID, OF_CONVERSATION, count_of, key_of
 
 _PAGE = 100
 _LARGEST_PAGE = 1000
@@ -96,16 +97,16 @@ class _Rest:
         self._runs = services.runs
 
     async def conversation(self, request: Request) -> Response:
-        key = _key(request)
+        key = key_of(request)
         if request.method == "DELETE":
             await self._runs.delete(key)
             return Response(status_code=204, headers={"x-request-id": request_id(request.scope)})
         return json_answer(request.scope, conversation_view(key.id, await self._runs.status(key)))
 
     async def messages(self, request: Request) -> Response:
-        start = _count(request, "after", 0, most=2**53)
-        limit = _count(request, "limit", _PAGE, most=_LARGEST_PAGE, least=1)
-        page = await self._runs.messages(_key(request), start=start, limit=limit)
+        start = count_of(request, "after", 0, most=2**53)
+        limit = count_of(request, "limit", _PAGE, most=_LARGEST_PAGE, least=1)
+        page = await self._runs.messages(key_of(request), start=start, limit=limit)
         end = page.start + len(page.messages)
         shown: MessagesView = {
             "messages": [view(message) for message in page.messages],
@@ -116,7 +117,7 @@ class _Rest:
 
     async def stream(self, request: Request) -> ASGIApp:
         """A run from its start, the newest if none is named, or the one that the client followed, from where it stopped."""
-        asked, key = asked_form(request), _key(request)
+        asked, key = asked_form(request), key_of(request)
         since = last_event_id(request) or _first_connect(request)
         named = request.query_params.get("runId")
         if since and named not in {None, since.cursor.run_id}:
@@ -139,7 +140,7 @@ class _Rest:
             UnknownRun: there is no such run in this conversation, or its log has expired.
             Conflict: it has ended.
         """
-        key = _key(request)
+        key = key_of(request)
         named = await self._named_run(request)
         going_on = _going_on(await self._runs.status(key))
         meant = [run_id for run_id in going_on if named in {None, run_id}][:1]
@@ -183,38 +184,17 @@ def _going_on(status: Status) -> tuple[RunId, ...]:
 
 
 # ---------------------------------------------------------------- what is asked
-def _key(request: Request) -> ConversationKey:
-    return ConversationKey(owner_of(request), conversation_id(request.path_params["id"]))
-
-
 def _first_connect(request: Request) -> EventId | None:
     """An EventSource cannot set headers when it first connects."""
     given = request.query_params.get("lastEventId")
     return EventId.parse(given) if given else None
 
 
-def _count(request: Request, name: str, default: int, *, most: int, least: int = 0) -> int:
-    given = request.query_params.get(name)
-    if given is None:
-        return default
-    number = whole_number(given, least=least, most=most)
-    if number is None:
-        raise InvalidRequest(f"{name} has to be a number from {least} to {most}")
-    return number
-
-
 # ---------------------------------------------------------------- its description
-_ID = parameter(
-    "id",
-    "path",
-    "The conversation's id, percent-encoded.",
-    {"type": "string", "minLength": 1, "maxLength": 256},
-)
-_OF_CONVERSATION = ("invalid_request", "conversation_not_found", "bad_request", *STORE_ERRORS)
 _SINCE = "The `id` of the event that was seen last: what came after it is sent."
 _PATHS: Mapping[str, JsonValue] = {
     "/conversations/{id}": {
-        "parameters": [_ID],
+        "parameters": [ID],
         "get": operation(
             "getConversation",
             "How a conversation stands, and what the client owes.",
@@ -237,22 +217,22 @@ _PATHS: Mapping[str, JsonValue] = {
                     },
                 )
             },
-            *_OF_CONVERSATION,
+            *OF_CONVERSATION,
         ),
         "delete": operation(
             "deleteConversation",
             "Remove a conversation, its runs and what they said.",
             {"204": {"description": "It is gone.", "headers": dict(REQUEST_ID_HEADER)}},
-            *_OF_CONVERSATION,
+            *OF_CONVERSATION,
         ),
     },
     "/conversations/{id}/messages": {
-        "parameters": [_ID],
+        "parameters": [ID],
         "get": operation(
             "getMessages",
             "A page of messages, oldest first.",
             {"200": json_response("The page.", reference("MessagesView"))},
-            *_OF_CONVERSATION,
+            *OF_CONVERSATION,
             parameters=[
                 parameter(
                     "after",
@@ -270,7 +250,7 @@ _PATHS: Mapping[str, JsonValue] = {
         ),
     },
     "/conversations/{id}/stream": {
-        "parameters": [_ID],
+        "parameters": [ID],
         "get": operation(
             "streamRun",
             "Follow a run: the newest or another one from its start, or any from the last event that was seen.",
@@ -281,7 +261,7 @@ _PATHS: Mapping[str, JsonValue] = {
                 },
                 example="id: run_5f0c2a9be1d84f6a7c3e9b10.1-4\ndata: [DONE]\n\n",
             ),
-            *_OF_CONVERSATION,
+            *OF_CONVERSATION,
             "run_not_found",
             "invalid_cursor",
             "cursor_expired",
@@ -296,7 +276,7 @@ _PATHS: Mapping[str, JsonValue] = {
         ),
     },
     "/conversations/{id}/cancel": {
-        "parameters": [_ID],
+        "parameters": [ID],
         "post": operation(
             "cancelRun",
             "Stop a run, the one that goes on if none is named; what it said so far is kept.",
@@ -312,7 +292,7 @@ _PATHS: Mapping[str, JsonValue] = {
                     example={"cancelled": True},
                 ),
             },
-            *_OF_CONVERSATION,
+            *OF_CONVERSATION,
             *BODY_ERRORS[1:],
             "run_not_found",
             "conflict",

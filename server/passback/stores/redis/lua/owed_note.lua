@@ -1,0 +1,10 @@
+-- A conversation is about to owe something: where its owner looks for that, under the microsecond.
+-- KEYS inbox | ARGV member ttl room sample
+-- Gives some entries of an inbox that has more than `room`: members, each with its score.
+local member, ttl, room, sample = unpack(ARGV, 1, 4)
+redis.call('ZADD', KEYS[1], digits(time[1] * 1000000 + time[2]), member)
+if ttl == '' then redis.call('PERSIST', KEYS[1]) else redis.call('PEXPIRE', KEYS[1], ttl) end
+local size = redis.call('ZCARD', KEYS[1])
+if size <= tonumber(room) then return {} end
+local first = time[2] % size
+return redis.call('ZRANGE', KEYS[1], first, first + sample - 1, 'WITHSCORES')

@@ -1,0 +1,14 @@
+"""Our own routes, for the conversations of every wire."""
+
+from passback.transport.wires import Services, Wire
+from passback.wire.rest import calls, conversations
+
+
+def build(services: Services, /) -> Wire:
+    parts = conversations.build(services), calls.build(services)
+    return Wire(
+        routes=[route for part in parts for route in part.routes],
+        paths={path: item for part in parts for path, item in part.paths.items()},
+        schemas={name: schema for part in parts for name, schema in part.schemas.items()},
+        public=frozenset(path for part in parts for path in part.public),
+    )

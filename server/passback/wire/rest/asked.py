@@ -1,0 +1,31 @@
+"""What several of these routes are asked, and how that is described."""
+
+from starlette.requests import Request
+
+from passback.core.errors import InvalidRequest
+from passback.core.messages import ConversationKey
+from passback.transport.http import owner_of
+from passback.transport.openapi import STORE_ERRORS, parameter
+from passback.transport.requests import conversation_id, whole_number
+
+ID = parameter(
+    "id",
+    "path",
+    "The conversation's id, percent-encoded.",
+    {"type": "string", "minLength": 1, "maxLength": 256},
+)
+OF_CONVERSATION = ("invalid_request", "conversation_not_found", "bad_request", *STORE_ERRORS)
+
+
+def key_of(request: Request) -> ConversationKey:
+    return ConversationKey(owner_of(request), conversation_id(request.path_params["id"]))
+
+
+def count_of(request: Request, name: str, default: int, *, most: int, least: int = 0) -> int:
+    given = request.query_params.get(name)
+    if given is None:
+        return default
+    number = whole_number(given, least=least, most=most)
+    if number is None:
+        raise InvalidRequest(f"{name} has to be a number from {least} to {most}")
+    return number

@@ -1,0 +1,238 @@
+"""The routes of what clients owe: the inbox of all that waits, and claims, by which one client runs a call and no other."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+from starlette.requests import Request
+from starlette.responses import Response
+from typing_extensions import TypedDict
+
+from passback.core.changes import Place
+from passback.core.errors import InvalidCursor, InvalidRequest, KeysNeeded
+from passback.core.messages import CallId
+from passback.transport.body import read_object, read_optional_object
+from passback.transport.history import instant, owed_views
+from passback.transport.http import json_answer, owner_of, request_id
+from passback.transport.openapi import (
+    BODY_ERRORS,
+    REQUEST_ID_HEADER,
+    STORE_ERRORS,
+    json_body,
+    json_response,
+    operation,
+    parameter,
+    reference,
+    schemas_of,
+)
+from passback.transport.parts import Posted
+from passback.transport.requests import validated
+from passback.transport.routing import Endpoint
+from passback.transport.wires import Services, Wire
+from passback.wire.rest.asked import ID, OF_CONVERSATION, count_of, key_of
+
+_CLAIM = "/conversations/{id}/tool-calls/{callId}/claim"
+_MOST_SECONDS = 600
+_PAGE = 100
+_LARGEST_PAGE = 1000
+_SHOWN = 64  # characters of what is wrong
+_CURSOR = re.compile(r"([0-9]{1,16})-([0-9a-f]{32})", re.ASCII)
+_Claimant = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class ClaimCall(Posted):
+    """Who claims: any text that the client keeps while it works, such as a UUID. It is no secret."""
+
+    claimant: _Claimant
+    seconds: Annotated[int, Field(ge=1, le=_MOST_SECONDS)] = 30
+
+
+class DropClaim(Posted):
+    """Whose claim is given back; the address may say it instead."""
+
+    claimant: _Claimant | None = None
+
+
+class ClaimView(TypedDict):
+    """The claim holds until `expiresAt`, an RFC 3339 time in UTC; claiming again before that renews it."""
+
+    callId: str
+    claimant: str
+    expiresAt: str
+
+
+class InboxCallView(TypedDict):
+    """A call that waits for its result, as in its conversation, and where that is."""
+
+    conversationId: str
+    runId: str | None
+    id: str
+    name: str
+    arguments: str
+    kind: Literal["tool_result"]
+    deadline: str | None
+    claimedUntil: str | None
+
+
+class InboxView(TypedDict):
+    """Some of the calls, oldest first. `next` is the `after` of the next page, null at the end."""
+
+    toolCalls: list[InboxCallView]
+    next: str | None
+
+
+def build(services: Services, /) -> Wire:
+    wire = _Calls(services)
+    return Wire(
+        routes=[
+            Endpoint("/tool-calls", wire.inbox, methods=["GET"]),
+            Endpoint(_CLAIM, wire.claim, methods=["POST", "DELETE"]),
+        ],
+        paths=_PATHS,
+        schemas=schemas_of(ClaimCall, DropClaim, ClaimView, InboxView),
+    )
+
+
+class _Calls:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._runs = services.runs
+
+    async def inbox(self, request: Request) -> Response:
+        if not self._services.inbox:
+            raise KeysNeeded("without API keys, ids of conversations are told on loopback only")
+        after, limit = _page_of(request)
+        page = await self._runs.inbox(owner_of(request), after=after, limit=limit)
+        shown: InboxView = {
+            "toolCalls": [
+                {"conversationId": each.key.id, "runId": each.status.run_id, **call}
+                for each in page.owing
+                for call in owed_views(each.status)
+            ],
+            "next": f"{page.next.since}-{page.next.tag}" if page.next else None,
+        }
+        return json_answer(request.scope, shown)
+
+    async def claim(self, request: Request) -> Response:
+        key, call_id = key_of(request), CallId(request.path_params["callId"])
+        if request.method == "DELETE":
+            await self._runs.drop(key, call_id, await self._claimant(request))
+            return Response(status_code=204, headers={"x-request-id": request_id(request.scope)})
+        asked = validated(ClaimCall, await read_object(request, self._services.limits))
+        held = await self._runs.hold(key, call_id, asked.claimant, seconds=asked.seconds)
+        shown: ClaimView = {
+            "callId": call_id,
+            "claimant": asked.claimant,
+            "expiresAt": instant(held.until),
+        }
+        return json_answer(request.scope, shown)
+
+    async def _claimant(self, request: Request) -> str:
+        """Whose claim is given back: many programs send no body with a DELETE."""
+        posted = validated(DropClaim, await read_optional_object(request, self._services.limits))
+        named = request.query_params.get("claimant")
+        if named is not None and posted.claimant not in {None, named}:
+            raise InvalidRequest("the body and the address name two different claimants")
+        return validated(ClaimCall, {"claimant": posted.claimant or named}).claimant
+
+
+def _page_of(request: Request) -> tuple[Place | None, int]:
+    """Where the page begins, and how many calls it may have.
+
+    Raises:
+        InvalidRequest: a parameter that is missing, unknown, doubled or out of bounds.
+        InvalidCursor: an `after` that is none of ours.
+    """
+    given = request.query_params
+    if strange := {name for name, _ in given.multi_items()} - {"status", "after", "limit"}:
+        raise InvalidRequest(f"there is no parameter {min(strange)[:_SHOWN]!r}")
+    if len(given.multi_items()) != len(given):
+        raise InvalidRequest("a parameter is there twice")
+    if given.get("status") != "owed":
+        raise InvalidRequest("status has to be owed: which calls to list")
+    limit = count_of(request, "limit", _PAGE, most=_LARGEST_PAGE, least=1)
+    cursor = given.get("after")
+    if cursor is None:
+        return None, limit
+    found = _CURSOR.fullmatch(cursor)
+    if found is None:
+        raise InvalidCursor("after has to be the next of an earlier page")
+    return Place(int(found[1]), found[2]), limit
+
+
+# ---------------------------------------------------------------- its description
+_CALL_ID = parameter("callId", "path", "The call's id, percent-encoded.")
+_CLAIMANT = parameter("claimant", "query", "Who gives the claim back; the body may say it instead.")
+_EXAMPLE: Mapping[str, JsonValue] = {
+    "callId": "call_0b6f4c1d2e3a495867f8a9b0",
+    "claimant": "tab-7f3a",
+    "expiresAt": "2026-01-31T12:00:30.000Z",
+}
+_CODES = (
+    *OF_CONVERSATION,
+    *BODY_ERRORS[1:],
+    "tool_call_not_found",
+    "tool_result_conflict",
+    "call_claimed",
+    "conversation_busy",
+)
+_PATHS: Mapping[str, JsonValue] = {
+    "/tool-calls": {
+        "get": operation(
+            "getToolCalls",
+            "Every call that waits for its result, in all conversations, oldest first.",
+            {
+                "200": json_response(
+                    "A page: whole conversations, so one that owes more than `limit` is a page of its own.",
+                    reference("InboxView"),
+                )
+            },
+            "invalid_request",
+            "invalid_cursor",
+            "keys_needed",
+            *STORE_ERRORS,
+            parameters=[
+                parameter("status", "query", "Which calls.", {"const": "owed"}, required=True),
+                parameter("after", "query", "The `next` of the page before."),
+                parameter(
+                    "limit",
+                    "query",
+                    "How many to give at most.",
+                    {"type": "integer", "minimum": 1, "maximum": _LARGEST_PAGE, "default": _PAGE},
+                ),
+            ],
+        ),
+    },
+    _CLAIM: {
+        "parameters": [ID, _CALL_ID],
+        "post": operation(
+            "claimToolCall",
+            "Claim a call that waits for its result, or renew the claim: no other client can, until it is over.",
+            {
+                "200": json_response(
+                    "The claim holds.", reference("ClaimView"), example=dict(_EXAMPLE)
+                )
+            },
+            *_CODES,
+            requestBody=json_body(
+                reference("ClaimCall"), example={"claimant": "tab-7f3a", "seconds": 30}
+            ),
+        ),
+        "delete": operation(
+            "dropToolCallClaim",
+            "Give a claim back. A call that is answered has none: that is no error.",
+            {
+                "204": {
+                    "description": "This claim holds no longer.",
+                    "headers": dict(REQUEST_ID_HEADER),
+                }
+            },
+            *[code for code in _CODES if code != "tool_result_conflict"],
+            parameters=[_CLAIMANT],
+            requestBody=json_body(
+                reference("DropClaim"), required=False, example={"claimant": "tab-7f3a"}
+            ),
+        ),
+    },
+}

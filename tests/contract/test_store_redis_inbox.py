@@ -1,0 +1,194 @@
+"""The index of what an owner's clients owe is a hint in Redis: those who look clear it, and lose nothing by that."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+import pytest
+import redis
+from tests.support.conversations import (
+    LONG,
+    answer,
+    asking,
+    begun,
+    ending,
+    user,
+)
+from tests.support.redis_server import RedisServer
+
+from passback.core.changes import Lease
+from passback.core.errors import LeaseLost, StoreUnavailable
+from passback.core.messages import ConversationId, ConversationKey, OwnerId
+from passback.core.ports import Store
+from passback.core.transcript import owed
+from passback.stores.layout import tag
+from passback.stores.open import open_store
+from passback.stores.options import StoreOptions
+from passback.stores.redis import inbox, scripts
+from passback.stores.redis.names import Names
+
+pytestmark = [pytest.mark.anyio, pytest.mark.redis]
+
+ANN = OwnerId("ann")
+INDEX = Names("pb", one_server=True).inbox(ANN)
+TURN = asking("a")
+
+
+@pytest.fixture
+async def store(redis_url: str) -> AsyncGenerator[Store]:
+    async with open_store(redis_url) as opened:
+        yield opened
+
+
+def key_of(name: str) -> ConversationKey:
+    return ConversationKey(ANN, ConversationId(name))
+
+
+def member(name: str) -> bytes:
+    return f"{tag(key_of(name))}{name}".encode()
+
+
+def index(server: RedisServer) -> set[bytes]:
+    return set(server.command("ZRANGE", INDEX, 0, -1))
+
+
+async def hands_back(store: Store, name: str, held: Lease | None = None) -> Lease:
+    held = held or await begun(store, key_of(name), user("go"))
+    end = replace(ending(held, 0, 2), append=(TURN,), owed=owed([TURN]))
+    await store.commit(end, lease=LONG)
+    return held
+
+
+async def listed(store: Store) -> list[str]:
+    return [each.key.id for each in (await store.inbox(ANN, limit=1000)).owing]
+
+
+async def test_only_a_run_that_hands_back_writes_it(
+    store: Store, shared_redis: RedisServer
+) -> None:
+    held = await begun(store, key_of("talks"), user("hi"))
+    await store.commit(ending(held, 0, 2), lease=LONG)
+    assert index(shared_redis) == set()
+    await hands_back(store, "owes")
+    assert index(shared_redis) == {member("owes")}
+
+
+async def test_who_looks_clears_it_of_what_owes_nothing_and_not_of_what_runs(
+    store: Store, shared_redis: RedisServer
+) -> None:
+    for name in ("owes", "runs", "done", "deleted"):
+        await hands_back(store, name)
+    await begun(store, key_of("runs"), answer("a"))
+    done = await begun(store, key_of("done"), answer("a"))
+    await store.commit(ending(done, 0, 2), lease=LONG)
+    await store.delete(key_of("deleted"))
+
+    assert await listed(store) == ["owes"]
+
+    assert index(shared_redis) == {member("owes"), member("runs")}
+
+
+async def test_what_is_noted_while_somebody_looks_stays(
+    store: Store, shared_redis: RedisServer
+) -> None:
+    """It is written before the commit, and dropped only under the score that was seen."""
+    await hands_back(store, "one")
+    [(_, before)] = shared_redis_scores(shared_redis)
+    held = await begun(store, key_of("one"), answer("a"))
+    await store.commit(ending(held, 0, 2), lease=LONG)
+    # one who looks now sees that nothing is owed; before it drops the entry, this run hands back
+    await hands_back(store, "one")
+    with redis.Redis(port=shared_redis.port, protocol=2) as client:
+        client.eval(scripts.OWED_DROP.text, 1, INDEX, member("one"), before)
+
+    assert await listed(store) == ["one"]
+
+
+def shared_redis_scores(server: RedisServer) -> list[tuple[bytes, str]]:
+    with redis.Redis(port=server.port, protocol=2) as client:
+        return [
+            (name, f"{score:.0f}") for name, score in client.zrange(INDEX, 0, -1, withscores=True)
+        ]
+
+
+async def test_a_hand_back_that_was_noted_and_not_written_is_cleared(
+    store: Store, shared_redis: RedisServer
+) -> None:
+    held = await begun(store, key_of("one"), user("go"))
+    await store.delete(key_of("one"))
+    with pytest.raises(LeaseLost):
+        await hands_back(store, "one", held)
+    assert index(shared_redis) == {member("one")}
+    assert await listed(store) == []
+    assert index(shared_redis) == set()
+
+
+@pytest.mark.parametrize("damage", ["foreign type", "unreadable"])
+async def test_a_damaged_conversation_is_not_in_the_way_of_the_others(
+    store: Store, shared_redis: RedisServer, damage: str
+) -> None:
+    await hands_back(store, "damaged")
+    await hands_back(store, "healthy")
+    state = f"pb:{{{tag(key_of('damaged'))}}}:state"
+    if damage == "unreadable":
+        shared_redis.command("HSET", state, "owed", "{")
+    else:
+        shared_redis.command("DEL", state)
+        shared_redis.command("SET", state, "foreign")
+
+    assert await listed(store) == ["healthy"]
+    assert member("damaged") in index(shared_redis)
+
+
+async def test_a_very_long_index_is_looked_at_in_parts(
+    store: Store, shared_redis: RedisServer
+) -> None:
+    """What is beyond one look's reach is told by a `next` without anything before it."""
+    count = inbox.ROUNDS * inbox.AT_ONCE
+    with redis.Redis(port=shared_redis.port, protocol=2) as client:
+        stale = {member(f"stale {number}"): number + 1 for number in range(2 * count)}
+        client.zadd(INDEX, stale)
+    held = {name: await begun(store, key_of(name), user("go")) for name in ("runs", "owes")}
+    with redis.Redis(port=shared_redis.port, protocol=2) as client:
+        client.zadd(INDEX, {member("runs"): 1})
+    await hands_back(store, "owes", held["owes"])
+
+    page = await store.inbox(ANN, limit=9)
+    assert (page.owing, page.next is None) == ((), False)
+    while not page.owing:
+        page = await store.inbox(ANN, after=page.next, limit=9)
+    assert [each.key.id for each in page.owing] == ["owes"]
+    assert index(shared_redis) == {member("runs"), member("owes")}
+
+
+async def test_each_hand_back_looks_at_some_others_where_very_many_are(
+    store: Store, shared_redis: RedisServer
+) -> None:
+    """So an index that nobody lists does not grow for ever."""
+    stale = {member(f"stale {number}"): number + 1 for number in range(inbox.ROOM + 5)}
+    with redis.Redis(port=shared_redis.port, protocol=2) as client:
+        client.zadd(INDEX, stale)
+    for number in range(10):
+        await hands_back(store, f"owes {number}")
+    assert len(index(shared_redis)) <= inbox.ROOM + 10
+    assert {member(f"owes {number}") for number in range(10)} <= index(shared_redis)
+
+
+async def test_an_index_expires_with_the_conversations(
+    redis_url: str, shared_redis: RedisServer
+) -> None:
+    async with open_store(redis_url, options=StoreOptions(ttl=60)) as brief:
+        await hands_back(brief, "one")
+    assert shared_redis.command("PTTL", INDEX) > 60_000
+    async with open_store(redis_url) as lasting:
+        await hands_back(lasting, "two")
+    assert shared_redis.command("PTTL", INDEX) == -1
+
+
+async def test_a_store_that_is_away_is_an_error_and_not_an_empty_inbox(
+    own_redis: RedisServer,
+) -> None:
+    options = StoreOptions(patience=0.5)
+    async with open_store(own_redis.url, options=options) as store:
+        own_redis.stop()
+        with pytest.raises(StoreUnavailable):
+            await store.inbox(ANN, limit=9)

@@ -1,0 +1,255 @@
+"""What the client owes has a deadline: when it is over, the model goes on without, once, on any worker."""
+
+from dataclasses import replace
+
+import anyio
+import pytest
+from tests.support.faults import Faults
+from tests.support.runs import (
+    ASK,
+    KEY,
+    OTHER,
+    PAINT,
+    QUICK,
+    at_once,
+    call_ids,
+    contents,
+    outcome,
+    park,
+    post,
+    record,
+    result,
+    says,
+    worker,
+)
+
+from passback.core.changes import Change, Commit, Enqueue, LogWrite, Queued
+from passback.core.errors import ResultConflict
+from passback.core.events import (
+    Cancelled,
+    Completed,
+    HandedBack,
+    RunFinished,
+    RunQueued,
+    RunStarted,
+)
+from passback.core.messages import (
+    AssistantMessage,
+    CallId,
+    MessageId,
+    RunId,
+    RunRef,
+    ToolCall,
+    ToolMessage,
+)
+from passback.core.ports import Store
+from passback.core.posts import OnBusy, StartRun
+from passback.core.transcript import SYNTHETIC_TEXT, owed
+from passback.engine.runs import RunService
+from passback.models.scripted import ScriptedModel, calls
+from passback.models.scripted import says as words
+
+pytestmark = pytest.mark.anyio
+
+LATE = replace(QUICK, tool_timeout=0)
+"""A worker whose calls are overdue as soon as they are made; it does not look for them by itself."""
+PATIENT = replace(QUICK, tool_timeout=3600)
+SEEKING = replace(LATE, scan=0.01)
+TIMEOUT = SYNTHETIC_TEXT["timeout"]
+BOTH = calls(("paint", {}), ("ask", {}))
+
+
+async def handed_back(runs: RunService) -> RunRef:
+    run = await post(runs, says(), tools=[PAINT, ASK])
+    assert isinstance(await outcome(runs, run), HandedBack)
+    return run
+
+
+async def newest(runs: RunService, before: RunRef) -> RunRef:
+    """The run that began by itself."""
+    with anyio.fail_after(5):
+        while (run_id := (await runs.status(KEY)).run_id) in {None, before.run_id}:
+            pass
+    assert run_id is not None
+    return RunRef(KEY, run_id)
+
+
+async def closings(runs: RunService) -> list[tuple[object, bool, str | None]]:
+    results = [each for each in await record(runs) if isinstance(each, ToolMessage)]
+    return [(each.content, each.is_error, each.synthetic) for each in results]
+
+
+# ---------------------------------------------------------------- the deadline
+async def test_what_is_owed_has_the_deadline_of_the_settings(store: Store) -> None:
+    async with (
+        worker(store, ScriptedModel([BOTH]), tempo=PATIENT) as patient,
+        worker(store, ScriptedModel([BOTH])) as other,
+    ):
+        await handed_back(patient)
+        status = await other.status(KEY)
+        assert status.answer_by is not None
+        assert not status.overdue
+
+
+async def test_a_run_that_owes_nothing_has_none(store: Store) -> None:
+    async with worker(store, ScriptedModel([words("hello")]), tempo=LATE) as runs:
+        assert await outcome(runs, await post(runs, says())) == Completed()
+        status = await runs.status(KEY)
+        assert (status.answer_by, status.overdue) == (None, False)
+
+
+# ---------------------------------------------------------------- it is over
+@pytest.mark.promise("P1", "P10")
+async def test_a_worker_that_looks_goes_on_with_what_another_one_was_owed(store: Store) -> None:
+    async with (
+        worker(store, ScriptedModel([BOTH]), tempo=LATE) as gone,
+        worker(store, ScriptedModel([words("without, then")]), tempo=SEEKING) as other,
+    ):
+        first = await handed_back(gone)
+        run = await newest(other, first)
+        assert await outcome(other, run) == Completed()
+        assert await closings(other) == [(TIMEOUT, True, "timeout")] * 2
+        assert (await contents(other))[-1] == "without, then"
+
+
+async def test_who_asks_how_it_stands_makes_it_go_on(store: Store) -> None:
+    async with worker(store, ScriptedModel([BOTH, words("so be it")]), tempo=LATE) as runs:
+        first = await handed_back(runs)
+        status = await runs.status(KEY)
+        assert status.run_id not in {None, first.run_id}
+        assert await outcome(runs, await newest(runs, first)) == Completed()
+
+
+async def test_the_model_gets_the_answers_that_came_in_time(store: Store) -> None:
+    """The repeat of such an answer joins the run that it led to."""
+    model = ScriptedModel([BOTH, words("half of it")])
+    async with worker(store, model, tempo=replace(QUICK, tool_timeout=1)) as runs:
+        first = await handed_back(runs)
+        painted, asked = await call_ids(runs)
+        assert [left.id for left in (await park(runs, result(painted))).owed] == [asked]
+        run = await newest(runs, first)
+        assert await outcome(runs, run) == Completed()
+        assert await closings(runs) == [("done", False, None), (TIMEOUT, True, "timeout")]
+        assert await post(runs, result(painted)) == run
+        with pytest.raises(ResultConflict, match="time for this tool call's result is over"):
+            await post(runs, result(asked))
+
+
+async def test_many_who_find_it_at_once_go_on_once(store: Store) -> None:
+    models = [ScriptedModel([BOTH, words("once")]), ScriptedModel([words("once")])]
+    async with (
+        worker(store, models[0], tempo=SEEKING) as one,
+        worker(store, models[1], tempo=SEEKING) as other,
+    ):
+        first = await handed_back(one)
+        async with at_once() as tasks:
+            for runs in (one, other) * 5:
+                tasks.start_soon(runs.status, KEY)
+        run = await newest(other, first)
+        assert await outcome(one, run) == await outcome(other, run) == Completed()
+        turns = [each.content for each in await record(one) if isinstance(each, AssistantMessage)]
+        assert turns == ["", "once"]
+
+
+async def test_a_worker_that_loses_the_race_starts_nothing(memory: Store) -> None:
+    faults = Faults(memory)
+    async with (
+        worker(memory, ScriptedModel([BOTH, words("once")]), tempo=LATE) as one,
+        worker(faults.store, ScriptedModel([]), tempo=LATE) as slow,
+    ):
+        first = await handed_back(one)
+        faults.first["begin"] = lambda: one.status(KEY)
+        await slow.status(KEY)
+        assert await outcome(one, await newest(one, first)) == Completed()
+        assert (await contents(slow))[-1] == "once"
+
+
+async def test_what_is_overdue_is_in_no_inbox(memory: Store) -> None:
+    async with (
+        worker(memory, ScriptedModel([BOTH]), tempo=LATE) as late,
+        worker(memory, ScriptedModel([BOTH]), tempo=PATIENT) as patient,
+    ):
+        await handed_back(late)
+        run = await post(patient, says(), key=OTHER, tools=[PAINT, ASK])
+        assert isinstance(await outcome(patient, run), HandedBack)
+        assert len((await memory.inbox(KEY.owner, limit=9)).owing) == 2
+        page = await late.inbox(KEY.owner, limit=9)
+        assert [each.key for each in page.owing] == [OTHER]
+
+
+# ---------------------------------------------------------------- posts
+@pytest.mark.promise("P9", "P12")
+async def test_a_late_result_is_a_conflict_and_changes_nothing(memory: Store) -> None:
+    async with worker(memory, ScriptedModel([BOTH]), tempo=LATE) as runs:
+        first = await handed_back(runs)
+        late = (await memory.status(KEY)).owed[0]
+        with pytest.raises(ResultConflict, match="time for this tool call's result is over"):
+            await post(runs, result(late.id))
+        assert (await memory.status(KEY)).run_id == first.run_id
+
+
+@pytest.mark.parametrize("on_busy", ["reject", "enqueue", "interrupt", "rollback"])
+async def test_a_user_message_starts_its_run_at_once(memory: Store, on_busy: OnBusy) -> None:
+    async with worker(memory, ScriptedModel([BOTH, words("sure")]), tempo=LATE) as runs:
+        await handed_back(runs)
+        run = await post(runs, says("never mind"), on_busy=on_busy)
+        assert await outcome(runs, run) == Completed()
+        assert await closings(runs) == [(TIMEOUT, True, "timeout")] * 2
+        assert (await contents(runs))[-2:] == ["never mind", "sure"]
+
+
+# ---------------------------------------------------------------- posts that wait
+NEXT = RunRef(KEY, RunId("run_next"))
+
+
+async def overdue_before(store: Store, waits: StartRun) -> RunRef:
+    """A conversation that owes two calls whose time is over, while a post waits; its worker is gone."""
+    run = RunRef(KEY, RunId("run_first"))
+    change = Change(KEY, "nonce", 0, (says("one"),))
+    lease = await store.begin(change, run.run_id, (RunStarted(run.run_id),), lease=30)
+    assert lease is not None
+    entry = Enqueue(Queued(NEXT.run_id, waits), {}, (RunQueued(NEXT.run_id),), 9)
+    assert await store.enqueue(entry) == "queued"
+    asked = tuple(ToolCall(CallId(name), name, "{}", client=True) for name in ("paint", "ask"))
+    turn = AssistantMessage(MessageId("a"), "", asked)
+    log = LogWrite(lease, 2, (RunFinished(HandedBack(owed([turn]))),))
+    commit = Commit(log, 0, (turn,), owed([turn]), ends=True, answer_within=0)
+    assert await store.commit(commit, lease=30)
+    return run
+
+
+async def test_posts_that_wait_come_after_the_run_that_goes_on_without(memory: Store) -> None:
+    first = await overdue_before(memory, StartRun(KEY, (says("two"),), on_busy="enqueue"))
+    async with worker(memory, ScriptedModel([words("without"), words("next")])) as runs:
+        run = await newest(runs, first)
+        assert await outcome(runs, run) == Completed()
+        assert await outcome(runs, NEXT) == Completed()
+        assert run != NEXT
+        assert await contents(runs) == ["one", "", TIMEOUT, TIMEOUT, "without", "two", "next"]
+
+
+async def test_a_post_that_stops_what_runs_before_it_stops_that_run_too(memory: Store) -> None:
+    first = await overdue_before(memory, StartRun(KEY, (says("two"),), on_busy="interrupt"))
+    async with worker(memory, ScriptedModel([words("next")])) as runs:
+        run = await newest(runs, first)
+        assert await outcome(runs, run) == Cancelled()
+        assert await outcome(runs, NEXT) == Completed()
+        assert await contents(runs) == ["one", "", TIMEOUT, TIMEOUT, "two", "next"]
+
+
+async def test_an_answer_that_waits_with_a_post_is_in_time(memory: Store) -> None:
+    waits = StartRun(KEY, (result(CallId("paint")), says("two")), on_busy="enqueue")
+    first = await overdue_before(memory, waits)
+    async with worker(memory, ScriptedModel([words("with one"), words("next")])) as runs:
+        assert await outcome(runs, await newest(runs, first)) == Completed()
+        assert await outcome(runs, NEXT) == Completed()
+        assert await contents(runs) == ["one", "", "done", TIMEOUT, "with one", "two", "next"]
+
+
+async def test_a_new_message_moves_on_those_that_wait_and_the_calls_are_timed_out(
+    memory: Store,
+) -> None:
+    await overdue_before(memory, StartRun(KEY, (says("two"),), on_busy="enqueue"))
+    async with worker(memory, ScriptedModel([words("next"), words("last")])) as runs:
+        assert await outcome(runs, await post(runs, says("three", "v"))) == Completed()
+        assert await contents(runs) == ["one", "", TIMEOUT, TIMEOUT, "two", "next", "three", "last"]
