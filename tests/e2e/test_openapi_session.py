@@ -183,8 +183,8 @@ async def test_every_answer_and_event_of_a_session_is_described(
         await ask("GET", f"/tool-calls{query}")
     await say(result(owed[0], "blue"), path="/v1/aibot/bots/any/send-message")
     await say(result(owed[0], "red"))
-    for _ in range(2):
-        await say(user("fail"))
+    await say(user("fail"))
+    await say(user("fail"))
     await say(user("hi"), tools=[client_tool("price")])
     await say(result("call_0", "x"))
     await ask("POST", PATH, content=b"{", headers={"content-type": "application/json"})
