@@ -68,12 +68,16 @@ async def test_a_post_whose_answer_was_lost_is_made_once(
 
 
 async def test_a_server_that_never_answers_is_told_after_a_bounded_number_of_attempts(
-    cutter: FrameCutter, mine: Client
+    model: ModelServer, cutter: FrameCutter, mine: Client, raw: RawClient, conversation: str
 ) -> None:
+    model.play(says("Nobody hears it."))
     cutter.lost = 1000
     with pytest.raises(Unreachable, match="did not answer"):
-        await mine.ask("hi")
+        await mine.ask("hi", conversation_id=conversation)
     assert cutter.cuts == QUICK.attempts
+    # the run goes on, and would ask the model of the next test
+    whole = await raw.http.get(f"/conversations/{conversation}/stream?wait=true")
+    assert whole.json()["text"] == "Nobody hears it."
 
 
 @pytest.mark.promise("P10")
