@@ -73,9 +73,8 @@ class Work:
     prepared: Answering | None = None
 
     def prepare(self, brain: Brain) -> None:
-        """Encode the first request ahead of its time; without it the run does so when it begins."""
-        if not unanswered(self.messages):
-            self.prepared = brain.ask(self.toolbox, self.messages)
+        """Encode the first request ahead of its time; no call of the transcript may be open."""
+        self.prepared = brain.ask(self.toolbox, self.messages)
 
 
 class Loop:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import anyio
 import pytest
 from tests.support.faults import Faults
 from tests.support.runs import (
@@ -17,6 +18,7 @@ from tests.support.runs import (
     post,
     result,
     says,
+    until,
     worker,
 )
 
@@ -28,11 +30,11 @@ from passback.core.errors import (
     UnknownConversation,
     UnknownToolCall,
 )
-from passback.core.events import Completed, HandedBack
+from passback.core.events import Completed, HandedBack, ToolCallStarted
 from passback.core.messages import CallId
 from passback.core.ports import Store
 from passback.engine.runs import RunService
-from passback.models.scripted import ScriptedModel, calls
+from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 
 pytestmark = pytest.mark.anyio
@@ -109,6 +111,25 @@ async def test_what_was_never_handed_back_cannot_be_claimed(memory: Store) -> No
             await runs.drop(KEY, CallId("call_never"), "tab")
         with pytest.raises(UnknownConversation):
             await runs.hold(OTHER, CallId("call_never"), "tab", seconds=60)
+
+
+async def test_a_call_may_be_handed_back_while_its_claim_looks_for_it(memory: Store) -> None:
+    faults, gate = Faults(memory), anyio.Event()
+    script: list[list[Step]] = [[*calls(("paint", {})), gate]]
+    async with (
+        worker(memory, ScriptedModel(script)) as owner,
+        worker(faults.store, ScriptedModel([])) as other,
+    ):
+        run = await post(owner, says(), tools=[PAINT])
+        begun = (await until(owner, run, ToolCallStarted)).event
+        assert isinstance(begun, ToolCallStarted)
+
+        async def hand_back() -> None:
+            gate.set()
+            assert isinstance(await outcome(owner, run), HandedBack)
+
+        faults.first["load"] = hand_back
+        assert (await other.hold(KEY, begun.call_id, "tab", seconds=60)).mine
 
 
 async def test_claims_of_many_clients_at_once_do_not_break_each_other(store: Store) -> None:

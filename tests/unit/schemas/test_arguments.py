@@ -171,6 +171,21 @@ def test_arguments_are_judged_as_by_jsonschema(
     assert (found is None) is OFFICIAL[draft](schema).is_valid(arguments), found
 
 
+@pytest.mark.parametrize(
+    ("items", "fits"), [([1], True), ([1, "a"], True), ([1, "a", 2], False), ([1, 2], False)]
+)
+async def test_items_that_others_contain_are_not_left_over(
+    items: list[JsonValue], fits: bool
+) -> None:
+    schema: dict[str, JsonValue] = {
+        "prefixItems": [{}],
+        "contains": {"type": "string"},
+        "minContains": 0,
+        "unevaluatedItems": False,
+    }
+    assert (await of_x(schema, items) is None) is fits
+
+
 # ---------------------------------------------------------------- what is not run
 @pytest.mark.parametrize("pattern", ["(?=a)b", "(("])
 async def test_what_a_pattern_says_that_is_not_run_is_left_to_the_tool(pattern: str) -> None:
