@@ -38,7 +38,9 @@ def asked_form(request: Request, /) -> Asked:
         InvalidRequest: `wait` is neither true, false nor a number of seconds.
         NotAcceptable: the client takes none of the forms, or not the one document that it wants to wait for.
     """
-    seconds = _wait(request.query_params.getlist("wait"))
+    # mostly there is no query, and none is parsed
+    asked = request.scope["query_string"] and request.query_params.getlist("wait")
+    seconds = _wait(asked) if asked else None
     offers = [DOCUMENT_TYPE] if seconds else [EVENTS_TYPE, DOCUMENT_TYPE, TEXT_TYPE]
     media_type = accepted(", ".join(request.headers.getlist("accept")), offers)
     return Asked(media_type, seconds or MOST_SECONDS)
@@ -46,7 +48,7 @@ def asked_form(request: Request, /) -> Asked:
 
 def _wait(given: list[str]) -> int | None:
     match given:
-        case [] | ["false"]:
+        case ["false"]:
             return None
         case ["true"]:
             return MOST_SECONDS
