@@ -24,7 +24,7 @@ SECONDS = 60
 AT_ONCE = 40
 """Visitors at the same time."""
 VISITS_PER_READER = 2
-SPARE = {"files": 32, "tasks": 2, "megabytes": 24, "connections": 32}
+SPARE = {"files": 12, "tasks": 2, "megabytes": 24, "connections": 12}
 """By how much a worker may have grown: pools keep connections, allocators what they once had."""
 
 

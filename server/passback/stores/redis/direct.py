@@ -14,8 +14,8 @@ from passback.stores.redis.connection import Address, Command, Connection, Reply
 
 Reading: TypeAlias = Callable[[Reply], Reply]
 
-_IDLE = 30.0
-"""Seconds without traffic after which a connection is not trusted: something on the way may have forgotten it."""
+_IDLE = 10.0
+"""Seconds without traffic after which a connection is not kept: it is not needed, and may be forgotten on the way."""
 
 _PAUSE = 0.05
 """Seconds before something is sent again, about twice as many each time."""
@@ -77,7 +77,7 @@ class DirectClient:
             connection.close()
             return replies
         self._idle.append(connection)
-        if self._is_stale(self._idle[0], connection.used):
+        while self._is_stale(self._idle[0], connection.used):
             self._idle.popleft().close()  # there were more at once than are needed now
         return replies
 
