@@ -72,14 +72,19 @@ class DirectClient:
 
     async def _attempt(self, commands: Sequence[Command]) -> list[Reply]:
         connection = self._idle_one() or await connect(self._address())
-        replies = await connection.ask(commands)
-        if self._closed:
+        try:
+            return await connection.ask(commands)
+        finally:
+            # also when its asker was cancelled with the replies in hand
+            self._give_back(connection)
+
+    def _give_back(self, connection: Connection) -> None:
+        if self._closed or connection.closed:
             connection.close()
-            return replies
+            return
         self._idle.append(connection)
         while self._is_stale(self._idle[0], connection.used):
             self._idle.popleft().close()  # there were more at once than are needed now
-        return replies
 
     def _idle_one(self) -> Connection | None:
         """The one that was used last: it is the least likely to be closed meanwhile."""
