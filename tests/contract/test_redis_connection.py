@@ -133,10 +133,20 @@ async def test_a_lost_connection_is_opened_again_and_the_command_repeated() -> N
         await client.aclose()
 
 
-async def test_a_script_that_the_server_does_not_know_is_told_apart() -> None:
-    async with peer(b"-NOSCRIPT No matching script.\r\n") as (_, address):
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"-NOSCRIPT No matching script.\r\n", NoScriptError),
+        (b"-ERR max number of clients reached\r\n", RedisConnectionError),
+        (b"-ERR anything else\r\n", ResponseError),
+    ],
+)
+async def test_errors_that_mean_something_to_us_are_told_apart(
+    answer: bytes, error: type[Exception]
+) -> None:
+    async with peer(answer) as (_, address):
         client = DirectClient(lambda: address, 0, {})
-        with pytest.raises(NoScriptError):
+        with pytest.raises(error):
             await client.execute_command("EVALSHA", "x", 0)
         await client.aclose()
 

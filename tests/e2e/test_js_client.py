@@ -1,7 +1,7 @@
 """The JavaScript client library against the real server."""
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,6 @@ async def drive(scenario: str, url: str, conversation: str, **order: object) -> 
 
 async def roles(client: Client, conversation: str) -> list[str]:
     return [message["role"] for message in await client.messages(conversation)]
-
-
-@pytest.fixture(scope="module")
-async def slow_server() -> AsyncGenerator[Server]:
-    """Its model says some thirty words a second."""
-    async with running_server() as server:
-        yield server
 
 
 # ---------------------------------------------------------------- the loop
@@ -104,14 +97,14 @@ async def test_it_reads_pages_cancels_and_deletes(server: Server, conversation: 
 @pytest.mark.parametrize(("frames", "extra"), [(1, 0), (1, 9), (2, 30)])
 @pytest.mark.parametrize("message", ["count to 20", FOUR])
 async def test_a_cut_behind_every_event_loses_and_doubles_nothing(
-    slow_server: Server, conversation: str, frames: int, extra: int, message: str
+    slow: Server, conversation: str, frames: int, extra: int, message: str
 ) -> None:
-    async with frame_cutter(slow_server.url) as cutter:
+    async with frame_cutter(slow.url) as cutter:
         cutter.frames, cutter.more, cutter.grows = frames, extra, True
         seen = await drive("send", cutter.url, conversation, message=message)
     assert cutter.cuts >= 5
     assert (seen["error"], seen["doubled"]) == (None, 0), seen
-    async with client_of(slow_server.url) as client:
+    async with client_of(slow.url) as client:
         *_, answer = await client.messages(conversation)
     assert seen["text"] == answer["content"]
     assert len(seen["runs"]) == (4 if message == FOUR else 0)
@@ -129,8 +122,8 @@ async def test_a_post_whose_answer_was_lost_is_posted_once(
 
 
 # ---------------------------------------------------------------- leaving, coming back, cancelling
-async def test_a_page_that_is_reloaded_reads_on(slow_server: Server, conversation: str) -> None:
-    seen = await drive("reload", slow_server.url, conversation, message="count to 20")
+async def test_a_page_that_is_reloaded_reads_on(slow: Server, conversation: str) -> None:
+    seen = await drive("reload", slow.url, conversation, message="count to 20")
     assert seen == {"whole": COUNTED, "joined": COUNTED}
 
 
@@ -176,9 +169,9 @@ async def test_it_shows_its_key_to_the_server_and_to_nobody_else(conversation: s
 
 
 async def test_a_cancel_stops_the_run_and_ends_the_iteration(
-    slow_server: Server, conversation: str
+    slow: Server, conversation: str
 ) -> None:
-    seen = await drive("cancel", slow_server.url, conversation, message="count to 20")
+    seen = await drive("cancel", slow.url, conversation, message="count to 20")
     assert (seen["cancelled"], seen["partial"], seen["error"]) == (True, True, None)
     assert (seen["types"], COUNTED.startswith(seen["text"])) == (
         ["run-start", "text", "run-end"],

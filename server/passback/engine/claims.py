@@ -3,10 +3,6 @@
 Not to be confused with the claims of the store, by which a worker takes a lost run over: here, clients *hold* calls.
 """
 
-import random
-
-import anyio
-
 from passback.core.admission import Standing, refuse_claim
 from passback.core.changes import Held, Hold, Status
 from passback.core.errors import (
@@ -19,14 +15,7 @@ from passback.core.ids import new_nonce
 from passback.core.messages import CallId, ConversationKey
 from passback.core.ports import Store
 from passback.core.posts import for_call
-
-_ATTEMPTS = 20
-"""How often a claim is tried anew when others write to its conversation at the same time."""
-
-_STEP_ASIDE = 0.01
-"""Seconds that it waits at most before that, for each time that it was overtaken before."""
-
-_jitter = random.SystemRandom()
+from passback.engine.overtaken import ATTEMPTS, step_aside
 
 
 class Claims:
@@ -37,12 +26,12 @@ class Claims:
         self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
     ) -> Held:
         """See `Runs.hold`; 0 seconds give the claim back."""
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             status = await self._waiting(key, call_id)
             hold = Hold(key, new_nonce(), status.version, call_id, claimant)
             held = await self._store.hold(hold, seconds=seconds)
             if held is None:
-                await anyio.sleep(_jitter.uniform(0, _STEP_ASIDE * attempt))
+                await step_aside(attempt)
             elif held.mine:
                 return held
             else:

@@ -1,7 +1,6 @@
 """The service behind every wire: it admits posts, lets readers follow runs, cancels, and answers questions."""
 
 import asyncio
-import random
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -56,17 +55,10 @@ from passback.core.transcript import unanswered
 from passback.engine.caretaker import Caretaker, mark_of
 from passback.engine.claims import Claims
 from passback.engine.loop import Brain, Work
+from passback.engine.overtaken import ATTEMPTS, step_aside
 from passback.engine.reader import Reader
 from passback.engine.supervisor import Assignment, Supervisor, Tempo
 from passback.engine.toolbox import Toolbox
-
-_ADMISSIONS = 20
-"""How often a post is judged anew when others write to its conversation at the same time."""
-
-_STEP_ASIDE = 0.01
-"""Seconds that it waits at most before that, for each time that it was overtaken before."""
-
-_jitter = random.SystemRandom()
 
 
 class RunService:
@@ -114,7 +106,7 @@ class RunService:
         if post.tools is not None:
             (await Toolbox.gather(self._toolsets, ())).refuse_clashes(post.tools)
         names = receipt_names(post)
-        for attempt in range(_ADMISSIONS):
+        for attempt in range(ATTEMPTS):
             self._supervisor.admit()
             loaded = await self._look(post.key, names)
             if loaded.status.lapsed:
@@ -128,8 +120,7 @@ class RunService:
                 continue
             if admitted is not None:
                 return admitted
-            # many posts in step would overtake each other for ever
-            await anyio.sleep(_jitter.uniform(0, _STEP_ASIDE * attempt))
+            await step_aside(attempt)
         raise ConversationBusy("too many posts to this conversation at once", retry_after=1)
 
     async def _look(self, key: ConversationKey, names: Collection[ReceiptName]) -> Loaded:
