@@ -47,7 +47,7 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.ports import ModelClient, Store
+from passback.core.ports import ModelClient, Store, Toolset
 from passback.engine.agents import Actor, Agents
 from passback.engine.loop import Brain
 from passback.engine.runs import RunService
@@ -75,7 +75,9 @@ def helper(
     agents: Sequence[AgentTool] = (),
     together: bool = False,
 ) -> AgentTool:
-    toolsets = [Functions(tools), *([AgentTools(agents)] if agents else [])]
+    toolsets: list[Toolset] = [Functions(tools)]
+    if agents:
+        toolsets.append(AgentTools(agents))
     actor = Actor(Brain(model, "help", max_turns=3), Equipment(toolsets), name)
     return AgentTool.of(actor, "Helps.", together=together)
 
