@@ -135,7 +135,10 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
     left = tuple(owing(call) for call in open_calls if call.id not in fresh)
     if left and not others and not standing.overdue:
         return Parks(_written(fresh.values(), mint), receipts, left)
-    return _begins(standing.messages, fresh.values(), others, receipts, mint, standing.overdue)
+    answered = tuple(fresh.values())
+    return _begins(
+        standing.messages, answered, others, mint, receipts=receipts, overdue=standing.overdue
+    )
 
 
 def begins(
@@ -154,19 +157,21 @@ def begins(
     answers = [m for m in posted if isinstance(m, Answer) and m.call_id in open_ids]
     others = [message for message in posted if not isinstance(message, Answer)]
     settled = {for_call(each.call_id): _print(each) for each in answers}
-    return _begins(messages, answers, others, settled, mint, overdue)
+    return _begins(messages, answers, others, mint, receipts=settled, overdue=overdue)
 
 
 def _begins(
     messages: Sequence[Message],
     answers: Collection[Answer],
     others: Sequence[PostedMessage],
-    receipts: Mapping[ReceiptName, str],
     mint: MintMessageId,
+    *,
+    receipts: Mapping[ReceiptName, str],
     overdue: bool,
 ) -> Begins:
     given = _written(answers, mint)
-    closed = _closed((*messages, *given), mint, overdue=overdue, goes_on=bool(others))
+    turn = (*messages, *given)
+    closed = [*_unanswered(turn, mint, overdue=overdue), *_unmade(messages, turn, mint, others)]
     parked = _parked(messages) if waiting(messages) else ()
     settled = {for_call(each.call_id): _print(each) for each in (*closed, *parked)}
     return Begins((*given, *closed, *others), {**settled, **receipts})
@@ -302,17 +307,28 @@ def _written(answers: Iterable[Answer], mint: MintMessageId) -> tuple[Message, .
     return tuple(message for answer in answers for message in written(answer, mint))
 
 
-def _closed(
-    messages: Sequence[Message], mint: MintMessageId, *, overdue: bool, goes_on: bool
+def _unanswered(
+    turn: Sequence[Message], mint: MintMessageId, *, overdue: bool
 ) -> tuple[ToolMessage, ...]:
-    """Results for calls that nobody will make any more.
+    """Results for what the client still owes: it is superseded by the post, or its time is over."""
+    return closing(waiting(turn), "timeout" if overdue else "superseded", mint)
 
-    What the client owes is superseded by the post, or its time is over. What it approved is made now, unless the user
-    goes on without it. A call of the server's own that is still open was cut by a crash.
+
+def _unmade(
+    before: Sequence[Message],
+    turn: Sequence[Message],
+    mint: MintMessageId,
+    others: Collection[PostedMessage],
+) -> Iterable[ToolMessage]:
+    """Results for the server's own calls that are still open and will not be made.
+
+    What was approved is made now, unless the user goes on without it: as long as something was owed, it had not begun.
+    Every other open call was cut by a crash.
     """
-    reason: Synthetic = "timeout" if overdue else "superseded"
-    cut = [call for call in runnable(messages) if goes_on or not call.asks]
-    return (*closing(waiting(messages), reason, mint), *closing(cut, "interrupted", mint))
+    for call in runnable(turn):
+        if others or not call.asks:
+            began = not call.asks or not waiting(before)
+            yield from closing([call], "interrupted" if began else "superseded", mint)
 
 
 def _parked(messages: Sequence[Message]) -> list[Answer]:
