@@ -14,9 +14,7 @@ _Label: TypeAlias = Annotated[str, Field(min_length=1, max_length=400)]
 
 
 class _Shape(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, alias_generator=to_camel
-    )
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=to_camel)
 
 
 class Option(_Shape):
@@ -103,7 +101,6 @@ ASK_USER: Final = ToolSpec(
     },
 )
 """As the model is told of it; written out, because models read plain schemas best. A test compares it with `Questions`."""
-
 
 
 def refuse_unfit(arguments: str, answer: ToolMessage, /) -> None:
