@@ -171,9 +171,16 @@ def _begins(
 ) -> Begins:
     given = _written(answers, mint)
     turn = (*messages, *given)
-    closed = [*_unanswered(turn, mint, overdue=overdue), *_unmade(messages, turn, mint, others)]
+    # what was approved is made now, unless the user goes on without it
+    unmade = [call for call in runnable(turn) if others or not call.asks]
+    closed = (
+        *closing(waiting(turn), "timeout" if overdue else "superseded", mint),
+        *_closing_own(unmade, mint, open_turn=bool(waiting(messages))),
+    )
     parked = _parked(messages) if waiting(messages) else ()
-    settled = {for_call(each.call_id): _print(each) for each in (*closed, *parked)}
+    approved = {call.id for call in unmade if call.asks}
+    ours = [each for each in closed if each.call_id not in approved]
+    settled = {for_call(each.call_id): _print(each) for each in (*ours, *parked)}
     return Begins((*given, *closed, *others), {**settled, **receipts})
 
 
@@ -307,28 +314,16 @@ def _written(answers: Iterable[Answer], mint: MintMessageId) -> tuple[Message, .
     return tuple(message for answer in answers for message in written(answer, mint))
 
 
-def _unanswered(
-    turn: Sequence[Message], mint: MintMessageId, *, overdue: bool
-) -> tuple[ToolMessage, ...]:
-    """Results for what the client still owes: it is superseded by the post, or its time is over."""
-    return closing(waiting(turn), "timeout" if overdue else "superseded", mint)
-
-
-def _unmade(
-    before: Sequence[Message],
-    turn: Sequence[Message],
-    mint: MintMessageId,
-    others: Collection[PostedMessage],
+def _closing_own(
+    calls: Iterable[ToolCall], mint: MintMessageId, *, open_turn: bool
 ) -> Iterable[ToolMessage]:
-    """Results for the server's own calls that are still open and will not be made.
+    """Results for the server's own calls that will not be made.
 
-    What was approved is made now, unless the user goes on without it: as long as something was owed, it had not begun.
-    Every other open call was cut by a crash.
+    While something was owed, nothing that was approved had begun. Every other open call was cut.
     """
-    for call in runnable(turn):
-        if others or not call.asks:
-            began = not call.asks or not waiting(before)
-            yield from closing([call], "interrupted" if began else "superseded", mint)
+    for call in calls:
+        reason: Synthetic = "superseded" if call.asks and open_turn else "interrupted"
+        yield from closing([call], reason, mint)
 
 
 def _parked(messages: Sequence[Message]) -> list[Answer]:

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from tests.support.judging import (
     C1,
-    KEY,
     asks,
     call,
     closed,
@@ -32,7 +31,6 @@ from passback.core.admission import (
     refuse_claim,
 )
 from passback.core.errors import (
-    ConfigurationError,
     ConversationBusy,
     InvalidAnswer,
     NothingToDo,
@@ -47,12 +45,10 @@ from passback.core.messages import (
     Owed,
     PostedMessage,
     RunId,
-    RunRef,
     ToolCall,
     ToolMessage,
     UserMessage,
 )
-from passback.core.permissions import Decision, Permission, by_pattern
 from passback.core.posts import OnBusy, Receipt, ReceiptName, for_call
 from passback.core.transcript import (
     always_allowed,
@@ -381,32 +377,3 @@ def test_a_call_that_waits_for_a_person_can_be_claimed_until_it_is_answered() ->
 def test_no_answer_is_nothing_to_do() -> None:
     with pytest.raises(NothingToDo):
         Talk(*ASKING).post()
-
-
-# ---------------------------------------------------------------- permissions by pattern
-@pytest.mark.parametrize(
-    ("patterns", "name", "decision"),
-    [
-        ({"delete_*": "ask"}, "delete_file", "ask"),
-        ({"delete_*": "ask"}, "Delete_file", None),
-        ({"delete_*": "ask"}, "undelete_file", None),
-        ({"delete_?": "ask"}, "delete_a", "ask"),
-        ({"delete_[ab]": "ask"}, "delete_c", None),
-        ({"delete_*": "ask", "*": "deny"}, "delete_file", "ask"),
-        ({"*": "deny", "delete_*": "allow"}, "delete_file", "deny"),
-        ({}, "delete_file", None),
-    ],
-)
-def test_the_first_pattern_that_fits_the_whole_name_decides(
-    patterns: dict[str, Decision], name: str, decision: Decision | None
-) -> None:
-    run = RunRef(KEY, RunId("r"))
-    assert by_pattern(patterns)(replace(A, name=name), run) == decision
-
-
-@pytest.mark.parametrize("word", ["", "yes", "ALLOW", None, True, False, "asks"])
-def test_what_is_no_decision_is_no_permission(word: Decision) -> None:
-    with pytest.raises(ConfigurationError, match="one of allow, deny, ask"):
-        Permission(word)
-    with pytest.raises(ConfigurationError, match="'delete' has to be one of allow, deny, ask"):
-        by_pattern({"delete": word})
