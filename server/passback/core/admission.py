@@ -138,7 +138,10 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
     left = tuple(each.owed for each in open_calls if each.call.id not in fresh)
     if left and not others and not standing.overdue:
         return Parks(_written(standing.messages, fresh.values(), mint), receipts, left)
-    return _begins(standing.messages, fresh.values(), others, receipts, mint, standing.overdue)
+    answered = tuple(fresh.values())
+    return _begins(
+        standing.messages, answered, others, mint, receipts=receipts, overdue=standing.overdue
+    )
 
 
 def begins(
@@ -157,23 +160,26 @@ def begins(
     answers = [m for m in posted if isinstance(m, Answer) and m.call_id in open_ids]
     others = [message for message in posted if not isinstance(message, Answer)]
     settled = {for_call(each.call_id): _print(each) for each in answers}
-    return _begins(messages, answers, others, settled, mint, overdue)
+    return _begins(messages, answers, others, mint, receipts=settled, overdue=overdue)
 
 
 def _begins(
     messages: Sequence[Message],
     answers: Collection[Answer],
     others: Sequence[PostedMessage],
-    receipts: Mapping[ReceiptName, str],
     mint: MintMessageId,
+    *,
+    receipts: Mapping[ReceiptName, str],
     overdue: bool,
 ) -> Begins:
     open_calls = waiting(messages)
     given = _written(messages, answers, mint)
-    closed = _closed((*messages, *given), mint, overdue=overdue, goes_on=bool(others))
     reason: Synthetic = "timeout" if overdue else "superseded"
+    closed = _closed((*messages, *given), mint, reason, goes_on=bool(others), owed=bool(open_calls))
+    # what was approved stays known by its approval
+    asked = {call.id for call in unanswered(messages) if call.asks}
+    cut = [m for m in closed if isinstance(m, ToolMessage) and m.call_id not in asked]
     ends = closing((each.call for each in open_calls), reason, mint)
-    cut = (each for each in closed if isinstance(each, ToolMessage))
     parked = _parked(messages) if open_calls else ()
     settled = {for_call(each.call_id): _print(each) for each in (*cut, *ends, *parked)}
     return Begins((*given, *closed, *others), {**settled, **receipts})
@@ -318,22 +324,33 @@ def _written(
 
 
 def _closed(
-    messages: Sequence[Message], mint: MintMessageId, *, overdue: bool, goes_on: bool
+    messages: Sequence[Message],
+    mint: MintMessageId,
+    reason: Synthetic,
+    *,
+    goes_on: bool,
+    owed: bool,
 ) -> tuple[Message, ...]:
     """Results for calls that nobody will make any more.
 
-    What the client owes is superseded by the post, together with the sub-agents that wait for it, or its time is over.
-    What it has answered goes on now, unless the user goes on without it. A call of the server's own that is still open
-    was cut by a crash.
+    What the client owes is closed for a `reason`, together with the sub-agents that wait for it if the user goes on. What it
+    has answered is made now, unless the user goes on without it: while something was `owed`, none of it had begun. Every
+    other open call of the server's own was cut by a crash.
     """
-    reason: Synthetic = "timeout" if overdue else "superseded"
     ready = runnable(messages)
-    if goes_on:
-        left = [call for call in unanswered(messages) if call not in ready]
-        return (*closing(left, reason, mint), *closing(ready, "interrupted", mint))
     kept = resumable(messages)
-    late = (within(each.path, closing([each.call], reason, mint)[0]) for each in waiting(messages))
-    return (*late, *closing([call for call in ready if call not in kept], "interrupted", mint))
+    cut = [call for call in ready if call not in kept]
+    if not goes_on:
+        late = (
+            within(each.path, closing([each.call], reason, mint)[0]) for each in waiting(messages)
+        )
+        return (*late, *closing(cut, "interrupted", mint))
+    left = [call for call in unanswered(messages) if call not in ready]
+    return (
+        *closing(left, reason, mint),
+        *closing(kept, "superseded" if owed else "interrupted", mint),
+        *closing(cut, "interrupted", mint),
+    )
 
 
 def _parked(messages: Sequence[Message]) -> Iterator[Answer]:
