@@ -8,7 +8,8 @@ import { toolsFor } from "./tools.js";
 /** @typedef {import("./tools.js").Hands} Hands */
 
 export class Answers {
-  /** The page's tools, for the client library. */
+  /** The page's tools, for the client library.
+   * @type {ClientTools} */
   tools;
 
   #view;
@@ -21,12 +22,13 @@ export class Answers {
    */
   constructor(view, hands) {
     this.#view = view;
-    /** @type {ClientTools} */
     this.tools = Object.fromEntries(
       Object.entries(toolsFor(hands)).map(([name, tool]) => {
         return [name, { ...tool, execute: (args, context) => this.#once(() => tool.execute(args, context), context) }];
       }),
     );
+    // answered in a form, perhaps after a reload, or in another tab
+    this.tools.ask_user = { execute: "later" };
   }
 
   /**

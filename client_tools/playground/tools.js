@@ -2,7 +2,8 @@
 
 import { asRecord } from "../js/src/json.js";
 
-/** @typedef {import("../js/src/index.js").ClientTools} ClientTools */
+/** @typedef {import("../js/src/index.js").CallContext} CallContext */
+/** @typedef {{description: string, parameters: Record<string, unknown>, execute: (args: any, context: CallContext) => unknown}} OwnTool */
 
 /**
  * @typedef {object} Hands what the tools may touch
@@ -75,7 +76,7 @@ export function isOurs(name) {
  * The tools as the client library takes them.
  *
  * @param {Hands} hands
- * @returns {ClientTools}
+ * @returns {Record<string, OwnTool>}
  */
 export function toolsFor(hands) {
   return Object.fromEntries(
