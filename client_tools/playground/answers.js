@@ -13,15 +13,18 @@ export class Answers {
   tools;
 
   #view;
+  #onRun;
   /** @type {Map<string, Promise<unknown>>} */
   #results = new Map();
 
   /**
    * @param {Pick<RunView, "setCallState">} view
    * @param {Hands} hands
+   * @param {() => void} onRun is told when a call begins to run
    */
-  constructor(view, hands) {
+  constructor(view, hands, onRun) {
     this.#view = view;
+    this.#onRun = onRun;
     this.tools = Object.fromEntries(
       Object.entries(toolsFor(hands)).map(([name, tool]) => {
         return [name, { ...tool, execute: (args, context) => this.#once(() => tool.execute(args, context), context) }];
@@ -54,6 +57,7 @@ export class Answers {
    */
   #begin(execute, id) {
     this.#view.setCallState(id, "running");
+    this.#onRun();
     const result = Promise.resolve(execute());
     this.#results.set(id, result);
     return result;

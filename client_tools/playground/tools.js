@@ -67,9 +67,12 @@ const TOOLS = [
   },
 ];
 
-/** @param {string} name */
-export function isOurs(name) {
-  return TOOLS.some((tool) => tool.name === name);
+/**
+ * @param {{name: string, kind?: string}} call
+ * @returns {boolean} whether this page runs it
+ */
+export function isOurs({ name, kind = "tool_result" }) {
+  return kind === "tool_result" && TOOLS.some((tool) => tool.name === name);
 }
 
 /**
