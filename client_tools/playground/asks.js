@@ -55,7 +55,7 @@ export function questionForm(questions, onReply) {
   return form(
     () => onReply({ content: { answers: asked.map(({ read }) => read()) }, isError: false }),
     ...asked.map(({ field }) => field),
-    el("div", { class: "choices" }, submit("Answer"), button("Rather not say", refuse, "button small quiet")),
+    el("div", { class: "choices" }, submit("Answer", "primary"), button("Rather not say", refuse, "button small quiet")),
   );
 }
 
@@ -113,9 +113,12 @@ function form(onSubmit, ...children) {
   return made;
 }
 
-/** @param {string} text */
-function submit(text) {
-  return el("button", { class: "button small", type: "submit" }, text);
+/**
+ * @param {string} text
+ * @param {string} [more] classes
+ */
+function submit(text, more = "") {
+  return el("button", { class: `button small ${more}`, type: "submit" }, text);
 }
 
 /**

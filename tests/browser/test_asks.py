@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
-from tests.browser.test_layout import overflow
+from tests.browser.test_layout import POOR_CONTRAST, overflow
 from tests.support.playground import PHONE, Playground, expect_text, open_playground
 from tests.support.server import running_server
 
@@ -273,6 +273,16 @@ async def test_the_cards_fit_a_phone(
         await page.get_by_role("radio", name="short").check()
         await page.get_by_role("button", name="Answer").click()
         await expect_text(playground, "Done.")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_the_cards_can_be_read_in_light_and_dark(
+    browser: Browser, guarded_url: str, scheme: str
+) -> None:
+    async with open_playground(browser, guarded_url, color_scheme=scheme) as playground:
+        await playground.say(calling(DELETE, ("ask_user", {"questions": [COLOURS, ONE, NAME]})))
+        await playground.page.get_by_role("checkbox", name="green").check()
+        assert await playground.page.evaluate(POOR_CONTRAST) == []
 
 
 async def test_what_is_asked_is_text(page: Playground) -> None:

@@ -212,7 +212,7 @@ test("what is ready is posted, and what another client holds is waited for behin
   );
   const ran = [];
   const tools = { f: { execute: (_, { toolCallId }) => void ran.push(toolCallId) } };
-  const { events, error } = await collect(client({ tools, retry: { firstDelay: 50 } }).send("x"));
+  const { events, error } = await collect(client({ tools, retry: { firstDelay: 1000 } }).send("x"));
   assert.equal(error, null);
   assert.deepEqual([ran, requests[1].body.messages.map(({ toolCallId }) => toolCallId)], [["2"], ["2"]]);
   assert.deepEqual(events.at(-1), text("Theirs."));

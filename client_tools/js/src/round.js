@@ -152,8 +152,9 @@ export class Round {
     const { firstDelay } = this.#parts.retry;
     const end = performance.now() + Math.max(left, firstDelay);
     for (let delay = firstDelay; ; delay = Math.min(2 * delay, LONGEST_LOOK)) {
-      await pause(Math.min(delay, Math.max(0, end - performance.now())), this.#waiting.signal);
-      if (performance.now() >= end) return true;
+      const rest = end - performance.now();
+      await pause(Math.min(delay, rest), this.#waiting.signal);
+      if (rest <= delay) return true;
       const call = (await this.#look()).find((owed) => owed.id === id);
       if (!call?.claimedUntil) return call !== undefined;
     }
