@@ -63,7 +63,10 @@ async def test_an_approval_and_a_question(browser: Browser) -> None:
         running_server("tests.support.guarded:agent") as server,
         open_playground(browser, server.url, SIZE, color_scheme="light") as playground,
     ):
-        order = {"say": "I can tidy up.", "calls": [[name, json.dumps(arguments)] for name, arguments in calls]}
+        order = {
+            "say": "I can tidy up.",
+            "calls": [[name, json.dumps(arguments)] for name, arguments in calls],
+        }
         await playground.say(json.dumps(order))
         await playground.page.locator(".user").evaluate("user => user.textContent = 'Tidy up'")
         await playground.page.get_by_role("checkbox", name="blue").check()
