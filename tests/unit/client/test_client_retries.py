@@ -67,7 +67,12 @@ def client_of(
     script: Script, *, limits: Limits | None = None, tools: Sequence[Tool] = ()
 ) -> Client:
     return Client(
-        "http://host/base/", retry=QUICK, transport=script.transport, limits=limits, tools=tools
+        "http://host/base/",
+        retry=QUICK,
+        transport=script.transport,
+        limits=limits,
+        tools=tools,
+        claims=False,
     )
 
 
@@ -218,7 +223,8 @@ async def test_results_that_left_others_owed_are_posted_again_after_a_cut() -> N
 
 # ---------------------------------------------------------------- what is answered
 async def test_an_answer_is_told_of_when_it_was_posted() -> None:
-    script = Script(owes(PAINT), refusal(409, "tool_result_conflict"))
+    look = httpx.Response(200, json=IDLE | {"owed": [PAINT], "runId": "run"})
+    script = Script(owes(PAINT), refusal(409, "tool_result_conflict"), look)
     tools = [Tool("paint", "", {}, lambda *_: "blue")]
     told: list[Event] = []
     async with client_of(script, tools=tools) as client:
