@@ -10,6 +10,7 @@ from passback_client.events import JsonObject
 from passback_client.tools import invoke, is_async
 
 _REMEMBERED = 10_000
+"""Tools that are always allowed; the oldest are asked for again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,9 @@ Approve: TypeAlias = Callable[[Approval], Verdict | Awaitable[Verdict]]
 class Approver:
     """Asks `approve`, and remembers what is always allowed of the client's tools; the server does so for its own."""
 
-    def __init__(self, approve: Approve) -> None:
+    def __init__(self, approve: Approve, remembered: int = _REMEMBERED) -> None:
         self._approve = approve
+        self._remembered = remembered
         self._one_at_a_time = anyio.Lock()
         self._always: dict[tuple[str, str], None] = {}
 
@@ -73,7 +75,7 @@ class Approver:
         decision = _decision(given)
         if decision.approved and decision.always and not approval.server:
             self._always[tool] = None
-            if len(self._always) > _REMEMBERED:
+            if len(self._always) > self._remembered:
                 del self._always[next(iter(self._always))]
         return decision
 

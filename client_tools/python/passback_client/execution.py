@@ -120,7 +120,7 @@ class Execution:
     async def _ask(self, approval: Approval) -> Decision:
         approver = self._hands.approver
         if approver is None:
-            return Decision(approved=False, reason="There is nobody who could allow this call.")
+            return Decision(approved=False)
         return await approver.decide(approval)
 
     async def _run(self, tool: Tool, call: OwedCall, arguments: JsonObject) -> ToolAnswer:
