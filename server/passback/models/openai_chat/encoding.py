@@ -14,7 +14,7 @@ from passback.core.messages import (
     CallId,
     Content,
     MediaPart,
-    Message,
+    ModelMessage,
     Part,
     SystemMessage,
     ToolMessage,
@@ -49,7 +49,7 @@ def request_body(model: str, provider: str, request: ModelRequest, /) -> bytes:
         return mended(json.dumps(body, ensure_ascii=False)).encode()
 
 
-def wire_ids(messages: Sequence[Message], /) -> dict[CallId, str]:
+def wire_ids(messages: Sequence[ModelMessage], /) -> dict[CallId, str]:
     """The id that each call has for the service: its own where that is unique in the request, else ours."""
     calls = [
         call
