@@ -11,6 +11,8 @@ from passback_client.fields import objects, optional_text, text
 from passback_client.tools import Tool, ToolContext, ToolError, invoke, is_async
 
 ASK_USER = "ask_user"
+_TEXT_CHARS = 100_000
+"""More would be refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,13 @@ def _problem(question: Question, reply: Reply) -> str:
         return "an option is there twice"
     if len(reply.selected) > 1 and not question.multiple:
         return "only one option can be chosen"
-    if reply.text is not None and labels and not question.free_text:
+    return _problem_of_text(question, reply.text or "")
+
+
+def _problem_of_text(question: Question, text: str) -> str:
+    if len(text) > _TEXT_CHARS:
+        return "it is too long"
+    labels = {"", *(option.label for option in question.options)}
+    if question.options and not question.free_text and text not in labels:
         return "only options can be chosen"
     return ""

@@ -61,9 +61,9 @@ async def test_a_function_is_given_questions_and_its_replies_are_posted() -> Non
 
     async def ask(questions: Sequence[Question]) -> Sequence[Reply]:
         seen.extend(questions)
-        return Reply(text="Ulm"), Reply(("Sat", "Sun"), "or Monday"), SKIPPED
+        return Reply(text="Ulm"), Reply(("Sat", "Sun"), "or Monday"), Reply(text="Yes")
 
-    answers = [{"text": "Ulm"}, {"selected": ["Sat", "Sun"], "text": "or Monday"}, {}]
+    answers = [{"text": "Ulm"}, {"selected": ["Sat", "Sun"], "text": "or Monday"}, {"text": "Yes"}]
     assert await answered(ask) == ({"answers": answers}, False)
     assert seen == QUESTIONS
 
@@ -91,6 +91,7 @@ def test_the_plain_client_asks_too_and_once_only() -> None:
         ([SKIPPED, Reply(("Sat", "Sat"))], "'Which days?' does not fit: an option is there twice"),
         ([SKIPPED, SKIPPED, Reply(("Yes", "No"))], "'Sure?' does not fit: only one option can be"),
         ([SKIPPED, SKIPPED, Reply(text="Hm")], "'Sure?' does not fit: only options can be chosen"),
+        ([Reply(text="a" * 100_001)], "'Which city?' does not fit: it is too long"),
         ([SKIPPED, SKIPPED, "Yes"], "A question was answered by a str."),
     ],
 )
