@@ -139,8 +139,10 @@ class Exchange:
             self.follower = Follower(self._line, Which(seen.id, seen.run_id))
             return
         self._owed = seen.owed
-        if refused is not None and self._told.keys() <= {call.id for call in seen.owed}:
+        left = {call.id for call in seen.owed}
+        if refused is not None and self._told.keys() <= left:
             raise refused
+        self._told = {call_id: told for call_id, told in self._told.items() if call_id in left}
 
     async def _running_run(self) -> bool:
         return (await self._conversation()).running is not None

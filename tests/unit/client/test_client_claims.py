@@ -359,3 +359,14 @@ async def test_results_beside_one_that_came_too_late_are_posted_again_and_not_ma
     assert (answered(events), sorted(painter.painted)) == (["mine"], ["late", "mine"])
     sent = [[message["toolCallId"] for message in body["messages"]] for body in site.bodies[1:]]
     assert sent == [["late", "mine"], ["mine"]]
+
+
+async def test_a_refusal_of_results_that_are_all_still_owed_is_an_error_however_often_it_comes() -> (
+    None
+):
+    late, mine = paints("late", "mine")
+    left = SAME | {"owed": [mine]}
+    site = Site(owes(late, mine), SETTLED(), look(left), SETTLED(), look(left))
+    with pytest.raises(Refused, match="tool_result_conflict"):
+        await said(site, Painter())
+    assert site.claims[-1] == "DELETE mine"
