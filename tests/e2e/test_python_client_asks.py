@@ -1,6 +1,9 @@
 """Python clients that share a conversation of a real server: who runs a call, who allows one, who is asked."""
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
@@ -165,6 +168,38 @@ async def test_a_claim_is_renewed_for_as_long_as_the_tool_runs_and_gone_with_a_c
             painter.let.set()
             assert joined([event async for event in client.resume(conversation)]) == "Done."
     assert len(painter.painted) == 2
+
+
+AT_WORK = """
+import asyncio, signal, sys
+from passback_client.sync import Client
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
+url, conversation, message = sys.argv[1:]
+with Client(url) as client:
+    @client.tool
+    async def paint() -> str:
+        print("begun", flush=True)
+        await asyncio.sleep(3600)
+        return "never"
+    client.ask(message, conversation_id=conversation)
+"""
+
+
+async def test_ctrl_c_gives_the_claims_of_the_plain_client_back(
+    asking: Server, raw: RawClient, conversation: str
+) -> None:
+    arguments = [asking.url, conversation, order(["paint", "{}"])]
+    command = [sys.executable, "-c", AT_WORK, *arguments]
+    with anyio.fail_after(SECONDS):
+        async with await anyio.open_process(command, stderr=subprocess.DEVNULL) as process:
+            assert process.stdout is not None
+            assert (await process.stdout.receive()).startswith(b"begun")
+            [owed] = (await raw.conversation(conversation))["owed"]
+            assert owed["claimedUntil"] is not None
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() != 0
+    [owed] = (await raw.conversation(conversation))["owed"]
+    assert owed["claimedUntil"] is None
 
 
 async def test_a_call_is_run_when_the_claim_of_another_client_lapses(
