@@ -257,7 +257,7 @@ async def test_a_clients_own_ask_user_is_a_tool_like_any_other(memory: Store) ->
 
 @pytest.mark.promise("P4")
 async def test_questions_that_do_not_fit_the_schema_are_told_to_the_model(memory: Store) -> None:
-    bad = {"questions": [{"question": "?", "options": ["a"]}]}
+    bad: dict[str, JsonValue] = {"questions": [{"question": "?", "options": ["a"]}]}
     model = ScriptedModel([calls(("ask_user", bad)), words("sorry")])
     async with worker(memory, model, offers=[ASK_USER]) as runs:
         assert await reply(runs, says()) == "sorry"
