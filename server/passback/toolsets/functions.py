@@ -98,7 +98,7 @@ class FunctionTool:
             except (
                 Exception
             ) as error:  # the tool-call boundary: what this may be, only the tool's author knows
-                logger.info("tool tried again: %s", type(error).__name__)
+                logger.warning("tool tried again: %s", type(error).__name__, exc_info=True)
             await anyio.sleep(_PAUSE * 2**attempt)
         return await self._invoke(values)
 
