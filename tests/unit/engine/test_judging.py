@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 import pytest
+from pydantic import JsonValue
 from tests.support.deeds import Deeds
 from tests.support.runs import (
     PAINT,
@@ -222,7 +223,9 @@ async def test_invalid_arguments_of_a_call_that_is_asked_about_are_told_by_the_t
 
 
 # ---------------------------------------------------------------- questions
-FORM = {"questions": [{"question": "?", "options": [{"label": "a"}], "freeText": False}]}
+FORM: dict[str, JsonValue] = {
+    "questions": [{"question": "?", "options": [{"label": "a"}], "freeText": False}]
+}
 
 
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "offered by the agent"])
@@ -254,7 +257,7 @@ async def test_a_clients_own_ask_user_is_a_tool_like_any_other(memory: Store) ->
 
 @pytest.mark.promise("P4")
 async def test_questions_that_do_not_fit_the_schema_are_told_to_the_model(memory: Store) -> None:
-    bad = {"questions": [{"question": "?", "options": ["a"]}]}
+    bad: dict[str, JsonValue] = {"questions": [{"question": "?", "options": ["a"]}]}
     model = ScriptedModel([calls(("ask_user", bad)), words("sorry")])
     async with worker(memory, model, offers=[ASK_USER]) as runs:
         assert await reply(runs, says()) == "sorry"
