@@ -36,6 +36,7 @@ from passback.core.messages import (
 from passback.core.permissions import Rule
 from passback.core.ports import ModelClient, Parked, Store, Toolset
 from passback.core.posts import OnBusy, OnDisconnect, StartRun
+from passback.engine.agents import Actor, Agents
 from passback.engine.judging import Judge
 from passback.engine.loop import Brain
 from passback.engine.runs import RunService
@@ -83,7 +84,8 @@ async def worker(
     """
     functions = [Functions(tools)] if tools else []
     brain = Brain(model, "be brief", max_turns=4, judge=Judge(objection, rules))
-    service = RunService(store, brain, Equipment([*functions, *toolsets], offers), tempo)
+    equipment = Equipment([*functions, *toolsets], offers)
+    service = RunService(store, Agents([Actor(brain, equipment)]), tempo)
     with anyio.fail_after(seconds):
         async with service.running():
             yield service

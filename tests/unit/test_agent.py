@@ -69,5 +69,10 @@ def test_an_agent_with_a_permission_that_there_is_not_does_not_start(
 
 @pytest.mark.parametrize("offers", [True, False])
 async def test_an_agent_may_offer_to_ask_the_user(offers: bool) -> None:
-    toolbox = await Agent(tools=[pay], ask_user=offers).equipment().toolbox()
-    assert toolbox.specs() == ((pay.spec, ASK_USER) if offers else (pay.spec,))
+    model = ScriptedModel([says("so")])
+    agent = Agent(model=model, tools=[pay], ask_user=offers)
+    application = Application(load({"PASSBACK_STORE": "memory:"}), agent)
+    with anyio.fail_after(10):
+        async with application.running():
+            await ask_json(application.asgi, "POST", "/send-message", GO)
+    assert model.requests[0].tools == ((pay.spec, ASK_USER) if offers else (pay.spec,))

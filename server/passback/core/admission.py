@@ -1,6 +1,6 @@
 """What a post means for the conversation that it comes to (DESIGN section 5). Pure."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -41,9 +41,12 @@ from passback.core.transcript import (
     MintMessageId,
     closing,
     owed,
-    owing,
+    resumable,
     runnable,
+    transcript_of,
+    unanswered,
     waiting,
+    within,
     written,
 )
 
@@ -122,7 +125,7 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
         return joined
     open_calls = () if standing.running else waiting(standing.messages)
     answers = [message for message in post.messages if isinstance(message, Answer)]
-    fresh = _fresh_answers(answers, {call.id: call for call in open_calls}, standing)
+    fresh = _fresh_answers(answers, {each.call.id: each.call for each in open_calls}, standing)
     others = _new_messages(standing, post)
     if not fresh and not others and not _starts(standing, post):
         return _repeat(standing, post)
@@ -132,9 +135,9 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
         if post.on_busy == "reject" and not open_calls:
             raise ConversationBusy("a run of this conversation is going on", retry_after=1)
         return Queues((*fresh.values(), *others), receipts)
-    left = tuple(owing(call) for call in open_calls if call.id not in fresh)
+    left = tuple(each.owed for each in open_calls if each.call.id not in fresh)
     if left and not others and not standing.overdue:
-        return Parks(_written(fresh.values(), mint), receipts, left)
+        return Parks(_written(standing.messages, fresh.values(), mint), receipts, left)
     answered = tuple(fresh.values())
     return _begins(
         standing.messages, answered, others, mint, receipts=receipts, overdue=standing.overdue
@@ -153,7 +156,7 @@ def begins(
 
     Without any it is that of calls whose time is over: the model goes on with the answers that there are.
     """
-    open_ids = {call.id for call in waiting(messages)}
+    open_ids = {each.call.id for each in waiting(messages)}
     answers = [m for m in posted if isinstance(m, Answer) and m.call_id in open_ids]
     others = [message for message in posted if not isinstance(message, Answer)]
     settled = {for_call(each.call_id): _print(each) for each in answers}
@@ -169,18 +172,20 @@ def _begins(
     receipts: Mapping[ReceiptName, str],
     overdue: bool,
 ) -> Begins:
-    given = _written(answers, mint)
+    open_calls = waiting(messages)
+    given = _written(messages, answers, mint)
     turn = (*messages, *given)
-    # what was approved is made now, unless the user goes on without it
-    unmade = [call for call in runnable(turn) if others or not call.asks]
     closed = (
-        *closing(waiting(turn), "timeout" if overdue else "superseded", mint),
-        *_closing_own(unmade, mint, open_turn=bool(waiting(messages))),
+        _left_behind(turn, mint, overdue=overdue, begun=not open_calls)
+        if others
+        else _unanswered(turn, mint, overdue=overdue)
     )
-    parked = _parked(messages) if waiting(messages) else ()
-    approved = {call.id for call in unmade if call.asks}
-    ours = [each for each in closed if each.call_id not in approved]
-    settled = {for_call(each.call_id): _print(each) for each in (*ours, *parked)}
+    reason: Synthetic = "timeout" if overdue else "superseded"
+    ends = closing((each.call for each in open_calls), reason, mint)
+    approved = {call.id for call in runnable(turn) if call.asks}
+    cut = (m for m in closed if isinstance(m, ToolMessage) and m.call_id not in approved)
+    parked = _parked(messages) if open_calls else ()
+    settled = {for_call(each.call_id): _print(each) for each in (*cut, *ends, *parked)}
     return Begins((*given, *closed, *others), {**settled, **receipts})
 
 
@@ -310,32 +315,62 @@ def _repeat(standing: Standing, post: StartRun) -> Verdict:
 
 
 # ---------------------------------------------------------------- what an open turn still needs
-def _written(answers: Iterable[Answer], mint: MintMessageId) -> tuple[Message, ...]:
-    return tuple(message for answer in answers for message in written(answer, mint))
+def _written(
+    messages: Sequence[Message], answers: Iterable[Answer], mint: MintMessageId
+) -> tuple[Message, ...]:
+    """Answers as they stand in the transcript: a sub-agent's in its own."""
+    paths = {each.call.id: each.path for each in waiting(messages)}
+    return tuple(
+        within(paths[answer.call_id], message)
+        for answer in answers
+        for message in written(answer, mint)
+    )
 
 
-def _closing_own(
-    calls: Iterable[ToolCall], mint: MintMessageId, *, open_turn: bool
-) -> Iterable[ToolMessage]:
-    """Results for the server's own calls that will not be made.
+def _left_behind(
+    turn: Sequence[Message], mint: MintMessageId, *, overdue: bool, begun: bool
+) -> tuple[Message, ...]:
+    """Results for all calls that are open, because the user goes on without them.
 
-    While something was owed, nothing that was approved had begun. Every other open call was cut.
+    What the client owes is superseded, together with the sub-agents that wait for it, or its time is over. So is what
+    it has approved, if the call cannot have `begun`. A call of the server's own was cut.
     """
-    for call in calls:
-        reason: Synthetic = "superseded" if call.asks and open_turn else "interrupted"
-        yield from closing([call], reason, mint)
+    reason: Synthetic = "timeout" if overdue else "superseded"
+    ready = runnable(turn)
+    unmade = [call for call in ready if call.asks and not begun]
+    left = [call for call in unanswered(turn) if call not in ready]
+    cut = [call for call in ready if call not in unmade]
+    return (
+        *closing(left, reason, mint),
+        *closing(unmade, "superseded", mint),
+        *closing(cut, "interrupted", mint),
+    )
 
 
-def _parked(messages: Sequence[Message]) -> list[Answer]:
-    """The client's answers to an open turn's calls that came in earlier posts."""
+def _unanswered(
+    turn: Sequence[Message], mint: MintMessageId, *, overdue: bool
+) -> tuple[Message, ...]:
+    """Results for what the client still owes, and for calls that a crash has cut; what it has answered goes on now."""
+    reason: Synthetic = "timeout" if overdue else "superseded"
+    kept = resumable(turn)
+    late = (within(each.path, closing([each.call], reason, mint)[0]) for each in waiting(turn))
+    cut = [call for call in runnable(turn) if call not in kept]
+    return (*late, *closing(cut, "interrupted", mint))
+
+
+def _parked(messages: Sequence[Message]) -> Iterator[Answer]:
+    """The client's answers to an open turn's calls, and its sub-agents', that came in earlier posts."""
     turn = next(message for message in reversed(messages) if isinstance(message, AssistantMessage))
-    client = {call.id for call in turn.tool_calls if call.client}
-    asked = {call.id for call in turn.tool_calls if call.asks == "approval"}
-    return [
-        message
-        for message in messages
-        if (
-            isinstance(message, ToolMessage) and message.call_id in client and not message.synthetic
-        )
-        or (isinstance(message, ApprovalMessage) and message.call_id in asked)
-    ]
+    calls = {call.id: call for call in turn.tool_calls}
+    for message in messages:
+        match message:
+            case ToolMessage(call_id=call_id, synthetic=None) if call_id in calls:
+                if calls[call_id].client:
+                    yield message
+            case ApprovalMessage(call_id=call_id) if call_id in calls:
+                yield message
+            case _:
+                pass
+    for call in unanswered(messages):
+        if child := transcript_of(call.id, messages):
+            yield from _parked(child)
