@@ -3,6 +3,7 @@
 import pytest
 
 from passback.core.messages import (
+    ApprovalMessage,
     AssistantMessage,
     CallId,
     Message,
@@ -59,6 +60,18 @@ MESSAGES: list[tuple[Message, MessageView]] = [
             "isError": True,
             "synthetic": "timeout",
         },
+    ),
+    (
+        ApprovalMessage(ID, CALL, approved=True, tool="t"),
+        {"id": "m", "role": "approval", "toolCallId": "c", "approved": True},
+    ),
+    (
+        ApprovalMessage(ID, CALL, approved=True, always=True, tool="t"),
+        {"id": "m", "role": "approval", "toolCallId": "c", "approved": True, "always": True},
+    ),
+    (
+        ApprovalMessage(ID, CALL, approved=False, reason="Not now.", tool="t"),
+        {"id": "m", "role": "approval", "toolCallId": "c", "approved": False, "reason": "Not now."},
     ),
 ]
 
