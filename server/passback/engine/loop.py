@@ -31,7 +31,9 @@ from passback.core.messages import (
     ToolResult,
 )
 from passback.core.ports import ModelClient
+from passback.core.state import State
 from passback.core.transcript import (
+    always_allowed,
     closing,
     futile_turns,
     owed,
@@ -73,11 +75,17 @@ class Brain:
 
 @dataclass(slots=True)
 class Work:
-    """What a run goes on from: the tools, the transcript, and how many turns it has had, under other workers too."""
+    """What a run goes on from.
+
+    Args:
+        messages: the transcript from the boundary of `state` on.
+        turns: how many it has had, under other workers too.
+    """
 
     toolbox: Toolbox
     messages: Sequence[Message]
     turns: int = 0
+    state: State = field(default_factory=State)
     prepared: Answering | None = None
 
     def prepare(self, brain: Brain) -> None:
@@ -100,6 +108,9 @@ class Loop:
         self._log = log
         self._messages = list(work.messages)
         self._turns = work.turns
+        self._state = self._stored = work.state
+        # approvals come with posts only
+        self._allowed = always_allowed(work.messages).union(work.state.allowed)
         self._prepared = work.prepared
         self._leaving = leaving
         self._assembler: Assembler | None = None
@@ -119,7 +130,7 @@ class Loop:
             if futile_turns(self._messages) >= self._brain.max_futile_turns:
                 raise ModelAstray("the model made nothing but invalid tool calls, again and again")
             turn = await self._brain.judge.judge(
-                await self._ask(), self._toolbox, self._log.lease.run, self._messages
+                await self._ask(), self._toolbox, self._log.lease.run, self._allowed
             )
             if await self._settle(turn):
                 return
@@ -209,17 +220,21 @@ class Loop:
         cut: bool = False,
     ) -> None:
         # before the write: if its reply is lost, the log sends it again ahead of whatever comes next
-        self._keep(append)
+        state = self._keep(append)
         end = End(owed(self._messages), cut)
-        await self._log.commit(tuple(append), (*events, RunFinished(outcome)), end)
+        await self._log.commit(tuple(append), (*events, RunFinished(outcome)), end, state)
 
     async def _commit(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
-        self._keep(append)
-        await self._log.commit(tuple(append), tuple(events))
+        state = self._keep(append)
+        await self._log.commit(tuple(append), tuple(events), state=state)
 
-    def _keep(self, append: Sequence[Message]) -> None:
+    def _keep(self, append: Sequence[Message]) -> State | None:
+        """Gives what the state is then; None: as it is stored."""
         self._assembler = None
         self._messages.extend(append)
+        self._state = self._state.with_added(append)
+        stored, self._stored = self._stored, self._state
+        return None if self._state == stored else self._state
 
 
 def _committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:

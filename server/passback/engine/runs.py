@@ -140,7 +140,12 @@ class RunService:
         status = loaded.status
         running = status.run_id if status.running else None
         standing = Standing(
-            loaded.messages, loaded.receipts, running, bool(loaded.queue), status.overdue
+            loaded.messages,
+            loaded.receipts,
+            running,
+            bool(loaded.queue),
+            status.overdue,
+            loaded.start,
         )
         verdict = accept(standing, post, new_message_id)
         match verdict:
@@ -185,7 +190,8 @@ class RunService:
         client = loaded.tools if post.tools is None else post.tools
         toolbox = await self._equipment.toolbox(client)
         opening = (RunStarted(run.run_id),)
-        work = Work(toolbox, (*loaded.messages, *verdict.append))
+        messages = (*loaded.messages, *verdict.append)
+        work = Work(toolbox, messages, state=loaded.status.state)
         # its request is encoded while the store is busy
         asyncio.get_running_loop().call_soon(self._supervisor.prepare, work)
         # a client that leaves now must not leave a lease behind that nobody works under
@@ -297,7 +303,7 @@ def _change(
         _receipts(verdict, run_id),
         verdict.owed if isinstance(verdict, Parks) else (),
         post.tools,
-        mark=mark_of(loaded.messages, verdict.append),
+        mark=mark_of(loaded.status.message_count, verdict.append),
         tethered=post.on_disconnect == "cancel",
     )
 
