@@ -32,6 +32,7 @@ from passback.core.events import (
     UsageReported,
 )
 from passback.core.messages import MediaPart, Owed, OwedKind, as_text
+from passback.transport.usage import UsageView, usage_view
 
 INCLUDABLE = frozenset({"reasoning", "usage", "message-ids", "run", "owed", "rewind"})
 """What a request may ask to be told beyond the protocol's own events."""
@@ -113,14 +114,10 @@ class ReasoningEvent(TypedDict):
     delta: str
 
 
-class UsageEvent(TypedDict):
+class UsageEvent(UsageView):
     """Tokens of the model call that just ended (include: usage)."""
 
     type: Literal["usage"]
-    inputTokens: int
-    outputTokens: int
-    cachedTokens: int
-    reasoningTokens: int
 
 
 class MessageEvent(TypedDict):
@@ -293,13 +290,7 @@ def _asked_event(event: _AskedEvent) -> tuple[str, NativeEvent]:
         case ReasoningDelta(text):
             return "reasoning", {"type": "reasoning", "delta": text}
         case UsageReported(usage):
-            return "usage", {
-                "type": "usage",
-                "inputTokens": usage.input_tokens,
-                "outputTokens": usage.output_tokens,
-                "cachedTokens": usage.cached_tokens,
-                "reasoningTokens": usage.reasoning_tokens,
-            }
+            return "usage", {"type": "usage", **usage_view(usage)}
         case _:
             assert_never(event)
 
