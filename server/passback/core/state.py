@@ -2,22 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
 
 from passback.core.messages import AssistantMessage, ChildMessage, Message, Usage
+from passback.core.plans import PlanEntry
 from passback.core.transcript import always_allowed
-
-PlanPriority: TypeAlias = Literal["high", "medium", "low"]
-PlanStatus: TypeAlias = Literal["pending", "in_progress", "completed"]
-
-
-@dataclass(frozen=True, slots=True)
-class PlanEntry:
-    """One thing that the agent means to do."""
-
-    content: str
-    priority: PlanPriority = "medium"
-    status: PlanStatus = "pending"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.state import PlanEntry, State, usage_of
+from passback.core.plans import PlanEntry
+from passback.core.state import State, usage_of
 
 PLAN = (PlanEntry("look"),)
 

@@ -42,9 +42,10 @@ from passback.core.messages import (
     ToolMessage,
     Usage,
 )
+from passback.core.plans import PlanEntry
 from passback.core.ports import Store
 from passback.core.posts import StartRun
-from passback.core.state import PlanEntry, State
+from passback.core.state import State
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import tool

@@ -22,7 +22,8 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.state import PlanEntry, State
+from passback.core.plans import PlanEntry
+from passback.core.state import State
 from passback.transport.access import Access
 from passback.transport.signal import Signal
 from passback.transport.site import build_site
