@@ -34,6 +34,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import ModelClient, Parked, Store, Toolset
 from passback.core.posts import OnBusy, OnDisconnect, StartRun
+from passback.engine.agents import Actor, Agents
 from passback.engine.judging import Judge
 from passback.engine.loop import Brain
 from passback.engine.runs import RunService
@@ -76,7 +77,8 @@ async def worker(
     """A worker on a store that is open. A hang in the test is a failure after `seconds`."""
     functions = [Functions(tools)] if tools else []
     brain = Brain(model, "be brief", max_turns=4, judge=Judge(objection))
-    service = RunService(store, brain, Equipment([*functions, *toolsets]), tempo)
+    equipment = Equipment([*functions, *toolsets])
+    service = RunService(store, Agents([Actor(brain, equipment)]), tempo)
     with anyio.fail_after(seconds):
         async with service.running():
             yield service

@@ -1,6 +1,6 @@
 """What a post means for the conversation that it comes to (DESIGN section 5). Pure."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -41,9 +41,12 @@ from passback.core.transcript import (
     MintMessageId,
     closing,
     owed,
-    owing,
+    resumable,
     runnable,
+    transcript_of,
+    unanswered,
     waiting,
+    within,
     written,
 )
 
@@ -122,7 +125,7 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
         return joined
     open_calls = () if standing.running else waiting(standing.messages)
     answers = [message for message in post.messages if isinstance(message, Answer)]
-    fresh = _fresh_answers(answers, {call.id: call for call in open_calls}, standing)
+    fresh = _fresh_answers(answers, {each.call.id: each.call for each in open_calls}, standing)
     others = _new_messages(standing, post)
     if not fresh and not others and not _starts(standing, post):
         return _repeat(standing, post)
@@ -132,9 +135,9 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
         if post.on_busy == "reject" and not open_calls:
             raise ConversationBusy("a run of this conversation is going on", retry_after=1)
         return Queues((*fresh.values(), *others), receipts)
-    left = tuple(owing(call) for call in open_calls if call.id not in fresh)
+    left = tuple(each.owed for each in open_calls if each.call.id not in fresh)
     if left and not others and not standing.overdue:
-        return Parks(_written(fresh.values(), mint), receipts, left)
+        return Parks(_written(standing.messages, fresh.values(), mint), receipts, left)
     return _begins(standing.messages, fresh.values(), others, receipts, mint, standing.overdue)
 
 
@@ -150,7 +153,7 @@ def begins(
 
     Without any it is that of calls whose time is over: the model goes on with the answers that there are.
     """
-    open_ids = {call.id for call in waiting(messages)}
+    open_ids = {each.call.id for each in waiting(messages)}
     answers = [m for m in posted if isinstance(m, Answer) and m.call_id in open_ids]
     others = [message for message in posted if not isinstance(message, Answer)]
     settled = {for_call(each.call_id): _print(each) for each in answers}
@@ -165,10 +168,14 @@ def _begins(
     mint: MintMessageId,
     overdue: bool,
 ) -> Begins:
-    given = _written(answers, mint)
+    open_calls = waiting(messages)
+    given = _written(messages, answers, mint)
     closed = _closed((*messages, *given), mint, overdue=overdue, goes_on=bool(others))
-    parked = _parked(messages) if waiting(messages) else ()
-    settled = {for_call(each.call_id): _print(each) for each in (*closed, *parked)}
+    reason: Synthetic = "timeout" if overdue else "superseded"
+    ends = closing((each.call for each in open_calls), reason, mint)
+    cut = (each for each in closed if isinstance(each, ToolMessage))
+    parked = _parked(messages) if open_calls else ()
+    settled = {for_call(each.call_id): _print(each) for each in (*cut, *ends, *parked)}
     return Begins((*given, *closed, *others), {**settled, **receipts})
 
 
@@ -298,33 +305,50 @@ def _repeat(standing: Standing, post: StartRun) -> Verdict:
 
 
 # ---------------------------------------------------------------- what an open turn still needs
-def _written(answers: Iterable[Answer], mint: MintMessageId) -> tuple[Message, ...]:
-    return tuple(message for answer in answers for message in written(answer, mint))
+def _written(
+    messages: Sequence[Message], answers: Iterable[Answer], mint: MintMessageId
+) -> tuple[Message, ...]:
+    """Answers as they stand in the transcript: a sub-agent's in its own."""
+    paths = {each.call.id: each.path for each in waiting(messages)}
+    return tuple(
+        within(paths[answer.call_id], message)
+        for answer in answers
+        for message in written(answer, mint)
+    )
 
 
 def _closed(
     messages: Sequence[Message], mint: MintMessageId, *, overdue: bool, goes_on: bool
-) -> tuple[ToolMessage, ...]:
+) -> tuple[Message, ...]:
     """Results for calls that nobody will make any more.
 
-    What the client owes is superseded by the post, or its time is over. What it approved is made now, unless the user
-    goes on without it. A call of the server's own that is still open was cut by a crash.
+    What the client owes is superseded by the post, together with the sub-agents that wait for it, or its time is over.
+    What it has answered goes on now, unless the user goes on without it. A call of the server's own that is still open
+    was cut by a crash.
     """
     reason: Synthetic = "timeout" if overdue else "superseded"
-    cut = [call for call in runnable(messages) if goes_on or not call.asks]
-    return (*closing(waiting(messages), reason, mint), *closing(cut, "interrupted", mint))
+    ready = runnable(messages)
+    if goes_on:
+        left = [call for call in unanswered(messages) if call not in ready]
+        return (*closing(left, reason, mint), *closing(ready, "interrupted", mint))
+    kept = resumable(messages)
+    late = (within(each.path, closing([each.call], reason, mint)[0]) for each in waiting(messages))
+    return (*late, *closing([call for call in ready if call not in kept], "interrupted", mint))
 
 
-def _parked(messages: Sequence[Message]) -> list[Answer]:
-    """The client's answers to an open turn's calls that came in earlier posts."""
+def _parked(messages: Sequence[Message]) -> Iterator[Answer]:
+    """The client's answers to an open turn's calls, and its sub-agents', that came in earlier posts."""
     turn = next(message for message in reversed(messages) if isinstance(message, AssistantMessage))
-    client = {call.id for call in turn.tool_calls if call.client}
-    asked = {call.id for call in turn.tool_calls if call.asks == "approval"}
-    return [
-        message
-        for message in messages
-        if (
-            isinstance(message, ToolMessage) and message.call_id in client and not message.synthetic
-        )
-        or (isinstance(message, ApprovalMessage) and message.call_id in asked)
-    ]
+    calls = {call.id: call for call in turn.tool_calls}
+    for message in messages:
+        match message:
+            case ToolMessage(call_id=call_id, synthetic=None) if call_id in calls:
+                if calls[call_id].client:
+                    yield message
+            case ApprovalMessage(call_id=call_id) if call_id in calls:
+                yield message
+            case _:
+                pass
+    for call in unanswered(messages):
+        if child := transcript_of(call.id, messages):
+            yield from _parked(child)
