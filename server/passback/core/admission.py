@@ -11,12 +11,14 @@ from passback.core.errors import (
     Reused,
     UnknownToolCall,
 )
+from passback.core.ids import may_be_ours
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
     AssistantMessage,
     CallId,
     Message,
+    MessageId,
     Owed,
     PostedMessage,
     RunId,
@@ -59,11 +61,12 @@ class Standing:
     """How a conversation stands when a post comes.
 
     Args:
-        messages: the transcript.
+        messages: the transcript, from the boundary on.
         receipts: what is remembered of those names that the post may be known by.
         running: the run that is going on, if any.
         waiting: whether posts wait in the queue.
         overdue: whether the time for what the client owes is over, and nothing runs.
+        start: the position of the first of `messages`.
     """
 
     messages: Sequence[Message]
@@ -71,6 +74,7 @@ class Standing:
     running: RunId | None = None
     waiting: bool = False
     overdue: bool = False
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +142,10 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
     left = tuple(each.owed for each in open_calls if each.call.id not in fresh)
     if left and not others and not standing.overdue:
         return Parks(_written(standing.messages, fresh.values(), mint), receipts, left)
-    return _begins(standing.messages, fresh.values(), others, receipts, mint, standing.overdue)
+    answered = tuple(fresh.values())
+    return _begins(
+        standing.messages, answered, others, mint, receipts=receipts, overdue=standing.overdue
+    )
 
 
 def begins(
@@ -157,23 +164,30 @@ def begins(
     answers = [m for m in posted if isinstance(m, Answer) and m.call_id in open_ids]
     others = [message for message in posted if not isinstance(message, Answer)]
     settled = {for_call(each.call_id): _print(each) for each in answers}
-    return _begins(messages, answers, others, settled, mint, overdue)
+    return _begins(messages, answers, others, mint, receipts=settled, overdue=overdue)
 
 
 def _begins(
     messages: Sequence[Message],
     answers: Collection[Answer],
     others: Sequence[PostedMessage],
-    receipts: Mapping[ReceiptName, str],
     mint: MintMessageId,
+    *,
+    receipts: Mapping[ReceiptName, str],
     overdue: bool,
 ) -> Begins:
     open_calls = waiting(messages)
     given = _written(messages, answers, mint)
-    closed = _closed((*messages, *given), mint, overdue=overdue, goes_on=bool(others))
+    turn = (*messages, *given)
+    closed = (
+        _left_behind(turn, mint, overdue=overdue, begun=not open_calls)
+        if others
+        else _unanswered(turn, mint, overdue=overdue)
+    )
     reason: Synthetic = "timeout" if overdue else "superseded"
     ends = closing((each.call for each in open_calls), reason, mint)
-    cut = (each for each in closed if isinstance(each, ToolMessage))
+    approved = {call.id for call in runnable(turn) if call.asks}
+    cut = (m for m in closed if isinstance(m, ToolMessage) and m.call_id not in approved)
     parked = _parked(messages) if open_calls else ()
     settled = {for_call(each.call_id): _print(each) for each in (*cut, *ends, *parked)}
     return Begins((*given, *closed, *others), {**settled, **receipts})
@@ -232,14 +246,13 @@ def _new_messages(standing: Standing, post: StartRun) -> list[PostedMessage]:
     """The posted messages, answers aside, that are not repeats of earlier ones."""
     new: list[PostedMessage] = []
     seen: dict[ReceiptName, str] = {}
-    given = [each.id for each in standing.messages] if post.named else []
     for message in post.messages:
         if isinstance(message, Answer):
             continue
         name = for_message(message.id)
         known = standing.receipts.get(name)
         first = seen.get(name, known.fingerprint if known else None)
-        if first is None and message.id in post.named and message.id in given:
+        if first is None and message.id in post.named and _is_given(message.id, standing):
             raise Reused("the server gave this id to another message")
         if first is None or message.id not in post.named:
             new.append(message)
@@ -247,6 +260,13 @@ def _new_messages(standing: Standing, post: StartRun) -> list[PostedMessage]:
         elif first != _print(message):
             raise Reused("this message id was used for another message")
     return new
+
+
+def _is_given(name: MessageId, standing: Standing) -> bool:
+    """Whether the server gave an id to a message. Of those before the boundary it knows only what such ids look like."""
+    if any(each.id == name for each in standing.messages):
+        return True
+    return standing.start > 0 and may_be_ours(name)
 
 
 def _fresh_answers(
@@ -317,23 +337,35 @@ def _written(
     )
 
 
-def _closed(
-    messages: Sequence[Message], mint: MintMessageId, *, overdue: bool, goes_on: bool
+def _left_behind(
+    turn: Sequence[Message], mint: MintMessageId, *, overdue: bool, begun: bool
 ) -> tuple[Message, ...]:
-    """Results for calls that nobody will make any more.
+    """Results for all calls that are open, because the user goes on without them.
 
-    What the client owes is superseded by the post, together with the sub-agents that wait for it, or its time is over.
-    What it has answered goes on now, unless the user goes on without it. A call of the server's own that is still open
-    was cut by a crash.
+    What the client owes is superseded, together with the sub-agents that wait for it, or its time is over. So is what
+    it has approved, if the call cannot have `begun`. A call of the server's own was cut.
     """
     reason: Synthetic = "timeout" if overdue else "superseded"
-    ready = runnable(messages)
-    if goes_on:
-        left = [call for call in unanswered(messages) if call not in ready]
-        return (*closing(left, reason, mint), *closing(ready, "interrupted", mint))
-    kept = resumable(messages)
-    late = (within(each.path, closing([each.call], reason, mint)[0]) for each in waiting(messages))
-    return (*late, *closing([call for call in ready if call not in kept], "interrupted", mint))
+    ready = runnable(turn)
+    unmade = () if begun else resumable(turn)
+    left = [call for call in unanswered(turn) if call not in ready]
+    cut = [call for call in ready if call not in unmade]
+    return (
+        *closing(left, reason, mint),
+        *closing(unmade, "superseded", mint),
+        *closing(cut, "interrupted", mint),
+    )
+
+
+def _unanswered(
+    turn: Sequence[Message], mint: MintMessageId, *, overdue: bool
+) -> tuple[Message, ...]:
+    """Results for what the client still owes, and for calls that a crash has cut; what it has answered goes on now."""
+    reason: Synthetic = "timeout" if overdue else "superseded"
+    kept = resumable(turn)
+    late = (within(each.path, closing([each.call], reason, mint)[0]) for each in waiting(turn))
+    cut = [call for call in runnable(turn) if call not in kept]
+    return (*late, *closing(cut, "interrupted", mint))
 
 
 def _parked(messages: Sequence[Message]) -> Iterator[Answer]:
