@@ -15,6 +15,7 @@ from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import (
     Answer,
     AssistantMessage,
+    ChildMessage,
     ConversationKey,
     Message,
     RunId,
@@ -25,9 +26,9 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.core.posts import Receipt
 from passback.core.transcript import closing, runnable, unanswered, waiting
+from passback.engine.agents import Agents
 from passback.engine.loop import Work
 from passback.engine.supervisor import Assignment, Supervisor, Tempo
-from passback.engine.toolbox import Equipment
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +45,12 @@ class Caretaker:
     def __init__(
         self,
         store: Store,
-        equipment: Equipment,
+        agents: Agents,
         tempo: Tempo,
         supervisor: Callable[[], Supervisor],
     ) -> None:
         self._store = store
-        self._equipment = equipment
+        self._agents = agents
         self._tempo = tempo
         self._supervisor = supervisor
 
@@ -100,7 +101,9 @@ class Caretaker:
 
     # ---------------------------------------------------------------- lost runs
     async def _take_over(self, run: RunRef, loaded: Loaded) -> None:
-        toolbox = await self._equipment.toolbox(loaded.tools)
+        state = loaded.status.state
+        actor = self._agents.asked_in(loaded.messages, state.agent)
+        toolbox = await actor.equipment.toolbox(loaded.tools)
         begun = toolbox.perhaps_begun(runnable(loaded.messages))
         append = closing(begun, "interrupted", new_message_id)
         events = self._voiding(loaded, append)
@@ -113,7 +116,9 @@ class Caretaker:
                 return
             logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
             messages = (*loaded.messages, *append)
-            work = Work(toolbox, messages, turns, loaded.status.state)
+            work = Work(
+                actor.brain, toolbox, messages, turns, taken_over=True, allowed=state.allowed
+            )
             self._supervisor().spawn(
                 Assignment(
                     lease,
@@ -122,6 +127,7 @@ class Caretaker:
                     continues=True,
                     cut=loaded.status.cancelled,
                     tethered=loaded.status.tethered,
+                    state=state,
                 )
             )
 
@@ -136,7 +142,7 @@ class Caretaker:
     @staticmethod
     def _voiding(loaded: Loaded, append: Sequence[ToolMessage]) -> tuple[RunEvent, ...]:
         """What the log says of a take-over: what is void, and which server calls got an answer of ours."""
-        owed = {call.id for call in waiting(loaded.messages)}
+        owed = {each.call.id for each in waiting(loaded.messages)}
         answered = [
             ToolResulted(each.call_id, each.content, each.is_error)
             for each in append
@@ -177,6 +183,7 @@ class Caretaker:
                         continues=True,
                         cut=any(other.stops for other in others),
                         tethered=change.tethered,
+                        state=loaded.status.state,
                     )
                 )
                 await self._heed_late_posts(lease.run, others)
@@ -205,9 +212,10 @@ class Caretaker:
             self._supervisor().cancel(run)
 
     async def _work(self, client: Sequence[ToolSpec], loaded: Loaded, verdict: Begins) -> Work:
-        toolbox = await self._equipment.toolbox(client)
-        messages = (*loaded.messages, *verdict.append)
-        return Work(toolbox, messages, state=loaded.status.state)
+        messages, state = (*loaded.messages, *verdict.append), loaded.status.state
+        actor = self._agents.asked_in(messages, state.agent)
+        toolbox = await actor.equipment.toolbox(client)
+        return Work(actor.brain, toolbox, messages, allowed=state.allowed)
 
     # ---------------------------------------------------------------- answers that did not come
     async def _go_on_without(self, key: ConversationKey, loaded: Loaded) -> None:
@@ -224,7 +232,8 @@ class Caretaker:
                     "tool calls timed out", extra={"action": "calls_timed_out", "run_id": run_id}
                 )
                 cut = any(each.stops for each in loaded.queue)
-                self._supervisor().spawn(Assignment(lease, opening, work, cut=cut))
+                state = loaded.status.state
+                self._supervisor().spawn(Assignment(lease, opening, work, cut=cut, state=state))
                 await self._heed_late_posts(lease.run, loaded.queue)
 
 
@@ -250,7 +259,8 @@ def mark_of(count: int, append: Sequence[Message], /) -> int:
     becomes of the run.
     """
     answers = next(
-        (n for n, each in enumerate(append) if not isinstance(each, Answer)), len(append)
+        (n for n, each in enumerate(append) if not isinstance(each, Answer | ChildMessage)),
+        len(append),
     )
     return count + answers
 

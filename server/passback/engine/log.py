@@ -16,7 +16,7 @@ import anyio
 from passback.core.changes import Commit, Lease, LeaseState, LogWrite
 from passback.core.errors import StoreError, StoreUnavailable
 from passback.core.events import START, Logged, Position, RunEvent
-from passback.core.messages import Message, Owed
+from passback.core.messages import Message, Owed, RunRef
 from passback.core.ports import Store
 from passback.core.state import State
 
@@ -38,7 +38,10 @@ class End:
 
 
 class RunLog:
-    """One run's events under one lease. One producer, the run; any number of readers, each with a position of its own.
+    """One run's events under one lease; any number of readers, each with a position of its own.
+
+    Its producers are the run and what works for it: what one of them shows while another one's commit is under way
+    comes behind that commit.
 
     Args:
         lease: the run's.
@@ -46,8 +49,10 @@ class RunLog:
         writer: stores all others.
         on_lease: told when the lease is lost, or somebody asked to cancel the run.
         continues: the store has events of the run from before this lease.
+        state: what the conversation knew when the lease was taken.
 
     Attributes:
+        state: what it knows now; the next commit stores it.
         start: readers whose position is before it have to read the store first.
         ended: the last event is here.
         posts_wait: it ended while posts waited for it.
@@ -63,8 +68,10 @@ class RunLog:
         on_lease: Callable[[LeaseState], None],
         *,
         continues: bool = False,
+        state: State | None = None,
     ) -> None:
         self.lease = lease
+        self.state = self._stored_state = state or State()
         self.start = Position(lease.epoch, 0) if continues else START
         self.ended = False
         self.posts_wait = False
@@ -74,6 +81,8 @@ class RunLog:
         self._events = list(opening)
         self._numbered = len(self._events)  # events that were written or are in doubt
         self._in_doubt: deque[Commit | LogWrite] = deque()
+        self._behind: list[RunEvent] = []  # what is shown when the commit in doubt is
+        self._commits_in_doubt = 0
         self._step = 0
         self._writer = writer
         self._on_lease = on_lease
@@ -84,20 +93,23 @@ class RunLog:
     # ---------------------------------------------------------------- the producer
     def append(self, events: Sequence[RunEvent]) -> None:
         """Show events at once; they are stored within the writer's delay, or by the next commit."""
+        if self._commits_in_doubt:
+            self._behind.extend(events)
+            return
         self._events.extend(events)
         self._notify()
         self._writer.mark(self)
 
+    @property
+    def run(self) -> RunRef:
+        return self.lease.run
+
     async def commit(
-        self,
-        append: tuple[Message, ...],
-        events: tuple[RunEvent, ...],
-        end: End | None = None,
-        state: State | None = None,
+        self, append: tuple[Message, ...], events: tuple[RunEvent, ...], end: End | None = None, /
     ) -> None:
         """Store messages together with the events that reveal them, then show those. A write is not cancellable midway.
 
-        `state` replaces the conversation's; None keeps it.
+        The state is stored with them, what they used added.
 
         A store that is away for a moment is waited for, about as long as the lease lasts.
 
@@ -109,9 +121,11 @@ class RunLog:
         write = self._waiting_events(events)
         owed, cut = (end.owed, end.cut) if end else ((), False)
         within = self._writer.tool_timeout if owed else None
+        state = self._state_with(append)
         self._in_doubt.append(
             Commit(write, self._step, append, owed, end is not None, cut, within, state)
         )
+        self._commits_in_doubt += 1
         until = monotonic() + self._writer.lease
         while True:
             try:
@@ -120,6 +134,12 @@ class RunLog:
                 if monotonic() >= until:
                     raise
             await anyio.sleep(self._writer.pause)
+
+    def _state_with(self, append: tuple[Message, ...]) -> State | None:
+        """What the state becomes; None: it stays."""
+        self.state = self.state.with_added(append)
+        before, self._stored_state = self._stored_state, self.state
+        return None if self.state == before else self.state
 
     async def settle(self) -> None:
         """Store what is in doubt; raises as `commit` does. Not cancellable midway."""
@@ -153,13 +173,19 @@ class RunLog:
                 self.posts_wait = await self._writer.commit(write)
                 self._events[write.log.first - 1 - self.start.seq :] = write.log.events
                 self.ended = write.ends
+                self._commits_in_doubt -= 1
             self._in_doubt.popleft()
+            if not self._commits_in_doubt:
+                behind, self._behind = self._behind, []
+                if behind and not self.ended:
+                    self.append(behind)
             self._trim()
             self._notify()
 
     def _waiting_events(self, revealed: tuple[RunEvent, ...] = ()) -> LogWrite:
         """The events that no write carries yet, and those that are not to be seen before it succeeds."""
-        events = (*self._events[self._numbered - self.start.seq :], *revealed)
+        events = (*self._events[self._numbered - self.start.seq :], *self._behind, *revealed)
+        self._behind.clear()
         write = LogWrite(self.lease, self._numbered + 1, events)
         self._numbered += len(events)
         return write

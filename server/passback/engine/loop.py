@@ -1,6 +1,6 @@
 """The agent's loop: turns until there is an outcome. It never waits for a client (P1)."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -8,7 +8,7 @@ from typing import TypeAlias
 from pydantic import JsonValue
 
 from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.errors import ModelAstray, ModelIncomplete
+from passback.core.errors import ModelAstray, ModelIncomplete, StoreError
 from passback.core.events import (
     Cancelled,
     Completed,
@@ -31,21 +31,22 @@ from passback.core.messages import (
     ToolResult,
 )
 from passback.core.ports import ModelClient
-from passback.core.state import State
 from passback.core.transcript import (
     always_allowed,
     closing,
     futile_turns,
     owed,
-    owing,
     paired,
     runnable,
+    transcript_of,
     unanswered,
     waiting,
 )
 from passback.engine.assembler import Assembler, Turn
+from passback.engine.children import CallContext, Journal, nested
 from passback.engine.judging import Judge
-from passback.engine.log import End, RunLog
+from passback.engine.log import End
+from passback.engine.progress import Progress
 from passback.engine.toolbox import Toolbox
 
 Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]
@@ -58,6 +59,7 @@ class Brain:
     Args:
         max_futile_turns: how many turns in a row may make nothing but invalid calls.
         judge: says which of its calls are made.
+        deps: for its tools; the model cannot see it.
     """
 
     model: ModelClient
@@ -66,6 +68,7 @@ class Brain:
     max_futile_turns: int = 3
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     judge: Judge = field(default_factory=Judge)
+    deps: object = None
 
     def ask(self, toolbox: Toolbox, messages: Sequence[Message]) -> Answering:
         """The model's answer to a transcript, begun by entering it."""
@@ -77,22 +80,30 @@ class Brain:
 class Work:
     """What a run goes on from.
 
-    Args:
-        messages: the transcript from the boundary of `state` on.
+    Attributes:
+        brain: who works.
+        toolbox: with what.
+        messages: the transcript, from the boundary on.
         turns: how many it has had, under other workers too.
+        taken_over: whether another worker was at it, and was lost.
+        depth: how many agents call each other.
+        allowed: tools for which a person allowed all calls, in messages that are not read any more.
+        prepared: the first request, once it is encoded.
     """
 
+    brain: Brain
     toolbox: Toolbox
     messages: Sequence[Message]
     turns: int = 0
-    state: State = field(default_factory=State)
+    taken_over: bool = False
+    depth: int = 0
+    allowed: Collection[str] = ()
     prepared: Answering | None = None
 
-    def prepare(self, brain: Brain) -> None:
+    def prepare(self) -> None:
         """Encode the first request ahead of its time, where the model is what comes first."""
-        if unanswered(self.messages):
-            return
-        self.prepared = brain.ask(self.toolbox, self.messages)
+        if not unanswered(self.messages):
+            self.prepared = self.brain.ask(self.toolbox, self.messages)
 
 
 class Loop:
@@ -102,18 +113,24 @@ class Loop:
         leaving: asked before each turn: whether the run is to be left to another worker.
     """
 
-    def __init__(self, brain: Brain, work: Work, log: RunLog, leaving: Callable[[], bool]) -> None:
-        self._brain = brain
+    def __init__(self, work: Work, log: Journal, leaving: Callable[[], bool]) -> None:
+        self._brain = work.brain
         self._toolbox = work.toolbox
         self._log = log
         self._messages = list(work.messages)
         self._turns = work.turns
-        self._state = self._stored = work.state
+        self._taken_over = work.taken_over
+        self._depth = work.depth
         # approvals come with posts only
-        self._allowed = always_allowed(work.messages).union(work.state.allowed)
+        self._allowed = always_allowed(work.messages).union(work.allowed)
         self._prepared = work.prepared
         self._leaving = leaving
         self._assembler: Assembler | None = None
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The transcript as it stands."""
+        return self._messages
 
     async def run(self) -> None:
         """To the run's end, or until it is left between two turns.
@@ -122,15 +139,18 @@ class Loop:
             ModelError, StoreError: nothing of the turn that failed was committed.
             ModelAstray: after too many turns without a valid call; they are committed.
         """
+        if self._depth and self._taken_over:
+            await self._close_perhaps_begun()
         if unanswered(self._messages) and await self._answer():
             return
+        self._taken_over = False
         for _ in range(self._turns, self._brain.max_turns):
             if self._leaving():
                 return
             if futile_turns(self._messages) >= self._brain.max_futile_turns:
                 raise ModelAstray("the model made nothing but invalid tool calls, again and again")
             turn = await self._brain.judge.judge(
-                await self._ask(), self._toolbox, self._log.lease.run, self._allowed
+                await self._ask(), self._toolbox, self._log.run, self._allowed
             )
             if await self._settle(turn):
                 return
@@ -191,23 +211,54 @@ class Loop:
     async def _run_server_calls(self, calls: Sequence[ToolCall]) -> None:
         if not calls:
             return
-        async with self._toolbox.run(calls, self._log.lease.run) as results:
-            async for call, result in results:
-                # of a call that was approved, readers have not seen the end yet
-                ends = [ToolCallEnded(call.id)] if call.asks else []
-                await self._commit([_tool_message(call, result)], [*ends, _resulted(call, result)])
-        # a tool that leaks a cancellation of its own ends without a result
-        for answer in closing(runnable(self._messages), "interrupted", new_message_id):
+        async with self._toolbox.run(calls, self._context) as given:
+            async for call, result in given:
+                if isinstance(result, StoreError):
+                    raise result
+                if result is not None:
+                    await self._commit_result(call, result)
+        if not self._leaving():
+            # a tool that leaks a cancellation of its own ends without a result
+            await self._interrupt(runnable(self._messages))
+
+    async def _commit_result(self, call: ToolCall, result: ToolResult) -> None:
+        # of a call that was approved, readers have not seen the end yet
+        ends = [ToolCallEnded(call.id)] if call.asks else []
+        await self._commit([_tool_message(call, result)], [*ends, _resulted(call, result)])
+
+    async def _close_perhaps_begun(self) -> None:
+        """Close the calls of a sub-agent that the worker before may have begun (P10)."""
+        await self._interrupt(self._toolbox.perhaps_begun(runnable(self._messages)))
+
+    async def _interrupt(self, calls: Sequence[ToolCall]) -> None:
+        for answer in closing(calls, "interrupted", new_message_id):
             event = ToolResulted(answer.call_id, answer.content, answer.is_error)
             await self._commit([answer], [event])
+
+    def _context(self, call: ToolCall) -> CallContext:
+        return CallContext(
+            self._log.run,
+            call.id,
+            self._brain.deps,
+            Progress(self._log, call.id),
+            journal=self._log,
+            keep=self._messages.extend,
+            transcript=transcript_of(call.id, self._messages),
+            declared=self._toolbox.declared,
+            leaving=self._leaving,
+            taken_over=self._taken_over,
+            depth=self._depth,
+        )
 
     async def _hand_back(self, append: Sequence[Message], events: Sequence[RunEvent]) -> bool:
         """End the run if the client owes something. False: it goes on, and nothing was written."""
         calls = waiting([*self._messages, *append])
         if not calls:
             return False
-        ends = [ToolCallEnded(call.id) for call in calls if call.client]
-        outcome = HandedBack(tuple(map(owing, calls)))
+        ends = [
+            nested(each.path, ToolCallEnded(each.call.id)) for each in calls if each.call.client
+        ]
+        outcome = HandedBack(tuple(each.owed for each in calls))
         await self._end(outcome, append, [*events, *ends])
         return True
 
@@ -220,21 +271,17 @@ class Loop:
         cut: bool = False,
     ) -> None:
         # before the write: if its reply is lost, the log sends it again ahead of whatever comes next
-        state = self._keep(append)
+        self._keep(append)
         end = End(owed(self._messages), cut)
-        await self._log.commit(tuple(append), (*events, RunFinished(outcome)), end, state)
+        await self._log.commit(tuple(append), (*events, RunFinished(outcome)), end)
 
     async def _commit(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
-        state = self._keep(append)
-        await self._log.commit(tuple(append), tuple(events), state=state)
+        self._keep(append)
+        await self._log.commit(tuple(append), tuple(events))
 
-    def _keep(self, append: Sequence[Message]) -> State | None:
-        """Gives what the state is then; None: as it is stored."""
+    def _keep(self, append: Sequence[Message]) -> None:
         self._assembler = None
         self._messages.extend(append)
-        self._state = self._state.with_added(append)
-        stored, self._stored = self._stored, self._state
-        return None if self._state == stored else self._state
 
 
 def _committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:

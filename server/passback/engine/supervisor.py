@@ -5,7 +5,7 @@ import logging
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 
@@ -17,8 +17,9 @@ from passback.core.errors import LeaseLost, PassbackError, ShuttingDown, StoreEr
 from passback.core.events import Cancelled, Failed, Outcome, RunEvent
 from passback.core.messages import ConversationKey, RunId, RunRef
 from passback.core.ports import Store
+from passback.core.state import State
 from passback.engine.log import LogWriter, RunLog
-from passback.engine.loop import Brain, Loop, Work
+from passback.engine.loop import Loop, Work
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ class Assignment:
         continues: its log has events of earlier leases.
         cut: it is to end at once, cancelled: a post that stops it waits already.
         tethered: it is cancelled when nobody follows it.
+        state: what the conversation knows beside its messages.
     """
 
     lease: Lease
@@ -78,6 +80,7 @@ class Assignment:
     continues: bool = False
     cut: bool = False
     tethered: bool = False
+    state: State = field(default_factory=State)
 
 
 class _Active:
@@ -85,7 +88,14 @@ class _Active:
 
     def __init__(self, run: Assignment, writer: LogWriter) -> None:
         self.scope = anyio.CancelScope()
-        self.log = RunLog(run.lease, run.opening, writer, self._lease_is, continues=run.continues)
+        self.log = RunLog(
+            run.lease,
+            run.opening,
+            writer,
+            self._lease_is,
+            continues=run.continues,
+            state=run.state,
+        )
         self.tethered = run.tethered
         self.outcome: Outcome | None = None
         """How to end it; None: not at all, another worker goes on."""
@@ -122,12 +132,10 @@ class Supervisor:
     def __init__(
         self,
         store: Store,
-        brain: Brain,
         tempo: Tempo,
         look_after: Callable[[ConversationKey], Awaitable[None]],
     ) -> None:
         self._store = store
-        self._brain = brain
         self._look_after = look_after
         self._tempo = tempo
         self._writer = LogWriter(
@@ -168,10 +176,6 @@ class Supervisor:
         """Whether this worker gives its runs away, at the next occasion."""
         return self._draining
 
-    def prepare(self, work: Work) -> None:
-        """Make a run's first request to its model ready, before it is known whether the run begins."""
-        work.prepare(self._brain)
-
     def spawn(self, run: Assignment) -> None:
         """Start a run whose lease was just taken; its opening is in its stored log already."""
         if self._tasks is None:
@@ -185,7 +189,7 @@ class Supervisor:
         if run_id in self._active:  # this worker stood still, and took its own run over
             self._active[run_id].lose()
         self._active[run_id] = active
-        loop = Loop(self._brain, run.work, active.log, lambda: self._draining)
+        loop = Loop(run.work, active.log, lambda: self._draining)
         self._tasks.start_soon(self._supervise, active, loop, name=run_id)
 
     def log_of(self, run: RunRef) -> RunLog | None:
