@@ -116,9 +116,7 @@ class Caretaker:
                 return
             logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
             messages = (*loaded.messages, *append)
-            work = Work(
-                actor.brain, toolbox, messages, turns, taken_over=True, allowed=state.allowed
-            )
+            work = Work(actor.brain, toolbox, messages, turns, state, taken_over=True)
             self._supervisor().spawn(
                 Assignment(
                     lease,
@@ -127,7 +125,6 @@ class Caretaker:
                     continues=True,
                     cut=loaded.status.cancelled,
                     tethered=loaded.status.tethered,
-                    state=state,
                 )
             )
 
@@ -183,7 +180,6 @@ class Caretaker:
                         continues=True,
                         cut=any(other.stops for other in others),
                         tethered=change.tethered,
-                        state=loaded.status.state,
                     )
                 )
                 await self._heed_late_posts(lease.run, others)
@@ -215,7 +211,7 @@ class Caretaker:
         messages, state = (*loaded.messages, *verdict.append), loaded.status.state
         actor = self._agents.asked_in(messages, state.agent)
         toolbox = await actor.equipment.toolbox(client)
-        return Work(actor.brain, toolbox, messages, allowed=state.allowed)
+        return Work(actor.brain, toolbox, messages, state=state)
 
     # ---------------------------------------------------------------- answers that did not come
     async def _go_on_without(self, key: ConversationKey, loaded: Loaded) -> None:
@@ -232,8 +228,7 @@ class Caretaker:
                     "tool calls timed out", extra={"action": "calls_timed_out", "run_id": run_id}
                 )
                 cut = any(each.stops for each in loaded.queue)
-                state = loaded.status.state
-                self._supervisor().spawn(Assignment(lease, opening, work, cut=cut, state=state))
+                self._supervisor().spawn(Assignment(lease, opening, work, cut=cut))
                 await self._heed_late_posts(lease.run, loaded.queue)
 
 

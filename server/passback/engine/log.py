@@ -49,10 +49,8 @@ class RunLog:
         writer: stores all others.
         on_lease: told when the lease is lost, or somebody asked to cancel the run.
         continues: the store has events of the run from before this lease.
-        state: what the conversation knew when the lease was taken.
 
     Attributes:
-        state: what it knows now; the next commit stores it.
         start: readers whose position is before it have to read the store first.
         ended: the last event is here.
         posts_wait: it ended while posts waited for it.
@@ -68,10 +66,8 @@ class RunLog:
         on_lease: Callable[[LeaseState], None],
         *,
         continues: bool = False,
-        state: State | None = None,
     ) -> None:
         self.lease = lease
-        self.state = self._stored_state = state or State()
         self.start = Position(lease.epoch, 0) if continues else START
         self.ended = False
         self.posts_wait = False
@@ -105,11 +101,16 @@ class RunLog:
         return self.lease.run
 
     async def commit(
-        self, append: tuple[Message, ...], events: tuple[RunEvent, ...], end: End | None = None, /
+        self,
+        append: tuple[Message, ...],
+        events: tuple[RunEvent, ...],
+        end: End | None = None,
+        state: State | None = None,
+        /,
     ) -> None:
         """Store messages together with the events that reveal them, then show those. A write is not cancellable midway.
 
-        The state is stored with them, what they used added.
+        `state` replaces the conversation's; None keeps it.
 
         A store that is away for a moment is waited for, about as long as the lease lasts.
 
@@ -121,7 +122,6 @@ class RunLog:
         write = self._waiting_events(events)
         owed, cut = (end.owed, end.cut) if end else ((), False)
         within = self._writer.tool_timeout if owed else None
-        state = self._state_with(append)
         self._in_doubt.append(
             Commit(write, self._step, append, owed, end is not None, cut, within, state)
         )
@@ -134,12 +134,6 @@ class RunLog:
                 if monotonic() >= until:
                     raise
             await anyio.sleep(self._writer.pause)
-
-    def _state_with(self, append: tuple[Message, ...]) -> State | None:
-        """What the state becomes; None: it stays."""
-        self.state = self.state.with_added(append)
-        before, self._stored_state = self._stored_state, self.state
-        return None if self.state == before else self.state
 
     async def settle(self) -> None:
         """Store what is in doubt; raises as `commit` does. Not cancellable midway."""

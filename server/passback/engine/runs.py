@@ -197,8 +197,8 @@ class RunService:
         client = loaded.tools if post.tools is None else post.tools
         toolbox = await actor.equipment.toolbox(client)
         opening = (RunStarted(run.run_id),)
-        messages, state = (*loaded.messages, *verdict.append), loaded.status.state
-        work = Work(actor.brain, toolbox, messages, allowed=state.allowed)
+        messages = (*loaded.messages, *verdict.append)
+        work = Work(actor.brain, toolbox, messages, state=loaded.status.state)
         # its request is encoded while the store is busy
         asyncio.get_running_loop().call_soon(work.prepare)
         # a client that leaves now must not leave a lease behind that nobody works under
@@ -208,9 +208,7 @@ class RunService:
             )
             if lease is None:
                 return None
-            self._supervisor.spawn(
-                Assignment(lease, opening, work, tethered=change.tethered, state=state)
-            )
+            self._supervisor.spawn(Assignment(lease, opening, work, tethered=change.tethered))
             # the run asks its model now: what the caller prepares for its events meanwhile delays none of them
             await anyio.lowlevel.checkpoint()
         return run

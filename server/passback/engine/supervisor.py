@@ -5,7 +5,7 @@ import logging
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 
@@ -17,7 +17,6 @@ from passback.core.errors import LeaseLost, PassbackError, ShuttingDown, StoreEr
 from passback.core.events import Cancelled, Failed, Outcome, RunEvent
 from passback.core.messages import ConversationKey, RunId, RunRef
 from passback.core.ports import Store
-from passback.core.state import State
 from passback.engine.log import LogWriter, RunLog
 from passback.engine.loop import Loop, Work
 
@@ -71,7 +70,6 @@ class Assignment:
         continues: its log has events of earlier leases.
         cut: it is to end at once, cancelled: a post that stops it waits already.
         tethered: it is cancelled when nobody follows it.
-        state: what the conversation knows beside its messages.
     """
 
     lease: Lease
@@ -80,7 +78,6 @@ class Assignment:
     continues: bool = False
     cut: bool = False
     tethered: bool = False
-    state: State = field(default_factory=State)
 
 
 class _Active:
@@ -88,14 +85,7 @@ class _Active:
 
     def __init__(self, run: Assignment, writer: LogWriter) -> None:
         self.scope = anyio.CancelScope()
-        self.log = RunLog(
-            run.lease,
-            run.opening,
-            writer,
-            self._lease_is,
-            continues=run.continues,
-            state=run.state,
-        )
+        self.log = RunLog(run.lease, run.opening, writer, self._lease_is, continues=run.continues)
         self.tethered = run.tethered
         self.outcome: Outcome | None = None
         """How to end it; None: not at all, another worker goes on."""

@@ -4,6 +4,7 @@ import pytest
 
 from passback.core.changes import Status
 from passback.core.messages import (
+    ApprovalMessage,
     AssistantMessage,
     CallId,
     ConversationId,
@@ -72,6 +73,18 @@ MESSAGES: list[tuple[Message, MessageView]] = [
             "isError": True,
             "synthetic": "timeout",
         },
+    ),
+    (
+        ApprovalMessage(ID, CALL, approved=True, tool="t"),
+        {"id": "m", "role": "approval", "toolCallId": "c", "approved": True},
+    ),
+    (
+        ApprovalMessage(ID, CALL, approved=True, always=True, tool="t"),
+        {"id": "m", "role": "approval", "toolCallId": "c", "approved": True, "always": True},
+    ),
+    (
+        ApprovalMessage(ID, CALL, approved=False, reason="Not now.", tool="t"),
+        {"id": "m", "role": "approval", "toolCallId": "c", "approved": False, "reason": "Not now."},
     ),
 ]
 
