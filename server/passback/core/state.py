@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from passback.core.messages import AssistantMessage, ChildMessage, Message, Usage
 from passback.core.plans import PlanEntry
-from passback.core.transcript import always_allowed
+from passback.core.transcript import always_allowed, last_asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class State:
         seconds: for how long runs have worked on it.
         boundary: the position of the first message that is still read; those before it stay in the record.
         allowed: tools for which a person allowed all calls to come, in a message before the boundary; sorted.
+        agent: the name of the one that the user asked last before the boundary.
     """
 
     plan: tuple[PlanEntry, ...] = ()
@@ -27,6 +28,7 @@ class State:
     seconds: float = 0.0
     boundary: int = 0
     allowed: tuple[str, ...] = ()
+    agent: str = ""
 
     def with_added(self, messages: Iterable[Message], /) -> "State":
         """As it is when these messages follow on the transcript."""
@@ -43,8 +45,14 @@ class State:
             boundary: not before the present one, and not within a turn.
             messages: those that are read now.
         """
-        passed = always_allowed(messages[: boundary - self.boundary])
-        return replace(self, boundary=boundary, allowed=tuple(sorted({*self.allowed, *passed})))
+        passed = messages[: boundary - self.boundary]
+        allowed, asked = always_allowed(passed).union(self.allowed), last_asked(passed)
+        return replace(
+            self,
+            boundary=boundary,
+            allowed=tuple(sorted(allowed)),
+            agent=self.agent if asked is None else asked,
+        )
 
 
 def usage_of(messages: Iterable[Message], /) -> Usage:

@@ -101,7 +101,8 @@ class Caretaker:
 
     # ---------------------------------------------------------------- lost runs
     async def _take_over(self, run: RunRef, loaded: Loaded) -> None:
-        actor = self._agents.asked_in(loaded.messages)
+        state = loaded.status.state
+        actor = self._agents.asked_in(loaded.messages, state.agent)
         toolbox = await actor.equipment.toolbox(loaded.tools)
         begun = toolbox.perhaps_begun(runnable(loaded.messages))
         append = closing(begun, "interrupted", new_message_id)
@@ -115,7 +116,6 @@ class Caretaker:
                 return
             logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
             messages = (*loaded.messages, *append)
-            state = loaded.status.state
             work = Work(actor.brain, toolbox, messages, turns, state, taken_over=True)
             self._supervisor().spawn(
                 Assignment(
@@ -208,10 +208,10 @@ class Caretaker:
             self._supervisor().cancel(run)
 
     async def _work(self, client: Sequence[ToolSpec], loaded: Loaded, verdict: Begins) -> Work:
-        messages = (*loaded.messages, *verdict.append)
-        actor = self._agents.asked_in(messages)
+        messages, state = (*loaded.messages, *verdict.append), loaded.status.state
+        actor = self._agents.asked_in(messages, state.agent)
         toolbox = await actor.equipment.toolbox(client)
-        return Work(actor.brain, toolbox, messages, state=loaded.status.state)
+        return Work(actor.brain, toolbox, messages, state=state)
 
     # ---------------------------------------------------------------- answers that did not come
     async def _go_on_without(self, key: ConversationKey, loaded: Loaded) -> None:

@@ -159,6 +159,7 @@ STATES = st.builds(
     st.floats(0, 1e9),
     COUNTS,
     st.lists(TEXT, max_size=2).map(tuple),
+    TEXT,
 )
 
 
