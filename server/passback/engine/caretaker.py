@@ -137,7 +137,7 @@ class Caretaker:
     async def _begin_next(self, key: ConversationKey, loaded: Loaded) -> None:
         queued, *others = loaded.queue
         taken_back = queued.post.on_busy == "rollback" and loaded.status.cut
-        messages = loaded.messages[: loaded.status.mark] if taken_back else loaded.messages
+        messages = loaded.messages[: _kept(loaded)] if taken_back else loaded.messages
         post = queued.post
         fresh = [each for each in post.messages if not isinstance(each, Answer)]
         # what the client answered with a later post is not to be closed as superseded
@@ -225,6 +225,15 @@ def mark_of(messages: Sequence[Message], append: Sequence[Message], /) -> int:
         len(append),
     )
     return len(messages) + answers
+
+
+def _kept(loaded: Loaded) -> int:
+    """How many messages stay when a run is taken back: also the results of calls that were made because it was allowed."""
+    behind = loaded.messages[loaded.status.mark :]
+    results = next(
+        (n for n, each in enumerate(behind) if not isinstance(each, Answer)), len(behind)
+    )
+    return loaded.status.mark + results
 
 
 def _turns(messages: Sequence[Message]) -> int:
