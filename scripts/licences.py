@@ -60,7 +60,7 @@ def _is_compatible(expression: str) -> bool:
 
 
 def _locked() -> list[str]:
-    text = (ROOT / "requirements" / "runtime.txt").read_text()
+    text = (ROOT / "requirements" / "extras.txt").read_text()
     return re.findall(r"^([\w.-]+)==", text, re.MULTILINE)
 
 
