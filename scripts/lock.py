@@ -18,7 +18,12 @@ FOLDER = ROOT / "requirements"
 # the arguments of `uv pip compile` for each file; the first one sets the versions of the next three
 LOCKS = {
     "dev": ("pyproject.toml", "--all-extras", "--group=dev"),
-    "test": ("pyproject.toml", "--all-extras", "--group=test", "--constraints=requirements/dev.txt"),
+    "test": (
+        "pyproject.toml",
+        "--all-extras",
+        "--group=test",
+        "--constraints=requirements/dev.txt",
+    ),
     "extras": ("pyproject.toml", "--all-extras", "--constraints=requirements/dev.txt"),
     "runtime": ("pyproject.toml", "--constraints=requirements/dev.txt"),
     "node": ("--group=node",),

@@ -11,6 +11,8 @@ from passback.core.ports import ModelClient, Toolset
 from passback.core.questions import ASK_USER
 from passback.engine.toolbox import Equipment
 from passback.toolsets.functions import Function, Functions, FunctionTool, tool
+from passback.toolsets.mcp import MCPServer
+from passback.toolsets.mcp.server import refuse_clashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Agent:
         model: a client, or a name as in `PASSBACK_MODEL` (`openai:gpt-5`); None: what the settings say.
         prompt: what the model is told first.
         tools: server tools: functions, decorated with `@tool` or plain.
-        toolsets: other sources of server tools.
+        toolsets: other sources of server tools, such as an `MCPServer`.
         max_turns: model calls in one run; None: what the settings say.
         options: goes to the model's service as it is, such as `{"temperature": 0}`.
         permissions: which server tools may be called: decisions by name, the first pattern that fits counts
@@ -41,8 +43,10 @@ class Agent:
     ask_user: bool = False
 
     def equipment(self) -> Equipment:
-        """Raises ConfigurationError when a function cannot be a tool, or two have one name."""
+        """Raises ConfigurationError when a function cannot be a tool, or two tools have one name or could get one."""
         functions = [one if isinstance(one, FunctionTool) else tool(one) for one in self.tools]
+        servers = [one for one in self.toolsets if isinstance(one, MCPServer)]
+        refuse_clashes(servers, [one.spec.name for one in functions])
         toolsets = (*([Functions(functions)] if functions else []), *self.toolsets)
         return Equipment(toolsets, (ASK_USER,) if self.ask_user else ())
 

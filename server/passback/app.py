@@ -5,14 +5,15 @@ import importlib.util
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
+import anyio
 from starlette.types import ASGIApp
 
 from passback import __version__
 from passback.agent import Agent
-from passback.core.errors import ConfigurationError
+from passback.core.errors import ConfigurationError, ToolsetUnavailable
 from passback.core.messages import JsonObject
 from passback.core.permissions import Rule, by_pattern
-from passback.core.ports import ModelClient, Store
+from passback.core.ports import Connected, ModelClient, Store
 from passback.engine.judging import Judge
 from passback.engine.loop import Brain
 from passback.engine.runs import RunService
@@ -63,7 +64,9 @@ class Application:
             queue=settings.max_queue,
             tool_timeout=settings.tool_timeout,
         )
-        self._runs = RunService(self.store, brain, agent.equipment(), tempo)
+        equipment = agent.equipment()
+        self.connected = tuple(one for one in equipment.toolsets if isinstance(one, Connected))
+        self._runs = RunService(self.store, brain, equipment, tempo)
         services = Services(
             runs=self._runs,
             stopping=self._stopping,
@@ -81,7 +84,7 @@ class Application:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[Sequence[str]]:
-        """Connect to the store and own the runs; gives warnings about the store's settings.
+        """Connect to the store and the toolsets, and own the runs; gives warnings about them.
 
         Raises:
             ConfigurationError, StoreError: the store cannot be used.
@@ -91,6 +94,9 @@ class Application:
             with _blaming("PASSBACK_STORE"):
                 await stack.enter_async_context(self.store)
                 warnings = await self.store.check()
+            for one in self.connected:
+                await stack.enter_async_context(one.running())
+            warnings = [*warnings, *await _readiness(self.connected)]
             await stack.enter_async_context(self._runs.running())
             yield warnings
 
@@ -106,6 +112,22 @@ class Application:
 
     def _describe(self) -> JsonObject:
         return compose(self._wires, version=__version__)
+
+
+async def _readiness(toolsets: Sequence[Connected]) -> Sequence[str]:
+    """Wait for all of them at once. One that cannot be used is no reason not to serve: it may come."""
+    warnings: list[str] = []
+
+    async def wait(one: Connected) -> None:
+        try:
+            warnings.extend(await one.ready())
+        except ToolsetUnavailable as error:
+            warnings.append(f"{error.message}; its tools are left out until it can be")
+
+    async with anyio.create_task_group() as tasks:
+        for one in toolsets:
+            tasks.start_soon(wait, one)
+    return warnings
 
 
 def create_app(settings: Settings, agent: Agent | None = None) -> ASGIApp:

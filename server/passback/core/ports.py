@@ -6,7 +6,7 @@ Arguments are positional-only and values frozen. Every method may raise what its
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from passback.core.changes import (
     Change,
@@ -104,6 +104,28 @@ class Toolset(Protocol):
 
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
         """Run a tool. A failure is a result with `is_error`, also bad arguments and a deadline that passed."""
+        ...
+
+
+@runtime_checkable
+class Connected(Protocol):
+    """What a toolset may be besides: one that has connections or processes, which live as long as its application."""
+
+    @property
+    def name(self) -> str:
+        """What to show people; no secret in it."""
+        ...
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Own them until the context is left; entering begins to connect, and does not wait for it."""
+        ...
+
+    async def ready(self) -> Sequence[str]:
+        """Wait, a bounded time, until it is known whether the tools can be used; gives warnings about them.
+
+        Raises:
+            ToolsetUnavailable: with a sentence that says why not; `specs` has none of the tools until they can be.
+        """
         ...
 
 

@@ -22,12 +22,11 @@ from passback.core.errors import ConfigurationError
 from passback.core.messages import TOOL_NAME, JsonObject, ToolCall, ToolResult, ToolSpec
 from passback.core.permissions import ALLOWED, DECISIONS, Decision, Permission
 from passback.core.ports import ToolContext
+from passback.core.text import shortened
 
 logger = logging.getLogger(__name__)
 
 Function: TypeAlias = Callable[..., Any]
-
-_CUT = "\n[cut: the result was longer than the limit]"
 
 
 class ToolError(Exception):
@@ -94,7 +93,7 @@ class FunctionTool:
 
     def _cut(self, text: str) -> str:
         text = text.encode(errors="replace").decode()  # a lone surrogate could not be stored
-        return text if len(text) <= self.result_limit else text[: self.result_limit] + _CUT
+        return shortened(text, self.result_limit)
 
 
 @overload
