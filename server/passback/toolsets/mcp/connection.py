@@ -30,6 +30,9 @@ _LISTEN_AGAIN = 1.0
 
 _REFUSAL_CHARACTERS = 500
 
+_CLOSED = ("Connection closed", "SSE stream")
+"""What the package says when a connection ends: servers use the same code for whatever they like."""
+
 
 @asynccontextmanager
 async def connect(name: str, target: Target, result_limit: int) -> AsyncGenerator[Session]:
@@ -46,6 +49,8 @@ async def connect(name: str, target: Target, result_limit: int) -> AsyncGenerato
             tasks = await stack.enter_async_context(anyio.create_task_group())
             connection = _Connection(client, line, target, result_limit)
             tasks.start_soon(connection.follow_changes)
+            # before anything is torn down, so that calls learn that it was not the server's doing
+            stack.callback(line.close)
             yield connection
             tasks.cancel_scope.cancel()
     except Exception as error:  # whatever breaks in one connection must not break anything else
@@ -83,6 +88,8 @@ def _words(error: BaseException, line: Line) -> str:
             return f"it cannot be started: {failure.strerror}"
         case MCPError() as refusal:
             return line.refusal or f"it refused, with the error {refusal.code}"
+        case ValidationError():
+            return "what it answered is not of the protocol"
         case httpx2.TransportError() as failure:
             return f"it cannot be reached: {type(failure).__name__}"
         case other:
@@ -126,10 +133,9 @@ class _Connection:
 
     def _refused(self, error: MCPError) -> ToolResult:
         """Raises Lost."""
-        if error.code == protocol.CONNECTION_CLOSED:
+        if error.code == protocol.CONNECTION_CLOSED and error.message.startswith(_CLOSED):
             self._line.finish("the connection was closed")
-            raise Lost(self._line.end)
-        if self._line.forgotten:
+        if self._line.over:
             raise self._line.lost()
         text = redacted(mended(error.message), self._secrets)
         words = f"The MCP server refused the call: {shortened(text, _REFUSAL_CHARACTERS)}"

@@ -10,7 +10,7 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
-from passback.core.errors import ToolsetUnavailable
+from passback.core.errors import PassbackError, ToolsetUnavailable
 from passback.toolsets.mcp.catalogue import MOST_TOOLS, Catalogue, catalogue
 from passback.toolsets.mcp.door import Connect, Lost, Session
 from passback.toolsets.mcp.targets import Terms
@@ -56,14 +56,19 @@ class Keeper:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
+        failure: PassbackError | None = None
         async with anyio.create_task_group() as tasks:
             ended = anyio.Event()
             tasks.start_soon(self._keep, ended)
             try:
                 yield
+            except PassbackError as error:
+                failure = error  # kept out of the task group, which would wrap it
             finally:
                 await self._leave(ended)
                 tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
 
     async def ready(self) -> Catalogue:
         """The tools, when the first attempt is over. Raises ToolsetUnavailable."""

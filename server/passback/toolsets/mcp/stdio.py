@@ -1,5 +1,6 @@
 """A server as a child process: messages are lines of its standard input and output."""
 
+import json
 import logging
 import os
 import re
@@ -14,8 +15,9 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
-from mcp.types import jsonrpc_message_adapter
+from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 
+from passback.core.text import mended
 from passback.toolsets.mcp.line import MESSAGE_BYTES, Line
 from passback.toolsets.mcp.targets import Child, redacted
 
@@ -64,6 +66,7 @@ async def child_streams(name: str, child: Child, line: Line) -> AsyncGenerator[S
             try:
                 yield heard, told
             finally:
+                line.close()
                 with anyio.CancelScope(shield=True):
                     heard.close()
                     await _end(process, process.stdin)
@@ -91,12 +94,23 @@ async def _hear(
 
 async def _pass_on(texts: Sequence[bytearray], said: MemoryObjectSendStream[_Said]) -> None:
     for text in texts:
-        try:
-            message = jsonrpc_message_adapter.validate_json(bytes(text), by_name=False)
-        except ValueError:
-            continue  # a program that greets people on its standard output
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await said.send(SessionMessage(message))
+        message = _message(bytes(text)) or _message(_mended(bytes(text)))
+        if message is not None:  # else it is a program that greets people on its standard output
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await said.send(SessionMessage(message))
+
+
+def _message(text: bytes) -> JSONRPCMessage | None:
+    with suppress(ValueError):
+        return jsonrpc_message_adapter.validate_json(text, by_name=False)
+    return None
+
+
+def _mended(text: bytes) -> bytes:
+    """The same JSON without lone surrogates, which the halves of a text that was cut may end in."""
+    with suppress(ValueError, RecursionError):
+        return mended(json.dumps(json.loads(text), ensure_ascii=False)).encode()
+    return b""
 
 
 async def _tell(
