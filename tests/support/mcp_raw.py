@@ -6,6 +6,7 @@ answers, `--endless` gives the first page for ever, `--loud` writes lines that a
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +42,8 @@ def said(text: str) -> Json:
 class Raw:
     """Speaks the older protocol only, in which a session begins with `initialize`."""
 
+    tells_of_changes = True
+
     def __init__(self, pages: list[list[Json]], *, endless: bool = False) -> None:
         self.pages = pages
         self._endless = endless
@@ -62,7 +65,7 @@ class Raw:
     def _welcome(self) -> Json:
         return {
             "protocolVersion": "2025-11-25",
-            "capabilities": {"tools": {"listChanged": True}},
+            "capabilities": {"tools": {"listChanged": self.tells_of_changes}},
             "serverInfo": {"name": "raw", "version": "1"},
         }
 
@@ -80,6 +83,10 @@ class Raw:
                 yield answer(request, said("grown"))
             case "flood":
                 yield answer(request, said("x" * 5_000_000))
+            case "deaf":
+                yield answer(request, said("deaf"))
+                os.close(0)
+                signal.pause()
             case "nonsense":
                 yield answer(request, {"content": 5})
             case "refuse":
@@ -98,11 +105,13 @@ def main(arguments: list[str]) -> None:
     for text in sys.stdin:
         for each in raw.answers(json.loads(text)):
             sys.stdout.write(json.dumps(each) + "\n")
-        sys.stdout.flush()
+            sys.stdout.flush()
 
 
 class RawHttp(Raw):
     """By HTTP, with sessions that it may forget; `asked` has the requests' methods and names."""
+
+    tells_of_changes = False
 
     def __init__(self, pages: list[list[Json]]) -> None:
         super().__init__(pages)
@@ -110,6 +119,8 @@ class RawHttp(Raw):
         self.session = 1
         self.refuses = 0
         """A status with which everything is refused."""
+        self.forgets = False
+        """Whether it forgets its session whenever a tool is called."""
         self.encoding = "identity"
         """What it says of the encoding of its answers."""
         self.app = Starlette(routes=[Route("/mcp", self._post, methods=["POST"])])
@@ -120,6 +131,8 @@ class RawHttp(Raw):
         params: Json = message.get("params") or {}
         self.asked.append(" ".join(filter(None, (method, params.get("name")))))
         given = request.headers.get("mcp-session-id")
+        if self.forgets and method == "tools/call":
+            self.session += 1
         if self.refuses:
             return Response("No.", self.refuses)
         if given is not None and given != str(self.session):

@@ -150,9 +150,11 @@ def tools() -> MCPServer[Any]:
     server.add_tool(put, annotations=ToolAnnotations(idempotent_hint=True))
     hints = ToolAnnotations(read_only_hint=True, destructive_hint=True)
     server.add_tool(wipe, annotations=hints)
-    for each in (show, data, fail, header, whisper, linger, grow, waiting.wait, waiting.begun):
-        server.add_tool(each, structured_output=False)
-    for each in (waiting.cancelled, environment, die):
+    plain: tuple[Any, ...] = (
+        *(show, data, fail, header, whisper, linger, grow, environment, die),
+        *(waiting.wait, waiting.begun, waiting.cancelled),
+    )
+    for each in plain:
         server.add_tool(each, structured_output=False)
     return server
 

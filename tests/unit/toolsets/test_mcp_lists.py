@@ -179,15 +179,15 @@ def test_a_server_needs_a_name_that_can_be_a_prefix(name: str) -> None:
 
 
 def test_what_cannot_be_a_server_is_refused_at_once() -> None:
-    for command in ([], [""]):
+    for command in ([], [""], "notes --all"):
         with pytest.raises(ConfigurationError, match="'t' has no command"):
             MCPServer.stdio("t", command=command)
     for url in ("", "ftp://example.org", "http://", "http://[::1/mcp"):
         with pytest.raises(ConfigurationError, match="'t' has no URL"):
             MCPServer.http("t", url)
-    for terms in ({"seconds": 0}, {"start_seconds": -1}, {"result_limit": 0}):
+    for limit in ("seconds", "start_seconds", "result_limit"):
         with pytest.raises(ConfigurationError, match="has a limit that is not above 0"):
-            tools(**terms)
+            tools("t", **{limit: 0})
 
 
 def test_without_the_package_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from tests.support.mcp_servers import (
     tools,
     until_it_has,
 )
+from tests.support.mcp_tools import tools as tool_server
 from tests.support.runs import events, post, says, worker
 
 from passback.core.errors import ConfigurationError, ToolsetUnavailable
@@ -46,6 +47,12 @@ def actions(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [vars(record)["action"] for record in caplog.records if "action" in vars(record)]
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port: int = unused.getsockname()[1]
+    return port
+
+
 # ---------------------------------------------------------------- losing and finding it
 async def test_a_server_that_dies_during_a_call_is_started_again(
     caplog: pytest.LogCaptureFixture,
@@ -64,8 +71,7 @@ async def test_a_server_by_http_that_comes_back_is_found_again(
 ) -> None:
     caplog.set_level(logging.INFO)
     site = RawHttp([[tool("say")]])
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port: int = unused.getsockname()[1]
+    port = free_port()
     server = MCPServer.http("t", f"http://127.0.0.1:{port}/mcp")
     with anyio.fail_after(30):
         async with server.running():
@@ -90,6 +96,38 @@ async def test_a_call_that_a_server_refused_to_know_is_made_again() -> None:
         "tools/call say",
         "tools/call say",
     ]
+
+
+async def test_a_server_that_forgets_whenever_it_is_asked_is_given_up() -> None:
+    site = RawHttp([[tool("say")]])
+    site.forgets = True
+    async with serving(site.app) as url, running(MCPServer.http("t", url)) as server:
+        assert await called(server, "say") == ToolResult(
+            "The MCP server 't' is not connected. The tool was not called.", is_error=True
+        )
+    assert site.asked.count("tools/call say") == 2
+
+
+async def test_a_server_by_http_is_missed_although_nobody_calls_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    port = free_port()
+    server = MCPServer.http("t", f"http://127.0.0.1:{port}/mcp")
+    with anyio.fail_after(30):
+        async with server.running():
+            for _ in range(2):
+                async with serving(tool_server().streamable_http_app(), port):
+                    await until_it_has(server, "t__add")
+                while await names(server):
+                    await anyio.lowlevel.checkpoint()
+    assert actions(caplog) == ["toolset_lost", "toolset_unavailable"] * 2
+
+
+async def test_a_server_that_does_not_listen_any_more_is_started_again(tmp_path: Path) -> None:
+    async with running(raw(tmp_path, [[tool("deaf"), tool("say")]])) as server:
+        assert await called(server, "deaf") == ToolResult("deaf")
+        assert await called(server, "say") == LOST
+        assert await called(server, "say") == ToolResult("say")
 
 
 async def test_a_server_that_never_answers_costs_the_others_nothing(
@@ -183,6 +221,15 @@ async def test_why_an_address_is_no_server_is_told_without_its_secrets(
     assert unreachable.value.message.endswith(": it cannot be reached: ConnectError")
     ours = [r.getMessage() for r in caplog.records if r.name.startswith("passback")]
     assert "sesame" not in "".join(ours)
+
+
+async def test_a_header_that_cannot_be_sent_is_not_shown() -> None:
+    server = MCPServer.http("t", "http://127.0.0.1:1/mcp", headers={"X-Key": "sesam€"})
+    with anyio.fail_after(30):
+        async with server.running():
+            with pytest.raises(ToolsetUnavailable) as failure:
+                await server.ready()
+    assert failure.value.message.endswith("used: the connection broke: UnicodeEncodeError")
 
 
 async def test_an_answer_that_was_packed_is_not_unpacked() -> None:
@@ -280,8 +327,9 @@ async def test_a_server_that_says_odd_things_keeps_its_connection(tmp_path: Path
 
 
 async def test_halves_of_characters_in_an_answer_are_mended(tmp_path: Path) -> None:
-    async with running(raw(tmp_path, [[tool("half \ud83d")]])) as server:
-        assert await names(server) == ["t__half__"]
+    listed = [tool("half", description="half of \ud83d")]
+    async with running(raw(tmp_path, [listed])) as server:
+        assert [spec.description for spec in await server.specs()] == ["half of \ufffd"]
 
 
 @pytest.mark.promise("P11")

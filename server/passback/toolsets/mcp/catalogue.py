@@ -86,11 +86,7 @@ def _spec(name: str, one: Described, room: int) -> tuple[ToolSpec, int]:
         raise Unfit("it has no name")
     if _is_deep(one.schema):
         raise Unfit(f"its schema is nested deeper than {_SCHEMA_DEPTH} levels")
-    try:
-        length = len(to_json(one.schema))
-    except ValueError:
-        raise Unfit("its schema cannot be written as JSON") from None
-    if length > _SCHEMA_BYTES:
+    if len(to_json(one.schema)) > _SCHEMA_BYTES:
         raise Unfit(f"its schema is larger than {_SCHEMA_BYTES} bytes")
     schema = fit(one.schema)
     values = size(schema)

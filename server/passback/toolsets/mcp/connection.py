@@ -49,10 +49,10 @@ async def connect(name: str, target: Target, result_limit: int) -> AsyncGenerato
             tasks = await stack.enter_async_context(anyio.create_task_group())
             connection = _Connection(client, line, target, result_limit)
             tasks.start_soon(connection.follow_changes)
+            stack.callback(tasks.cancel_scope.cancel)
             # before anything is torn down, so that calls learn that it was not the server's doing
             stack.callback(line.close)
             yield connection
-            tasks.cancel_scope.cancel()
     except Exception as error:  # whatever breaks in one connection must not break anything else
         raise Lost(line.end or _words(error, line)) from error
 
@@ -82,9 +82,7 @@ def _first(error: BaseException) -> BaseException:
 def _words(error: BaseException, line: Line) -> str:
     """Why a connection failed, without a word of the server's own: it may repeat a secret."""
     match _first(error):
-        case Lost() as lost:
-            return str(lost)
-        case FileNotFoundError() | PermissionError() | NotADirectoryError() as failure:
+        case OSError() as failure:
             return f"it cannot be started: {failure.strerror}"
         case MCPError() as refusal:
             return line.refusal or f"it refused, with the error {refusal.code}"

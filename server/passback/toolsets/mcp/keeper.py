@@ -27,9 +27,6 @@ _BREATHER = 0.2
 _LEAVING = 3.0
 """Seconds for the end of a connection; a process has more of its own."""
 
-_PATIENCE = 5.0
-"""Seconds that a call waits for a connection that is down."""
-
 _jitter = random.SystemRandom()
 _one_at_a_time = anyio.CapacityLimiter(1)
 
@@ -80,9 +77,9 @@ class Keeper:
         return self.catalogue
 
     async def session(self, *, but: Session | None = None) -> Session | None:
-        """The connection, if there is one or another than `but` in a short while."""
-        with anyio.move_on_after(_PATIENCE):
-            while self._session is None or self._session is but:
+        """The connection; another than `but`, which is lost. Waits while it is being made, None: it cannot be now."""
+        with anyio.move_on_after(self._terms.start_seconds):
+            while self.trouble is None and self._session in (None, but):
                 await self._changed.wait()
         return None if self._session is but else self._session
 

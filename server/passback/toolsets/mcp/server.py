@@ -82,7 +82,8 @@ class MCPServer:
         """
         folder = None if cwd is None else os.fspath(cwd)
         terms = Terms(trust_hints, seconds, start_seconds, result_limit)
-        return cls(name, Child(tuple(command), dict(env or {}), folder), terms)
+        words = command if isinstance(command, str) else tuple(command)
+        return cls(name, Child(words, dict(env or {}), folder), terms)
 
     @classmethod
     def http(

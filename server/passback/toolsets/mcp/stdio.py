@@ -34,8 +34,11 @@ _GRACE = (1.0, 2.0, 2.0)
 
 _POLL = 0.02
 _LOG_LINES = 200
+"""Of standard error. What a process says there after so many is not logged."""
+
 _LOG_CHARACTERS = 500
-"""Of a line. What a process says on its standard error after so many lines is not logged."""
+_LINE_BYTES = 16 * 1024
+"""Of a line: what is logged of it, and what is looked at, lest a secret at the end of the former is cut in two."""
 
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\uffff]")
 
@@ -130,23 +133,19 @@ async def _tell(
 
 
 async def _log(name: str, stderr: ByteReceiveStream, secrets: Sequence[str]) -> None:
-    """What it says of itself, to our log: so many lines, then no more; a line that never ends is cut into many."""
+    """What it says of itself, to our log: so many lines, then no more; of a long line its beginning."""
     room = _LOG_LINES
     rest = b""
     with suppress(anyio.ClosedResourceError):
         async for chunk in stderr:
-            if room <= 0:
-                continue
             *texts, rest = (rest + chunk).split(b"\n")
-            if len(rest) > _LOG_CHARACTERS:
-                texts.append(rest)
-                rest = b""
+            rest = rest[:_LINE_BYTES]
             for text in texts[:room]:
                 shown = redacted(text.decode(errors="replace"), secrets)[:_LOG_CHARACTERS]
                 _write(name, _UNPRINTABLE.sub("?", shown.rstrip()))
-            room -= len(texts)
-            if room <= 0:
+            if 0 < room <= len(texts):
                 _write(name, "(what follows is not logged)")
+            room = max(0, room - len(texts))
 
 
 def _write(name: str, text: str) -> None:

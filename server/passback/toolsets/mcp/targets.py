@@ -62,8 +62,10 @@ def check(name: str, target: Target, terms: Terms, /) -> None:
             f"an MCP server cannot be named {name!r}: 1 to 32 letters, digits, '-' and '_', no '__', no '_' at an end"
         )
     if isinstance(target, Child):
-        if not target.command or not all(target.command):
-            raise ConfigurationError(f"the MCP server {name!r} has no command")
+        if isinstance(target.command, str) or not target.command or not all(target.command):
+            raise ConfigurationError(
+                f"the MCP server {name!r} has no command: a program and its arguments, one by one"
+            )
     elif not _is_web(target.url):
         raise ConfigurationError(f"the MCP server {name!r} has no URL of http or https")
     if not min(terms.seconds, terms.start_seconds, terms.result_limit) > 0:
