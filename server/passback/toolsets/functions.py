@@ -20,7 +20,7 @@ from pydantic_core import to_json
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import TOOL_NAME, JsonObject, ToolCall, ToolResult, ToolSpec
-from passback.core.permissions import ALLOWED, DECISIONS, Decision, Permission
+from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
 from passback.core.ports import ToolContext
 from passback.core.text import shortened
 
@@ -139,9 +139,7 @@ def tool(
     Raises:
         ConfigurationError: the function cannot be a tool.
     """
-    allowance = permission if isinstance(permission, Permission) else Permission(permission)
-    if allowance.decision not in DECISIONS:
-        raise ConfigurationError(f"a tool's permission has to be one of {', '.join(DECISIONS)}")
+    allowance = permission_of(permission)
 
     def decorate(function: Function) -> FunctionTool:
         label = name or str(getattr(function, "__name__", ""))

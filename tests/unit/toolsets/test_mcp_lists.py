@@ -10,7 +10,8 @@ from tests.support.mcp_servers import called, names, raw, running, tools
 
 from passback.agent import Agent
 from passback.core.errors import ConfigurationError, ToolsetUnavailable
-from passback.core.messages import TOOL_NAME, ToolResult, ToolSpec
+from passback.core.messages import TOOL_NAME, CallId, ToolCall, ToolResult, ToolSpec
+from passback.core.permissions import Permission
 from passback.toolsets.functions import tool as function
 from passback.toolsets.mcp import MCPServer
 
@@ -98,6 +99,14 @@ async def test_a_list_that_is_not_of_the_protocol_is_told(tmp_path: Path) -> Non
             pass
 
 
+async def test_a_permission_is_that_of_all_the_tools_of_a_server() -> None:
+    call = ToolCall(CallId("call"), "t__any", "{}")
+    assert tools().permission(call) == Permission("allow")
+    assert tools(permission="ask").permission(call) == Permission("ask")
+    with pytest.raises(ConfigurationError, match="has to be one of allow, deny, ask"):
+        tools(permission="perhaps")
+
+
 async def test_a_tool_without_a_name_is_left_out(tmp_path: Path) -> None:
     assert await warned(tmp_path, tool("")) == ["MCP server t: left out t__: it has no name"]
 
@@ -158,8 +167,8 @@ def named(name: str) -> MCPServer:
 @pytest.mark.promise("P14")
 def test_two_servers_whose_names_look_alike_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="two MCP servers are named 'FILES'"):
-        Agent(toolsets=[named("files"), named("FILES")]).all_toolsets()
-    assert len(Agent(toolsets=[named("files"), named("files-2")]).all_toolsets()) == 2
+        Agent(toolsets=[named("files"), named("FILES")]).equipment()
+    assert len(Agent(toolsets=[named("files"), named("files-2")]).equipment().toolsets) == 2
 
 
 @pytest.mark.promise("P14")
@@ -168,8 +177,8 @@ def test_a_function_whose_name_could_be_a_servers_tool_is_refused() -> None:
     def files__read() -> None: ...
 
     with pytest.raises(ConfigurationError, match="'files__read' is that of an MCP server's"):
-        Agent(tools=[files__read], toolsets=[named("files")]).all_toolsets()
-    assert Agent(tools=[files__read], toolsets=[named("file")]).all_toolsets()
+        Agent(tools=[files__read], toolsets=[named("files")]).equipment()
+    assert len(Agent(tools=[files__read], toolsets=[named("file")]).equipment().toolsets) == 2
 
 
 @pytest.mark.parametrize("name", ["", "a__b", "a_", "_a", "x" * 33, "größe", "a b"])

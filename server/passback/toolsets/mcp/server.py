@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from passback.core.errors import ConfigurationError, ToolsetUnavailable
 from passback.core.messages import ToolCall, ToolResult, ToolSpec, folded
+from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
 from passback.core.ports import ToolContext
 from passback.toolsets.mcp.door import Connect, Forgotten, Lost, Session
 from passback.toolsets.mcp.keeper import Keeper
@@ -58,6 +59,7 @@ class MCPServer:
         command: Sequence[str],
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
+        permission: Permission | Decision = ALLOWED,
         trust_hints: bool = False,
         seconds: float = _SECONDS,
         start_seconds: float = _START_SECONDS,
@@ -71,6 +73,8 @@ class MCPServer:
             env: variables beside the few that every program needs (`PATH`, `HOME` and such): nothing else of this
                 process's environment reaches it.
             cwd: the folder that it runs in; None: that of this process.
+            permission: whether its tools may be called, where neither the server's settings nor the agent say so, as
+                in `tool`.
             trust_hints: believe what it says of its own tools: one that only reads may run together with others, and
                 one that may be repeated is called again when nobody knows whether a call was carried out.
             seconds: deadline of one call.
@@ -81,7 +85,8 @@ class MCPServer:
             ConfigurationError: one of these cannot be used, or the package `mcp` is not installed.
         """
         folder = None if cwd is None else os.fspath(cwd)
-        terms = Terms(trust_hints, seconds, start_seconds, result_limit)
+        allowance = permission_of(permission)
+        terms = Terms(allowance, trust_hints, seconds, start_seconds, result_limit)
         words = command if isinstance(command, str) else tuple(command)
         return cls(name, Child(words, dict(env or {}), folder), terms)
 
@@ -93,6 +98,7 @@ class MCPServer:
         /,
         *,
         headers: Mapping[str, str] | None = None,
+        permission: Permission | Decision = ALLOWED,
         trust_hints: bool = False,
         seconds: float = _SECONDS,
         start_seconds: float = _START_SECONDS,
@@ -104,6 +110,7 @@ class MCPServer:
             name: as for `stdio`.
             url: of http or https.
             headers: sent with each request, such as `{"Authorization": "Bearer ..."}`; never shown.
+            permission: as for `stdio`.
             trust_hints: as for `stdio`.
             seconds: as for `stdio`.
             start_seconds: as for `stdio`.
@@ -112,7 +119,8 @@ class MCPServer:
         Raises:
             ConfigurationError: as `stdio`.
         """
-        terms = Terms(trust_hints, seconds, start_seconds, result_limit)
+        allowance = permission_of(permission)
+        terms = Terms(allowance, trust_hints, seconds, start_seconds, result_limit)
         return cls(name, Address(url, dict(headers or {})), terms)
 
     @override
@@ -159,6 +167,9 @@ class MCPServer:
     def is_repeatable(self, name: str, /) -> bool:
         tool = self._keeper.catalogue.tools.get(name) if self._keeper else None
         return tool is not None and tool.repeatable
+
+    def permission(self, call: ToolCall, /) -> Permission:
+        return self._terms.permission
 
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
         try:

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from passback.core.errors import ConfigurationError
+from passback.core.permissions import Permission
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]|_(?=[A-Za-z0-9-])){0,31}")
 """No `__` in it and no `_` at its end: so the first `__` of a tool's name ends its server's."""
@@ -49,6 +50,7 @@ Target: TypeAlias = Child | Address
 class Terms:
     """As the arguments of `MCPServer`. Times in seconds."""
 
+    permission: Permission
     trust_hints: bool
     seconds: float
     start_seconds: float
