@@ -9,6 +9,7 @@ from passback.core.errors import ConfigurationError
 from passback.core.permissions import Rule, by_pattern
 from passback.core.ports import ModelClient
 from passback.core.questions import ASK_USER
+from passback.core.toolsets import Connected
 from passback.engine.agents import Actor, Agents
 from passback.engine.judging import Judge
 from passback.engine.loop import Brain
@@ -24,17 +25,23 @@ MODELS: Mapping[str, str] = {
 
 
 class Casting:
-    """Makes the agents of a server. `models` are the model clients that they share, by name."""
+    """Makes the agents of a server, and knows what they share."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._opened: dict[str, ModelClient] = {}
         self._models: dict[int, ModelClient] = {}
+        self._connected: dict[int, Connected] = {}
 
     @property
     def models(self) -> Sequence[ModelClient]:
         """Each once, the first agent's first."""
         return tuple(self._models.values())
+
+    @property
+    def connected(self) -> Sequence[Connected]:
+        """The toolsets with connections or processes, each once."""
+        return tuple(self._connected.values())
 
     def agents(self, given: Sequence[Agent]) -> Agents:
         """Raises ConfigurationError for agents that cannot work."""
@@ -58,7 +65,9 @@ class Casting:
             Judge(objection, self._rules(agent)),
             agent.deps,
         )
-        toolsets = (*agent.own_toolsets(), *self._delegates(agent, callers))
+        own = agent.own_toolsets()
+        self._connected |= {id(one): one for one in own if isinstance(one, Connected)}
+        toolsets = (*own, *self._delegates(agent, callers))
         equipment = Equipment(toolsets, (ASK_USER,) if agent.ask_user else ())
         return Actor(brain, equipment, agent.name or "")
 

@@ -46,8 +46,9 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.ports import Parked, Store, ToolContext
+from passback.core.ports import Parked, Store
 from passback.core.posts import StartRun
+from passback.core.toolsets import ToolContext
 from passback.toolsets.functions import FunctionTool, tool
 
 SECONDS = 60

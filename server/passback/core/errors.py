@@ -42,6 +42,7 @@ PassbackError
 │   ├── ModelRejected           model_rejected           it refused the request or the credentials
 │   ├── ModelIncomplete         model_incomplete         its answer broke off or makes no sense
 │   └── ModelAstray             model_astray             turn after turn, none of its calls was valid
+├── ToolsetUnavailable          toolset_unavailable      where server tools come from cannot be used now
 ├── RunLost                     lost                     the workers of a run died before its end
 ├── ShuttingDown                shutting_down            this worker takes no new runs
 └── ConfigurationError          configuration_error      settings that cannot work; fatal at start
@@ -248,6 +249,11 @@ class ModelIncomplete(ModelError):
 
 class ModelAstray(ModelError):
     code = "model_astray"
+    retryable = True
+
+
+class ToolsetUnavailable(PassbackError):
+    code = "toolset_unavailable"
     retryable = True
 
 

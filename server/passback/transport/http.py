@@ -65,6 +65,7 @@ STATUS: Mapping[str, int] = {
     "model_rejected": 502,
     "model_incomplete": 502,
     "model_astray": 502,
+    "toolset_unavailable": 503,
     "lost": 500,
     "shutting_down": 503,
     "configuration_error": 500,

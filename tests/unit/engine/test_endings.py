@@ -48,7 +48,8 @@ from passback.core.messages import (
     Usage,
 )
 from passback.core.permissions import ALLOWED, Permission
-from passback.core.ports import Store, ToolContext
+from passback.core.ports import Store
+from passback.core.toolsets import ToolContext
 from passback.engine.agents import Actor, Agents
 from passback.engine.loop import Brain, Work
 from passback.engine.runs import RunService

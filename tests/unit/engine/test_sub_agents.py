@@ -49,8 +49,9 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.ports import ModelClient, Store, Toolset
+from passback.core.ports import ModelClient, Store
 from passback.core.state import State, usage_of
+from passback.core.toolsets import Toolset
 from passback.engine.agents import Actor, Agents
 from passback.engine.loop import Brain
 from passback.engine.runs import RunService
