@@ -28,9 +28,9 @@ from passback.core.deltas import (
 )
 from passback.core.errors import ModelError, ModelIncomplete, ModelRateLimited
 from passback.core.messages import Usage
-from passback.models.openai_chat.calls import MAX_CALLS
+from passback.models.http.decoding import MAX_CALLS
+from passback.models.http.events import MAX_EVENT
 from passback.models.openai_chat.decoding import ChatDecoder
-from passback.models.openai_chat.events import MAX_EVENT
 
 
 @dataclass(frozen=True)

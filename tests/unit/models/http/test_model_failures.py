@@ -13,8 +13,8 @@ from passback.core.errors import (
     ModelRejected,
     ModelUnavailable,
 )
-from passback.models.openai_chat.bounds import Bounds
-from passback.models.openai_chat.failures import (
+from passback.models.http.bounds import Bounds
+from passback.models.http.failures import (
     MAX_RETRY_AFTER,
     parse_retry_after,
     status_failure,
