@@ -31,7 +31,7 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
-from passback.core.messages import MediaPart, Owed, as_text
+from passback.core.messages import MediaPart, Owed, Usage, as_text
 
 INCLUDABLE = frozenset({"reasoning", "usage", "message-ids", "run", "owed", "rewind"})
 """What a request may ask to be told beyond the protocol's own events."""
@@ -96,13 +96,17 @@ class ReasoningEvent(TypedDict):
 
 
 class UsageEvent(TypedDict):
-    """Tokens of the model call that just ended (include: usage)."""
+    """Tokens of the model call that just ended (include: usage).
+
+    `estimated` is there when its answer was cut before the provider had counted it.
+    """
 
     type: Literal["usage"]
     inputTokens: int
     outputTokens: int
     cachedTokens: int
     reasoningTokens: int
+    estimated: NotRequired[bool]
 
 
 class MessageEvent(TypedDict):
@@ -271,15 +275,22 @@ def _asked_event(event: _AskedEvent) -> tuple[str, NativeEvent]:
         case ReasoningDelta(text):
             return "reasoning", {"type": "reasoning", "delta": text}
         case UsageReported(usage):
-            return "usage", {
-                "type": "usage",
-                "inputTokens": usage.input_tokens,
-                "outputTokens": usage.output_tokens,
-                "cachedTokens": usage.cached_tokens,
-                "reasoningTokens": usage.reasoning_tokens,
-            }
+            return "usage", _usage(usage)
         case _:
             assert_never(event)
+
+
+def _usage(usage: Usage) -> UsageEvent:
+    event: UsageEvent = {
+        "type": "usage",
+        "inputTokens": usage.input_tokens,
+        "outputTokens": usage.output_tokens,
+        "cachedTokens": usage.cached_tokens,
+        "reasoningTokens": usage.reasoning_tokens,
+    }
+    if usage.estimated:
+        event["estimated"] = True
+    return event
 
 
 def _error(failed: Failed) -> ErrorEvent:

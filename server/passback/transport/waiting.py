@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from io import StringIO
-from typing import Literal
+from typing import Literal, NotRequired
 from urllib.parse import quote
 
 import anyio
@@ -40,12 +40,13 @@ MOST_SECONDS = 3600
 
 # ---------------------------------------------------------------- shapes
 class UsageView(TypedDict):
-    """Tokens of all model calls of the run."""
+    """Tokens of all model calls of the run; `estimated` is there when an answer was cut before they were counted."""
 
     inputTokens: int
     outputTokens: int
     cachedTokens: int
     reasoningTokens: int
+    estimated: NotRequired[bool]
 
 
 class RunAnswer(TypedDict):
@@ -121,12 +122,15 @@ def _owed_calls(owed: Sequence[Owed]) -> list[OwedCall]:
 
 
 def _usage_view(usage: Usage) -> UsageView:
-    return {
+    view: UsageView = {
         "inputTokens": usage.input_tokens,
         "outputTokens": usage.output_tokens,
         "cachedTokens": usage.cached_tokens,
         "reasoningTokens": usage.reasoning_tokens,
     }
+    if usage.estimated:
+        view["estimated"] = True
+    return view
 
 
 def parked_view(parked: Parked, /) -> RunAnswer:

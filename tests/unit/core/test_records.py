@@ -110,7 +110,7 @@ EVENTS: st.SearchStrategy[RunEvent] = st.one_of(
     st.builds(ToolCallArguments, CALL_IDS, TEXT),
     st.builds(ToolCallEnded, CALL_IDS),
     st.builds(ToolResulted, CALL_IDS, CONTENT, st.booleans()),
-    st.builds(UsageReported, st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS)),
+    st.builds(UsageReported, st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS, st.booleans())),
     st.builds(RunFinished, OUTCOMES),
 )
 SPECS = st.builds(ToolSpec, TEXT, TEXT, st.dictionaries(TEXT, JSON, max_size=3))
@@ -178,6 +178,12 @@ def test_the_stored_form_says_the_kind_of_each_value() -> None:
             "type": "run-finished",
         },
     ]
+
+
+def test_usage_of_older_records_was_counted() -> None:
+    counts = '{"input_tokens":1,"output_tokens":2,"cached_tokens":3,"reasoning_tokens":4}'
+    record = f'[{{"usage":{counts},"type":"usage-reported"}}]'.encode()
+    assert records.load_events(record) == [UsageReported(Usage(1, 2, 3, 4))]
 
 
 @pytest.mark.parametrize("record", [b"", b"{}", b'{"role":"nobody","id":"m","content":""}'])
