@@ -17,7 +17,13 @@ import anyio
 import httpx
 
 from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.errors import ModelError, ModelIncomplete, ModelRejected, ModelUnavailable
+from passback.core.errors import (
+    ConfigurationError,
+    ModelError,
+    ModelIncomplete,
+    ModelRejected,
+    ModelUnavailable,
+)
 from passback.models.http.bounds import Bounds
 from passback.models.http.decoding import Decoder
 from passback.models.http.exchanges import Headers, body_of, media_type, read_some
@@ -87,6 +93,29 @@ class Encoded:
 
     body: bytes
     decoder: Callable[[bool], Decoder]
+
+
+def settled(
+    kind: str,
+    owner: str,
+    name: str,
+    *,
+    base_url: str | None,
+    api_key: str | None,
+    timeout: float | None,
+) -> Bounds:
+    """The bounds that a setting such as `KIND:NAME` gives, if it is one that can work.
+
+    Where no base URL is given the service is its owner's, who wants a key.
+
+    Raises:
+        ConfigurationError: no name, or the owner's service without a key.
+    """
+    if not name:
+        raise ConfigurationError(f"the model needs a name: {kind}:NAME")
+    if not base_url and not api_key:
+        raise ConfigurationError(f"{owner} needs a key, and any other service a base URL")
+    return Bounds() if timeout is None else Bounds(content_timeout=timeout)
 
 
 class HttpModel(ABC):
