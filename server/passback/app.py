@@ -15,6 +15,8 @@ from passback.core.ports import ModelClient, Store
 from passback.engine.loop import Brain
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
+from passback.models.choice import Choice, choices, kinds
+from passback.models.fallback import Fallback
 from passback.schemas.arguments import objection
 from passback.settings import Settings
 from passback.stores.open import open_store
@@ -28,7 +30,10 @@ from passback.transport.wires import Limits, Services, Wire
 MODELS: Mapping[str, str] = {
     "demo": "passback.models.demo",
     "openai": "passback.models.openai_chat",
+    "anthropic": "passback.models.anthropic",
 }
+
+KEYLESS_MODELS = frozenset({"demo"})
 
 
 class Application:
@@ -112,25 +117,31 @@ def create_app(settings: Settings, agent: Agent | None = None) -> ASGIApp:
 
 
 def open_model(model: ModelClient | str | None, settings: Settings) -> ModelClient:
-    """The agent's own client, or the one that a name such as `openai:gpt-5` or the settings say.
+    """The agent's own client, or the one that a name such as `openai:gpt-5` or the settings say; several with commas.
 
     Raises:
         ConfigurationError: there is no such kind of model, or it lacks a setting.
     """
     if model is not None and not isinstance(model, str):
         return model
-    kind, _, name = (model or settings.model).partition(":")
-    if kind not in MODELS:
-        raise ConfigurationError(
-            f"PASSBACK_MODEL: no model is called {kind!r}; there are {', '.join(MODELS)}"
-        )
+    names = model or settings.model
+    for kind in kinds(names):
+        if kind not in MODELS:
+            raise ConfigurationError(
+                f"PASSBACK_MODEL: no model is called {kind!r}; there are {', '.join(MODELS)}"
+            )
     with _blaming("PASSBACK_MODEL, PASSBACK_MODEL_BASE_URL, PASSBACK_MODEL_API_KEY"):
-        client: ModelClient = importlib.import_module(MODELS[kind]).create(
-            name,
-            base_url=settings.model_base_url,
-            api_key=settings.model_api_key,
-            timeout=settings.model_timeout,
+        chosen = choices(
+            names, settings.model_base_url, settings.model_api_key, keyless=KEYLESS_MODELS
         )
+        clients = [_model_client(choice, settings.model_timeout) for choice in chosen]
+    return clients[0] if len(clients) == 1 else Fallback(clients)
+
+
+def _model_client(choice: Choice, timeout: float) -> ModelClient:
+    client: ModelClient = importlib.import_module(MODELS[choice.kind]).create(
+        choice.name, base_url=choice.base_url, api_key=choice.api_key, timeout=timeout
+    )
     return client
 
 

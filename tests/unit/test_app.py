@@ -12,6 +12,7 @@ from passback.agent import Agent
 from passback.app import Application, create_app, open_model
 from passback.core.errors import ConfigurationError
 from passback.models.demo import DemoModel
+from passback.models.fallback import Fallback
 from passback.models.scripted import ScriptedModel, says
 from passback.settings import load
 from passback.toolsets.functions import tool
@@ -97,6 +98,20 @@ async def test_for_how_long_a_run_goes_on_without_a_reader_is_a_setting() -> Non
                 await anyio.lowlevel.checkpoint()
 
 
+async def test_several_models_are_asked_in_turn() -> None:
+    settings = load(
+        {
+            "PASSBACK_MODEL": "anthropic:a, openai:b,demo",
+            "PASSBACK_MODEL_API_KEY": "sk-one,sk-two,",
+            "PASSBACK_MODEL_TIMEOUT": "7",
+        }
+    )
+    model = open_model(None, settings)
+    assert isinstance(model, Fallback)
+    assert model.name == "anthropic:a,openai:b,demo"
+    await model.aclose()
+
+
 def test_the_agents_model_comes_before_the_settings() -> None:
     mine = ScriptedModel([])
     assert open_model(mine, load({})) is mine
@@ -108,6 +123,10 @@ def test_the_agents_model_comes_before_the_settings() -> None:
     ("variable", "value", "why"),
     [
         ("MODEL", "gpt-5", "PASSBACK_MODEL: no model is called 'gpt-5'"),
+        ("MODEL", "demo,gpt-5", "PASSBACK_MODEL: no model is called 'gpt-5'"),
+        ("MODEL", "demo,", "PASSBACK_MODEL: no model is called ''"),
+        ("MODEL", "anthropic:", "the model needs a name: anthropic:NAME"),
+        ("MODEL", "anthropic:a", "PASSBACK_MODEL_API_KEY: Anthropic needs a key"),
         ("WIRES", "agkit,nosuchwire", "PASSBACK_WIRES: there is no wire called 'nosuchwire'"),
         ("WIRES", "os.path", "PASSBACK_WIRES: there is no wire called 'os.path'"),
         ("STORE", "mysql://db", "the store's URL has to begin with one of"),

@@ -4,9 +4,8 @@ import httpx
 from typing_extensions import override
 
 from passback.core.deltas import ModelRequest
-from passback.core.errors import ConfigurationError
 from passback.models.http.bounds import Bounds
-from passback.models.http.client import Encoded, HttpModel, Service
+from passback.models.http.client import Encoded, HttpModel, Service, settled
 from passback.models.http.decoding import Decoder
 from passback.models.http.exchanges import Headers, checked_key, checked_url, endpoint
 from passback.models.openai_chat.decoding import ChatDecoder
@@ -69,9 +68,5 @@ def create(
     Raises:
         ConfigurationError: no name, an address that is none, or OpenAI itself without a key.
     """
-    if not name:
-        raise ConfigurationError("the model needs a name: openai:NAME")
-    if not base_url and not api_key:
-        raise ConfigurationError("OpenAI needs a key, and any other service a base URL")
-    bounds = Bounds() if timeout is None else Bounds(content_timeout=timeout)
+    bounds = settled("openai", "OpenAI", name, base_url=base_url, api_key=api_key, timeout=timeout)
     return OpenAIChat(name, base_url=base_url or DEFAULT_BASE_URL, api_key=api_key, bounds=bounds)
