@@ -88,12 +88,15 @@ async def test_thoughts_are_shown_and_go_back_unedited_in_their_places(conversat
 
 
 async def test_thoughts_that_are_bound_to_other_tools_stay_here(conversation: str) -> None:
-    replies = (THINKS, says("Done."), says("Fine."))
+    anew = message(thinking(0, "New tools?", "sig-2"), text(1, "Hm."))
+    replies = (THINKS, says("Done."), anew, says("Fine."))
     async with anthropic_server(*replies) as model, asking(model) as client:
         first = await client.post(conversation, user("paint"), tools=[COLOR])
         await client.post(conversation, result(first.call.id, "done"))
-        assert (await client.post(conversation, user("and?"), tools=[ZONE])).text == "Fine."
+        assert (await client.post(conversation, user("and?"), tools=[ZONE])).text == "Hm."
         assert [kinds_of(blocks) for blocks in answers(model)] == [["text", "tool_use"], ["text"]]
+        assert (await client.post(conversation, user("so?"))).text == "Fine."
+        assert kinds_of(answers(model)[-1]) == ["thinking", "text"]
 
 
 async def test_another_model_steps_in_and_hears_no_foreign_thoughts(conversation: str) -> None:

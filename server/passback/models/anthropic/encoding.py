@@ -112,7 +112,6 @@ class _Transcript:
         self._provider = provider
         self._ids = ids
         self._bound = bound
-        self._stale = False
         self._turns: list[_Turn] = []
 
     def add(self, message: Message) -> None:
@@ -167,11 +166,12 @@ class _Transcript:
             self.prefix.add("assistant", list[JsonValue](blocks))
 
     def _fresh_thoughts(self, message: AssistantMessage) -> list[Thought]:
-        """Those that the service takes back: from the first one on whose prefix has changed there are none."""
+        """Those that the service takes back: bound to just what stands before. Without them what follows is another."""
         thoughts = thoughts_of(message, self._provider)
-        if self._bound and any(thought.prefix != self.prefix.digest() for thought in thoughts):
-            self._stale = True
-        return [] if self._stale else thoughts
+        prefix = self.prefix.digest()
+        if self._bound and any(thought.prefix != prefix for thought in thoughts):
+            return []
+        return thoughts
 
     def _answered(self, message: AssistantMessage, thoughts: Sequence[Thought]) -> list[Block]:
         """Text and calls, with each thought in its place."""

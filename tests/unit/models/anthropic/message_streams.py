@@ -209,6 +209,20 @@ CASES = [
         STOP,
     ),
     usual(
+        "a thought that is signed twice has the last signature",
+        stream(
+            START,
+            start(0, "thinking", thinking="hm", signature=""),
+            delta(0, "signature_delta", signature="first"),
+            delta(0, "signature_delta", signature="sig"),
+            stop(0),
+            ending(),
+        ),
+        ReasoningChunk("hm"),
+        thought("hm"),
+        STOP,
+    ),
+    usual(
         "a thought without its end",
         stream(
             START,

@@ -232,6 +232,14 @@ def test_thoughts_are_bound_to_the_system_and_the_tools_too(change: dict[str, An
     assert thoughts_in(sent(*conversation(**change), **change)) == ["s1", "s2"]
 
 
+def test_after_a_change_new_thoughts_go_back_and_old_ones_do_not() -> None:
+    messages = conversation()
+    changed = {"system": "new"}
+    prefix = encoded(*messages, **changed).prefix
+    newer = AssistantMessage(ID, "", (call("c3"),), (thought("s3", prefix),))
+    assert thoughts_in(sent(*messages, newer, result("c3"), **changed)) == ["s3"]
+
+
 BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
 
 
