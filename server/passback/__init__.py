@@ -11,8 +11,9 @@
 """
 
 from passback.agent import Agent
+from passback.core.permissions import Permission
 from passback.core.ports import ToolContext
 from passback.toolsets.functions import ToolError, tool
 
-__all__ = ["Agent", "ToolContext", "ToolError", "tool"]
+__all__ = ["Agent", "Permission", "ToolContext", "ToolError", "tool"]
 __version__ = "0.1.0"

@@ -1,12 +1,15 @@
 """What a user writes: an `Agent` with a prompt and tools, served by `passback serve module:agent`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
 from passback.core.messages import JsonObject
+from passback.core.permissions import Decision, Rule, by_pattern
 from passback.core.ports import ModelClient, Toolset
+from passback.core.questions import ASK_USER
+from passback.engine.toolbox import Equipment
 from passback.toolsets.functions import Function, Functions, FunctionTool, tool
 
 
@@ -21,6 +24,11 @@ class Agent:
         toolsets: other sources of server tools.
         max_turns: model calls in one run; None: what the settings say.
         options: goes to the model's service as it is, such as `{"temperature": 0}`.
+        permissions: which server tools may be called: decisions by name, the first pattern that fits counts
+            (`{"delete_*": "ask", "*": "allow"}`), or a function that judges a call, plain or async, and may give None
+            where it has no opinion; then the tool's own permission counts.
+        ask_user: whether the model may ask the user by the built-in tool `ask_user`, also where the client has not
+            declared that it shows such questions.
     """
 
     model: ModelClient | str | None = None
@@ -29,8 +37,18 @@ class Agent:
     toolsets: Sequence[Toolset] = field(default=())
     max_turns: int | None = None
     options: JsonObject = field(default_factory=dict[str, JsonValue])
+    permissions: Mapping[str, Decision] | Rule | None = None
+    ask_user: bool = False
 
-    def all_toolsets(self) -> tuple[Toolset, ...]:
+    def equipment(self) -> Equipment:
         """Raises ConfigurationError when a function cannot be a tool, or two have one name."""
         functions = [one if isinstance(one, FunctionTool) else tool(one) for one in self.tools]
-        return (*([Functions(functions)] if functions else []), *self.toolsets)
+        toolsets = (*([Functions(functions)] if functions else []), *self.toolsets)
+        return Equipment(toolsets, (ASK_USER,) if self.ask_user else ())
+
+    def rules(self) -> tuple[Rule, ...]:
+        """What the agent says of permissions. Raises ConfigurationError when it makes no sense."""
+        if self.permissions is None:
+            return ()
+        given = self.permissions
+        return (given if callable(given) else by_pattern(given),)

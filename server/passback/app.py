@@ -11,7 +11,9 @@ from passback import __version__
 from passback.agent import Agent
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
+from passback.core.permissions import Rule, by_pattern
 from passback.core.ports import ModelClient, Store
+from passback.engine.judging import Judge
 from passback.engine.loop import Brain
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
@@ -56,7 +58,7 @@ class Application:
             agent.max_turns or settings.max_turns,
             settings.max_futile_turns,
             agent.options,
-            objection,
+            Judge(objection, _rules(agent, settings)),
         )
         tempo = Tempo(
             lease=settings.lease,
@@ -66,7 +68,7 @@ class Application:
             queue=settings.max_queue,
             tool_timeout=settings.tool_timeout,
         )
-        self._runs = RunService(self.store, brain, agent.all_toolsets(), tempo)
+        self._runs = RunService(self.store, brain, agent.equipment(), tempo)
         services = Services(
             runs=self._runs,
             stopping=self._stopping,
@@ -161,6 +163,11 @@ def load_wire(name: str, services: Services) -> Wire:
         raise ConfigurationError(f"PASSBACK_WIRES: there is no wire called {name!r}")
     wire: Wire = importlib.import_module(module).build(services)
     return wire
+
+
+def _rules(agent: Agent, settings: Settings) -> Sequence[Rule]:
+    """The server's word goes before the agent's."""
+    return (*([by_pattern(settings.permissions)] if settings.permissions else []), *agent.rules())
 
 
 def _store_options(settings: Settings) -> StoreOptions:

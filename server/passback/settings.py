@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import OwnerId
+from passback.core.permissions import DECISIONS, Decision
 from passback.core.posts import OnBusy
 
 PREFIX = "PASSBACK_"
@@ -97,6 +98,16 @@ def _roles(value: str) -> frozenset[str]:
     return roles
 
 
+def _permissions(value: str) -> Mapping[str, Decision]:
+    permissions: dict[str, Decision] = {}
+    for entry in _words(value):
+        pattern, equals, decision = entry.rpartition("=")
+        if not (pattern and equals) or decision not in DECISIONS:
+            raise ValueError(f"must be PATTERN=DECISION, ...; decisions are {', '.join(DECISIONS)}")
+        permissions[pattern] = typing.cast("Decision", decision)
+    return permissions
+
+
 def _setting(default: object, parse: Callable[[str], object], text: str) -> typing.Any:
     metadata = types.MappingProxyType({"parse": parse, "text": text})
     return field(default=default, metadata=metadata)
@@ -140,6 +151,13 @@ class Settings:
     max_turns: int = _setting(20, _count(1, 1000), "model calls in one run")
     max_futile_turns: int = _setting(
         3, _count(1, 1000), "model calls in a row that may bring nothing but invalid tool calls"
+    )
+    permissions: Mapping[str, Decision] = field(
+        default_factory=dict[str, Decision],
+        metadata={
+            "parse": _permissions,
+            "text": "which server tools may be called: PATTERN=allow, deny or ask, ...; the first that fits counts",
+        },
     )
     wires: tuple[str, ...] = _setting(("agkit", "rest", "page"), _words, "what is served")
     allowed_hosts: frozenset[str] = _setting(

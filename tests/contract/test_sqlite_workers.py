@@ -14,6 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.support.conversations import change, ending, opening, texts, user, waiting
+from tests.support.transcripts import said_in
 
 from passback.core.changes import Enqueue, Lease, Loaded
 from passback.core.errors import LeaseLost
@@ -83,7 +84,7 @@ async def run(store: Store, held: Lease, text: str) -> None:
 async def run_next(store: Store) -> None:
     loaded = await store.load(KEY)
     if loaded.queue and not loaded.status.running:
-        text = str(loaded.queue[0].post.messages[0].content)
+        text = str(said_in(loaded.queue[0].post.messages)[0])
         if held := await begin(store, loaded, text, pops=loaded.queue[0].run_id):
             await run(store, held, text)
 
@@ -100,7 +101,7 @@ async def look_after(store: Store) -> None:
             claims = replace(change(KEY, status.version), nonce=f"claim-{status.version}")
             held = await store.claim(claims, status.run_id, events, lease=LEASE)
             if held:
-                await run(store, held, str(loaded.messages[-1].content))
+                await run(store, held, str(said_in(loaded.messages)[-1]))
 
 
 # ---------------------------------------------------------------- two of them
@@ -132,7 +133,7 @@ def acknowledged(process: subprocess.Popen[str], lines: int | None = None) -> li
 async def assert_whole(store: Store, posted: dict[str, list[str]]) -> None:
     """Every acknowledged message is there once, answered once, in its worker's order; every run has one end."""
     loaded = await store.load(KEY)
-    record = [str(message.content) for message in loaded.messages]
+    record = [*map(str, said_in(loaded.messages))]
     said, answers = record[::2], record[1::2]
     assert answers == [f"re:{text}" for text in said]
     assert len(set(said)) == len(said)

@@ -13,6 +13,7 @@ from tests.support.conversations import (
     turn,
     user,
 )
+from tests.support.transcripts import said_in
 
 from passback.core.errors import LeaseLost
 from passback.core.events import TextDelta
@@ -66,6 +67,6 @@ async def test_after_a_gap_the_run_is_taken_over_from_its_last_commit(store: Sto
     taken = await claimed(store, key)
     await store.commit(ending(taken, 1, 2, say="second"), lease=LONG)
 
-    contents = [message.content for message in (await store.load(key)).messages]
-    assert contents == ["hello", "first", "second"]
+    record = said_in((await store.load(key)).messages)
+    assert record == ["hello", "first", "second"]
     assert [place for place, _ in await said(store, held.run)] == ["1-1", "1-2", "2-1", "2-2"]

@@ -20,6 +20,7 @@ from tests.support.conversations import (
     user,
     waiting,
 )
+from tests.support.transcripts import said_in
 
 from passback.core.changes import Change, Commit, Loaded, LogWrite, Status
 from passback.core.errors import LeaseLost, UnknownRun
@@ -264,7 +265,7 @@ async def test_steps_count_anew_in_each_run(store: Store) -> None:
         await store.commit(turn(held, 0, 2, say=words[0]), lease=LONG)
         await store.commit(ending(held, 1, 2, say=words[1]), lease=LONG)
 
-    assert [message.content for message in (await store.load(key)).messages] == [*"abcd"]
+    assert said_in((await store.load(key)).messages) == [*"abcd"]
 
 
 async def test_a_released_lease_writes_nothing_more(store: Store) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import anyio
 import anyio.abc
+from tests.support.transcripts import said_in
 
 from passback.core.events import (
     START,
@@ -33,9 +34,11 @@ from passback.core.messages import (
 )
 from passback.core.ports import ModelClient, Parked, Store, Toolset
 from passback.core.posts import OnBusy, OnDisconnect, StartRun
+from passback.engine.judging import Judge
 from passback.engine.loop import Brain
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
+from passback.engine.toolbox import Equipment
 from passback.schemas.arguments import objection
 from passback.toolsets.functions import Functions, FunctionTool
 
@@ -72,8 +75,8 @@ async def worker(
 ) -> AsyncGenerator[RunService]:
     """A worker on a store that is open. A hang in the test is a failure after `seconds`."""
     functions = [Functions(tools)] if tools else []
-    brain = Brain(model, "be brief", max_turns=4, check=objection)
-    service = RunService(store, brain, [*functions, *toolsets], tempo)
+    brain = Brain(model, "be brief", max_turns=4, judge=Judge(objection))
+    service = RunService(store, brain, Equipment([*functions, *toolsets]), tempo)
     with anyio.fail_after(seconds):
         async with service.running():
             yield service
@@ -152,7 +155,7 @@ async def record(runs: RunService, key: ConversationKey = KEY) -> list[Message]:
 
 async def contents(runs: RunService, key: ConversationKey = KEY) -> list[object]:
     """What the transcript says."""
-    return [message.content for message in await record(runs, key)]
+    return [*said_in(await record(runs, key))]
 
 
 async def call_ids(runs: RunService, key: ConversationKey = KEY) -> list[CallId]:

@@ -3,7 +3,15 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from passback.core.messages import AssistantMessage, CallId, Message, ToolCall, ToolMessage
+from passback.core.messages import (
+    ApprovalMessage,
+    AssistantMessage,
+    CallId,
+    Content,
+    Message,
+    ToolCall,
+    ToolMessage,
+)
 
 
 def faults_of(messages: Sequence[Message], *, running: bool) -> list[str]:
@@ -19,6 +27,11 @@ def faults_of(messages: Sequence[Message], *, running: bool) -> list[str]:
             f"{call.id} waits for a server" for call in open_calls(messages) if not call.client
         ]
     return faults
+
+
+def said_in(messages: Sequence[Message]) -> list[Content]:
+    """What was said; approvals say nothing."""
+    return [message.content for message in messages if not isinstance(message, ApprovalMessage)]
 
 
 def open_calls(messages: Sequence[Message]) -> list[ToolCall]:

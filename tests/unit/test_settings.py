@@ -21,6 +21,7 @@ GOOD: list[tuple[str, str, object]] = [
     ("prompt", "Be brief.", "Be brief."),
     ("max_turns", "3", 3),
     ("max_futile_turns", "1", 1),
+    ("permissions", "delete_*=ask, *=allow", {"delete_*": "ask", "*": "allow"}),
     ("wires", "agkit, rest", ("agkit", "rest")),
     ("allowed_hosts", "Chat.Example,[::1]", frozenset({"chat.example", "[::1]"})),
     (
@@ -54,6 +55,13 @@ BAD: list[tuple[str, str, str]] = [
     ("port", "secret", "must be a number"),
     ("max_turns", "1.5", "must be a number"),
     ("max_turns", "0", "must be from 1 to 1000"),
+    ("permissions", "delete", "must be PATTERN=DECISION"),
+    ("permissions", "=ask", "must be PATTERN=DECISION"),
+    (
+        "permissions",
+        "delete=perhaps",
+        "must be PATTERN=DECISION, ...; decisions are allow, deny, ask",
+    ),
     ("lease", "0", "must be from 1 to 600"),
     ("lease", "nan", "must be from 1 to 600"),
     ("log_delay", "inf", "must be from 0.001 to 5"),

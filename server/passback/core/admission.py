@@ -1,7 +1,7 @@
 """What a post means for the conversation that it comes to (DESIGN section 5). Pure."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from passback.core.errors import (
@@ -12,6 +12,8 @@ from passback.core.errors import (
     UnknownToolCall,
 )
 from passback.core.messages import (
+    Answer,
+    ApprovalMessage,
     AssistantMessage,
     CallId,
     Message,
@@ -19,6 +21,7 @@ from passback.core.messages import (
     PostedMessage,
     RunId,
     Synthetic,
+    TextPart,
     ToolCall,
     ToolMessage,
 )
@@ -32,12 +35,16 @@ from passback.core.posts import (
     for_key,
     for_message,
 )
+from passback.core.questions import refuse_unfit
 from passback.core.transcript import (
     SYNTHETIC_TEXT,
     MintMessageId,
     closing,
     owed,
-    unanswered,
+    owing,
+    runnable,
+    waiting,
+    written,
 )
 
 TIMED_OUT = fingerprint(SYNTHETIC_TEXT["timeout"], True)
@@ -104,34 +111,31 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
     Raises:
         NothingToDo: no message.
         Reused: its idempotency key, or the id of one of its messages, was used with other content.
-        UnknownToolCall: a result for a call that is neither owed nor answered.
-        ResultConflict: a result for an answered call, or two in one post, with other content; a result that is late.
+        UnknownToolCall: an answer to a call that is neither owed nor answered.
+        InvalidAnswer: one that does not fit the call's questions.
+        ResultConflict: an answer to an answered call, or two in one post, with other content; one that is late.
         ConversationBusy: a run is going on or about to begin, and the post would not wait.
     """
     if not post.messages:
         raise NothingToDo("the post has no message, and nothing waits to be resumed")
     if joined := _known_by_key(standing, post):
         return joined
-    open_calls = () if standing.running else unanswered(standing.messages)
-    results = [message for message in post.messages if isinstance(message, ToolMessage)]
-    fresh = _fresh_results(results, {each.id for each in open_calls if each.client}, standing)
+    open_calls = () if standing.running else waiting(standing.messages)
+    answers = [message for message in post.messages if isinstance(message, Answer)]
+    fresh = _fresh_answers(answers, {call.id: call for call in open_calls}, standing)
     others = _new_messages(standing, post)
     if not fresh and not others and not _starts(standing, post):
         return _repeat(standing, post)
     receipts = _receipts(post, fresh.values(), others)
     if others and (standing.running or standing.waiting):
         # what the client owes may never come: then a message moves on those that wait, and waits itself
-        if post.on_busy == "reject" and not any(call.client for call in open_calls):
+        if post.on_busy == "reject" and not open_calls:
             raise ConversationBusy("a run of this conversation is going on", retry_after=1)
         return Queues((*fresh.values(), *others), receipts)
-    remaining = tuple(call for call in open_calls if call.id not in fresh)
-    owing = tuple(Owed(call.id, call.name, call.arguments) for call in remaining if call.client)
-    if owing and not others and not standing.overdue:
-        return Parks(tuple(fresh.values()), receipts, owing)
-    closed = _close(remaining, mint, overdue=standing.overdue)
-    parked = _parked(standing.messages) if any(call.client for call in open_calls) else ()
-    settled = {for_call(each.call_id): _print(each) for each in (*parked, *closed)}
-    return Begins((*fresh.values(), *closed, *others), receipts | settled)
+    left = tuple(owing(call) for call in open_calls if call.id not in fresh)
+    if left and not others and not standing.overdue:
+        return Parks(_written(fresh.values(), mint), receipts, left)
+    return _begins(standing.messages, fresh.values(), others, receipts, mint, standing.overdue)
 
 
 def begins(
@@ -146,15 +150,26 @@ def begins(
 
     Without any it is that of calls whose time is over: the model goes on with the answers that there are.
     """
-    open_calls = unanswered(messages)
-    open_ids = {call.id for call in open_calls}
-    answered = {each.call_id for each in posted if isinstance(each, ToolMessage)}
-    results = [m for m in posted if isinstance(m, ToolMessage) and m.call_id in open_ids]
-    others = [message for message in posted if not isinstance(message, ToolMessage)]
-    closed = _close([c for c in open_calls if c.id not in answered], mint, overdue=overdue)
-    parked = _parked(messages) if any(call.client for call in open_calls) else ()
-    settled = {for_call(each.call_id): _print(each) for each in (*parked, *closed, *results)}
-    return Begins((*results, *closed, *others), settled)
+    open_ids = {call.id for call in waiting(messages)}
+    answers = [m for m in posted if isinstance(m, Answer) and m.call_id in open_ids]
+    others = [message for message in posted if not isinstance(message, Answer)]
+    settled = {for_call(each.call_id): _print(each) for each in answers}
+    return _begins(messages, answers, others, settled, mint, overdue)
+
+
+def _begins(
+    messages: Sequence[Message],
+    answers: Collection[Answer],
+    others: Sequence[PostedMessage],
+    receipts: Mapping[ReceiptName, str],
+    mint: MintMessageId,
+    overdue: bool,
+) -> Begins:
+    given = _written(answers, mint)
+    closed = _closed((*messages, *given), mint, overdue=overdue, goes_on=bool(others))
+    parked = _parked(messages) if waiting(messages) else ()
+    settled = {for_call(each.call_id): _print(each) for each in (*closed, *parked)}
+    return Begins((*given, *closed, *others), {**settled, **receipts})
 
 
 def refuse_claim(standing: Standing, call_id: CallId, /) -> None:
@@ -173,15 +188,20 @@ def refuse_claim(standing: Standing, call_id: CallId, /) -> None:
         raise _conflict(TIMED_OUT)
 
 
-def _print(message: PostedMessage | ToolMessage) -> str:
+def _print(message: PostedMessage) -> str:
+    if isinstance(message, ApprovalMessage):
+        decision = (
+            "approved always" if message.always else "approved" if message.approved else "denied"
+        )
+        return fingerprint((TextPart(decision), TextPart(message.reason)))
     is_error = message.is_error if isinstance(message, ToolMessage) else False
     return fingerprint(message.content, is_error)
 
 
 def _receipts(
-    post: StartRun, results: Collection[ToolMessage], others: Collection[PostedMessage]
+    post: StartRun, answers: Collection[Answer], others: Collection[PostedMessage]
 ) -> dict[ReceiptName, str]:
-    names = {for_call(result.call_id): _print(result) for result in results}
+    names = {for_call(answer.call_id): _print(answer) for answer in answers}
     names |= {for_message(each.id): _print(each) for each in others if each.id in post.named}
     if post.idempotency_key is not None:
         names[for_key(post.idempotency_key)] = post.fingerprint
@@ -202,12 +222,12 @@ def _known_by_key(standing: Standing, post: StartRun) -> Joins | None:
 
 
 def _new_messages(standing: Standing, post: StartRun) -> list[PostedMessage]:
-    """The posted messages, results aside, that are not repeats of earlier ones."""
+    """The posted messages, answers aside, that are not repeats of earlier ones."""
     new: list[PostedMessage] = []
     seen: dict[ReceiptName, str] = {}
     given = [each.id for each in standing.messages] if post.named else []
     for message in post.messages:
-        if isinstance(message, ToolMessage):
+        if isinstance(message, Answer):
             continue
         name = for_message(message.id)
         known = standing.receipts.get(name)
@@ -222,27 +242,40 @@ def _new_messages(standing: Standing, post: StartRun) -> list[PostedMessage]:
     return new
 
 
-def _fresh_results(
-    results: Sequence[ToolMessage], open_ids: Collection[CallId], standing: Standing
-) -> dict[CallId, ToolMessage]:
-    """The posted results that answer an open call; equal repeats are left out."""
-    fresh: dict[CallId, ToolMessage] = {}
-    for result in results:
-        known = standing.receipts.get(for_call(result.call_id))
+def _fresh_answers(
+    answers: Sequence[Answer], open_calls: Mapping[CallId, ToolCall], standing: Standing
+) -> dict[CallId, Answer]:
+    """The posted answers to open calls; equal repeats are left out."""
+    fresh: dict[CallId, Answer] = {}
+    for answer in answers:
+        known = standing.receipts.get(for_call(answer.call_id))
         first = known.fingerprint if known else None
-        if result.call_id in fresh:
-            first = _print(fresh[result.call_id])
-        elif known is None and result.call_id in open_ids:
+        if answer.call_id in fresh:
+            first = _print(fresh[answer.call_id])
+        elif known is None and _is_answer_to(open_calls.get(answer.call_id), answer):
             if standing.overdue:
                 first = TIMED_OUT
             else:
-                fresh[result.call_id] = result
+                fresh[answer.call_id] = _fitting(open_calls[answer.call_id], answer)
                 continue
         if first is None:
             raise UnknownToolCall("no such tool call is waiting in this conversation")
-        if first != _print(result):
+        if first != _print(answer):
             raise _conflict(first)
     return fresh
+
+
+def _is_answer_to(call: ToolCall | None, answer: Answer) -> bool:
+    """A call that needs approval has no result of the client's, and a client's call needs none."""
+    return call is not None and (call.asks == "approval") is isinstance(answer, ApprovalMessage)
+
+
+def _fitting(call: ToolCall, answer: Answer) -> Answer:
+    if isinstance(answer, ApprovalMessage):
+        return replace(answer, tool=call.name)
+    if call.asks == "question":
+        refuse_unfit(call.arguments, answer)
+    return answer
 
 
 def _conflict(first: str) -> ResultConflict:
@@ -258,27 +291,40 @@ def _starts(standing: Standing, post: StartRun) -> bool:
 
 def _repeat(standing: Standing, post: StartRun) -> Verdict:
     last = post.messages[-1]
-    name = for_call(last.call_id) if isinstance(last, ToolMessage) else for_message(last.id)
+    name = for_call(last.call_id) if isinstance(last, Answer) else for_message(last.id)
     known = standing.receipts.get(name)
     run_id = known.run_id if known else None
     return Parks((), {}, owed(standing.messages)) if run_id is None else Joins(run_id)
 
 
 # ---------------------------------------------------------------- what an open turn still needs
-def _close(
-    calls: Sequence[ToolCall], mint: MintMessageId, *, overdue: bool
+def _written(answers: Iterable[Answer], mint: MintMessageId) -> tuple[Message, ...]:
+    return tuple(message for answer in answers for message in written(answer, mint))
+
+
+def _closed(
+    messages: Sequence[Message], mint: MintMessageId, *, overdue: bool, goes_on: bool
 ) -> tuple[ToolMessage, ...]:
-    """Client calls are superseded by the post, or their time is over; a server call left open was cut by a crash."""
+    """Results for calls that nobody will make any more.
+
+    What the client owes is superseded by the post, or its time is over. What it approved is made now, unless the user
+    goes on without it. A call of the server's own that is still open was cut by a crash.
+    """
     reason: Synthetic = "timeout" if overdue else "superseded"
-    return (
-        *closing((call for call in calls if call.client), reason, mint),
-        *closing((call for call in calls if not call.client), "interrupted", mint),
-    )
+    cut = [call for call in runnable(messages) if goes_on or not call.asks]
+    return (*closing(waiting(messages), reason, mint), *closing(cut, "interrupted", mint))
 
 
-def _parked(messages: Sequence[Message]) -> list[ToolMessage]:
-    """The results of an open turn's client calls that came in earlier posts."""
+def _parked(messages: Sequence[Message]) -> list[Answer]:
+    """The client's answers to an open turn's calls that came in earlier posts."""
     turn = next(message for message in reversed(messages) if isinstance(message, AssistantMessage))
     client = {call.id for call in turn.tool_calls if call.client}
-    answers = [m for m in messages if isinstance(m, ToolMessage) and m.call_id in client]
-    return [answer for answer in answers if answer.synthetic is None]
+    asked = {call.id for call in turn.tool_calls if call.asks == "approval"}
+    return [
+        message
+        for message in messages
+        if (
+            isinstance(message, ToolMessage) and message.call_id in client and not message.synthetic
+        )
+        or (isinstance(message, ApprovalMessage) and message.call_id in asked)
+    ]

@@ -6,14 +6,14 @@ from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from passback.core.messages import JsonObject, Message, Reasoning, ToolSpec, Usage
+from passback.core.messages import JsonObject, ModelMessage, Reasoning, ToolSpec, Usage
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """What a model is asked: messages are paired (`transcript.paired`), tools may be empty."""
 
-    messages: Sequence[Message]
+    messages: Sequence[ModelMessage]
     system: str = ""
     tools: Sequence[ToolSpec] = ()
     options: JsonObject = field(default_factory=dict[str, JsonValue])

@@ -103,12 +103,17 @@ class ToolSpec:
     parameters: JsonObject
 
 
+Asks: TypeAlias = Literal["approval", "question"]
+"""What a person is asked by a call: whether the server may make it, or what the call itself asks (`questions`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """The model's request.
 
     `arguments` is the JSON text just as the model wrote it; `client` says who executes it; `provider_id` is the
     id that the provider gave, if any: ours are minted here, because theirs may be missing, empty or doubled.
+    `asks` says that a person has to answer, and `reason` why an approval is asked for.
     """
 
     id: CallId
@@ -116,6 +121,8 @@ class ToolCall:
     arguments: str
     client: bool = False
     provider_id: str | None = None
+    asks: Asks | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +134,7 @@ class ToolResult:
 
 
 # ---------------------------------------------------------------- messages
-Synthetic: TypeAlias = Literal["superseded", "interrupted", "invalid", "timeout"]
+Synthetic: TypeAlias = Literal["superseded", "interrupted", "invalid", "denied", "timeout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,18 +184,44 @@ class ToolMessage:
     role: Literal["tool"] = "tool"
 
 
-Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
-PostedMessage: TypeAlias = SystemMessage | UserMessage | ToolMessage
+@dataclass(frozen=True, slots=True)
+class ApprovalMessage:
+    """A person's answer to a call that needs approval; no model is shown it.
+
+    `tool` is the name of the call's tool, for which `always` approves later calls in this conversation, too. Of a
+    denied call `reason` is what the model is told.
+    """
+
+    id: MessageId
+    call_id: CallId
+    approved: bool
+    reason: str = ""
+    always: bool = False
+    tool: str = ""
+    role: Literal["approval"] = "approval"
+
+
+ModelMessage: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+"""What a model may be shown."""
+
+Message: TypeAlias = ModelMessage | ApprovalMessage
+Answer: TypeAlias = ToolMessage | ApprovalMessage
+"""What a call is answered with by the client."""
+
+PostedMessage: TypeAlias = SystemMessage | UserMessage | Answer
+
+OwedKind: TypeAlias = Literal["tool_result", "approval", "question"]
 
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """What the client has to answer: the result of one client tool's call."""
+    """What the client has to answer: the result of a tool's call, whether a call may be made, or a call's questions."""
 
     id: CallId
     name: str
     arguments: str
-    kind: Literal["tool_result"] = "tool_result"
+    kind: OwedKind = "tool_result"
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

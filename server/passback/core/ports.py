@@ -38,6 +38,7 @@ from passback.core.messages import (
     ToolResult,
     ToolSpec,
 )
+from passback.core.permissions import Permission
 from passback.core.posts import ReceiptName, StartRun
 
 
@@ -95,6 +96,10 @@ class Toolset(Protocol):
 
     def is_repeatable(self, name: str, /) -> bool:
         """Whether a call may be made again when it is not known whether its first attempt was made."""
+        ...
+
+    def permission(self, call: ToolCall, /) -> Permission:
+        """Whether the tool's author lets the model make a call; the rules of agent and server go before."""
         ...
 
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:

@@ -9,13 +9,13 @@ from typing import Literal, TypeAlias
 from pydantic import JsonValue
 
 from passback.core.messages import (
+    Answer,
     CallId,
     Content,
     ConversationKey,
     MessageId,
     PostedMessage,
     RunId,
-    ToolMessage,
     ToolSpec,
 )
 
@@ -90,7 +90,7 @@ def for_key(idempotency_key: str, /) -> ReceiptName:
 
 def receipt_names(post: StartRun, /) -> frozenset[ReceiptName]:
     """Under which a post, or a part of it, may be known already."""
-    calls = {for_call(each.call_id) for each in post.messages if isinstance(each, ToolMessage)}
+    calls = {for_call(each.call_id) for each in post.messages if isinstance(each, Answer)}
     key = set[ReceiptName]() if post.idempotency_key is None else {for_key(post.idempotency_key)}
     return frozenset(calls | key | {for_message(named) for named in post.named})
 

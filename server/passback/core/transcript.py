@@ -4,15 +4,18 @@ A transcript keeps one invariant (DESIGN P5): every tool call is answered once, 
 the next other message, or it is one of the calls of the last assistant message and nothing but answers follow it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
 from passback.core.messages import (
+    Answer,
+    ApprovalMessage,
     AssistantMessage,
     CallId,
     Message,
     MessageId,
+    ModelMessage,
     Owed,
     Synthetic,
     ToolCall,
@@ -20,9 +23,10 @@ from passback.core.messages import (
 )
 
 SYNTHETIC_TEXT: Mapping[Synthetic, str] = {
-    "superseded": "The user went on without answering this call.",
+    "superseded": "The user went on before this call was answered.",
     "interrupted": "This call was stopped before it was answered; it may or may not have run.",
     "invalid": "This call was not executed: its arguments are not valid.",
+    "denied": "This call was not allowed.",
     "timeout": "Nobody answered this call in time.",
 }
 
@@ -31,22 +35,69 @@ MintMessageId: TypeAlias = Callable[[], MessageId]
 
 # ---------------------------------------------------------------- what is open
 def unanswered(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
-    """The calls at the tail that have no answer yet, in the model's order."""
-    answered: set[CallId] = set()
-    for message in reversed(messages):
-        if isinstance(message, ToolMessage):
-            answered.add(message.call_id)
-        elif isinstance(message, AssistantMessage):
-            return tuple(call for call in message.tool_calls if call.id not in answered)
-        else:
-            break
-    return ()
+    """The calls at the tail that have no result yet, in the model's order."""
+    return _tail(messages)[0]
+
+
+def waiting(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
+    """The calls without a result that the client has to answer."""
+    calls, approved = _tail(messages)
+    return tuple(call for call in calls if _is_owed(call, approved))
+
+
+def runnable(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
+    """The calls without a result that the server may make."""
+    calls, approved = _tail(messages)
+    return tuple(call for call in calls if not _is_owed(call, approved))
 
 
 def owed(messages: Sequence[Message], /) -> tuple[Owed, ...]:
     """What the client has to answer before the conversation can go on."""
-    return tuple(
-        Owed(call.id, call.name, call.arguments) for call in unanswered(messages) if call.client
+    return tuple(map(owing, waiting(messages)))
+
+
+def owing(call: ToolCall, /) -> Owed:
+    """A waiting call, as the client is told of it."""
+    return Owed(call.id, call.name, call.arguments, call.asks or "tool_result", call.reason)
+
+
+def _tail(messages: Sequence[Message]) -> tuple[tuple[ToolCall, ...], set[CallId]]:
+    """The last turn's calls without a result, and those that were approved."""
+    answered: set[CallId] = set()
+    approved: set[CallId] = set()
+    for message in reversed(messages):
+        match message:
+            case ToolMessage():
+                answered.add(message.call_id)
+            case ApprovalMessage():
+                approved.add(message.call_id)
+            case AssistantMessage():
+                calls = (call for call in message.tool_calls if call.id not in answered)
+                return tuple(calls), approved
+            case _:
+                break
+    return (), approved
+
+
+def _is_owed(call: ToolCall, approved: Collection[CallId]) -> bool:
+    return call.client or (call.asks is not None and call.id not in approved)
+
+
+def written(answer: Answer, mint: MintMessageId, /) -> tuple[Message, ...]:
+    """What a client's answer adds to the transcript: a denial is a result, too."""
+    if isinstance(answer, ToolMessage) or answer.approved:
+        return (answer,)
+    text = SYNTHETIC_TEXT["denied"] + (f" The user says: {answer.reason}" if answer.reason else "")
+    result = ToolMessage(mint(), answer.call_id, text, is_error=True, synthetic="denied")
+    return answer, result
+
+
+def always_allowed(messages: Iterable[Message], /) -> frozenset[str]:
+    """The names of the tools for which no approval is asked any more in this conversation."""
+    return frozenset(
+        message.tool
+        for message in messages
+        if isinstance(message, ApprovalMessage) and message.approved and message.always
     )
 
 
@@ -72,16 +123,16 @@ def futile_turns(messages: Sequence[Message], /) -> int:
 
 
 # ---------------------------------------------------------------- what a model may be shown
-def paired(messages: Sequence[Message], /) -> tuple[Message, ...]:
+def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
     """A view that every provider accepts: each call answered once, in order, next to it; nothing empty.
 
     On a transcript that keeps the invariant only the order of answers changes. What is missing all the same
     (never by our own writes) is filled in as `interrupted`; an answer without its call is left out.
     """
-    view: list[Message] = []
+    view: list[ModelMessage] = []
     answers = _answers_by_turn(messages)
     for position, message in enumerate(messages):
-        if isinstance(message, ToolMessage):
+        if isinstance(message, ToolMessage | ApprovalMessage):
             continue
         if isinstance(message, AssistantMessage):
             view.extend(_with_answers(message, answers.get(position, {})))
@@ -98,14 +149,14 @@ def _answers_by_turn(messages: Sequence[Message]) -> dict[int, dict[CallId, Tool
             current = turns[position] = {}
         elif isinstance(message, ToolMessage):
             current.setdefault(message.call_id, message)
-        else:
+        elif not isinstance(message, ApprovalMessage):
             current = {}
     return turns
 
 
 def _with_answers(
     message: AssistantMessage, answers: Mapping[CallId, ToolMessage]
-) -> Iterable[Message]:
+) -> Iterable[ModelMessage]:
     if not message.content and not message.tool_calls:
         return
     yield message

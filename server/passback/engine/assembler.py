@@ -5,7 +5,7 @@ repaired, a call of an unknown tool never reaches the client.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, assert_never
 
@@ -33,6 +33,7 @@ from passback.core.messages import (
     CallId,
     MessageId,
     Reasoning,
+    Synthetic,
     ToolCall,
     Usage,
 )
@@ -60,11 +61,15 @@ class InvalidCall:
     reason: str
     announced: bool
     """Whether readers saw it begin."""
+    synthetic: Synthetic = "invalid"
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A model's whole answer. `finish` None: it broke off, then its calls are all invalid."""
+    """A model's whole answer. `finish` None: it broke off, then its calls are all invalid.
+
+    `asked` are the server's calls that a person has to approve first.
+    """
 
     message: AssistantMessage
     client: tuple[ToolCall, ...]
@@ -72,16 +77,25 @@ class Turn:
     invalid: tuple[InvalidCall, ...]
     finish: FinishReason | None
     usage: Usage | None
+    asked: tuple[ToolCall, ...] = ()
 
-    def without(self, objections: Mapping[CallId, str]) -> "Turn":
-        """The same turn, but these calls of client tools are invalid: why, by the call's id."""
-        refused = [
-            InvalidCall(call, f"Not executed: {objections[call.id]}", announced=True)
-            for call in self.client
-            if call.id in objections
-        ]
-        client = tuple(call for call in self.client if call.id not in objections)
-        return replace(self, client=client, invalid=(*self.invalid, *refused))
+    def judged(self, refused: Sequence[InvalidCall], marked: Sequence[ToolCall]) -> "Turn":
+        """The same turn, but some of its calls are refused, and others marked that a person is asked about."""
+        gone = {each.call.id for each in refused}
+        marks = {call.id: call for call in marked}
+
+        def calls_of(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+            return tuple(marks.get(call.id, call) for call in calls)
+
+        server = [call for call in calls_of(self.server) if call.id not in gone]
+        return replace(
+            self,
+            message=replace(self.message, tool_calls=calls_of(self.message.tool_calls)),
+            client=tuple(call for call in calls_of(self.client) if call.id not in gone),
+            server=tuple(call for call in server if not call.asks),
+            asked=tuple(call for call in server if call.asks),
+            invalid=(*self.invalid, *refused),
+        )
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from passback.core.changes import Change, Loaded, Queued
 from passback.core.events import Failed, Rewound, RunEvent, RunFinished, RunStarted, ToolResulted
 from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import (
+    Answer,
     AssistantMessage,
     ConversationKey,
     Message,
@@ -21,12 +22,12 @@ from passback.core.messages import (
     ToolMessage,
     ToolSpec,
 )
-from passback.core.ports import Store, Toolset
+from passback.core.ports import Store
 from passback.core.posts import Receipt
-from passback.core.transcript import closing, unanswered
+from passback.core.transcript import closing, runnable, unanswered, waiting
 from passback.engine.loop import Work
 from passback.engine.supervisor import Assignment, Supervisor, Tempo
-from passback.engine.toolbox import Toolbox
+from passback.engine.toolbox import Equipment
 
 logger = logging.getLogger(__name__)
 
@@ -43,12 +44,12 @@ class Caretaker:
     def __init__(
         self,
         store: Store,
-        toolsets: Sequence[Toolset],
+        equipment: Equipment,
         tempo: Tempo,
         supervisor: Callable[[], Supervisor],
     ) -> None:
         self._store = store
-        self._toolsets = toolsets
+        self._equipment = equipment
         self._tempo = tempo
         self._supervisor = supervisor
 
@@ -86,9 +87,9 @@ class Caretaker:
 
     # ---------------------------------------------------------------- lost runs
     async def _take_over(self, run: RunRef, loaded: Loaded) -> None:
-        toolbox = await Toolbox.gather(self._toolsets, loaded.tools)
-        calls = [call for call in unanswered(loaded.messages) if not call.client]
-        append = closing(toolbox.perhaps_begun(calls), "interrupted", new_message_id)
+        toolbox = await self._equipment.toolbox(loaded.tools)
+        begun = toolbox.perhaps_begun(runnable(loaded.messages))
+        append = closing(begun, "interrupted", new_message_id)
         events = self._voiding(loaded, append)
         change = _closing_change(run.key, loaded, append)
         # a lease that nobody works under would hold up the conversation
@@ -121,11 +122,11 @@ class Caretaker:
     @staticmethod
     def _voiding(loaded: Loaded, append: Sequence[ToolMessage]) -> tuple[RunEvent, ...]:
         """What the log says of a take-over: what is void, and which server calls got an answer of ours."""
-        client = {call.id for call in unanswered(loaded.messages) if call.client}
+        owed = {call.id for call in waiting(loaded.messages)}
         answered = [
             ToolResulted(each.call_id, each.content, each.is_error)
             for each in append
-            if each.call_id not in client
+            if each.call_id not in owed
         ]
         return (Rewound(loaded.status.committed), *answered)
 
@@ -135,9 +136,9 @@ class Caretaker:
         taken_back = queued.post.on_busy == "rollback" and loaded.status.cut
         messages = loaded.messages[: loaded.status.mark] if taken_back else loaded.messages
         post = queued.post
-        fresh = [each for each in post.messages if not isinstance(each, ToolMessage)]
+        fresh = [each for each in post.messages if not isinstance(each, Answer)]
         # what the client answered with a later post is not to be closed as superseded
-        posted = (*_results(loaded.queue), *fresh)
+        posted = (*_answers(loaded.queue), *fresh)
         verdict = begins(messages, posted, new_message_id, overdue=loaded.status.overdue)
         change = replace(
             _beginning(key, loaded, verdict, queued.run_id),
@@ -175,13 +176,13 @@ class Caretaker:
             self._supervisor().cancel(run)
 
     async def _work(self, client: Sequence[ToolSpec], messages: Sequence[Message]) -> Work:
-        return Work(await Toolbox.gather(self._toolsets, client), messages)
+        return Work(await self._equipment.toolbox(client), messages)
 
     # ---------------------------------------------------------------- answers that did not come
     async def _go_on_without(self, key: ConversationKey, loaded: Loaded) -> None:
         """Close the calls whose time is over, and let the model go on with the answers that there are."""
         run_id = new_run_id()
-        verdict = begins(loaded.messages, _results(loaded.queue), new_message_id, overdue=True)
+        verdict = begins(loaded.messages, _answers(loaded.queue), new_message_id, overdue=True)
         change = _beginning(key, loaded, verdict, run_id)
         work = await self._work(loaded.tools, (*loaded.messages, *verdict.append))
         opening = (RunStarted(run_id),)
@@ -196,10 +197,10 @@ class Caretaker:
                 await self._heed_late_posts(lease.run, loaded.queue)
 
 
-def _results(queue: Sequence[Queued]) -> list[ToolMessage]:
+def _answers(queue: Sequence[Queued]) -> list[Answer]:
     """What the client has answered with posts that wait."""
     posted = [message for each in queue for message in each.post.messages]
-    return [message for message in posted if isinstance(message, ToolMessage)]
+    return [message for message in posted if isinstance(message, Answer)]
 
 
 def _beginning(key: ConversationKey, loaded: Loaded, verdict: Begins, run_id: RunId) -> Change:
@@ -216,7 +217,7 @@ def _beginning(key: ConversationKey, loaded: Loaded, verdict: Begins, run_id: Ru
 def mark_of(messages: Sequence[Message], append: Sequence[Message], /) -> int:
     """`Status.mark` of a run that begins with `append`: answers to calls stay, whatever becomes of the run."""
     answers = next(
-        (n for n, each in enumerate(append) if not isinstance(each, ToolMessage)), len(append)
+        (n for n, each in enumerate(append) if not isinstance(each, Answer)), len(append)
     )
     return len(messages) + answers
 

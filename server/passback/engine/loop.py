@@ -24,16 +24,25 @@ from passback.core.events import (
 )
 from passback.core.ids import new_call_id, new_message_id
 from passback.core.messages import (
-    CallId,
     JsonObject,
     Message,
     ToolCall,
     ToolMessage,
     ToolResult,
 )
-from passback.core.ports import ArgumentCheck, ModelClient
-from passback.core.transcript import closing, futile_turns, owed, paired, unanswered
+from passback.core.ports import ModelClient
+from passback.core.transcript import (
+    closing,
+    futile_turns,
+    owed,
+    owing,
+    paired,
+    runnable,
+    unanswered,
+    waiting,
+)
 from passback.engine.assembler import Assembler, Turn
+from passback.engine.judging import Judge
 from passback.engine.log import End, RunLog
 from passback.engine.toolbox import Toolbox
 
@@ -46,8 +55,7 @@ class Brain:
 
     Args:
         max_futile_turns: how many turns in a row may make nothing but invalid calls.
-        check: judges the arguments of client tools' calls before the client sees that they are complete; server tools
-            judge their own. None: whatever is a JSON object fits.
+        judge: says which of its calls are made.
     """
 
     model: ModelClient
@@ -55,7 +63,7 @@ class Brain:
     max_turns: int = 20
     max_futile_turns: int = 3
     options: JsonObject = field(default_factory=dict[str, JsonValue])
-    check: ArgumentCheck | None = None
+    judge: Judge = field(default_factory=Judge)
 
     def ask(self, toolbox: Toolbox, messages: Sequence[Message]) -> Answering:
         """The model's answer to a transcript, begun by entering it."""
@@ -73,7 +81,9 @@ class Work:
     prepared: Answering | None = None
 
     def prepare(self, brain: Brain) -> None:
-        """Encode the first request ahead of its time; no call of the transcript may be open."""
+        """Encode the first request ahead of its time, where the model is what comes first."""
+        if unanswered(self.messages):
+            return
         self.prepared = brain.ask(self.toolbox, self.messages)
 
 
@@ -101,14 +111,16 @@ class Loop:
             ModelError, StoreError: nothing of the turn that failed was committed.
             ModelAstray: after too many turns without a valid call; they are committed.
         """
-        if (open_calls := unanswered(self._messages)) and await self._answer(open_calls):
+        if unanswered(self._messages) and await self._answer():
             return
         for _ in range(self._turns, self._brain.max_turns):
             if self._leaving():
                 return
             if futile_turns(self._messages) >= self._brain.max_futile_turns:
                 raise ModelAstray("the model made nothing but invalid tool calls, again and again")
-            turn = await self._judged(await self._ask())
+            turn = await self._brain.judge.judge(
+                await self._ask(), self._toolbox, self._log.lease.run, self._messages
+            )
             if await self._settle(turn):
                 return
         await self._end(Completed("max_turns"))
@@ -142,17 +154,6 @@ class Loop:
             self._log.append(events)
         return turn
 
-    async def _judged(self, turn: Turn) -> Turn:
-        """Refuse the calls of client tools whose arguments do not fit."""
-        if self._brain.check is None:
-            return turn
-        objections: dict[CallId, str] = {}
-        for call in turn.client:
-            objection = await self._brain.check(self._toolbox.client_tool(call), call.arguments)
-            if objection is not None:
-                objections[call.id] = f"the arguments do not fit the tool's schema: {objection}"
-        return turn.without(objections) if objections else turn
-
     async def _settle(self, turn: Turn) -> bool:
         """Commit a turn and run the server's calls. True: the run has ended."""
         if turn.finish is None:
@@ -163,38 +164,41 @@ class Loop:
         if not turn.message.tool_calls:
             await self._end(Completed(_reason(turn)), append, events)
             return True
-        if turn.client and not turn.server:
-            await self._hand_back(turn.client, append, events)
+        if not runnable(append) and await self._hand_back(append, events):
             return True
         await self._commit(append, events)
-        return await self._answer((*turn.server, *turn.client))
+        return await self._answer()
 
-    async def _answer(self, calls: Sequence[ToolCall]) -> bool:
-        """Run the server's calls of a committed turn, and hand the client's back. True: the run has ended."""
-        await self._run_server_calls([call for call in calls if not call.client])
-        client = [call for call in calls if call.client]
-        if client:
-            await self._hand_back(client, [], [])
-        return bool(client)
+    async def _answer(self) -> bool:
+        """Make the calls of a committed turn that the server may make, and hand back what the client owes.
+
+        True: the run has ended.
+        """
+        await self._run_server_calls(runnable(self._messages))
+        return await self._hand_back([], [])
 
     async def _run_server_calls(self, calls: Sequence[ToolCall]) -> None:
         if not calls:
             return
         async with self._toolbox.run(calls, self._log.lease.run) as results:
             async for call, result in results:
-                await self._commit([_tool_message(call, result)], [_resulted(call, result)])
+                # of a call that was approved, readers have not seen the end yet
+                ends = [ToolCallEnded(call.id)] if call.asks else []
+                await self._commit([_tool_message(call, result)], [*ends, _resulted(call, result)])
         # a tool that leaks a cancellation of its own ends without a result
-        lost = [call for call in unanswered(self._messages) if not call.client]
-        for answer in closing(lost, "interrupted", new_message_id):
+        for answer in closing(runnable(self._messages), "interrupted", new_message_id):
             event = ToolResulted(answer.call_id, answer.content, answer.is_error)
             await self._commit([answer], [event])
 
-    async def _hand_back(
-        self, calls: Sequence[ToolCall], append: Sequence[Message], events: Sequence[RunEvent]
-    ) -> None:
-        ends = [ToolCallEnded(call.id) for call in calls]
-        outcome = HandedBack(owed([*self._messages, *append]))
+    async def _hand_back(self, append: Sequence[Message], events: Sequence[RunEvent]) -> bool:
+        """End the run if the client owes something. False: it goes on, and nothing was written."""
+        calls = waiting([*self._messages, *append])
+        if not calls:
+            return False
+        ends = [ToolCallEnded(call.id) for call in calls if call.client]
+        outcome = HandedBack(tuple(map(owing, calls)))
         await self._end(outcome, append, [*events, *ends])
+        return True
 
     async def _end(
         self,
@@ -228,7 +232,8 @@ def _committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:
         events.append(UsageReported(turn.usage))
     for invalid in turn.invalid:
         result = ToolResult(invalid.reason, is_error=True)
-        append.append(replace(_tool_message(invalid.call, result), synthetic="invalid"))
+        answer = _tool_message(invalid.call, result)
+        append.append(replace(answer, synthetic=invalid.synthetic))
         if invalid.announced:
             events.append(_resulted(invalid.call, result))
     events.extend(ToolCallEnded(call.id) for call in turn.server)

@@ -42,23 +42,23 @@ from passback.core.events import (
 )
 from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import (
+    Answer,
     CallId,
     ConversationKey,
     OwnerId,
     RunId,
     RunRef,
-    ToolMessage,
 )
-from passback.core.ports import Parked, Store, Take, Toolset
+from passback.core.ports import Parked, Store, Take
 from passback.core.posts import Receipt, ReceiptName, StartRun, for_call, receipt_names
-from passback.core.transcript import unanswered
+from passback.core.transcript import waiting
 from passback.engine.caretaker import Caretaker, mark_of
 from passback.engine.claims import Claims
 from passback.engine.loop import Brain, Work
 from passback.engine.overtaken import ATTEMPTS, step_aside
 from passback.engine.reader import Reader
 from passback.engine.supervisor import Assignment, Supervisor, Tempo
-from passback.engine.toolbox import Toolbox
+from passback.engine.toolbox import Equipment
 
 
 class RunService:
@@ -72,15 +72,15 @@ class RunService:
         self,
         store: Store,
         brain: Brain,
-        toolsets: Sequence[Toolset] = (),
+        equipment: Equipment | None = None,
         tempo: Tempo | None = None,
         *,
         heard_of: int = 10_000,
     ) -> None:
         self._store = store
-        self._toolsets = toolsets
+        self._equipment = equipment or Equipment()
         self._tempo = tempo or Tempo()
-        self._caretaker = Caretaker(store, toolsets, self._tempo, lambda: self._supervisor)
+        self._caretaker = Caretaker(store, self._equipment, self._tempo, lambda: self._supervisor)
         self._supervisor = Supervisor(store, brain, self._tempo, self._caretaker.look_after)
         self._claims = Claims(store)
         self._heard_of: set[ConversationKey] = set()
@@ -93,7 +93,7 @@ class RunService:
         Raises:
             ConfigurationError: two toolsets have a tool of one name.
         """
-        await Toolbox.gather(self._toolsets, ())
+        await self._equipment.toolbox()
         async with self._supervisor.running():
             yield
 
@@ -104,7 +104,7 @@ class RunService:
     # ---------------------------------------------------------------- starting
     async def start(self, post: StartRun, /) -> RunRef | Parked:
         if post.tools is not None:
-            (await Toolbox.gather(self._toolsets, ())).refuse_clashes(post.tools)
+            (await self._equipment.toolbox()).refuse_clashes(post.tools)
         names = receipt_names(post)
         for attempt in range(ATTEMPTS):
             self._supervisor.admit()
@@ -183,7 +183,7 @@ class RunService:
         run = RunRef(post.key, new_run_id())
         change = _change(post, loaded, verdict, run.run_id)
         client = loaded.tools if post.tools is None else post.tools
-        toolbox = await Toolbox.gather(self._toolsets, client)
+        toolbox = await self._equipment.toolbox(client)
         opening = (RunStarted(run.run_id),)
         work = Work(toolbox, (*loaded.messages, *verdict.append))
         # its request is encoded while the store is busy
@@ -205,7 +205,7 @@ class RunService:
         if not loaded.status.running or loaded.status.run_id is None:
             return False
         run = RunRef(post.key, loaded.status.run_id)
-        calls = {each.call_id for each in post.messages if isinstance(each, ToolMessage)}
+        calls = {each.call_id for each in post.messages if isinstance(each, Answer)}
         missing = {call for call in calls if for_call(call) not in loaded.receipts}
         if missing - await self._calls_begun(run, loaded):
             # the log of another worker's run may lag behind what its readers have seen
@@ -220,7 +220,7 @@ class RunService:
         raise ConversationBusy("the run that makes this tool call still goes on", retry_after=1)
 
     async def _calls_begun(self, run: RunRef, loaded: Loaded) -> set[CallId]:
-        """The client calls of a run that its readers may have seen begin and that are not handed back."""
+        """The calls of a run that its readers may have seen begin and that are not handed back."""
         committed = loaded.status.committed
         log = self._supervisor.log_of(run)
         if log is not None and log.lease.epoch == committed.epoch and log.start <= committed:
@@ -229,7 +229,7 @@ class RunService:
             seen = await self._store.read_log(run, after=committed, limit=sys.maxsize)
         events = [logged.event for logged in seen]
         begun = {e.call_id for e in events if isinstance(e, ToolCallStarted) and e.client}
-        return begun | {call.id for call in unanswered(loaded.messages) if call.client}
+        return begun | {call.id for call in waiting(loaded.messages)}
 
     # ---------------------------------------------------------------- reading
     @asynccontextmanager

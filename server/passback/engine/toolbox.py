@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -19,6 +19,7 @@ from passback.core.messages import (
     ToolSpec,
     folded,
 )
+from passback.core.permissions import Permission
 from passback.core.ports import ToolContext, Toolset
 from passback.core.records import dump_message
 from passback.core.text import mended
@@ -37,22 +38,11 @@ class Toolbox:
     """
 
     def __init__(
-        self, server: Mapping[str, tuple[ToolSpec, Toolset]], client: Sequence[ToolSpec]
+        self, server: Mapping[str, tuple[ToolSpec, Toolset]], client: Iterable[ToolSpec]
     ) -> None:
         self._server = server
         taken = {folded(name) for name in server}
         self._client = {spec.name: spec for spec in client if folded(spec.name) not in taken}
-
-    @classmethod
-    async def gather(cls, toolsets: Sequence[Toolset], client: Sequence[ToolSpec]) -> "Toolbox":
-        """Raises ConfigurationError when two toolsets have a tool of one name."""
-        server: dict[str, tuple[ToolSpec, Toolset]] = {}
-        for toolset in toolsets:
-            for spec in await toolset.specs():
-                if spec.name in server:
-                    raise ConfigurationError(f"two tools of the server are named {spec.name!r}")
-                server[spec.name] = (spec, toolset)
-        return cls(server, client)
 
     def refuse_clashes(self, declared: Iterable[ToolSpec]) -> None:
         """Raise `ToolNameClash` when a declared client tool has a server tool's name."""
@@ -67,6 +57,10 @@ class Toolbox:
     def client_tool(self, call: ToolCall) -> ToolSpec:
         """The declaration of the client's tool that a call is for."""
         return self._client[call.name]
+
+    def permission(self, call: ToolCall) -> Permission:
+        """What a server tool itself says of its being called."""
+        return self._toolset(call).permission(call)
 
     def whose(self, name: str) -> Executor | None:
         if name in self._server:
@@ -151,6 +145,29 @@ class Toolbox:
             )
             result = ToolResult("The tool failed.", is_error=True)
         await send.send((call, result))
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What an agent brings to each of its runs.
+
+    Args:
+        toolsets: the server's tools.
+        client: tools of the client that are offered also where it has not declared them; its own of that name win.
+    """
+
+    toolsets: Sequence[Toolset] = ()
+    client: Sequence[ToolSpec] = ()
+
+    async def toolbox(self, declared: Sequence[ToolSpec] = ()) -> Toolbox:
+        """Raises ConfigurationError when two toolsets have a tool of one name."""
+        server: dict[str, tuple[ToolSpec, Toolset]] = {}
+        for toolset in self.toolsets:
+            for spec in await toolset.specs():
+                if spec.name in server:
+                    raise ConfigurationError(f"two tools of the server are named {spec.name!r}")
+                server[spec.name] = (spec, toolset)
+        return Toolbox(server, (*self.client, *declared))
 
 
 def _storable(result: ToolResult) -> ToolResult:

@@ -20,6 +20,7 @@ from pydantic_core import to_json
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import TOOL_NAME, JsonObject, ToolCall, ToolResult, ToolSpec
+from passback.core.permissions import ALLOWED, DECISIONS, Decision, Permission
 from passback.core.ports import ToolContext
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class FunctionTool:
     repeatable: bool = False
     seconds: float = 60
     result_limit: int = 64 * 1024
+    permission: Permission = ALLOWED
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, as if it were not decorated."""
@@ -107,6 +109,7 @@ def tool(
     read_only: bool = False,
     repeatable: bool = False,
     seconds: float = 60,
+    permission: Permission | Decision = ALLOWED,
 ) -> Callable[[Function], FunctionTool]: ...
 
 
@@ -119,6 +122,7 @@ def tool(
     read_only: bool = False,
     repeatable: bool = False,
     seconds: float = 60,
+    permission: Permission | Decision = ALLOWED,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
     """Make a server tool of a typed function: its name, docstring and annotations are what the model is told.
 
@@ -130,10 +134,15 @@ def tool(
         read_only: changes nothing, so it may run together with others, and again after a crash.
         repeatable: it may be called again when it is not known whether a call was carried out.
         seconds: deadline of one call.
+        permission: whether it may be called, where neither the server's settings nor the agent say so: "ask" hands an
+            approval to the client, `Permission("ask", "This sends money.")` also says why.
 
     Raises:
         ConfigurationError: the function cannot be a tool.
     """
+    allowance = permission if isinstance(permission, Permission) else Permission(permission)
+    if allowance.decision not in DECISIONS:
+        raise ConfigurationError(f"a tool's permission has to be one of {', '.join(DECISIONS)}")
 
     def decorate(function: Function) -> FunctionTool:
         label = name or str(getattr(function, "__name__", ""))
@@ -150,6 +159,7 @@ def tool(
             read_only=read_only,
             repeatable=repeatable or read_only,
             seconds=seconds,
+            permission=allowance,
         )
 
     return decorate if function is None else decorate(function)
@@ -173,6 +183,9 @@ class Functions:
 
     def is_repeatable(self, name: str, /) -> bool:
         return self._tools[name].repeatable
+
+    def permission(self, call: ToolCall, /) -> Permission:
+        return self._tools[call.name].permission
 
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
         return await self._tools[call.name].run(call, context)

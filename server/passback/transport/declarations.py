@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from passback.core.errors import BadRequest, InvalidTool, ToolNameClash
 from passback.core.messages import TOOL_NAME, JsonObject, ToolSpec, folded
+from passback.core.questions import ASK_USER
 from passback.schemas.metaschemas import metaschema
 from passback.schemas.references import KEYS, anchors, is_bounded, parts, target, texts
 from passback.transport.body import parse_json
@@ -29,6 +30,8 @@ _one_at_a_time = anyio.CapacityLimiter(1)
 
 async def parse_tools(declared: Sequence[JsonValue], limits: Limits, /) -> tuple[ToolSpec, ...]:
     """Read the declarations `{name, description?, parameters?}`; `parameters` is a JSON Schema or its text.
+
+    `ask_user` without parameters means the built-in tool of that name.
 
     The work is done in a thread, for a hostile schema may take long.
 
@@ -64,6 +67,8 @@ def _parse_one(position: int, declaration: JsonValue, limits: Limits) -> ToolSpe
     name = declaration.get("name")
     if not isinstance(name, str) or not TOOL_NAME.fullmatch(name):
         raise InvalidTool(f"tools[{position}] has no name of 1 to 64 letters, digits, '_' or '-'")
+    if name == ASK_USER.name and declaration.get("parameters") is None:
+        return ASK_USER
     description = declaration.get("description") or ""
     if not isinstance(description, str) or len(description) > _DESCRIPTION_CHARACTERS:
         raise _invalid(

@@ -8,9 +8,11 @@ from typing_extensions import TypedDict
 
 from passback.core.changes import Status
 from passback.core.messages import (
+    ApprovalMessage,
     AssistantMessage,
     ConversationId,
     Message,
+    OwedKind,
     ToolCall,
     ToolMessage,
 )
@@ -33,7 +35,7 @@ class RunningView(TypedDict):
 
 
 class OwedView(TypedDict):
-    """A call that the client has to answer.
+    """A call that the client has to answer; `reason` is why an approval is asked for.
 
     Both times are RFC 3339, in UTC: `deadline` is until when it can be answered, null for ever; `claimedUntil` is until
     when one of the clients has claimed it, null when none has.
@@ -42,7 +44,8 @@ class OwedView(TypedDict):
     id: str
     name: str
     arguments: str
-    kind: Literal["tool_result"]
+    kind: OwedKind
+    reason: NotRequired[str]
     deadline: str | None
     claimedUntil: str | None
 
@@ -140,8 +143,19 @@ class ToolView(TypedDict):
     synthetic: NotRequired[str]
 
 
+class ApprovalView(TypedDict):
+    """A person's answer to a call that needed approval; the call's result says what became of it."""
+
+    id: str
+    role: Literal["approval"]
+    toolCallId: str
+    approved: bool
+    reason: NotRequired[str]
+    always: NotRequired[bool]
+
+
 MessageView: TypeAlias = Annotated[
-    InputView | AssistantView | ToolView, Field(discriminator="role")
+    InputView | AssistantView | ToolView | ApprovalView, Field(discriminator="role")
 ]
 
 
@@ -151,6 +165,8 @@ def view(message: Message, /) -> MessageView:
             return _assistant(message)
         case ToolMessage():
             return _tool(message)
+        case ApprovalMessage():
+            return _approval(message)
         case _:
             content = show_content(message.content)
             return {"id": message.id, "role": message.role, "content": content}
@@ -189,4 +205,18 @@ def _tool(message: ToolMessage) -> ToolView:
         shown["isError"] = True
     if message.synthetic:
         shown["synthetic"] = message.synthetic
+    return shown
+
+
+def _approval(message: ApprovalMessage) -> ApprovalView:
+    shown: ApprovalView = {
+        "id": message.id,
+        "role": "approval",
+        "toolCallId": message.call_id,
+        "approved": message.approved,
+    }
+    if message.reason:
+        shown["reason"] = message.reason
+    if message.always:
+        shown["always"] = True
     return shown

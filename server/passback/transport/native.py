@@ -31,7 +31,7 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
-from passback.core.messages import MediaPart, Owed, Usage, as_text
+from passback.core.messages import MediaPart, Owed, OwedKind, Usage, as_text
 
 INCLUDABLE = frozenset({"reasoning", "usage", "message-ids", "run", "owed", "rewind"})
 """What a request may ask to be told beyond the protocol's own events."""
@@ -76,6 +76,24 @@ class ToolResultEvent(TypedDict):
     type: Literal["tool-result"]
     toolCallId: str
     result: str
+
+
+class ApprovalPayload(TypedDict):
+    """The call that needs approval; `arguments` is JSON text."""
+
+    kind: Literal["approval"]
+    toolCallId: str
+    toolCallName: str
+    arguments: str
+
+
+class InterruptEvent(TypedDict):
+    """A person has to say whether a call of a server tool may be made. `resume` answers; `id` is the call's."""
+
+    type: Literal["interrupt"]
+    id: str
+    reason: str
+    payload: ApprovalPayload
 
 
 class ErrorEvent(TypedDict):
@@ -139,12 +157,13 @@ class RunEndEvent(TypedDict):
 
 
 class OwedCall(TypedDict):
-    """A call that the client has to answer; `arguments` is JSON text."""
+    """A call that the client has to answer; `arguments` is JSON text, `reason` is why an approval is asked for."""
 
     id: str
     name: str
     arguments: str
-    kind: Literal["tool_result"]
+    kind: OwedKind
+    reason: NotRequired[str]
 
 
 class OwedEvent(TypedDict):
@@ -167,6 +186,7 @@ NativeEvent: TypeAlias = Annotated[
     | ToolCallArgsEvent
     | ToolCallEndEvent
     | ToolResultEvent
+    | InterruptEvent
     | ErrorEvent
     | ReasoningEvent
     | UsageEvent
@@ -234,8 +254,10 @@ class NativeEncoder:
         endings: list[NativeEvent] = []
         if isinstance(outcome, Failed):
             endings.append(_error(outcome))
-        if isinstance(outcome, HandedBack) and "owed" in self._include:
-            endings.append(owed_event(outcome.owed))
+        if isinstance(outcome, HandedBack):
+            endings.extend(_interrupt(each) for each in outcome.owed if each.kind == "approval")
+            if "owed" in self._include:
+                endings.append(owed_event(outcome.owed))
         if "run" in self._include:
             endings.append(_run_end(outcome))
         return endings
@@ -314,8 +336,26 @@ def _run_end(outcome: Outcome) -> RunEndEvent:
     return end
 
 
+def _interrupt(owed: Owed) -> InterruptEvent:
+    payload: ApprovalPayload = {
+        "kind": "approval",
+        "toolCallId": owed.id,
+        "toolCallName": owed.name,
+        "arguments": owed.arguments,
+    }
+    return {"type": "interrupt", "id": owed.id, "reason": owed.reason, "payload": payload}
+
+
 def owed_call(owed: Owed, /) -> OwedCall:
-    return {"id": owed.id, "name": owed.name, "arguments": owed.arguments, "kind": owed.kind}
+    call: OwedCall = {
+        "id": owed.id,
+        "name": owed.name,
+        "arguments": owed.arguments,
+        "kind": owed.kind,
+    }
+    if owed.reason:
+        call["reason"] = owed.reason
+    return call
 
 
 def owed_event(owed: Sequence[Owed], /) -> OwedEvent:

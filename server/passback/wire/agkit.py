@@ -3,14 +3,14 @@
 The client executes its own tools: their calls end the stream, and the next post brings the results.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias, assert_never
 
 from pydantic import AfterValidator, Field, JsonValue
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from passback.core.errors import InvalidRequest, NotFound
+from passback.core.errors import InvalidRequest
 from passback.core.events import (
     HandedBack,
     Logged,
@@ -39,6 +39,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Parked
 from passback.core.posts import OnBusy, OnDisconnect, StartRun
+from passback.transport.approvals import Approval, read_approval
 from passback.transport.body import read_object
 from passback.transport.declarations import parse_tools
 from passback.transport.forms import asked_form, parked_answer, run_answer
@@ -125,8 +126,17 @@ class PostedTool(Posted):  # for the OpenAPI document; `parse_tools` reads the d
 
 
 class PostedResume(Posted):
-    interrupt_id: str
-    payload: JsonValue = None
+    """The answer to an interrupt: whether the call of that id may be made."""
+
+    interrupt_id: Annotated[str, Field(min_length=1, max_length=256)]
+    payload: Annotated[
+        JsonValue,
+        Field(
+            json_schema_extra={
+                "anyOf": [reference("Approval"), {"type": "boolean"}, {"type": "string"}]
+            }
+        ),
+    ] = None
 
 
 class SendMessage(Posted):
@@ -144,7 +154,9 @@ class SendMessage(Posted):
         None,
         description="The client's tools. They replace the conversation's; without the key those stay; `[]` clears.",
     )
-    resume: PostedResume | None = Field(None, description="The answer to an interrupt.")
+    resume: Annotated[list[PostedResume], Field(fail_fast=True, max_length=MAX_ITEMS)] | (
+        PostedResume | None
+    ) = Field(None, description="The answer to an interrupt, or a list of answers.")
     on_busy: OnBusy | None = Field(
         None,
         description="What a new message means while a run goes on. `reject`: 409. The others wait in the queue, and two "
@@ -171,7 +183,7 @@ def build(services: Services, /) -> Wire:
     return Wire(
         routes=[Endpoint(path, wire.send_message, methods=["POST"]) for path in _PATHS],
         paths=_describe(),
-        schemas=schemas_of(SendMessage, PostedTool),
+        schemas=schemas_of(SendMessage, PostedTool, Approval),
     )
 
 
@@ -194,13 +206,14 @@ class _SendMessage:
 
     async def _command(self, owner: OwnerId, key: str | None, post: SendMessage) -> StartRun:
         conversation = _conversation(owner, key, post.conversation_id)
-        if post.resume is not None:
-            raise NotFound("no interrupt with this id waits in this conversation")
+        approvals = tuple(
+            read_approval(CallId(each.interrupt_id), each.payload) for each in _resumed(post)
+        )
         messages = tuple(self._read(position, each) for position, each in enumerate(post.messages))
         tools = None if post.tools is None else await parse_tools(post.tools, self._services.limits)
         return StartRun(
             ConversationKey(owner, conversation),
-            messages,
+            (*approvals, *messages),
             tools,
             idempotency_key=key,
             named=frozenset(filter(None, map(_given_id, post.messages))),
@@ -227,6 +240,12 @@ def _conversation(owner: OwnerId, key: str | None, given: str | None) -> Convers
     if given is not None:
         return conversation_id(given)
     return new_conversation_id() if key is None else keyed_conversation_id(owner, key)
+
+
+def _resumed(post: SendMessage) -> Sequence[PostedResume]:
+    if post.resume is None:
+        return ()
+    return post.resume if isinstance(post.resume, list) else (post.resume,)
 
 
 def _given_id(posted: _PostedMessage) -> MessageId | None:
@@ -311,6 +330,7 @@ _CODES = (
     "tool_name_clash",
     "nothing_to_do",
     "result_too_large",
+    "invalid_answer",
     "invalid_cursor",
     "reused",
     "conversation_busy",

@@ -31,6 +31,7 @@ from passback.core.events import (
     UsageReported,
 )
 from passback.core.messages import (
+    ApprovalMessage,
     AssistantMessage,
     CallId,
     ConversationId,
@@ -71,12 +72,14 @@ PARTS = st.one_of(
 CONTENT = TEXT | st.lists(PARTS, max_size=3).map(tuple)
 IDS = TEXT.map(MessageId)
 CALL_IDS = TEXT.map(CallId)
-CALLS = st.builds(ToolCall, CALL_IDS, TEXT, TEXT, st.booleans(), MAYBE)
-SYNTHETIC = st.sampled_from([None, "superseded", "interrupted", "invalid", "timeout"])
+ASKS = st.sampled_from([None, "approval", "question"])
+CALLS = st.builds(ToolCall, CALL_IDS, TEXT, TEXT, st.booleans(), MAYBE, ASKS, TEXT)
+SYNTHETIC = st.sampled_from([None, "superseded", "interrupted", "invalid", "denied", "timeout"])
 POSTED: st.SearchStrategy[PostedMessage] = st.one_of(
     st.builds(SystemMessage, IDS, CONTENT),
     st.builds(UserMessage, IDS, CONTENT),
     st.builds(ToolMessage, IDS, CALL_IDS, CONTENT, st.booleans(), SYNTHETIC),
+    st.builds(ApprovalMessage, IDS, CALL_IDS, st.booleans(), TEXT, st.booleans(), TEXT),
 )
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
     POSTED,
@@ -89,7 +92,8 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
         st.booleans(),
     ),
 )
-OWED = st.lists(st.builds(Owed, CALL_IDS, TEXT, TEXT), max_size=2).map(tuple)
+KINDS = st.sampled_from(["tool_result", "approval", "question"])
+OWED = st.lists(st.builds(Owed, CALL_IDS, TEXT, TEXT, KINDS, TEXT), max_size=2).map(tuple)
 REASONS = st.sampled_from(["end_turn", "max_tokens", "max_turns", "refusal", "budget"])
 OUTCOMES = st.one_of(
     st.builds(Completed, REASONS),
@@ -161,7 +165,15 @@ def test_the_stored_form_says_the_kind_of_each_value() -> None:
         "id": "m",
         "content": "text",
         "tool_calls": [
-            {"id": "c", "name": "t", "arguments": "{}", "client": True, "provider_id": "p"}
+            {
+                "id": "c",
+                "name": "t",
+                "arguments": "{}",
+                "client": True,
+                "provider_id": "p",
+                "asks": None,
+                "reason": "",
+            }
         ],
         "reasoning": [],
         "partial": True,
@@ -172,7 +184,15 @@ def test_the_stored_form_says_the_kind_of_each_value() -> None:
         {"text": "a", "type": "text-delta"},
         {
             "outcome": {
-                "owed": [{"id": "c", "name": "t", "arguments": "{}", "kind": "tool_result"}],
+                "owed": [
+                    {
+                        "id": "c",
+                        "name": "t",
+                        "arguments": "{}",
+                        "kind": "tool_result",
+                        "reason": "",
+                    }
+                ],
                 "type": "handed-back",
             },
             "type": "run-finished",

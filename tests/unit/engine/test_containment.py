@@ -47,6 +47,7 @@ from passback.core.events import (
     ToolResulted,
 )
 from passback.core.messages import Content, DataPart, TextPart, ToolCall, ToolResult, ToolSpec
+from passback.core.permissions import ALLOWED, Permission
 from passback.core.ports import Store, ToolContext, Toolset
 from passback.engine.caretaker import LOST
 from passback.engine.loop import Brain
@@ -74,6 +75,9 @@ class Foreign:
 
     def is_repeatable(self, name: str, /) -> bool:
         return False
+
+    def permission(self, call: ToolCall, /) -> Permission:
+        return ALLOWED
 
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
         if isinstance(self._answer, BaseException):

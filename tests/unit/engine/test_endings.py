@@ -47,6 +47,7 @@ from passback.core.messages import (
     ToolSpec,
     Usage,
 )
+from passback.core.permissions import ALLOWED, Permission
 from passback.core.ports import Store, ToolContext
 from passback.engine.loop import Brain, Work
 from passback.engine.runs import RunService
@@ -271,6 +272,9 @@ class Unwritable:
     def is_repeatable(self, name: str, /) -> bool:
         return False
 
+    def permission(self, call: ToolCall, /) -> Permission:
+        return ALLOWED
+
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
         return ToolResult("\ud800")
 
@@ -305,6 +309,9 @@ class Broken:
     def is_repeatable(self, name: str, /) -> bool:
         return False
 
+    def permission(self, call: ToolCall, /) -> Permission:
+        return ALLOWED
+
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
         raise RuntimeError("secret")
 
@@ -331,6 +338,9 @@ class Leaky:
 
     def is_repeatable(self, name: str, /) -> bool:
         return False
+
+    def permission(self, call: ToolCall, /) -> Permission:
+        return ALLOWED
 
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
         raise anyio.get_cancelled_exc_class()

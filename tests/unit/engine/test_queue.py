@@ -27,6 +27,7 @@ from tests.support.runs import (
     until,
     worker,
 )
+from tests.support.transcripts import said_in
 
 from passback.core.errors import ConversationBusy, InvalidCursor, QueueFull
 from passback.core.events import (
@@ -252,7 +253,7 @@ async def test_a_further_message_supersedes_what_those_who_wait_are_waiting_for(
         third = await post(runs, says("c"))
         assert await outcome(runs, third) == await outcome(runs, second) == Completed()
         messages = await record(runs)
-        assert [m.content for m in messages if not isinstance(m, ToolMessage)] == [
+        assert said_in([m for m in messages if not isinstance(m, ToolMessage)]) == [
             *("a", "", "b", "two", "c", "three")
         ]
         (closed,) = [message for message in messages if isinstance(message, ToolMessage)]
@@ -276,7 +277,7 @@ async def test_a_result_that_comes_with_a_message_counts_also_when_others_wait(
         third = await post(runs, result(painted, "red"), says("c"))
         assert await outcome(runs, third) == await outcome(runs, second) == Completed()
         messages = await record(runs)
-        assert [message.content for message in messages] == [
+        assert said_in(messages) == [
             *("a", "", "red", SYNTHETIC_TEXT["superseded"], "b", "two", "c", "three")
         ]
         assert await post(runs, result(painted, "red")) == second

@@ -25,8 +25,8 @@ from passback.core.messages import (
     Content,
     DataPart,
     MediaPart,
-    Message,
     MessageId,
+    ModelMessage,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -276,7 +276,7 @@ def test_nested_arrays_end() -> None:
 
 
 # ---------------------------------------------------------------- results
-def results(*contents: tuple[Content, bool], then: Sequence[Message] = ()) -> ModelRequest:
+def results(*contents: tuple[Content, bool], then: Sequence[ModelMessage] = ()) -> ModelRequest:
     calls = tuple(ToolCall(CallId(f"c{n}"), f"tool-{n}", "{}") for n in range(len(contents)))
     answers = [
         ToolMessage(MessageId(f"r{n}"), CallId(f"c{n}"), content, is_error=is_error)

@@ -152,12 +152,14 @@ _values = st.recursive(
 
 
 def _cases() -> Iterator[tuple[str, dict[str, JsonValue]]]:
-    """Each schema in each draft that would let it be declared: draft 7 knows no anchors."""
+    """Each schema in each draft that would let it be declared and knows its keywords."""
     for draft, official in OFFICIAL.items():
         for schema in SCHEMAS:
             whole = {"$schema": draft, "type": "object", **schema}
             declared = official(official.META_SCHEMA).is_valid(whole)
-            if declared and (draft != OLD or "$anchor" not in json.dumps(schema)):
+            # draft 2019-09 has no prefixItems, and jsonschema then takes what `contains` finds as looked at
+            foreign = {OLD: "$anchor", MIDDLE: "prefixItems"}.get(draft)
+            if declared and not (foreign and foreign in json.dumps(schema)):
                 yield draft, whole
 
 

@@ -318,7 +318,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
     def same() -> None: ...
 
     with pytest.raises(ConfigurationError, match="two tools are named 'same'"):
-        Agent(tools=[same, tool(same)]).all_toolsets()
+        Agent(tools=[same, tool(same)]).equipment()
 
 
 async def test_an_agent_takes_functions_with_and_without_the_decorator() -> None:
@@ -328,10 +328,10 @@ async def test_an_agent_takes_functions_with_and_without_the_decorator() -> None
     def decorated() -> None: ...
 
     other = Functions([])
-    mine, theirs = Agent(tools=[plain, decorated], toolsets=[other]).all_toolsets()
+    mine, theirs = Agent(tools=[plain, decorated], toolsets=[other]).equipment().toolsets
     assert [spec.name for spec in await mine.specs()] == ["plain", "decorated"]
     assert theirs is other
-    assert Agent().all_toolsets() == ()
+    assert Agent().equipment().toolsets == ()
 
 
 # ---------------------------------------------------------------- together and alone

@@ -133,7 +133,21 @@ UNFIT: dict[str, tuple[dict[str, Any], int, str]] = {
     "include of other things": ({"include": [1]}, 422, "invalid_request"),
     "resume that is no object": ({"resume": "yes"}, 422, "invalid_request"),
     "resume without id": ({"resume": {"payload": 1}}, 422, "invalid_request"),
-    "resume of nothing": ({"resume": {"interruptId": "i", "payload": {}}}, 404, "not_found"),
+    "resume with a payload that says nothing": (
+        {"resume": {"interruptId": "i", "payload": {}}},
+        422,
+        "invalid_request",
+    ),
+    "resume with a word that means nothing": (
+        {"resume": {"interruptId": "i", "payload": "perhaps"}},
+        422,
+        "invalid_request",
+    ),
+    "resume with broken JSON": (
+        {"resume": [{"interruptId": "i", "payload": "{"}]},
+        422,
+        "invalid_request",
+    ),
 }
 
 

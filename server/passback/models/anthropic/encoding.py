@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
     AssistantMessage,
-    Message,
+    ModelMessage,
     SystemMessage,
     ToolCall,
     ToolMessage,
@@ -114,7 +114,7 @@ class _Transcript:
         self._bound = bound
         self._turns: list[_Turn] = []
 
-    def add(self, message: Message) -> None:
+    def add(self, message: ModelMessage) -> None:
         match message:
             case UserMessage():
                 self._ask(content_blocks(message.content))

@@ -20,7 +20,7 @@ from passback.core.messages import (
     AssistantMessage,
     Content,
     MediaPart,
-    Message,
+    ModelMessage,
     ToolMessage,
     Usage,
     UserMessage,
@@ -156,14 +156,14 @@ def _quote_results(results: Sequence[tuple[str, ToolMessage]]) -> str:
 
 
 # ---------------------------------------------------------------- what was said
-def _last_words(messages: Sequence[Message]) -> str:
+def _last_words(messages: Sequence[ModelMessage]) -> str:
     for message in reversed(messages):
         if isinstance(message, UserMessage):
             return _plain(message.content)[:_HEARD]
     return ""
 
 
-def _last_results(messages: Sequence[Message]) -> list[tuple[str, ToolMessage]]:
+def _last_results(messages: Sequence[ModelMessage]) -> list[tuple[str, ToolMessage]]:
     """The results after the last turn, with the names of their tools; none when the user spoke since."""
     results: list[ToolMessage] = []
     for message in reversed(messages):
@@ -192,5 +192,5 @@ def _short(text: str) -> str:
     return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]} ..."
 
 
-def _word_count(messages: Sequence[Message]) -> int:
+def _word_count(messages: Sequence[ModelMessage]) -> int:
     return sum(len(_plain(message.content).split()) for message in messages)

@@ -9,7 +9,14 @@ from typing import TypeAlias
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_json
 
-from passback.core.messages import AssistantMessage, CallId, Content, MediaPart, Message, as_text
+from passback.core.messages import (
+    AssistantMessage,
+    CallId,
+    Content,
+    MediaPart,
+    ModelMessage,
+    as_text,
+)
 from passback.core.text import mended
 
 WireIds: TypeAlias = Mapping[CallId, str]
@@ -25,7 +32,7 @@ def written(body: JsonValue, /) -> bytes:
         return mended(json.dumps(body, ensure_ascii=False)).encode()
 
 
-def wire_ids(messages: Sequence[Message], /, allowed: re.Pattern[str] = _ANY) -> WireIds:
+def wire_ids(messages: Sequence[ModelMessage], /, allowed: re.Pattern[str] = _ANY) -> WireIds:
     """The id that each call has for the service: a provider's where it is unique in the request and allowed, else ours."""
     calls = [
         call

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, NotRequired
 
 from pydantic import Field, JsonValue
 from starlette.requests import Request
@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from passback.core.changes import Place
 from passback.core.errors import InvalidCursor, InvalidRequest, KeysNeeded
-from passback.core.messages import CallId
+from passback.core.messages import CallId, OwedKind
 from passback.transport.body import read_object, read_optional_object
 from passback.transport.history import instant, owed_views
 from passback.transport.http import json_answer, owner_of, request_id
@@ -63,14 +63,15 @@ class ClaimView(TypedDict):
 
 
 class InboxCallView(TypedDict):
-    """A call that waits for its result, as in its conversation, and where that is."""
+    """A call that waits for an answer, as in its conversation, and where that is."""
 
     conversationId: str
     runId: str | None
     id: str
     name: str
     arguments: str
-    kind: Literal["tool_result"]
+    kind: OwedKind
+    reason: NotRequired[str]
     deadline: str | None
     claimedUntil: str | None
 

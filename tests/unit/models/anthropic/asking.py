@@ -13,8 +13,8 @@ from passback.core.messages import (
     Content,
     DataPart,
     MediaPart,
-    Message,
     MessageId,
+    ModelMessage,
     Part,
     RefusalPart,
     TextPart,
@@ -31,17 +31,17 @@ HI = UserMessage(ID, "hi")
 OBJECT: dict[str, JsonValue] = {"type": "object", "properties": {}}
 
 
-def encoded(*messages: Message, **fields: Any) -> Request:
+def encoded(*messages: ModelMessage, **fields: Any) -> Request:
     return encode("claude-test", "anthropic", ModelRequest(messages, **fields))
 
 
-def body(*messages: Message, **fields: Any) -> dict[str, Any]:
+def body(*messages: ModelMessage, **fields: Any) -> dict[str, Any]:
     parsed: dict[str, Any] = json.loads(encoded(*messages, **fields).body)
     assert breaches_of(parsed) == []
     return parsed
 
 
-def sent(*messages: Message, **fields: Any) -> list[tuple[str, list[Any]]]:
+def sent(*messages: ModelMessage, **fields: Any) -> list[tuple[str, list[Any]]]:
     """The turns, without the marks of the cache."""
     turns = body(*messages, **fields)["messages"]
     for block in (block for turn in turns for block in turn["content"]):

@@ -29,7 +29,7 @@ from passback.core.messages import (
     AssistantMessage,
     CallId,
     Content,
-    Message,
+    ModelMessage,
     Reasoning,
     SystemMessage,
     TextPart,
@@ -202,9 +202,9 @@ def test_an_answer_does_not_end_in_a_thought() -> None:
     assert sent(HI, alone, HI) == [("user", [text("hi"), text("hi")])]
 
 
-def conversation(**fields: Any) -> list[Message]:
+def conversation(**fields: Any) -> list[ModelMessage]:
     """Two turns, each with a thought that is bound to what was asked."""
-    messages: list[Message] = [HI]
+    messages: list[ModelMessage] = [HI]
     for number in (1, 2):
         prefix = encoded(*messages, **fields).prefix
         asks = (call(f"c{number}"),)
@@ -274,9 +274,9 @@ THOUGHTS = st.builds(
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Message]:
+def histories(draw: st.DrawFn) -> list[ModelMessage]:
     """Anything that can have been said, with answers to some of the calls."""
-    messages: list[Message] = []
+    messages: list[ModelMessage] = []
     ids = (CallId(f"call_{number}") for number in count())
     for kind in draw(st.lists(st.sampled_from("uuasa"), max_size=8)):
         if kind == "u":
@@ -302,7 +302,7 @@ def histories(draw: st.DrawFn) -> list[Message]:
 @pytest.mark.promise("P5")
 @given(histories(), st.sampled_from([{}, BUDGET]))
 def test_any_history_keeps_the_rules_of_the_service(
-    history: list[Message], options: dict[str, Any]
+    history: list[ModelMessage], options: dict[str, Any]
 ) -> None:
     specs = [ToolSpec("tool", "", OBJECT)]
     request = ModelRequest(paired(history), "Be kind.", specs, options)

@@ -13,8 +13,8 @@ from passback.core.messages import (
     Content,
     DataPart,
     MediaPart,
-    Message,
     MessageId,
+    ModelMessage,
     Reasoning,
     RefusalPart,
     SystemMessage,
@@ -30,13 +30,13 @@ from passback.models.openai_chat.encoding import request_body
 ID = MessageId("m")
 
 
-def body(*messages: Message, **fields: Any) -> dict[str, Any]:
+def body(*messages: ModelMessage, **fields: Any) -> dict[str, Any]:
     request = ModelRequest(messages, **fields)
     parsed: dict[str, Any] = json.loads(request_body("gpt-test", "openai:gpt-test", request))
     return parsed
 
 
-def sent(*messages: Message, **fields: Any) -> list[dict[str, Any]]:
+def sent(*messages: ModelMessage, **fields: Any) -> list[dict[str, Any]]:
     encoded: list[dict[str, Any]] = body(*messages, **fields)["messages"]
     return encoded
 

@@ -1,0 +1,47 @@
+"""Whether a server tool may be called: `allow`, `deny`, or `ask` a person. Pure."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final, Literal, TypeAlias, get_args
+
+from passback.core.errors import ConfigurationError
+from passback.core.messages import RunRef, ToolCall
+
+Decision: TypeAlias = Literal["allow", "deny", "ask"]
+DECISIONS: Final[tuple[str, ...]] = get_args(Decision)
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """A decision, and its reason: what the model is told of a call that is denied, or the person who is asked."""
+
+    decision: Decision
+    reason: str = ""
+
+
+ALLOWED: Final = Permission("allow")
+
+Rule: TypeAlias = Callable[
+    [ToolCall, RunRef], Permission | Decision | Awaitable[Permission | Decision | None] | None
+]
+"""Judges a call; None: it has no opinion, and the next rule is asked. It may be async."""
+
+
+def by_pattern(decisions: Mapping[str, Decision], /) -> Rule:
+    """A rule that goes by the tool's name: the first of the patterns (`delete_*`, `*`) that fits it decides.
+
+    Raises:
+        ConfigurationError: a decision that there is not.
+    """
+    rules = dict(decisions)
+    for pattern, decision in rules.items():
+        if decision not in DECISIONS:
+            raise ConfigurationError(
+                f"the permission of {pattern!r} has to be one of {', '.join(DECISIONS)}"
+            )
+
+    def judge(call: ToolCall, _run: RunRef, /) -> Decision | None:
+        return next((rules[each] for each in rules if fnmatchcase(call.name, each)), None)
+
+    return judge

@@ -1,0 +1,76 @@
+"""Which calls of a turn are made: arguments have to fit, and server tools need permission."""
+
+import inspect
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from passback.core.messages import Message, RunRef, ToolCall
+from passback.core.permissions import Permission, Rule
+from passback.core.ports import ArgumentCheck
+from passback.core.questions import ASK_USER
+from passback.core.transcript import always_allowed
+from passback.engine.assembler import InvalidCall, Turn
+from passback.engine.toolbox import Toolbox
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Judges the calls of whole turns.
+
+    Args:
+        check: judges the arguments of client tools' calls before the client sees that they are complete; server tools
+            judge their own. None: whatever is a JSON object fits.
+        rules: the first that has an opinion says whether a server tool may be called; else the tool itself does.
+    """
+
+    check: ArgumentCheck | None = None
+    rules: Sequence[Rule] = ()
+
+    async def judge(
+        self, turn: Turn, toolbox: Toolbox, run: RunRef, earlier: Sequence[Message]
+    ) -> Turn:
+        """The same turn; its refused calls are invalid, and those marked that a person is asked about.
+
+        In the `earlier` messages a person may have allowed tools for good.
+        """
+        refused: list[InvalidCall] = []
+        marked: list[ToolCall] = []
+        for call in turn.client:
+            if objection := await self._objection(call, toolbox):
+                reason = f"Not executed: the arguments do not fit the tool's schema: {objection}"
+                refused.append(InvalidCall(call, reason, announced=True))
+            elif toolbox.client_tool(call) == ASK_USER:
+                marked.append(replace(call, asks="question"))
+        for call in turn.server:
+            permission = await self._permission(call, toolbox, run)
+            if permission.decision == "deny":
+                reason = permission.reason or "this tool may not be called"
+                text = f"Not executed: {reason}"
+                refused.append(InvalidCall(call, text, announced=True, synthetic="denied"))
+            elif permission.decision == "ask" and call.name not in always_allowed(earlier):
+                reason = permission.reason or f"The agent wants to call {call.name}."
+                marked.append(replace(call, asks="approval", reason=reason))
+        return turn.judged(refused, marked) if refused or marked else turn
+
+    async def _objection(self, call: ToolCall, toolbox: Toolbox) -> str | None:
+        if self.check is None:
+            return None
+        return await self.check(toolbox.client_tool(call), call.arguments)
+
+    async def _permission(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> Permission:
+        try:
+            for rule in self.rules:
+                said = rule(call, run)
+                opinion = await said if inspect.isawaitable(said) else said
+                if opinion is not None:
+                    return opinion if isinstance(opinion, Permission) else Permission(opinion)
+            return toolbox.permission(call)
+        except Exception:  # the tool-call boundary: what cannot be judged is not made
+            logger.exception(
+                "permission failed",
+                extra={"action": "permission_failed", "run_id": run.run_id, "call_id": call.id},
+            )
+            return Permission("deny", "whether it may be called could not be found out")
