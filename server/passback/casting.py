@@ -14,6 +14,8 @@ from passback.engine.agents import Actor, Agents
 from passback.engine.judging import Judge
 from passback.engine.loop import Brain
 from passback.engine.toolbox import Equipment
+from passback.models.choice import Choice, choices, kinds
+from passback.models.fallback import Fallback
 from passback.schemas.arguments import objection
 from passback.settings import Settings
 from passback.toolsets.agents import AgentTool, AgentTools
@@ -21,7 +23,10 @@ from passback.toolsets.agents import AgentTool, AgentTools
 MODELS: Mapping[str, str] = {
     "demo": "passback.models.demo",
     "openai": "passback.models.openai_chat",
+    "anthropic": "passback.models.anthropic",
 }
+
+KEYLESS_MODELS = frozenset({"demo"})
 
 
 class Casting:
@@ -94,20 +99,29 @@ class Casting:
         return model
 
 
-def open_model(model: str, settings: Settings) -> ModelClient:
-    """Raises ConfigurationError when there is no such kind of model, or it lacks a setting."""
-    kind, _, name = model.partition(":")
-    if kind not in MODELS:
-        raise ConfigurationError(
-            f"PASSBACK_MODEL: no model is called {kind!r}; there are {', '.join(MODELS)}"
-        )
+def open_model(names: str, settings: Settings) -> ModelClient:
+    """The model of a name such as `openai:gpt-5`; of several with commas, each stands in for the one before.
+
+    Raises:
+        ConfigurationError: there is no such kind of model, or it lacks a setting.
+    """
+    for kind in kinds(names):
+        if kind not in MODELS:
+            raise ConfigurationError(
+                f"PASSBACK_MODEL: no model is called {kind!r}; there are {', '.join(MODELS)}"
+            )
     with blaming("PASSBACK_MODEL, PASSBACK_MODEL_BASE_URL, PASSBACK_MODEL_API_KEY"):
-        client: ModelClient = importlib.import_module(MODELS[kind]).create(
-            name,
-            base_url=settings.model_base_url,
-            api_key=settings.model_api_key,
-            timeout=settings.model_timeout,
+        chosen = choices(
+            names, settings.model_base_url, settings.model_api_key, keyless=KEYLESS_MODELS
         )
+        clients = [_model_client(choice, settings.model_timeout) for choice in chosen]
+    return clients[0] if len(clients) == 1 else Fallback(clients)
+
+
+def _model_client(choice: Choice, timeout: float) -> ModelClient:
+    client: ModelClient = importlib.import_module(MODELS[choice.kind]).create(
+        choice.name, base_url=choice.base_url, api_key=choice.api_key, timeout=timeout
+    )
     return client
 
 

@@ -227,7 +227,8 @@ class Life:
         assert faults_of(messages, running=status.running) == []
         owing = [] if status.running else [call.id for call in awaited_calls(messages)]
         assert [each.id for each in status.owed] == owing, (status, messages)
-        assert status.state.usage == used(messages)
+        # what was estimated and then taken back leaves its mark
+        assert replace(status.state.usage, estimated=False) == used(messages)
         assert status.state.boundary <= len(messages)
         logs = {run: await self._logged(run) for run in self.runs}
         await self._each_message_stands_once(status, messages, logs)
@@ -307,7 +308,7 @@ class Life:
 def used(messages: Sequence[Message]) -> Usage:
     """The tokens of all messages that tell them, added up."""
     told = [each.usage for each in messages if isinstance(each, AssistantMessage) and each.usage]
-    return sum(told, Usage())
+    return replace(sum(told, Usage()), estimated=False)
 
 
 def _told(log: Sequence[Logged]) -> list[Logged]:

@@ -28,7 +28,7 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
-from passback.core.messages import CallId, MediaPart, Owed, as_text
+from passback.core.messages import CallId, MediaPart, Owed, Usage, as_text
 from passback.transport.native_shapes import (
     ApprovalPayload,
     ErrorEvent,
@@ -206,20 +206,26 @@ def _asked_event(event: _AskedEvent, parent: CallId | None = None) -> tuple[str,
             wanted = "plan"
             native = {"type": "plan", "entries": [plan_entry(each) for each in entries]}
         case UsageReported(usage):
-            view = usage_view(usage)
-            wanted = "usage"
-            native = {
-                "type": "usage",
-                "inputTokens": view["inputTokens"],
-                "outputTokens": view["outputTokens"],
-                "cachedTokens": view["cachedTokens"],
-                "reasoningTokens": view["reasoningTokens"],
-            }
+            wanted, native = "usage", _usage(usage)
         case _:
             assert_never(event)
     if parent is not None:
         native["parentToolCallId"] = parent
     return wanted, native
+
+
+def _usage(usage: Usage) -> UsageEvent:
+    view = usage_view(usage)
+    event: UsageEvent = {
+        "type": "usage",
+        "inputTokens": view["inputTokens"],
+        "outputTokens": view["outputTokens"],
+        "cachedTokens": view["cachedTokens"],
+        "reasoningTokens": view["reasoningTokens"],
+    }
+    if "estimated" in view:
+        event["estimated"] = True
+    return event
 
 
 def _error(failed: Failed) -> ErrorEvent:

@@ -51,7 +51,6 @@ from passback.core.messages import (
 )
 from passback.core.ports import ModelClient, Store
 from passback.core.state import State, usage_of
-from passback.core.toolsets import Toolset
 from passback.engine.agents import Actor, Agents
 from passback.engine.loop import Brain
 from passback.engine.runs import RunService
@@ -79,10 +78,8 @@ def helper(
     agents: Sequence[AgentTool] = (),
     together: bool = False,
 ) -> AgentTool:
-    toolsets: list[Toolset] = [Functions(tools)]
-    if agents:
-        toolsets.append(AgentTools(agents))
-    actor = Actor(Brain(model, "help", max_turns=3), Equipment(toolsets), name)
+    equipment = Equipment((Functions(tools), AgentTools(agents)))
+    actor = Actor(Brain(model, "help", max_turns=3), equipment, name)
     return AgentTool.of(actor, "Helps.", together=together)
 
 

@@ -42,11 +42,27 @@ _CODE_WORDS: Mapping[str, str] = {
 }
 """The service's own codes: with one of these a repeat cannot help, whatever the status says."""
 
+_PHRASES: Mapping[str, str] = {
+    "credit balance is too low": "the account at the model's service has no credit left",
+    "exceed context limit": "the conversation is too long for the model",
+    "prompt is too long": "the conversation is too long for the model",
+}
+"""What tells the same where the code does not."""
+
+_TYPES: Mapping[str, int] = {
+    "authentication_error": 401,
+    "billing_error": 402,
+    "invalid_request_error": 400,
+    "not_found_error": 404,
+    "permission_error": 403,
+    "request_too_large": 413,
+}
+"""Kinds of errors that services report where there is no status, and the status that they would have."""
+
 
 def status_failure(status: int, body: bytes, retry_after: str | None, /) -> ModelError:
     """What a status that is not 200 means; `body` and `retry_after` are the answer's own."""
-    known = _CODE_WORDS.get(_code(_error_of(body)))
-    if known:
+    if known := _known(_error_of(body)):
         return ModelRejected(known)
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         return ModelRejected(
@@ -64,12 +80,13 @@ def status_failure(status: int, body: bytes, retry_after: str | None, /) -> Mode
 def reported_failure(error: JsonValue, /) -> ModelError:
     """What an error object in the middle of an answer means."""
     code = _code(error)
-    if code in _CODE_WORDS:
-        return ModelRejected(_CODE_WORDS[code])
+    if known := _known(error):
+        return ModelRejected(known)
     if code == "429" or "rate_limit" in code or "too_many_requests" in code:
         return ModelRateLimited("the model's service takes no more requests now")
-    if code in {str(status) for status in _STATUS_WORDS}:
-        return ModelRejected(_STATUS_WORDS[int(code)])
+    status = _TYPES.get(code) or (int(code) if code.isdecimal() else 0)
+    if status in _STATUS_WORDS:
+        return ModelRejected(_STATUS_WORDS[status])
     return ModelUnavailable("the model's service failed in the middle of its answer")
 
 
@@ -102,6 +119,14 @@ def _error_of(body: bytes) -> JsonValue:
     except (ValueError, RecursionError):
         return None
     return parsed.get("error") if isinstance(parsed, dict) else None
+
+
+def _known(error: JsonValue) -> str | None:
+    """Our words for an error that a repeat cannot help."""
+    if words := _CODE_WORDS.get(_code(error)):
+        return words
+    message = str(error.get("message") or "").lower() if isinstance(error, dict) else ""
+    return next((words for phrase, words in _PHRASES.items() if phrase in message), None)
 
 
 def _code(error: JsonValue) -> str:
