@@ -7,19 +7,26 @@ from typing import TypeAlias
 import anyio
 from tests.support.faults import Fault, Mortal
 from tests.support.lives import Acknowledged, Life, Reader
-from tests.support.runs import ASK, PAINT, followed
-from tests.support.transcripts import (
-    calls_of,
+from tests.support.model_moves import (
+    TOOLS,
+    a_tool_ends,
+    a_turn,
+    a_turn_that_asks,
+    call,
+    fail,
+    finish,
+    say,
 )
+from tests.support.runs import followed
+from tests.support.transcripts import calls_of
 from tests.support.verdicts import verdict_on
 from tests.support.walks import Pick
 
-from passback.core.changes import Status
-from passback.core.deltas import Finish, FinishReason, TextChunk, ToolCallChunk
+from passback.core.changes import Change, Status
+from passback.core.deltas import Finish, TextChunk
 from passback.core.errors import (
     ConversationBusy,
     InvalidAnswer,
-    ModelUnavailable,
     NothingToDo,
     PassbackError,
     QueueFull,
@@ -29,6 +36,7 @@ from passback.core.errors import (
     UnknownConversation,
     UnknownToolCall,
 )
+from passback.core.ids import new_nonce
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
@@ -43,7 +51,6 @@ from passback.core.messages import (
 )
 from passback.core.ports import Parked
 from passback.core.posts import OnBusy, StartRun
-from passback.core.questions import ASK_USER
 
 REFUSALS = (
     *(ConversationBusy, InvalidAnswer, NothingToDo, QueueFull, ResultConflict),
@@ -51,73 +58,8 @@ REFUSALS = (
 )
 ON_BUSY: list[OnBusy] = ["reject", "enqueue", "interrupt", "rollback"]
 STOPS = {"interrupt", "rollback"}
-TOOLS = (PAINT, ASK, ASK_USER)
-FORM = '{"questions": [{"question": "What is it called?"}]}'
 Told: TypeAlias = RunRef | Parked | PassbackError
 Move: TypeAlias = Callable[[Life, Pick], Awaitable[None]]
-
-
-# ---------------------------------------------------------------- the model
-async def say(life: Life, pick: Pick) -> None:
-    if dictation := life.dictation():
-        dictation.say(TextChunk(pick.of(["word ", "another ", "\ud800", ""])))
-
-
-async def call(life: Life, pick: Pick) -> None:
-    """Begin a call, mostly of the client."""
-    dictation = life.dictation()
-    if dictation is None:
-        return
-    name = pick.of(["paint", "ask", "wipe", "ask_user", "paint", "wipe", "look", "note", "fly"])
-    given = pick.of([None, "c0", "c1", f"c{next(life.numbers)}"])
-    fitting = [FORM] if name == "ask_user" else ["{}", "", "{}"]
-    arguments = "[1" if pick.seldom() else pick.of([*fitting * 2, '{"n": 1}'])
-    before = len(await life.begun(await life.status()))
-    dictation.say(ToolCallChunk(dictation.calls, given, name, arguments))
-    dictation.calls += 1
-    while (
-        name in {spec.name for spec in TOOLS}
-        and len(await life.begun(await life.status())) == before
-    ):
-        await anyio.lowlevel.checkpoint()
-
-
-async def a_turn(life: Life, pick: Pick) -> None:
-    """Some calls, one or the other of them invalid or the server's, and the end of the answer."""
-    for _ in range(1 + pick.below(3)):
-        await call(life, pick)
-        await life.settle()
-    await finish(life, pick)
-
-
-async def a_turn_that_asks(life: Life, pick: Pick) -> None:
-    """One or two calls that a person has to allow, perhaps with a question."""
-    if dictation := life.dictation():
-        names = ["wipe", *pick.of([[], ["wipe"], ["ask_user"]])]
-        for name in names:
-            arguments = FORM if name == "ask_user" else "{}"
-            dictation.say(ToolCallChunk(dictation.calls, None, name, arguments))
-            dictation.calls += 1
-            await life.settle()
-        dictation.say(Finish("tool_calls"), None)
-
-
-async def finish(life: Life, pick: Pick) -> None:
-    if dictation := life.dictation():
-        reason: FinishReason = "tool_calls" if dictation.calls else "stop"
-        dictation.say(Finish("length" if pick.seldom() else reason), None)
-
-
-async def fail(life: Life, pick: Pick) -> None:
-    """In one way or another, or the answer just breaks off."""
-    if dictation := life.dictation():
-        dictation.say(pick.of([ModelUnavailable("gone"), None, RuntimeError("broken")]))
-
-
-async def a_tool_ends(life: Life, pick: Pick) -> None:
-    del pick
-    if life.gates:
-        life.gates[0].set()
 
 
 # ---------------------------------------------------------------- posts
@@ -339,6 +281,16 @@ async def visit(life: Life, pick: Pick) -> None:
         assert life.accepted == []
 
 
+async def a_boundary_is_set(life: Life, pick: Pick) -> None:
+    """Between two runs: the model is not shown any more what was said before."""
+    loaded = await life.store.load(life.key)
+    status = loaded.status
+    if status.running or status.owed or status.queued or status.version == 0:
+        return
+    state = status.state.with_boundary(status.message_count, loaded.messages)
+    await life.store.park(Change(life.key, new_nonce(), status.version, state=state))
+
+
 async def the_store_fails(life: Life, pick: Pick) -> None:
     """In one of the next writes of a run."""
     faults: list[Fault] = ["lose reply", "refuse"]
@@ -391,5 +343,5 @@ MOVES: list[Move] = [
     *[message, message, message, answers, answers, answers, right_answers, right_answers, repeat],
     *[a_reader_comes, a_reader_comes_back, a_reader_leaves, nobody_follows, cancel],
     *[a_turn_that_asks, a_turn_that_asks, right_answers, right_answers, a_bad_answer],
-    *[kill, kill, stop, visit, visit, the_store_fails, an_answer_is_lost],
+    *[kill, kill, stop, visit, visit, a_boundary_is_set, the_store_fails, an_answer_is_lost],
 ]

@@ -11,12 +11,14 @@ from passback.core.errors import (
     Reused,
     UnknownToolCall,
 )
+from passback.core.ids import may_be_ours
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
     AssistantMessage,
     CallId,
     Message,
+    MessageId,
     Owed,
     PostedMessage,
     RunId,
@@ -59,11 +61,12 @@ class Standing:
     """How a conversation stands when a post comes.
 
     Args:
-        messages: the transcript.
+        messages: the transcript, from the boundary on.
         receipts: what is remembered of those names that the post may be known by.
         running: the run that is going on, if any.
         waiting: whether posts wait in the queue.
         overdue: whether the time for what the client owes is over, and nothing runs.
+        start: the position of the first of `messages`.
     """
 
     messages: Sequence[Message]
@@ -71,6 +74,7 @@ class Standing:
     running: RunId | None = None
     waiting: bool = False
     overdue: bool = False
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,14 +246,13 @@ def _new_messages(standing: Standing, post: StartRun) -> list[PostedMessage]:
     """The posted messages, answers aside, that are not repeats of earlier ones."""
     new: list[PostedMessage] = []
     seen: dict[ReceiptName, str] = {}
-    given = [each.id for each in standing.messages] if post.named else []
     for message in post.messages:
         if isinstance(message, Answer):
             continue
         name = for_message(message.id)
         known = standing.receipts.get(name)
         first = seen.get(name, known.fingerprint if known else None)
-        if first is None and message.id in post.named and message.id in given:
+        if first is None and message.id in post.named and _is_given(message.id, standing):
             raise Reused("the server gave this id to another message")
         if first is None or message.id not in post.named:
             new.append(message)
@@ -257,6 +260,13 @@ def _new_messages(standing: Standing, post: StartRun) -> list[PostedMessage]:
         elif first != _print(message):
             raise Reused("this message id was used for another message")
     return new
+
+
+def _is_given(name: MessageId, standing: Standing) -> bool:
+    """Whether the server gave an id to a message. Of those before the boundary it knows only what such ids look like."""
+    if any(each.id == name for each in standing.messages):
+        return True
+    return standing.start > 0 and may_be_ours(name)
 
 
 def _fresh_answers(
@@ -337,7 +347,7 @@ def _left_behind(
     """
     reason: Synthetic = "timeout" if overdue else "superseded"
     ready = runnable(turn)
-    unmade = [call for call in ready if call.asks and not begun]
+    unmade = () if begun else resumable(turn)
     left = [call for call in unanswered(turn) if call not in ready]
     cut = [call for call in ready if call not in unmade]
     return (

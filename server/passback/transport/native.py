@@ -34,6 +34,7 @@ from passback.core.events import (
     UsageReported,
 )
 from passback.core.messages import CallId, MediaPart, Owed, OwedKind, as_text
+from passback.transport.usage import usage_view
 
 INCLUDABLE = frozenset(
     {"agents", "message-ids", "owed", "progress", "reasoning", "rewind", "run", "usage"}
@@ -365,13 +366,14 @@ def _asked_event(event: _AskedEvent, parent: CallId | None = None) -> tuple[str,
             wanted = "progress"
             native = {"type": "tool-progress", "toolCallId": call_id, "text": text}
         case UsageReported(usage):
+            view = usage_view(usage)
             wanted = "usage"
             native = {
                 "type": "usage",
-                "inputTokens": usage.input_tokens,
-                "outputTokens": usage.output_tokens,
-                "cachedTokens": usage.cached_tokens,
-                "reasoningTokens": usage.reasoning_tokens,
+                "inputTokens": view["inputTokens"],
+                "outputTokens": view["outputTokens"],
+                "cachedTokens": view["cachedTokens"],
+                "reasoningTokens": view["reasoningTokens"],
             }
         case _:
             assert_never(event)

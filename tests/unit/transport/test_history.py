@@ -13,6 +13,7 @@ from passback.core.messages import (
     TextPart,
     ToolCall,
     ToolMessage,
+    Usage,
     UserMessage,
 )
 from passback.transport.history import MessageView, view
@@ -44,6 +45,15 @@ MESSAGES: list[tuple[Message, MessageView]] = [
                 }
             ],
             "partial": True,
+        },
+    ),
+    (
+        AssistantMessage(ID, "hello", usage=Usage(1, 2, 3, 4)),
+        {
+            "id": "m",
+            "role": "assistant",
+            "content": "hello",
+            "usage": {"inputTokens": 1, "outputTokens": 2, "cachedTokens": 3, "reasoningTokens": 4},
         },
     ),
     (
