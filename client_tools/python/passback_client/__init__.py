@@ -19,6 +19,7 @@ from passback_client.errors import (
     Unreachable,
 )
 from passback_client.events import (
+    AgentText,
     Decided,
     Event,
     Failure,
@@ -36,6 +37,7 @@ from passback_client.events import (
     ToolCallArgs,
     ToolCallEnd,
     ToolCallStart,
+    ToolProgress,
     ToolResult,
     Unknown,
     Usage,
@@ -46,6 +48,7 @@ from passback_client.stream import Stream
 from passback_client.tools import Tool, ToolCall, ToolContext, ToolError
 
 __all__ = [
+    "AgentText",
     "Answer",
     "Approval",
     "BadAnswer",
@@ -87,6 +90,7 @@ __all__ = [
     "ToolCallStart",
     "ToolContext",
     "ToolError",
+    "ToolProgress",
     "ToolResult",
     "Unknown",
     "Unreachable",

@@ -7,6 +7,7 @@ from typing_extensions import override
 
 from passback.core.errors import InvalidCursor
 from passback.core.messages import CallId, Content, MessageId, Owed, RunId, Usage
+from passback.core.plans import Plan
 
 CompletedReason: TypeAlias = Literal["end_turn", "max_tokens", "max_turns", "refusal", "budget"]
 
@@ -139,6 +140,14 @@ class ToolResulted:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanUpdated:
+    """What the agent means to do now: it replaces what it said before."""
+
+    entries: Plan
+    type: Literal["plan-updated"] = "plan-updated"
+
+
+@dataclass(frozen=True, slots=True)
 class UsageReported:
     """Tokens of the model call that just ended."""
 
@@ -185,6 +194,7 @@ RunEvent: TypeAlias = (
     | ToolCallEnded
     | ToolProgressed
     | ToolResulted
+    | PlanUpdated
     | UsageReported
     | Rewound
     | Nested

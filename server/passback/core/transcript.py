@@ -23,6 +23,7 @@ from passback.core.messages import (
     Synthetic,
     ToolCall,
     ToolMessage,
+    UserMessage,
 )
 
 SYNTHETIC_TEXT: Mapping[Synthetic, str] = {
@@ -154,6 +155,12 @@ def always_allowed(messages: Iterable[Message], /) -> frozenset[str]:
         for message in messages
         if isinstance(message, ApprovalMessage) and message.approved and message.always
     )
+
+
+def last_asked(messages: Sequence[Message], /) -> str | None:
+    """The name of the agent that the user asked last, empty where none was named; None: the user says nothing here."""
+    asked = (each.agent for each in reversed(messages) if isinstance(each, UserMessage))
+    return next(asked, None)
 
 
 def closing(
