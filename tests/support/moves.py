@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import anyio
+from tests.support.boundaries import a_boundary_is_set
 from tests.support.faults import Fault, Mortal
 from tests.support.lives import Acknowledged, Life, Reader
 from tests.support.runs import ASK, PAINT, followed
@@ -14,7 +15,7 @@ from tests.support.transcripts import (
 from tests.support.verdicts import verdict_on
 from tests.support.walks import Pick
 
-from passback.core.changes import Change, Status
+from passback.core.changes import Status
 from passback.core.deltas import Finish, FinishReason, TextChunk, ToolCallChunk, UsageChunk
 from passback.core.errors import (
     ConversationBusy,
@@ -29,7 +30,6 @@ from passback.core.errors import (
     UnknownConversation,
     UnknownToolCall,
 )
-from passback.core.ids import new_nonce
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
@@ -346,16 +346,6 @@ async def visit(life: Life, pick: Pick) -> None:
         await a_worker(life, pick).runs.status(life.key)
     except UnknownConversation:
         assert life.accepted == []
-
-
-async def a_boundary_is_set(life: Life, pick: Pick) -> None:
-    """Between two runs: the model is not shown any more what was said before."""
-    loaded = await life.store.load(life.key)
-    status = loaded.status
-    if status.running or status.owed or status.queued or status.version == 0:
-        return
-    state = status.state.with_boundary(status.message_count, loaded.messages)
-    await life.store.park(Change(life.key, new_nonce(), status.version, state=state))
 
 
 async def the_store_fails(life: Life, pick: Pick) -> None:
