@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import anyio
 from tests.support.boundaries import a_boundary_is_set
+from tests.support.dictated import some_usage
 from tests.support.faults import Fault, Mortal
 from tests.support.lives import Acknowledged, Life, Reader
 from tests.support.runs import ASK, PAINT, followed
@@ -16,7 +17,7 @@ from tests.support.verdicts import verdict_on
 from tests.support.walks import Pick
 
 from passback.core.changes import Status
-from passback.core.deltas import Finish, FinishReason, TextChunk, ToolCallChunk, UsageChunk
+from passback.core.deltas import Finish, FinishReason, TextChunk, ToolCallChunk
 from passback.core.errors import (
     ConversationBusy,
     InvalidAnswer,
@@ -40,7 +41,6 @@ from passback.core.messages import (
     PostedMessage,
     RunRef,
     ToolMessage,
-    Usage,
     UserMessage,
 )
 from passback.core.ports import Parked
@@ -109,10 +109,6 @@ async def finish(life: Life, pick: Pick) -> None:
         reason: FinishReason = "tool_calls" if dictation.calls else "stop"
         told = [] if pick.seldom() else [some_usage(pick)]
         dictation.say(*told, Finish("length" if pick.seldom() else reason), None)
-
-
-def some_usage(pick: Pick) -> UsageChunk:
-    return UsageChunk(Usage(1 + pick.below(5), pick.below(5), pick.below(3), pick.below(2)))
 
 
 async def fail(life: Life, pick: Pick) -> None:
