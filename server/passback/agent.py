@@ -23,6 +23,8 @@ class Agent:
         tools: server tools: functions, decorated with `@tool` or plain.
         toolsets: other sources of server tools.
         max_turns: model calls in one run; None: what the settings say.
+        window: tokens that the model takes, request and answer together, with which older parts of a conversation make
+            room for new ones; 0: nothing is left out; None: what the settings say.
         options: goes to the model's service as it is, such as `{"temperature": 0}`.
         permissions: which server tools may be called: decisions by name, the first pattern that fits counts
             (`{"delete_*": "ask", "*": "allow"}`), or a function that judges a call, plain or async, and may give None
@@ -39,6 +41,7 @@ class Agent:
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     permissions: Mapping[str, Decision] | Rule | None = None
     ask_user: bool = False
+    window: int | None = None
 
     def equipment(self) -> Equipment:
         """Raises ConfigurationError when a function cannot be a tool, or two have one name."""

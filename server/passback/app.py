@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 
 from passback import __version__
 from passback.agent import Agent
+from passback.context.compaction import Compaction
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
 from passback.core.permissions import Rule, by_pattern
@@ -18,7 +19,7 @@ from passback.engine.loop import Brain
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
 from passback.schemas.arguments import objection
-from passback.settings import Settings
+from passback.settings import LEAST_WINDOW, MOST_WINDOW, Settings
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 from passback.transport.access import Access
@@ -54,6 +55,7 @@ class Application:
             settings.max_futile_turns,
             agent.options,
             Judge(objection, _rules(agent, settings)),
+            Compaction(_window(agent, settings)),
         )
         tempo = Tempo(
             lease=settings.lease,
@@ -157,6 +159,17 @@ def load_wire(name: str, services: Services) -> Wire:
 def _rules(agent: Agent, settings: Settings) -> Sequence[Rule]:
     """The server's word goes before the agent's."""
     return (*([by_pattern(settings.permissions)] if settings.permissions else []), *agent.rules())
+
+
+def _window(agent: Agent, settings: Settings) -> int:
+    """Raises ConfigurationError when the agent's is too small to be one."""
+    if agent.window is None:
+        return settings.model_window
+    if agent.window != 0 and not LEAST_WINDOW <= agent.window <= MOST_WINDOW:
+        raise ConfigurationError(
+            f"Agent: window must be 0, or from {LEAST_WINDOW} to {MOST_WINDOW} tokens"
+        )
+    return agent.window
 
 
 def _store_options(settings: Settings) -> StoreOptions:

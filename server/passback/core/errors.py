@@ -39,8 +39,10 @@ PassbackError
 │   ├── ModelUnavailable        model_unavailable        refused, 5xx, overloaded, timed out
 │   ├── ModelRateLimited        model_rate_limited
 │   ├── ModelRejected           model_rejected           it refused the request or the credentials
+│   ├── ModelContextExceeded    model_context_exceeded   what it was shown is too long for it
 │   ├── ModelIncomplete         model_incomplete         its answer broke off or makes no sense
 │   └── ModelAstray             model_astray             turn after turn, none of its calls was valid
+├── ContextTooLarge             context_too_large        what has to be shown to the model is larger than its window
 ├── RunLost                     lost                     the workers of a run died before its end
 ├── ShuttingDown                shutting_down            this worker takes no new runs
 └── ConfigurationError          configuration_error      settings that cannot work; fatal at start
@@ -236,6 +238,10 @@ class ModelRejected(ModelError):
     code = "model_rejected"
 
 
+class ModelContextExceeded(ModelError):
+    code = "model_context_exceeded"
+
+
 class ModelIncomplete(ModelError):
     code = "model_incomplete"
     retryable = True
@@ -244,6 +250,10 @@ class ModelIncomplete(ModelError):
 class ModelAstray(ModelError):
     code = "model_astray"
     retryable = True
+
+
+class ContextTooLarge(PassbackError):
+    code = "context_too_large"
 
 
 class RunLost(PassbackError):

@@ -201,10 +201,24 @@ class ApprovalMessage:
     role: Literal["approval"] = "approval"
 
 
+@dataclass(frozen=True, slots=True)
+class SummaryMessage:
+    """From here on, a model is shown `content` in place of what came before, but for the `keeps` messages right before it.
+
+    `asked` is the user's last message, in words, where it is not among those that are kept.
+    """
+
+    id: MessageId
+    content: str
+    keeps: int
+    asked: str = ""
+    role: Literal["summary"] = "summary"
+
+
 ModelMessage: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 """What a model may be shown."""
 
-Message: TypeAlias = ModelMessage | ApprovalMessage
+Message: TypeAlias = ModelMessage | ApprovalMessage | SummaryMessage
 Answer: TypeAlias = ToolMessage | ApprovalMessage
 """What a call is answered with by the client."""
 

@@ -7,8 +7,9 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
+from passback.core.context import Context, ContextPolicy, Unbounded
 from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.errors import ModelAstray, ModelIncomplete
+from passback.core.errors import ModelAstray, ModelContextExceeded, ModelIncomplete
 from passback.core.events import (
     Cancelled,
     Completed,
@@ -26,6 +27,7 @@ from passback.core.ids import new_call_id, new_message_id
 from passback.core.messages import (
     JsonObject,
     Message,
+    ModelMessage,
     ToolCall,
     ToolMessage,
     ToolResult,
@@ -36,7 +38,6 @@ from passback.core.transcript import (
     futile_turns,
     owed,
     owing,
-    paired,
     runnable,
     unanswered,
     waiting,
@@ -56,6 +57,7 @@ class Brain:
     Args:
         max_futile_turns: how many turns in a row may make nothing but invalid calls.
         judge: says which of its calls are made.
+        context: decides what it is shown of a transcript that becomes too large for it.
     """
 
     model: ModelClient
@@ -64,11 +66,18 @@ class Brain:
     max_futile_turns: int = 3
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     judge: Judge = field(default_factory=Judge)
+    context: ContextPolicy = field(default_factory=Unbounded)
 
-    def ask(self, toolbox: Toolbox, messages: Sequence[Message]) -> Answering:
-        """The model's answer to a transcript, begun by entering it."""
-        request = ModelRequest(paired(messages), self.prompt, toolbox.specs(), self.options)
-        return self.model.stream(request)
+    def watch(self, toolbox: Toolbox) -> Context:
+        """What the model is to be shown in a run."""
+        return self.context.watch(self.model, self._request(toolbox, ()))
+
+    def ask(self, toolbox: Toolbox, messages: Sequence[ModelMessage]) -> Answering:
+        """The model's answer to what it is shown, begun by entering it."""
+        return self.model.stream(self._request(toolbox, messages))
+
+    def _request(self, toolbox: Toolbox, messages: Sequence[ModelMessage]) -> ModelRequest:
+        return ModelRequest(messages, self.prompt, toolbox.specs(), self.options)
 
 
 @dataclass(slots=True)
@@ -78,13 +87,17 @@ class Work:
     toolbox: Toolbox
     messages: Sequence[Message]
     turns: int = 0
+    context: Context | None = None
     prepared: Answering | None = None
 
     def prepare(self, brain: Brain) -> None:
         """Encode the first request ahead of its time, where the model is what comes first."""
         if unanswered(self.messages):
             return
-        self.prepared = brain.ask(self.toolbox, self.messages)
+        self.context = brain.watch(self.toolbox)
+        shown = self.context.at_once(self.messages)
+        if shown is not None:
+            self.prepared = brain.ask(self.toolbox, shown)
 
 
 class Loop:
@@ -100,6 +113,7 @@ class Loop:
         self._log = log
         self._messages = list(work.messages)
         self._turns = work.turns
+        self._context = work.context or brain.watch(work.toolbox)
         self._prepared = work.prepared
         self._leaving = leaving
         self._assembler: Assembler | None = None
@@ -138,13 +152,25 @@ class Loop:
         await self._end(outcome, append, events, cut=isinstance(outcome, Cancelled))
 
     async def _ask(self) -> Turn:
-        """One model call."""
+        """One model call; a second one, if the first was refused as too long and room could be made."""
+        try:
+            turn = await self._listen()
+        except ModelContextExceeded:
+            silent = self._assembler is not None and self._assembler.silent
+            if not (silent and self._context.exceeded()):
+                raise
+            turn = await self._listen()
+        if turn.usage is not None:
+            self._context.counted(turn.usage)
+        return turn
+
+    async def _listen(self) -> Turn:
+        answering = self._prepared or self._brain.ask(self._toolbox, await self._shown())
+        self._prepared = None
         message_id = new_message_id()
         assembler = Assembler(message_id, self._toolbox.whose, new_call_id)
         self._assembler = assembler
         self._log.append([TurnStarted(message_id)])
-        answering = self._prepared or self._brain.ask(self._toolbox, self._messages)
-        self._prepared = None
         async with answering as batches:
             async for deltas in batches:
                 if events := assembler.feed(deltas):
@@ -153,6 +179,17 @@ class Loop:
         if events:
             self._log.append(events)
         return turn
+
+    async def _shown(self) -> Sequence[ModelMessage]:
+        """What the model is shown; what had to be done for it is committed."""
+        if (shown := self._context.at_once(self._messages)) is not None:
+            return shown
+        fitted = await self._context.fit(self._messages)
+        if fitted.append:
+            await self._commit(fitted.append, fitted.events)
+        elif fitted.events:
+            self._log.append(fitted.events)
+        return fitted.messages
 
     async def _settle(self, turn: Turn) -> bool:
         """Commit a turn and run the server's calls. True: the run has ended."""

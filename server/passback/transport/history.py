@@ -13,6 +13,7 @@ from passback.core.messages import (
     ConversationId,
     Message,
     OwedKind,
+    SummaryMessage,
     ToolCall,
     ToolMessage,
 )
@@ -154,8 +155,16 @@ class ApprovalView(TypedDict):
     always: NotRequired[bool]
 
 
+class SummaryView(TypedDict):
+    """In place of what came before it, the model is shown `content` from here on."""
+
+    id: str
+    role: Literal["summary"]
+    content: str
+
+
 MessageView: TypeAlias = Annotated[
-    InputView | AssistantView | ToolView | ApprovalView, Field(discriminator="role")
+    InputView | AssistantView | ToolView | ApprovalView | SummaryView, Field(discriminator="role")
 ]
 
 
@@ -167,6 +176,8 @@ def view(message: Message, /) -> MessageView:
             return _tool(message)
         case ApprovalMessage():
             return _approval(message)
+        case SummaryMessage():
+            return {"id": message.id, "role": "summary", "content": message.content}
         case _:
             content = show_content(message.content)
             return {"id": message.id, "role": message.role, "content": content}

@@ -12,7 +12,10 @@ from pydantic import Field, TypeAdapter
 from typing_extensions import TypedDict
 
 from passback.core.events import (
+    Compacted,
+    CompactionStep,
     Completed,
+    ContextWarned,
     Cursor,
     Failed,
     HandedBack,
@@ -33,7 +36,7 @@ from passback.core.events import (
 )
 from passback.core.messages import MediaPart, Owed, OwedKind, as_text
 
-INCLUDABLE = frozenset({"reasoning", "usage", "message-ids", "run", "owed", "rewind"})
+INCLUDABLE = frozenset({"reasoning", "usage", "message-ids", "run", "owed", "rewind", "context"})
 """What a request may ask to be told beyond the protocol's own events."""
 
 DONE = "[DONE]"
@@ -123,6 +126,19 @@ class UsageEvent(TypedDict):
     reasoningTokens: int
 
 
+class ContextEvent(TypedDict):
+    """How full the model's window is, in estimated tokens (include: context).
+
+    With `window`: a warning. With `step` and `before`: the model is shown less from here on.
+    """
+
+    type: Literal["context"]
+    used: int
+    window: NotRequired[int]
+    step: NotRequired[CompactionStep]
+    before: NotRequired[int]
+
+
 class MessageEvent(TypedDict):
     """What follows belongs to this assistant message (include: message-ids)."""
 
@@ -186,6 +202,7 @@ NativeEvent: TypeAlias = Annotated[
     | ErrorEvent
     | ReasoningEvent
     | UsageEvent
+    | ContextEvent
     | MessageEvent
     | RunQueuedEvent
     | RunStartEvent
@@ -206,6 +223,7 @@ def native_data(event: NativeEvent, /) -> str:
 
 # ---------------------------------------------------------------- run events to native ones
 _CallEvent: TypeAlias = ToolCallStarted | ToolCallArguments | ToolCallEnded | ToolResulted
+_ContextEvent: TypeAlias = ContextWarned | Compacted
 _AskedEvent: TypeAlias = RunQueued | RunStarted | TurnStarted | ReasoningDelta | UsageReported
 
 
@@ -230,6 +248,8 @@ class NativeEncoder:
             case RunQueued() | RunStarted() | TurnStarted() | ReasoningDelta() | UsageReported():
                 wanted, native = _asked_event(event)
                 return (native_data(native),) if wanted in self._include else ()
+            case ContextWarned() | Compacted():
+                return (native_data(_context_event(event)),) if "context" in self._include else ()
             case Rewound():  # `rewind` tells of it
                 return ()
             case _:
@@ -302,6 +322,12 @@ def _asked_event(event: _AskedEvent) -> tuple[str, NativeEvent]:
             }
         case _:
             assert_never(event)
+
+
+def _context_event(event: _ContextEvent) -> ContextEvent:
+    if isinstance(event, ContextWarned):
+        return {"type": "context", "used": event.used, "window": event.window}
+    return {"type": "context", "used": event.after, "step": event.step, "before": event.before}
 
 
 def _error(failed: Failed) -> ErrorEvent:
