@@ -84,10 +84,13 @@ def _reasoning_tokens(reasoning: Reasoning) -> int:
 
 # ---------------------------------------------------------------- texts that take less room
 def plain(content: Content, /) -> str:
-    """Content as a text; media are named."""
-    return as_text(
-        content, media=lambda part: f"[{' '.join(filter(None, (part.type, part.name)))}]"
-    )
+    """Content as a text; what it has of media is named, with the words that it is left out."""
+    return as_text(content, media=_named)
+
+
+def _named(part: MediaPart) -> str:
+    name = " ".join(filter(None, (part.type, part.name)))
+    return f"[{name}, left out to save room]"
 
 
 def shortened(text: str, tokens: int, /) -> str:
