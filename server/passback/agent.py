@@ -8,8 +8,6 @@ from pydantic import JsonValue
 from passback.core.messages import JsonObject
 from passback.core.permissions import Decision, Rule, by_pattern
 from passback.core.ports import ModelClient, Toolset
-from passback.core.questions import ASK_USER
-from passback.engine.toolbox import Equipment
 from passback.toolsets.functions import Function, Functions, FunctionTool, tool
 
 
@@ -22,6 +20,9 @@ class Agent:
         prompt: what the model is told first.
         tools: server tools: functions, decorated with `@tool` or plain.
         toolsets: other sources of server tools.
+        agents: other agents, that it may give tasks to as if they were tools; each needs a name and a description.
+        name: what clients and other agents ask for it by; None: as `passback serve MODULE:NAME` names it.
+        description: what other agents are told of it.
         max_turns: model calls in one run; None: what the settings say.
         window: tokens that the model takes, request and answer together, with which older parts of a conversation make
             room for new ones; 0: nothing is left out; None: what the settings say.
@@ -31,23 +32,27 @@ class Agent:
             where it has no opinion; then the tool's own permission counts.
         ask_user: whether the model may ask the user by the built-in tool `ask_user`, also where the client has not
             declared that it shows such questions.
+        deps: for its tools, as `ToolContext.deps`; the model cannot see it.
     """
 
     model: ModelClient | str | None = None
     prompt: str = ""
     tools: Sequence[FunctionTool | Function] = ()
-    toolsets: Sequence[Toolset] = field(default=())
+    toolsets: Sequence[Toolset] = ()
+    agents: Sequence["Agent"] = ()
+    name: str | None = None
+    description: str = ""
     max_turns: int | None = None
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     permissions: Mapping[str, Decision] | Rule | None = None
     ask_user: bool = False
     window: int | None = None
+    deps: object = None
 
-    def equipment(self) -> Equipment:
-        """Raises ConfigurationError when a function cannot be a tool, or two have one name."""
+    def own_toolsets(self) -> tuple[Toolset, ...]:
+        """Without the agents. Raises ConfigurationError when a function cannot be a tool, or two have one name."""
         functions = [one if isinstance(one, FunctionTool) else tool(one) for one in self.tools]
-        toolsets = (*([Functions(functions)] if functions else []), *self.toolsets)
-        return Equipment(toolsets, (ASK_USER,) if self.ask_user else ())
+        return (*([Functions(functions)] if functions else []), *self.toolsets)
 
     def rules(self) -> tuple[Rule, ...]:
         """What the agent says of permissions. Raises ConfigurationError when it makes no sense."""

@@ -8,6 +8,7 @@ from passback.context.shown import BULK, Entry, Shown
 from passback.context.tokens import message_tokens, plain, shortened, text_tokens
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
+    Aside,
     AssistantMessage,
     CallId,
     Message,
@@ -125,7 +126,9 @@ def _first_kept(shown: Shown, already: int, available: int) -> int:
 def _units(shown: Shown) -> list[int]:
     """Where a cut may be made: a message of its own begins there, or a turn with all its answers."""
     return [
-        n for n, each in enumerate(shown.entries) if each.message.role not in ("tool", "approval")
+        n
+        for n, each in enumerate(shown.entries)
+        if not isinstance(each.message, ToolMessage | Aside)
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
-    ApprovalMessage,
+    Aside,
     AssistantMessage,
     Content,
     MediaPart,
@@ -44,7 +44,7 @@ def text_tokens(text: str, /) -> int:
 
 def message_tokens(message: Message, /) -> int:
     """What a message adds to a request; nothing where no model is shown it."""
-    if isinstance(message, ApprovalMessage | SummaryMessage):
+    if isinstance(message, Aside | SummaryMessage):
         return 0
     tokens = _MESSAGE + _content_tokens(message.content)
     if isinstance(message, AssistantMessage):

@@ -146,8 +146,11 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
+    """What was said to the agent; `agent` names the one that was asked, where the server has several."""
+
     id: MessageId
     content: Content
+    agent: str = ""
     role: Literal["user"] = "user"
 
 
@@ -215,10 +218,26 @@ class SummaryMessage:
     role: Literal["summary"] = "summary"
 
 
+@dataclass(frozen=True, slots=True)
+class ChildMessage:
+    """A message of a transcript within the transcript: of the sub-agent that works on the call `call_id`."""
+
+    call_id: CallId
+    message: "Message"
+    role: Literal["child"] = "child"
+
+    @property
+    def id(self) -> MessageId:
+        return self.message.id
+
+
 ModelMessage: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 """What a model may be shown."""
 
-Message: TypeAlias = ModelMessage | ApprovalMessage | SummaryMessage
+Aside: TypeAlias = ApprovalMessage | ChildMessage | SummaryMessage
+"""What stands in a transcript and is not for its own model."""
+
+Message: TypeAlias = ModelMessage | Aside
 Answer: TypeAlias = ToolMessage | ApprovalMessage
 """What a call is answered with by the client."""
 
@@ -229,13 +248,17 @@ OwedKind: TypeAlias = Literal["tool_result", "approval", "question"]
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """What the client has to answer: the result of a tool's call, whether a call may be made, or a call's questions."""
+    """What the client has to answer: the result of a tool's call, whether a call may be made, or a call's questions.
+
+    `parent_id` is the call of the sub-agent that owes it.
+    """
 
     id: CallId
     name: str
     arguments: str
     kind: OwedKind = "tool_result"
     reason: str = ""
+    parent_id: CallId | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,12 +77,24 @@ class ModelClient(Protocol):
 
 
 # ---------------------------------------------------------------- server tools
+def _unheard(_words: str, /) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """Where a server tool is called from; the model cannot see it."""
+    """Where a server tool is called from; the model cannot see it.
+
+    Attributes:
+        run: the run, with its conversation and that one's owner.
+        call_id: the call.
+        deps: what the agent's author gave to `Agent(deps=...)`.
+        progress: tells readers how far the call is, in a few words; what it is told too often is left out.
+    """
 
     run: RunRef
     call_id: CallId
+    deps: object = None
+    progress: Callable[[str], None] = _unheard
 
 
 class Toolset(Protocol):
@@ -102,8 +114,11 @@ class Toolset(Protocol):
         """Whether the tool's author lets the model make a call; the rules of agent and server go before."""
         ...
 
-    async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
-        """Run a tool. A failure is a result with `is_error`, also bad arguments and a deadline that passed."""
+    async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult | None:
+        """Run a tool. A failure is a result with `is_error`, also bad arguments and a deadline that passed.
+
+        None: it is a sub-agent, and its client owes something. The call is made again when that is answered.
+        """
         ...
 
 

@@ -15,6 +15,7 @@ from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import (
     Answer,
     AssistantMessage,
+    ChildMessage,
     ConversationKey,
     Message,
     RunId,
@@ -25,9 +26,9 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.core.posts import Receipt
 from passback.core.transcript import closing, runnable, unanswered, waiting
+from passback.engine.agents import Agents
 from passback.engine.loop import Work
 from passback.engine.supervisor import Assignment, Supervisor, Tempo
-from passback.engine.toolbox import Equipment
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +45,12 @@ class Caretaker:
     def __init__(
         self,
         store: Store,
-        equipment: Equipment,
+        agents: Agents,
         tempo: Tempo,
         supervisor: Callable[[], Supervisor],
     ) -> None:
         self._store = store
-        self._equipment = equipment
+        self._agents = agents
         self._tempo = tempo
         self._supervisor = supervisor
 
@@ -87,7 +88,8 @@ class Caretaker:
 
     # ---------------------------------------------------------------- lost runs
     async def _take_over(self, run: RunRef, loaded: Loaded) -> None:
-        toolbox = await self._equipment.toolbox(loaded.tools)
+        actor = self._agents.asked_in(loaded.messages)
+        toolbox = await actor.equipment.toolbox(loaded.tools)
         begun = toolbox.perhaps_begun(runnable(loaded.messages))
         append = closing(begun, "interrupted", new_message_id)
         events = self._voiding(loaded, append)
@@ -99,7 +101,8 @@ class Caretaker:
                 return
             logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
             messages = (*loaded.messages, *append)
-            work = Work(toolbox, messages, _turns(messages[loaded.status.mark :]))
+            turns = _turns(messages[loaded.status.mark :])
+            work = Work(actor.brain, toolbox, messages, turns, taken_over=True)
             self._supervisor().spawn(
                 Assignment(
                     lease,
@@ -122,7 +125,7 @@ class Caretaker:
     @staticmethod
     def _voiding(loaded: Loaded, append: Sequence[ToolMessage]) -> tuple[RunEvent, ...]:
         """What the log says of a take-over: what is void, and which server calls got an answer of ours."""
-        owed = {call.id for call in waiting(loaded.messages)}
+        owed = {each.call.id for each in waiting(loaded.messages)}
         answered = [
             ToolResulted(each.call_id, each.content, each.is_error)
             for each in append
@@ -176,7 +179,8 @@ class Caretaker:
             self._supervisor().cancel(run)
 
     async def _work(self, client: Sequence[ToolSpec], messages: Sequence[Message]) -> Work:
-        return Work(await self._equipment.toolbox(client), messages)
+        actor = self._agents.asked_in(messages)
+        return Work(actor.brain, await actor.equipment.toolbox(client), messages)
 
     # ---------------------------------------------------------------- answers that did not come
     async def _go_on_without(self, key: ConversationKey, loaded: Loaded) -> None:
@@ -217,7 +221,8 @@ def _beginning(key: ConversationKey, loaded: Loaded, verdict: Begins, run_id: Ru
 def mark_of(messages: Sequence[Message], append: Sequence[Message], /) -> int:
     """`Status.mark` of a run that begins with `append`: answers to calls stay, whatever becomes of the run."""
     answers = next(
-        (n for n, each in enumerate(append) if not isinstance(each, Answer)), len(append)
+        (n for n, each in enumerate(append) if not isinstance(each, Answer | ChildMessage)),
+        len(append),
     )
     return len(messages) + answers
 

@@ -68,7 +68,7 @@ class Judge:
                 if opinion is not None:
                     return opinion if isinstance(opinion, Permission) else Permission(opinion)
             return toolbox.permission(call)
-        except Exception:  # the tool-call boundary: what cannot be judged is not made
+        except (Exception, SystemExit):  # the tool-call boundary: what cannot be judged is not made
             logger.exception(
                 "permission failed",
                 extra={"action": "permission_failed", "run_id": run.run_id, "call_id": call.id},

@@ -9,7 +9,12 @@ from pydantic import JsonValue
 
 from passback.core.context import Context, ContextPolicy, Unbounded
 from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.errors import ModelAstray, ModelContextExceeded, ModelIncomplete
+from passback.core.errors import (
+    ModelAstray,
+    ModelContextExceeded,
+    ModelIncomplete,
+    StoreError,
+)
 from passback.core.events import (
     Cancelled,
     Completed,
@@ -37,14 +42,16 @@ from passback.core.transcript import (
     closing,
     futile_turns,
     owed,
-    owing,
     runnable,
+    transcript_of,
     unanswered,
     waiting,
 )
 from passback.engine.assembler import Assembler, Turn
+from passback.engine.children import CallContext, Journal, nested
 from passback.engine.judging import Judge
-from passback.engine.log import End, RunLog
+from passback.engine.log import End
+from passback.engine.progress import Progress
 from passback.engine.toolbox import Toolbox
 
 Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]
@@ -57,6 +64,7 @@ class Brain:
     Args:
         max_futile_turns: how many turns in a row may make nothing but invalid calls.
         judge: says which of its calls are made.
+        deps: for its tools; the model cannot see it.
         context: decides what it is shown of a transcript that becomes too large for it.
     """
 
@@ -66,6 +74,7 @@ class Brain:
     max_futile_turns: int = 3
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     judge: Judge = field(default_factory=Judge)
+    deps: object = None
     context: ContextPolicy = field(default_factory=Unbounded)
 
     def watch(self, toolbox: Toolbox) -> Context:
@@ -82,22 +91,36 @@ class Brain:
 
 @dataclass(slots=True)
 class Work:
-    """What a run goes on from: the tools, the transcript, and how many turns it has had, under other workers too."""
+    """What a run goes on from.
 
+    Attributes:
+        brain: who works.
+        toolbox: with what.
+        messages: the transcript.
+        turns: how many it has had, under other workers too.
+        taken_over: whether another worker was at it, and was lost.
+        depth: how many agents call each other.
+        sight: what the model is shown, once it was looked at.
+        prepared: the first request, once it is encoded.
+    """
+
+    brain: Brain
     toolbox: Toolbox
     messages: Sequence[Message]
     turns: int = 0
-    context: Context | None = None
+    taken_over: bool = False
+    depth: int = 0
+    sight: Context | None = None
     prepared: Answering | None = None
 
-    def prepare(self, brain: Brain) -> None:
+    def prepare(self) -> None:
         """Encode the first request ahead of its time, where the model is what comes first."""
         if unanswered(self.messages):
             return
-        self.context = brain.watch(self.toolbox)
-        shown = self.context.at_once(self.messages)
+        self.sight = self.brain.watch(self.toolbox)
+        shown = self.sight.at_once(self.messages)
         if shown is not None:
-            self.prepared = brain.ask(self.toolbox, shown)
+            self.prepared = self.brain.ask(self.toolbox, shown)
 
 
 class Loop:
@@ -107,16 +130,23 @@ class Loop:
         leaving: asked before each turn: whether the run is to be left to another worker.
     """
 
-    def __init__(self, brain: Brain, work: Work, log: RunLog, leaving: Callable[[], bool]) -> None:
-        self._brain = brain
+    def __init__(self, work: Work, log: Journal, leaving: Callable[[], bool]) -> None:
+        self._brain = work.brain
         self._toolbox = work.toolbox
         self._log = log
         self._messages = list(work.messages)
         self._turns = work.turns
-        self._context = work.context or brain.watch(work.toolbox)
+        self._taken_over = work.taken_over
+        self._depth = work.depth
+        self._sight = work.sight or work.brain.watch(work.toolbox)
         self._prepared = work.prepared
         self._leaving = leaving
         self._assembler: Assembler | None = None
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The transcript as it stands."""
+        return self._messages
 
     async def run(self) -> None:
         """To the run's end, or until it is left between two turns.
@@ -125,15 +155,18 @@ class Loop:
             ModelError, StoreError: nothing of the turn that failed was committed.
             ModelAstray: after too many turns without a valid call; they are committed.
         """
+        if self._depth and self._taken_over:
+            await self._close_perhaps_begun()
         if unanswered(self._messages) and await self._answer():
             return
+        self._taken_over = False
         for _ in range(self._turns, self._brain.max_turns):
             if self._leaving():
                 return
             if futile_turns(self._messages) >= self._brain.max_futile_turns:
                 raise ModelAstray("the model made nothing but invalid tool calls, again and again")
             turn = await self._brain.judge.judge(
-                await self._ask(), self._toolbox, self._log.lease.run, self._messages
+                await self._ask(), self._toolbox, self._log.run, self._messages
             )
             if await self._settle(turn):
                 return
@@ -157,11 +190,11 @@ class Loop:
             turn = await self._listen()
         except ModelContextExceeded:
             silent = self._assembler is not None and self._assembler.silent
-            if not (silent and self._context.exceeded()):
+            if not (silent and self._sight.exceeded()):
                 raise
             turn = await self._listen()
         if turn.usage is not None:
-            self._context.counted(turn.usage)
+            self._sight.counted(turn.usage)
         return turn
 
     async def _listen(self) -> Turn:
@@ -182,9 +215,9 @@ class Loop:
 
     async def _shown(self) -> Sequence[ModelMessage]:
         """What the model is shown; what had to be done for it is committed."""
-        if (shown := self._context.at_once(self._messages)) is not None:
+        if (shown := self._sight.at_once(self._messages)) is not None:
             return shown
-        fitted = await self._context.fit(self._messages)
+        fitted = await self._sight.fit(self._messages)
         if fitted.append:
             await self._commit(fitted.append, fitted.events)
         elif fitted.events:
@@ -217,23 +250,54 @@ class Loop:
     async def _run_server_calls(self, calls: Sequence[ToolCall]) -> None:
         if not calls:
             return
-        async with self._toolbox.run(calls, self._log.lease.run) as results:
-            async for call, result in results:
-                # of a call that was approved, readers have not seen the end yet
-                ends = [ToolCallEnded(call.id)] if call.asks else []
-                await self._commit([_tool_message(call, result)], [*ends, _resulted(call, result)])
-        # a tool that leaks a cancellation of its own ends without a result
-        for answer in closing(runnable(self._messages), "interrupted", new_message_id):
+        async with self._toolbox.run(calls, self._context) as given:
+            async for call, result in given:
+                if isinstance(result, StoreError):
+                    raise result
+                if result is not None:
+                    await self._commit_result(call, result)
+        if not self._leaving():
+            # a tool that leaks a cancellation of its own ends without a result
+            await self._interrupt(runnable(self._messages))
+
+    async def _commit_result(self, call: ToolCall, result: ToolResult) -> None:
+        # of a call that was approved, readers have not seen the end yet
+        ends = [ToolCallEnded(call.id)] if call.asks else []
+        await self._commit([_tool_message(call, result)], [*ends, _resulted(call, result)])
+
+    async def _close_perhaps_begun(self) -> None:
+        """Close the calls of a sub-agent that the worker before may have begun (P10)."""
+        await self._interrupt(self._toolbox.perhaps_begun(runnable(self._messages)))
+
+    async def _interrupt(self, calls: Sequence[ToolCall]) -> None:
+        for answer in closing(calls, "interrupted", new_message_id):
             event = ToolResulted(answer.call_id, answer.content, answer.is_error)
             await self._commit([answer], [event])
+
+    def _context(self, call: ToolCall) -> CallContext:
+        return CallContext(
+            self._log.run,
+            call.id,
+            self._brain.deps,
+            Progress(self._log, call.id),
+            journal=self._log,
+            keep=self._messages.extend,
+            transcript=transcript_of(call.id, self._messages),
+            declared=self._toolbox.declared,
+            leaving=self._leaving,
+            taken_over=self._taken_over,
+            depth=self._depth,
+        )
 
     async def _hand_back(self, append: Sequence[Message], events: Sequence[RunEvent]) -> bool:
         """End the run if the client owes something. False: it goes on, and nothing was written."""
         calls = waiting([*self._messages, *append])
         if not calls:
             return False
-        ends = [ToolCallEnded(call.id) for call in calls if call.client]
-        outcome = HandedBack(tuple(map(owing, calls)))
+        ends = [
+            nested(each.path, ToolCallEnded(each.call.id)) for each in calls if each.call.client
+        ]
+        outcome = HandedBack(tuple(each.owed for each in calls))
         await self._end(outcome, append, [*events, *ends])
         return True
 

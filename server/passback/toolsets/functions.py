@@ -20,7 +20,7 @@ from pydantic_core import to_json
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import TOOL_NAME, JsonObject, ToolCall, ToolResult, ToolSpec
-from passback.core.permissions import ALLOWED, DECISIONS, Decision, Permission
+from passback.core.permissions import ALLOWED, Decision, Permission
 from passback.core.ports import ToolContext
 
 logger = logging.getLogger(__name__)
@@ -138,11 +138,9 @@ def tool(
             approval to the client, `Permission("ask", "This sends money.")` also says why.
 
     Raises:
-        ConfigurationError: the function cannot be a tool.
+        ConfigurationError: the function cannot be a tool, or there is no such permission.
     """
     allowance = permission if isinstance(permission, Permission) else Permission(permission)
-    if allowance.decision not in DECISIONS:
-        raise ConfigurationError(f"a tool's permission has to be one of {', '.join(DECISIONS)}")
 
     def decorate(function: Function) -> FunctionTool:
         label = name or str(getattr(function, "__name__", ""))

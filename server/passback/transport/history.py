@@ -10,12 +10,15 @@ from passback.core.changes import Status
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
+    ChildMessage,
     ConversationId,
     Message,
     OwedKind,
     SummaryMessage,
+    SystemMessage,
     ToolCall,
     ToolMessage,
+    UserMessage,
 )
 from passback.transport.native import owed_call
 from passback.transport.parts import show_content
@@ -47,6 +50,7 @@ class OwedView(TypedDict):
     arguments: str
     kind: OwedKind
     reason: NotRequired[str]
+    parentToolCallId: NotRequired[str]
     deadline: str | None
     claimedUntil: str | None
 
@@ -102,11 +106,15 @@ def _running(status: Status) -> RunningView | None:
 
 # ---------------------------------------------------------------- its messages
 class InputView(TypedDict):
-    """What was said to the agent. `content` is a text, or a list of parts as they are posted."""
+    """What was said to the agent. `content` is a text, or a list of parts as they are posted.
+
+    `agentId` names the agent that was asked, where the server has several.
+    """
 
     id: str
     role: Literal["user", "system"]
     content: JsonValue
+    agentId: NotRequired[str]
 
 
 class FunctionView(TypedDict):
@@ -163,8 +171,18 @@ class SummaryView(TypedDict):
     content: str
 
 
+class ChildView(TypedDict):
+    """What a sub-agent was told or has said, that works on the call `toolCallId`."""
+
+    id: str
+    role: Literal["child"]
+    toolCallId: str
+    message: "MessageView"
+
+
 MessageView: TypeAlias = Annotated[
-    InputView | AssistantView | ToolView | ApprovalView | SummaryView, Field(discriminator="role")
+    InputView | AssistantView | ToolView | ApprovalView | ChildView | SummaryView,
+    Field(discriminator="role"),
 ]
 
 
@@ -178,9 +196,26 @@ def view(message: Message, /) -> MessageView:
             return _approval(message)
         case SummaryMessage():
             return {"id": message.id, "role": "summary", "content": message.content}
+        case ChildMessage(call_id, inner):
+            return {
+                "id": message.id,
+                "role": "child",
+                "toolCallId": call_id,
+                "message": view(inner),
+            }
         case _:
-            content = show_content(message.content)
-            return {"id": message.id, "role": message.role, "content": content}
+            return _input(message)
+
+
+def _input(message: SystemMessage | UserMessage) -> InputView:
+    shown: InputView = {
+        "id": message.id,
+        "role": message.role,
+        "content": show_content(message.content),
+    }
+    if isinstance(message, UserMessage) and message.agent:
+        shown["agentId"] = message.agent
+    return shown
 
 
 def _assistant(message: AssistantMessage) -> AssistantView:

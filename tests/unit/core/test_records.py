@@ -15,6 +15,7 @@ from passback.core.events import (
     Completed,
     Failed,
     HandedBack,
+    Nested,
     Position,
     ReasoningDelta,
     Rewound,
@@ -26,6 +27,7 @@ from passback.core.events import (
     ToolCallArguments,
     ToolCallEnded,
     ToolCallStarted,
+    ToolProgressed,
     ToolResulted,
     TurnStarted,
     UsageReported,
@@ -34,6 +36,7 @@ from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
     CallId,
+    ChildMessage,
     ConversationId,
     ConversationKey,
     DataPart,
@@ -77,11 +80,11 @@ CALLS = st.builds(ToolCall, CALL_IDS, TEXT, TEXT, st.booleans(), MAYBE, ASKS, TE
 SYNTHETIC = st.sampled_from([None, "superseded", "interrupted", "invalid", "denied", "timeout"])
 POSTED: st.SearchStrategy[PostedMessage] = st.one_of(
     st.builds(SystemMessage, IDS, CONTENT),
-    st.builds(UserMessage, IDS, CONTENT),
+    st.builds(UserMessage, IDS, CONTENT, TEXT),
     st.builds(ToolMessage, IDS, CALL_IDS, CONTENT, st.booleans(), SYNTHETIC),
     st.builds(ApprovalMessage, IDS, CALL_IDS, st.booleans(), TEXT, st.booleans(), TEXT),
 )
-MESSAGES: st.SearchStrategy[Message] = st.one_of(
+_WHOLE: st.SearchStrategy[Message] = st.one_of(
     POSTED,
     st.builds(
         AssistantMessage,
@@ -92,8 +95,13 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
         st.booleans(),
     ),
 )
+MESSAGES = _WHOLE | st.builds(
+    ChildMessage, CALL_IDS, _WHOLE | st.builds(ChildMessage, CALL_IDS, _WHOLE)
+)
 KINDS = st.sampled_from(["tool_result", "approval", "question"])
-OWED = st.lists(st.builds(Owed, CALL_IDS, TEXT, TEXT, KINDS, TEXT), max_size=2).map(tuple)
+OWED = st.lists(
+    st.builds(Owed, CALL_IDS, TEXT, TEXT, KINDS, TEXT, st.none() | CALL_IDS), max_size=2
+).map(tuple)
 REASONS = st.sampled_from(["end_turn", "max_tokens", "max_turns", "refusal", "budget"])
 OUTCOMES = st.one_of(
     st.builds(Completed, REASONS),
@@ -103,7 +111,7 @@ OUTCOMES = st.one_of(
 )
 COUNTS = st.integers(0, 10**9)
 RUN_IDS = TEXT.map(RunId)
-EVENTS: st.SearchStrategy[RunEvent] = st.one_of(
+_SAID: st.SearchStrategy[RunEvent] = st.one_of(
     st.builds(RunQueued, RUN_IDS),
     st.builds(Rewound, st.builds(Position, COUNTS, COUNTS)),
     st.builds(RunStarted, RUN_IDS),
@@ -113,10 +121,12 @@ EVENTS: st.SearchStrategy[RunEvent] = st.one_of(
     st.builds(ToolCallStarted, CALL_IDS, TEXT, st.booleans()),
     st.builds(ToolCallArguments, CALL_IDS, TEXT),
     st.builds(ToolCallEnded, CALL_IDS),
+    st.builds(ToolProgressed, CALL_IDS, TEXT),
     st.builds(ToolResulted, CALL_IDS, CONTENT, st.booleans()),
     st.builds(UsageReported, st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS)),
     st.builds(RunFinished, OUTCOMES),
 )
+EVENTS = _SAID | st.builds(Nested, CALL_IDS, _SAID | st.builds(Nested, CALL_IDS, _SAID))
 SPECS = st.builds(ToolSpec, TEXT, TEXT, st.dictionaries(TEXT, JSON, max_size=3))
 POSTS = st.builds(
     StartRun,
@@ -191,6 +201,7 @@ def test_the_stored_form_says_the_kind_of_each_value() -> None:
                         "arguments": "{}",
                         "kind": "tool_result",
                         "reason": "",
+                        "parent_id": None,
                     }
                 ],
                 "type": "handed-back",

@@ -318,7 +318,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
     def same() -> None: ...
 
     with pytest.raises(ConfigurationError, match="two tools are named 'same'"):
-        Agent(tools=[same, tool(same)]).equipment()
+        Agent(tools=[same, tool(same)]).own_toolsets()
 
 
 async def test_an_agent_takes_functions_with_and_without_the_decorator() -> None:
@@ -328,10 +328,10 @@ async def test_an_agent_takes_functions_with_and_without_the_decorator() -> None
     def decorated() -> None: ...
 
     other = Functions([])
-    mine, theirs = Agent(tools=[plain, decorated], toolsets=[other]).equipment().toolsets
+    mine, theirs = Agent(tools=[plain, decorated], toolsets=[other]).own_toolsets()
     assert [spec.name for spec in await mine.specs()] == ["plain", "decorated"]
     assert theirs is other
-    assert Agent().equipment().toolsets == ()
+    assert Agent().own_toolsets() == ()
 
 
 # ---------------------------------------------------------------- together and alone
