@@ -19,6 +19,7 @@ from passback_client.errors import (
     Unreachable,
 )
 from passback_client.events import (
+    ContextUse,
     Decided,
     Event,
     Failure,
@@ -52,6 +53,7 @@ __all__ = [
     "BadSetup",
     "Busy",
     "Client",
+    "ContextUse",
     "Conversation",
     "CursorExpired",
     "Decided",

@@ -11,14 +11,13 @@ from passback.context.summary import (
     divided,
     least_shown,
     request_for,
-    stopgap,
     summary_of,
 )
 from passback.context.tokens import frame_tokens, measured
 from passback.core.context import Context, Fitted
 from passback.core.deltas import Finish, ModelDelta, ModelRequest, TextChunk, UsageChunk
 from passback.core.errors import ContextTooLarge, ModelError
-from passback.core.events import Compacted, CompactionStep, ContextWarned, RunEvent, UsageReported
+from passback.core.events import Compacted, ContextWarned, RunEvent, UsageReported
 from passback.core.ids import new_message_id
 from passback.core.messages import Message, ModelMessage, SummaryMessage, Usage
 from passback.core.ports import ModelClient
@@ -120,8 +119,7 @@ class _Watch:
         shown = self._shown
         self._warned = shown.used >= shown.levels.warn
         if self._automatic and shown.used > shown.levels.stop:
-            taken = shown.tighten()
-            events += _told([taken] if taken else [])
+            events += _told(shown.tighten())
             self._refuse_above_the_window(shown.estimate)
         return Fitted(self._show(), append, tuple(events))
 
@@ -142,13 +140,15 @@ class _Watch:
     ) -> tuple[SummaryMessage, ...]:
         """Let a summary take the place of what is old, if that helps; one attempt before each call of the model."""
         shown = self._shown
-        must = shown.used > shown.levels.stop
-        if must:
+        if shown.used > shown.levels.stop:
             self._refuse_above_the_window(least_shown(shown))
-        division = divided(shown, len(messages), again=must)
+        division = divided(shown, len(messages), again=shown.used > shown.levels.stop)
         if division is None or not division.is_possible:
             return ()
         worth = division.saves * shown.scale.ratio * _WORTH >= shown.levels.window
+        if not worth:
+            events += _told(shown.tighten())
+        must = shown.used > shown.levels.stop
         if not must and (self._gave_up or not worth):
             return ()
         return await self._replace(messages, division, events, must=must)
@@ -165,16 +165,12 @@ class _Watch:
         written = _Written() if self._gave_up else await self._ask(division)
         if written.usage is not None:
             events.append(UsageReported(written.usage))
-        step: CompactionStep = "summary"
-        if written.text:
-            summary = summary_of(division, new_message_id(), written.text)
-        elif must:
-            step, summary = "cut", stopgap(division, new_message_id())
-        else:
+        if not (written.text or must):
             self._gave_up = True
             return ()
+        summary = summary_of(division, new_message_id(), written.text, written.usage)
         shown.feed([*messages, summary])
-        events.append(Compacted(step, before, shown.used))
+        events.append(Compacted("summary" if written.text else "cut", before, shown.used))
         events += _told(shown.ease())
         return (summary,)
 

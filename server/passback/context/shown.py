@@ -166,14 +166,14 @@ class Shown:
                 break
         return taken
 
-    def tighten(self) -> Taken | None:
-        """Shorten results as far as need be, so that the model can be called."""
+    def tighten(self) -> list[Taken]:
+        """Shorten results as far as need be, if that is what it takes to call the model."""
         before, single = self.used, self.levels.single
         while self.used > self.levels.stop and single > BULK:
             single = max(BULK, single // 4)
             for entry in self.entries:
                 self._shorten(entry, single)
-        return Taken("micro", before, self.used) if self.used < before else None
+        return [Taken("micro", before, self.used)] if self.used < before else []
 
     def _snip(self) -> None:
         """Leave out the bulk of results before the last turns."""

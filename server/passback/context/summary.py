@@ -16,6 +16,7 @@ from passback.core.messages import (
     SummaryMessage,
     SystemMessage,
     ToolMessage,
+    Usage,
     UserMessage,
 )
 from passback.core.text import mended
@@ -54,6 +55,7 @@ class Division:
         older: is to be summarised.
         keeps: so many messages at the end of the record stay visible word for word.
         asked: the user's last message, where it is not among those.
+        agent: whom that is for.
         before: the summary that this one takes over from.
         room: tokens, as they are estimated, for the summary and for the user's last message.
     """
@@ -61,6 +63,7 @@ class Division:
     older: Sequence[Entry]
     keeps: int
     asked: str
+    agent: str
     before: SummaryMessage | None
     room: int
 
@@ -87,19 +90,24 @@ def divided(shown: Shown, recorded: int, /, *, again: bool = False) -> Division 
     The last turn is always kept, and as many before it as go into a quarter of the room; what belongs to the user's
     last message too, if it is no more than half of that. `again`: a summary may be made of nothing but the last one.
     """
-    already = 0 if shown.summary is None else 1
+    already = _summarised(shown)
     available = shown.scale.room(shown.levels.stop) - shown.frame - _TAGS
     first = _first_kept(shown, already, available)
     if first <= (0 if again else already):
         return None
     kept = [entry.message for entry in shown.entries[first:]]
     room = min(available - sum(map(_least, kept)), max(_LEAST, shown.levels.window // 8))
-    asked = "" if any(isinstance(message, UserMessage) for message in kept) else _asked(shown)
+    last, before = _last_of_the_user(shown), shown.summary
+    asked, agent = (before.asked, before.agent) if before else ("", "")
+    if last is not None:
+        asked = "" if last in kept else plain(last.content)
+        agent = last.agent
     return Division(
         shown.entries[:first],
         recorded - shown.entries[first].place,
         shortened(asked, max(0, room) // 4),
-        shown.summary,
+        agent,
+        before,
         room,
     )
 
@@ -145,13 +153,17 @@ def _least(message: Message) -> int:
     return min(tokens, BULK) if isinstance(message, ToolMessage) else tokens
 
 
-def _asked(shown: Shown) -> str:
-    """The user's last message, in words, also where an earlier summary quotes it."""
-    summarised = 0 if shown.summary is None else 1
-    for entry in reversed(shown.entries[summarised:]):
+def _last_of_the_user(shown: Shown) -> UserMessage | None:
+    """None: it was summarised before, and that summary quotes it."""
+    for entry in reversed(shown.entries[_summarised(shown) :]):
         if isinstance(entry.message, UserMessage):
-            return plain(entry.message.content)
-    return shown.summary.asked if shown.summary else ""
+            return entry.message
+    return None
+
+
+def _summarised(shown: Shown) -> int:
+    """How many entries are a summary."""
+    return 0 if shown.summary is None else 1
 
 
 # ---------------------------------------------------------------- asking
@@ -170,7 +182,10 @@ def request_for(division: Division, shown: Shown, /) -> ModelRequest | None:
 def _transcript(division: Division, limit: int) -> str:
     """What is to be summarised as one text, in so many tokens: of what is too much the oldest is left out."""
     names: dict[CallId, str] = {}
-    blocks = [_block(entry.shown, names) for entry in division.older]
+    blocks = [text for entry in division.older if (text := _block(entry.shown, names))]
+    whole = "\n\n".join(blocks)
+    if text_tokens(whole) <= limit:
+        return whole
     earlier = blocks.pop(0) if division.before else ""
     told = [shortened(earlier, limit // 3)] if earlier else []
     left, newest = limit - sum(map(text_tokens, told)) - _TAGS, list[str]()
@@ -199,15 +214,18 @@ def _block(message: Message, names: dict[CallId, str]) -> str:
 
 
 # ---------------------------------------------------------------- writing down
-def summary_of(division: Division, message_id: MessageId, text: str, /) -> SummaryMessage:
-    """What the model has written, marked where it is too long."""
-    content = shortened(mended(text.strip()), division.budget)
-    return SummaryMessage(message_id, content, division.keeps, division.asked)
+def summary_of(
+    division: Division, message_id: MessageId, text: str, usage: Usage | None, /
+) -> SummaryMessage:
+    """What is written down; marked where the model wrote too much, and where it wrote nothing."""
+    content = shortened(mended(text), division.budget) or _stopgap(division)
+    return SummaryMessage(
+        message_id, content, division.keeps, division.asked, division.agent, usage
+    )
 
 
-def stopgap(division: Division, message_id: MessageId, /) -> SummaryMessage:
-    """What is written down where no summary could be had: that something is missing, and the summary before it."""
+def _stopgap(division: Division) -> str:
+    """That something is missing, behind what was said by the summary before."""
     note = f"[{len(division.older)} earlier messages are left out here; no summary could be made]"
     earlier = f"{division.before.content}\n\n" if division.before else ""
-    content = shortened(earlier, division.budget - text_tokens(note)) + note
-    return SummaryMessage(message_id, content, division.keeps, division.asked)
+    return shortened(earlier, division.budget - text_tokens(note)) + note

@@ -208,13 +208,16 @@ class ApprovalMessage:
 class SummaryMessage:
     """From here on, a model is shown `content` in place of what came before, but for the `keeps` messages right before it.
 
-    `asked` is the user's last message, in words, where it is not among those that are kept.
+    `asked` is the user's last message, in words, where it is not among those that are kept; `agent` is the agent that it
+    is for. `usage` is that of the model call that wrote the summary.
     """
 
     id: MessageId
     content: str
     keeps: int
     asked: str = ""
+    agent: str = ""
+    usage: "Usage | None" = None
     role: Literal["summary"] = "summary"
 
 

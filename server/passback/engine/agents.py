@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from passback.core.errors import UnknownAgent
-from passback.core.messages import Message, UserMessage
+from passback.core.messages import Message, SummaryMessage, UserMessage
 from passback.core.posts import StartRun
 from passback.engine.loop import Brain
 from passback.engine.toolbox import Equipment
@@ -45,7 +45,11 @@ class Agents:
 
     def asked_in(self, messages: Sequence[Message]) -> Actor:
         """The agent that the user asked last. Raises UnknownAgent when it is another server's."""
-        asked = (each.agent for each in reversed(messages) if isinstance(each, UserMessage))
+        asked = (
+            each.agent
+            for each in reversed(messages)
+            if isinstance(each, UserMessage | SummaryMessage)
+        )
         return self._actors.get(self._known(next(asked, "")), self._first)
 
     def _known(self, name: str) -> str:

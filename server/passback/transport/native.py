@@ -392,50 +392,8 @@ def _asked_event(event: _AskedEvent, parent: CallId | None = None) -> tuple[str,
         case ToolProgressed(call_id, text):
             wanted = "progress"
             native = {"type": "tool-progress", "toolCallId": call_id, "text": text}
-        case UsageReported() | ContextWarned() | Compacted():
+        case _:
             wanted, native = _counted_event(event)
-        case _:
-            assert_never(event)
-    if parent is not None:
-        native["parentToolCallId"] = parent
-    return native
-
-
-def _url(part: MediaPart) -> str:
-    return part.url
-
-
-def _asked_event(event: _AskedEvent, parent: CallId | None = None) -> tuple[str, NativeEvent]:
-    """What has to be included for it to be sent, and what then is."""
-    native: ReasoningEvent | UsageEvent | MessageEvent | ToolProgressEvent | ContextEvent
-    match event:
-        case RunQueued(run_id):
-            return "run", {"type": "run-queued", "runId": run_id}
-        case RunStarted(run_id):
-            return "run", {"type": "run-start", "runId": run_id}
-        case TurnStarted(message_id):
-            wanted, native = "message-ids", {"type": "message", "messageId": message_id}
-        case ReasoningDelta(text):
-            wanted, native = "reasoning", {"type": "reasoning", "delta": text}
-        case ToolProgressed(call_id, text):
-            wanted = "progress"
-            native = {"type": "tool-progress", "toolCallId": call_id, "text": text}
-        case ContextWarned(used, window):
-            wanted, native = "context", {"type": "context", "used": used, "window": window}
-        case Compacted(step, before, after):
-            wanted = "context"
-            native = {"type": "context", "used": after, "step": step, "before": before}
-        case UsageReported(usage):
-            wanted = "usage"
-            native = {
-                "type": "usage",
-                "inputTokens": usage.input_tokens,
-                "outputTokens": usage.output_tokens,
-                "cachedTokens": usage.cached_tokens,
-                "reasoningTokens": usage.reasoning_tokens,
-            }
-        case _:
-            assert_never(event)
     if parent is not None:
         native["parentToolCallId"] = parent
     return wanted, native
