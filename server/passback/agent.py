@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from passback.core.messages import JsonObject
+from passback.core.messages import JsonObject, ToolSpec
 from passback.core.permissions import Decision, Rule, by_pattern
 from passback.core.ports import ModelClient, Toolset
 from passback.toolsets.functions import Function, Functions, FunctionTool, tool
+
+if TYPE_CHECKING:
+    from passback.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,27 @@ class Agent:
     ask_user: bool = False
     window: int | None = None
     deps: object = None
+
+    def session(
+        self,
+        *,
+        store: str = "memory:",
+        conversation: str | None = None,
+        owner: str = "local",
+        tools: Sequence[ToolSpec] = (),
+        settings: Mapping[str, str] | None = None,
+    ) -> "Session":
+        """A conversation with this agent from Python: see `Session`."""
+        from passback.session import Session  # noqa: PLC0415  # which knows agents
+
+        return Session(
+            self,
+            store=store,
+            conversation=conversation,
+            owner=owner,
+            tools=tools,
+            settings=settings,
+        )
 
     def own_toolsets(self) -> tuple[Toolset, ...]:
         """Without the agents. Raises ConfigurationError when a function cannot be a tool, or two have one name."""

@@ -3,20 +3,17 @@
 import importlib
 import importlib.util
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from starlette.types import ASGIApp
 
 from passback import __version__
 from passback.agent import Agent
-from passback.casting import Casting, blaming
+from passback.backend import Backend
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
-from passback.engine.runs import RunService
-from passback.engine.supervisor import Tempo
+from passback.core.ports import ModelClient, Store
 from passback.settings import Settings
-from passback.stores.open import open_store
-from passback.stores.options import StoreOptions
 from passback.transport.access import Access
 from passback.transport.openapi import compose
 from passback.transport.signal import Signal
@@ -33,23 +30,10 @@ class Application:
 
     def __init__(self, settings: Settings, *agents: Agent) -> None:
         self.settings = settings
-        with blaming("PASSBACK_STORE"):
-            self.store = open_store(settings.store, options=_store_options(settings))
-        casting = Casting(settings)
-        self._agents = casting.agents(agents or (Agent(),))
-        self.models = casting.models
+        self._backend = Backend(settings, agents)
         self._stopping = Signal()
-        tempo = Tempo(
-            lease=settings.lease,
-            log_delay=settings.log_delay,
-            disconnect_grace=settings.disconnect_grace,
-            max_attempts=settings.max_attempts,
-            queue=settings.max_queue,
-            tool_timeout=settings.tool_timeout,
-        )
-        self._runs = RunService(self.store, self._agents, tempo)
         services = Services(
-            runs=self._runs,
+            runs=self._backend.runs,
             stopping=self._stopping,
             describe=self._describe,
             limits=Limits(
@@ -63,25 +47,21 @@ class Application:
         self._wires = [load_wire(name, services) for name in settings.wires]
         self.asgi: ASGIApp = build_site(self._wires, _access(settings), self._lifespan)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncGenerator[Sequence[str]]:
-        """Connect to the store and own the runs; gives warnings about the store's settings.
+    @property
+    def store(self) -> Store:
+        return self._backend.store
 
-        Raises:
-            ConfigurationError, StoreError: the store cannot be used.
-        """
-        async with AsyncExitStack() as stack:
-            for model in self.models:
-                stack.push_async_callback(model.aclose)
-            with blaming("PASSBACK_STORE"):
-                await stack.enter_async_context(self.store)
-                warnings = await self.store.check()
-            await stack.enter_async_context(self._runs.running())
-            yield warnings
+    @property
+    def models(self) -> Sequence[ModelClient]:
+        return self._backend.models
+
+    def running(self) -> AbstractAsyncContextManager[Sequence[str]]:
+        """As `Backend.running`."""
+        return self._backend.running()
 
     async def drain(self) -> None:
         """Take no new runs, let those that go on end or give them away, then tell open streams to reconnect."""
-        await self._runs.drain(self.settings.shutdown_grace)
+        await self._backend.runs.drain(self.settings.shutdown_grace)
         self._stopping.set()
 
     @asynccontextmanager
@@ -105,15 +85,6 @@ def load_wire(name: str, services: Services) -> Wire:
         raise ConfigurationError(f"PASSBACK_WIRES: there is no wire called {name!r}")
     wire: Wire = importlib.import_module(module).build(services)
     return wire
-
-
-def _store_options(settings: Settings) -> StoreOptions:
-    return StoreOptions(
-        ttl=settings.conversation_ttl,
-        log_ttl=settings.log_ttl,
-        log_bytes=settings.log_bytes,
-        allow_eviction=settings.allow_eviction,
-    )
 
 
 def _access(settings: Settings) -> Access:

@@ -134,9 +134,10 @@ def judge(
     running: str | None = None,
     waiting: bool = False,
     overdue: bool = False,
+    start: int = 0,
 ) -> Verdict:
     """What a post means; one without options may be given as its messages."""
     posted = what if isinstance(what, StartRun) else post(what, *more)
     run_id = RunId(running) if running else None
-    standing = Standing(messages, receipts or {}, run_id, waiting, overdue)
+    standing = Standing(messages, receipts or {}, run_id, waiting, overdue, start)
     return accept(standing, posted, minting())

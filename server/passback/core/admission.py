@@ -11,12 +11,14 @@ from passback.core.errors import (
     Reused,
     UnknownToolCall,
 )
+from passback.core.ids import may_be_ours
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
     AssistantMessage,
     CallId,
     Message,
+    MessageId,
     Owed,
     PostedMessage,
     RunId,
@@ -59,11 +61,12 @@ class Standing:
     """How a conversation stands when a post comes.
 
     Args:
-        messages: the transcript.
+        messages: the transcript, from the boundary on.
         receipts: what is remembered of those names that the post may be known by.
         running: the run that is going on, if any.
         waiting: whether posts wait in the queue.
         overdue: whether the time for what the client owes is over, and nothing runs.
+        start: the position of the first of `messages`.
     """
 
     messages: Sequence[Message]
@@ -71,6 +74,7 @@ class Standing:
     running: RunId | None = None
     waiting: bool = False
     overdue: bool = False
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +178,16 @@ def _begins(
 ) -> Begins:
     open_calls = waiting(messages)
     given = _written(messages, answers, mint)
+    turn = (*messages, *given)
+    closed = (
+        _left_behind(turn, mint, overdue=overdue, begun=not open_calls)
+        if others
+        else _unanswered(turn, mint, overdue=overdue)
+    )
     reason: Synthetic = "timeout" if overdue else "superseded"
-    closed = _closed((*messages, *given), mint, reason, goes_on=bool(others), owed=bool(open_calls))
-    # what was approved stays known by its approval
-    asked = {call.id for call in unanswered(messages) if call.asks}
-    cut = [m for m in closed if isinstance(m, ToolMessage) and m.call_id not in asked]
     ends = closing((each.call for each in open_calls), reason, mint)
+    approved = {call.id for call in runnable(turn) if call.asks}
+    cut = (m for m in closed if isinstance(m, ToolMessage) and m.call_id not in approved)
     parked = _parked(messages) if open_calls else ()
     settled = {for_call(each.call_id): _print(each) for each in (*cut, *ends, *parked)}
     return Begins((*given, *closed, *others), {**settled, **receipts})
@@ -238,14 +246,13 @@ def _new_messages(standing: Standing, post: StartRun) -> list[PostedMessage]:
     """The posted messages, answers aside, that are not repeats of earlier ones."""
     new: list[PostedMessage] = []
     seen: dict[ReceiptName, str] = {}
-    given = [each.id for each in standing.messages] if post.named else []
     for message in post.messages:
         if isinstance(message, Answer):
             continue
         name = for_message(message.id)
         known = standing.receipts.get(name)
         first = seen.get(name, known.fingerprint if known else None)
-        if first is None and message.id in post.named and message.id in given:
+        if first is None and message.id in post.named and _is_given(message.id, standing):
             raise Reused("the server gave this id to another message")
         if first is None or message.id not in post.named:
             new.append(message)
@@ -253,6 +260,13 @@ def _new_messages(standing: Standing, post: StartRun) -> list[PostedMessage]:
         elif first != _print(message):
             raise Reused("this message id was used for another message")
     return new
+
+
+def _is_given(name: MessageId, standing: Standing) -> bool:
+    """Whether the server gave an id to a message. Of those before the boundary it knows only what such ids look like."""
+    if any(each.id == name for each in standing.messages):
+        return True
+    return standing.start > 0 and may_be_ours(name)
 
 
 def _fresh_answers(
@@ -323,34 +337,35 @@ def _written(
     )
 
 
-def _closed(
-    messages: Sequence[Message],
-    mint: MintMessageId,
-    reason: Synthetic,
-    *,
-    goes_on: bool,
-    owed: bool,
+def _left_behind(
+    turn: Sequence[Message], mint: MintMessageId, *, overdue: bool, begun: bool
 ) -> tuple[Message, ...]:
-    """Results for calls that nobody will make any more.
+    """Results for all calls that are open, because the user goes on without them.
 
-    What the client owes is closed for a `reason`, together with the sub-agents that wait for it if the user goes on. What it
-    has answered is made now, unless the user goes on without it: while something was `owed`, none of it had begun. Every
-    other open call of the server's own was cut by a crash.
+    What the client owes is superseded, together with the sub-agents that wait for it, or its time is over. So is what
+    it has approved, if the call cannot have `begun`. A call of the server's own was cut.
     """
-    ready = runnable(messages)
-    kept = resumable(messages)
-    cut = [call for call in ready if call not in kept]
-    if not goes_on:
-        late = (
-            within(each.path, closing([each.call], reason, mint)[0]) for each in waiting(messages)
-        )
-        return (*late, *closing(cut, "interrupted", mint))
-    left = [call for call in unanswered(messages) if call not in ready]
+    reason: Synthetic = "timeout" if overdue else "superseded"
+    ready = runnable(turn)
+    unmade = () if begun else resumable(turn)
+    left = [call for call in unanswered(turn) if call not in ready]
+    cut = [call for call in ready if call not in unmade]
     return (
         *closing(left, reason, mint),
-        *closing(kept, "superseded" if owed else "interrupted", mint),
+        *closing(unmade, "superseded", mint),
         *closing(cut, "interrupted", mint),
     )
+
+
+def _unanswered(
+    turn: Sequence[Message], mint: MintMessageId, *, overdue: bool
+) -> tuple[Message, ...]:
+    """Results for what the client still owes, and for calls that a crash has cut; what it has answered goes on now."""
+    reason: Synthetic = "timeout" if overdue else "superseded"
+    kept = resumable(turn)
+    late = (within(each.path, closing([each.call], reason, mint)[0]) for each in waiting(turn))
+    cut = [call for call in runnable(turn) if call not in kept]
+    return (*late, *closing(cut, "interrupted", mint))
 
 
 def _parked(messages: Sequence[Message]) -> Iterator[Answer]:

@@ -164,14 +164,44 @@ class Reasoning:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of model calls, as the provider counts them."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+    def __sub__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input_tokens - other.input_tokens,
+            self.output_tokens - other.output_tokens,
+            self.cached_tokens - other.cached_tokens,
+            self.reasoning_tokens - other.reasoning_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """One turn's answer; `partial` when it was cut (cancelled, failed, out of tokens)."""
+    """One turn's answer; `partial` when it was cut (cancelled, failed, out of tokens).
+
+    `usage` is that of the model call that said it, None where the provider tells nothing.
+    """
 
     id: MessageId
     content: Content
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: tuple[Reasoning, ...] = ()
     partial: bool = False
+    usage: Usage | None = None
     role: Literal["assistant"] = "assistant"
 
 
@@ -262,21 +292,3 @@ class Owed:
     kind: OwedKind = "tool_result"
     reason: str = ""
     parent_id: CallId | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens of model calls, as the provider counts them."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
-
-    def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.reasoning_tokens + other.reasoning_tokens,
-        )

@@ -173,7 +173,9 @@ class Store(Protocol):
 
     async def load(
         self, key: ConversationKey, /, *, receipts: Collection[ReceiptName] = ()
-    ) -> Loaded: ...
+    ) -> Loaded:
+        """A conversation with its messages from the boundary of its state on."""
+        ...
 
     async def park(self, change: Change, /) -> bool:
         """Apply a change that starts no run. False: the version is another one, load again."""

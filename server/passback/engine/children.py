@@ -1,12 +1,13 @@
 """Sub-agents: a loop within a call of a loop, whose messages and events stand in those of the run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from passback.core.events import Nested, Outcome, RunEvent, RunFinished, ToolCallEnded
 from passback.core.messages import CallId, ChildMessage, Message, RunRef, ToolSpec
 from passback.core.ports import ToolContext
+from passback.core.state import State
 from passback.engine.log import End
 
 
@@ -21,7 +22,12 @@ class Journal(Protocol):
         ...
 
     async def commit(
-        self, append: tuple[Message, ...], events: tuple[RunEvent, ...], end: End | None = None, /
+        self,
+        append: tuple[Message, ...],
+        events: tuple[RunEvent, ...],
+        end: End | None = None,
+        state: State | None = None,
+        /,
     ) -> None:
         """Store messages together with the events that reveal them, then show those. Raises StoreError."""
         ...
@@ -32,8 +38,8 @@ class CallContext(ToolContext):
     """What the call of a sub-agent needs beside what every tool is told.
 
     Attributes:
-        journal: the calling loop's.
-        keep: tells that loop of messages that were written.
+        show: as `Journal.append`, of the calling loop.
+        write: as `Journal.commit`, of the calling loop, which keeps the conversation's state.
         transcript: what was said in this call before.
         declared: the client's tools.
         leaving: whether the run is to be left to another worker.
@@ -41,8 +47,8 @@ class CallContext(ToolContext):
         depth: how many agents call each other.
     """
 
-    journal: Journal = field(kw_only=True)
-    keep: Callable[[Sequence[Message]], None] = field(kw_only=True)
+    show: Callable[[Sequence[RunEvent]], None] = field(kw_only=True)
+    write: Callable[[Sequence[Message], Sequence[RunEvent]], Awaitable[None]] = field(kw_only=True)
     transcript: tuple[Message, ...] = ()
     declared: Sequence[ToolSpec] = ()
     leaving: Callable[[], bool] = bool
@@ -63,19 +69,23 @@ class ChildJournal:
         return self._context.run
 
     def append(self, events: Sequence[RunEvent], /) -> None:
-        self._context.journal.append(self._nested(events))
+        self._context.show(self._nested(events))
 
     async def commit(
-        self, append: tuple[Message, ...], events: tuple[RunEvent, ...], end: End | None = None, /
+        self,
+        append: tuple[Message, ...],
+        events: tuple[RunEvent, ...],
+        end: End | None = None,
+        _state: State | None = None,
+        /,
     ) -> None:
         """As `Journal.commit`. That calls of the client are complete is not said before the run hands them back (P4)."""
         messages = self._within((*self._opening, *append))
         if end is not None:
             events = tuple(event for event in events if not isinstance(event, ToolCallEnded))
         told = tuple(event for event in events if not isinstance(event, RunFinished))
-        self._context.keep(messages)
         self._opening = ()
-        await self._context.journal.commit(messages, self._nested(told))
+        await self._context.write(messages, self._nested(told))
         self.outcome = next((e.outcome for e in events if isinstance(e, RunFinished)), None)
 
     def _within(self, messages: Sequence[Message]) -> tuple[Message, ...]:

@@ -18,6 +18,7 @@ from passback.core.errors import StoreError, StoreUnavailable
 from passback.core.events import START, Logged, Position, RunEvent
 from passback.core.messages import Message, Owed, RunRef
 from passback.core.ports import Store
+from passback.core.state import State
 
 logger = logging.getLogger(__name__)
 
@@ -100,9 +101,16 @@ class RunLog:
         return self.lease.run
 
     async def commit(
-        self, append: tuple[Message, ...], events: tuple[RunEvent, ...], end: End | None = None, /
+        self,
+        append: tuple[Message, ...],
+        events: tuple[RunEvent, ...],
+        end: End | None = None,
+        state: State | None = None,
+        /,
     ) -> None:
         """Store messages together with the events that reveal them, then show those. A write is not cancellable midway.
+
+        `state` replaces the conversation's; None keeps it.
 
         A store that is away for a moment is waited for, about as long as the lease lasts.
 
@@ -114,7 +122,9 @@ class RunLog:
         write = self._waiting_events(events)
         owed, cut = (end.owed, end.cut) if end else ((), False)
         within = self._writer.tool_timeout if owed else None
-        self._in_doubt.append(Commit(write, self._step, append, owed, end is not None, cut, within))
+        self._in_doubt.append(
+            Commit(write, self._step, append, owed, end is not None, cut, within, state)
+        )
         self._commits_in_doubt += 1
         until = monotonic() + self._writer.lease
         while True:

@@ -38,7 +38,9 @@ from passback.core.messages import (
     ToolResult,
 )
 from passback.core.ports import ModelClient
+from passback.core.state import State
 from passback.core.transcript import (
+    always_allowed,
     closing,
     futile_turns,
     owed,
@@ -96,8 +98,9 @@ class Work:
     Attributes:
         brain: who works.
         toolbox: with what.
-        messages: the transcript.
+        messages: the transcript from the boundary of `state` on.
         turns: how many it has had, under other workers too.
+        state: what the conversation knows beside its messages.
         taken_over: whether another worker was at it, and was lost.
         depth: how many agents call each other.
         sight: what the model is shown, once it was looked at.
@@ -108,6 +111,7 @@ class Work:
     toolbox: Toolbox
     messages: Sequence[Message]
     turns: int = 0
+    state: State = field(default_factory=State)
     taken_over: bool = False
     depth: int = 0
     sight: Context | None = None
@@ -136,6 +140,9 @@ class Loop:
         self._log = log
         self._messages = list(work.messages)
         self._turns = work.turns
+        self._state = self._stored = work.state
+        # approvals come with posts only
+        self._allowed = always_allowed(work.messages).union(work.state.allowed)
         self._taken_over = work.taken_over
         self._depth = work.depth
         self._sight = work.sight or work.brain.watch(work.toolbox)
@@ -166,7 +173,7 @@ class Loop:
             if futile_turns(self._messages) >= self._brain.max_futile_turns:
                 raise ModelAstray("the model made nothing but invalid tool calls, again and again")
             turn = await self._brain.judge.judge(
-                await self._ask(), self._toolbox, self._log.run, self._messages
+                await self._ask(), self._toolbox, self._log.run, self._allowed
             )
             if await self._settle(turn):
                 return
@@ -280,8 +287,8 @@ class Loop:
             call.id,
             self._brain.deps,
             Progress(self._log, call.id),
-            journal=self._log,
-            keep=self._messages.extend,
+            show=self._log.append,
+            write=self._commit,
             transcript=transcript_of(call.id, self._messages),
             declared=self._toolbox.declared,
             leaving=self._leaving,
@@ -310,17 +317,21 @@ class Loop:
         cut: bool = False,
     ) -> None:
         # before the write: if its reply is lost, the log sends it again ahead of whatever comes next
-        self._keep(append)
+        state = self._keep(append)
         end = End(owed(self._messages), cut)
-        await self._log.commit(tuple(append), (*events, RunFinished(outcome)), end)
+        await self._log.commit(tuple(append), (*events, RunFinished(outcome)), end, state)
 
     async def _commit(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
-        self._keep(append)
-        await self._log.commit(tuple(append), tuple(events))
+        state = self._keep(append)
+        await self._log.commit(tuple(append), tuple(events), None, state)
 
-    def _keep(self, append: Sequence[Message]) -> None:
+    def _keep(self, append: Sequence[Message]) -> State | None:
+        """Gives what the state is then; None: as it is stored."""
         self._assembler = None
         self._messages.extend(append)
+        self._state = self._state.with_added(append)
+        stored, self._stored = self._stored, self._state
+        return None if self._state == stored else self._state
 
 
 def _committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:

@@ -144,7 +144,12 @@ class RunService:
         status = loaded.status
         running = status.run_id if status.running else None
         standing = Standing(
-            loaded.messages, loaded.receipts, running, bool(loaded.queue), status.overdue
+            loaded.messages,
+            loaded.receipts,
+            running,
+            bool(loaded.queue),
+            status.overdue,
+            loaded.start,
         )
         verdict = accept(standing, post, new_message_id)
         match verdict:
@@ -191,7 +196,8 @@ class RunService:
         client = loaded.tools if post.tools is None else post.tools
         toolbox = await actor.equipment.toolbox(client)
         opening = (RunStarted(run.run_id),)
-        work = Work(actor.brain, toolbox, (*loaded.messages, *verdict.append))
+        messages = (*loaded.messages, *verdict.append)
+        work = Work(actor.brain, toolbox, messages, state=loaded.status.state)
         # its request is encoded while the store is busy
         asyncio.get_running_loop().call_soon(work.prepare)
         # a client that leaves now must not leave a lease behind that nobody works under
@@ -310,7 +316,7 @@ def _change(
         _receipts(verdict, run_id),
         verdict.owed if isinstance(verdict, Parks) else (),
         post.tools,
-        mark=mark_of(loaded.messages, verdict.append),
+        mark=mark_of(loaded.status.message_count, verdict.append),
         tethered=post.on_disconnect == "cancel",
     )
 

@@ -20,8 +20,10 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
+from passback.core.state import PlanEntry, PlanPriority, PlanStatus
 from passback.transport.native import owed_call
 from passback.transport.parts import show_content
+from passback.transport.usage import UsageView, usage_view
 
 
 # ---------------------------------------------------------------- the conversation
@@ -55,11 +57,19 @@ class OwedView(TypedDict):
     claimedUntil: str | None
 
 
+class PlanEntryView(TypedDict):
+    """One thing that the agent means to do."""
+
+    content: str
+    priority: PlanPriority
+    status: PlanStatus
+
+
 class ConversationView(TypedDict):
     """A conversation without its messages.
 
     `runId` is the newest run that has begun; `owed` is what the client has to answer; `queued` are the runs of those
-    posts that wait, in their order.
+    posts that wait, in their order. `usage` is that of all messages together, `plan` what the agent means to do.
     """
 
     id: str
@@ -69,6 +79,8 @@ class ConversationView(TypedDict):
     queued: list[str]
     owed: list[OwedView]
     messageCount: int
+    usage: UsageView
+    plan: list[PlanEntryView]
 
 
 def conversation_view(conversation_id: ConversationId, status: Status, /) -> ConversationView:
@@ -80,7 +92,13 @@ def conversation_view(conversation_id: ConversationId, status: Status, /) -> Con
         "queued": list(status.queued),
         "owed": owed_views(status),
         "messageCount": status.message_count,
+        "usage": usage_view(status.state.usage),
+        "plan": [_entry(each) for each in status.state.plan],
     }
+
+
+def _entry(entry: PlanEntry) -> PlanEntryView:
+    return {"content": entry.content, "priority": entry.priority, "status": entry.status}
 
 
 def owed_views(status: Status, /) -> list[OwedView]:
@@ -132,13 +150,14 @@ class ToolCallView(TypedDict):
 
 
 class AssistantView(TypedDict):
-    """One answer of the model; `partial` when it was cut short."""
+    """One answer of the model; `partial` when it was cut short. `usage` is there where the provider told it."""
 
     id: str
     role: Literal["assistant"]
     content: JsonValue
     toolCalls: NotRequired[list[ToolCallView]]
     partial: NotRequired[bool]
+    usage: NotRequired[UsageView]
 
 
 class ToolView(TypedDict):
@@ -228,6 +247,8 @@ def _assistant(message: AssistantMessage) -> AssistantView:
         shown["toolCalls"] = [_call(call) for call in message.tool_calls]
     if message.partial:
         shown["partial"] = True
+    if message.usage is not None:
+        shown["usage"] = usage_view(message.usage)
     return shown
 
 

@@ -37,6 +37,7 @@ from passback.core.events import (
     UsageReported,
 )
 from passback.core.messages import CallId, MediaPart, Owed, OwedKind, as_text
+from passback.transport.usage import usage_view
 
 INCLUDABLE = frozenset(
     {"agents", "context", "message-ids", "owed", "progress", "reasoning", "rewind", "run", "usage"}
@@ -402,12 +403,13 @@ def _asked_event(event: _AskedEvent, parent: CallId | None = None) -> tuple[str,
 def _counted_event(event: _CountedEvent) -> tuple[str, UsageEvent | ContextEvent]:
     match event:
         case UsageReported(usage):
+            view = usage_view(usage)
             return "usage", {
                 "type": "usage",
-                "inputTokens": usage.input_tokens,
-                "outputTokens": usage.output_tokens,
-                "cachedTokens": usage.cached_tokens,
-                "reasoningTokens": usage.reasoning_tokens,
+                "inputTokens": view["inputTokens"],
+                "outputTokens": view["outputTokens"],
+                "cachedTokens": view["cachedTokens"],
+                "reasoningTokens": view["reasoningTokens"],
             }
         case ContextWarned(used, window):
             return "context", {"type": "context", "used": used, "window": window}

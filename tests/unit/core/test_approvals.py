@@ -105,14 +105,14 @@ def denied(call_id: str, text: str = "", minted: str = "minted-1") -> ToolMessag
 @pytest.mark.promise("P2")
 def test_a_call_that_needs_approval_is_owed_until_it_is_approved_and_then_the_servers() -> None:
     messages: list[Message] = [user(), asks(A, SERVERS, C1)]
-    assert tuple(each.call for each in waiting(messages)) == (A, C1)
+    assert [each.call for each in waiting(messages)] == [A, C1]
     assert runnable(messages) == (SERVERS,)
     assert owed(messages) == (
         Owed(A.id, "tool_a", "{}", "approval", "Sure?"),
         Owed(C1.id, "tool_c1", "{}"),
     )
     messages += [YES_A]
-    assert tuple(each.call for each in waiting(messages)) == (C1,)
+    assert [each.call for each in waiting(messages)] == [C1]
     assert runnable(messages) == (A, SERVERS)
     messages += [result("a")]
     assert runnable(messages) == (SERVERS,)

@@ -58,6 +58,7 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.posts import StartRun
+from passback.core.state import PlanEntry, State
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 JSON = st.recursive(
@@ -84,6 +85,8 @@ POSTED: st.SearchStrategy[PostedMessage] = st.one_of(
     st.builds(ToolMessage, IDS, CALL_IDS, CONTENT, st.booleans(), SYNTHETIC),
     st.builds(ApprovalMessage, IDS, CALL_IDS, st.booleans(), TEXT, st.booleans(), TEXT),
 )
+COUNTS = st.integers(0, 10**9)
+USAGE = st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS)
 _WHOLE: st.SearchStrategy[Message] = st.one_of(
     POSTED,
     st.builds(
@@ -93,6 +96,7 @@ _WHOLE: st.SearchStrategy[Message] = st.one_of(
         st.lists(CALLS, max_size=2).map(tuple),
         st.lists(st.builds(Reasoning, TEXT, TEXT, MAYBE), max_size=2).map(tuple),
         st.booleans(),
+        st.none() | USAGE,
     ),
 )
 MESSAGES = _WHOLE | st.builds(
@@ -109,7 +113,6 @@ OUTCOMES = st.one_of(
     st.just(Cancelled()),
     st.builds(Failed, TEXT, TEXT, st.booleans(), st.none() | st.floats(0, 1e9)),
 )
-COUNTS = st.integers(0, 10**9)
 RUN_IDS = TEXT.map(RunId)
 _SAID: st.SearchStrategy[RunEvent] = st.one_of(
     st.builds(RunQueued, RUN_IDS),
@@ -123,7 +126,7 @@ _SAID: st.SearchStrategy[RunEvent] = st.one_of(
     st.builds(ToolCallEnded, CALL_IDS),
     st.builds(ToolProgressed, CALL_IDS, TEXT),
     st.builds(ToolResulted, CALL_IDS, CONTENT, st.booleans()),
-    st.builds(UsageReported, st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS)),
+    st.builds(UsageReported, USAGE),
     st.builds(RunFinished, OUTCOMES),
 )
 EVENTS = _SAID | st.builds(Nested, CALL_IDS, _SAID | st.builds(Nested, CALL_IDS, _SAID))
@@ -139,6 +142,21 @@ POSTS = st.builds(
     st.sampled_from(["continue", "cancel"]),
 )
 QUEUED = st.builds(Queued, RUN_IDS, POSTS)
+ENTRIES = st.builds(
+    PlanEntry,
+    TEXT,
+    st.sampled_from(["high", "medium", "low"]),
+    st.sampled_from(["pending", "in_progress", "completed"]),
+)
+STATES = st.builds(
+    State,
+    st.lists(ENTRIES, max_size=3).map(tuple),
+    USAGE,
+    st.floats(0, 1e9),
+    st.floats(0, 1e9),
+    COUNTS,
+    st.lists(TEXT, max_size=2).map(tuple),
+)
 
 
 @given(MESSAGES)
@@ -166,6 +184,22 @@ def test_a_post_that_waits_survives_being_written_down(queued: Queued) -> None:
     assert records.load_queued(records.dump_queued(queued)) == queued
 
 
+@given(STATES)
+def test_a_state_survives_being_written_down(state: State) -> None:
+    assert records.load_state(records.dump_state(state)) == state
+
+
+def test_the_stored_form_of_a_state_has_what_is_not_as_in_a_new_one() -> None:
+    state = State((PlanEntry("a"), PlanEntry("b", "low")), Usage(1), 0.5, boundary=7)
+    assert json.loads(records.dump_state(state)) == {
+        "plan": [{"content": "a"}, {"content": "b", "priority": "low"}],
+        "usage": {"input_tokens": 1},
+        "cost": 0.5,
+        "boundary": 7,
+    }
+    assert records.dump_state(State()) == b"{}"
+
+
 def test_the_stored_form_says_the_kind_of_each_value() -> None:
     """Records outlive the version that wrote them: this form is not to change."""
     message = AssistantMessage(
@@ -187,6 +221,7 @@ def test_the_stored_form_says_the_kind_of_each_value() -> None:
         ],
         "reasoning": [],
         "partial": True,
+        "usage": None,
         "role": "assistant",
     }
     finished = RunFinished(HandedBack((Owed(CallId("c"), "t", "{}"),)))

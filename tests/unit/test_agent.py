@@ -1,0 +1,78 @@
+"""What an agent says of its tools' being called, and that the server's settings go before it."""
+
+from collections.abc import Mapping
+
+import anyio
+import pytest
+from tests.support.bridge import ask_json
+
+from passback import Agent, Permission, tool
+from passback.app import Application
+from passback.core.errors import ConfigurationError
+from passback.core.messages import RunRef, ToolCall
+from passback.core.permissions import Decision, Rule
+from passback.core.questions import ASK_USER
+from passback.models.scripted import ScriptedModel, calls, says
+from passback.settings import load
+
+pytestmark = pytest.mark.anyio
+
+GO = {"conversationId": "c", "messages": [{"role": "user", "content": "go"}]}
+
+
+@tool(permission=Permission("ask", "The tool's word."))
+def pay() -> str:
+    return "paid"
+
+
+def private(call: ToolCall, _run: RunRef) -> Permission | None:
+    return Permission("deny", "The agent's word.") if call.name == "pay" else None
+
+
+ALLOWED, ASKED = "paid", "The tool's word."
+CASES: list[tuple[str, Mapping[str, Decision] | Rule | None, str]] = [
+    ("", None, ASKED),
+    ("", {}, ASKED),
+    ("", {"p*": "allow"}, ALLOWED),
+    ("", {"x": "deny"}, ASKED),
+    ("", private, "Not executed: The agent's word."),
+    ("pay=allow", private, ALLOWED),
+    ("x=allow", private, "Not executed: The agent's word."),
+    ("x=deny, p?y=allow, *=deny", {"pay": "deny"}, ALLOWED),
+    ("pay=deny", {"pay": "allow"}, "Not executed: this tool may not be called"),
+    ("pay=ask", {"pay": "allow"}, "The agent wants to call pay."),
+]
+
+
+@pytest.mark.parametrize(("setting", "permissions", "told"), CASES)
+async def test_the_settings_go_before_the_agent_and_the_agent_before_the_tool(
+    setting: str, permissions: Mapping[str, Decision] | Rule | None, told: str
+) -> None:
+    model = ScriptedModel([calls(("pay", {})), says("so")])
+    agent = Agent(model=model, tools=[pay], permissions=permissions)
+    settings = load({"PASSBACK_STORE": "memory:", "PASSBACK_PERMISSIONS": setting})
+    application = Application(settings, agent)
+    with anyio.fail_after(10):
+        async with application.running():
+            answer = await ask_json(application.asgi, "POST", "/send-message", GO)
+    assert answer.status == 200
+    assert f'"{told}"' in answer.body.decode()
+
+
+@pytest.mark.parametrize("permissions", [{"pay": "perhaps"}, {"pay": None}])
+def test_an_agent_with_a_permission_that_there_is_not_does_not_start(
+    permissions: Mapping[str, Decision],
+) -> None:
+    with pytest.raises(ConfigurationError, match="'pay' has to be one of allow, deny, ask"):
+        Application(load({"PASSBACK_STORE": "memory:"}), Agent(permissions=permissions))
+
+
+@pytest.mark.parametrize("offers", [True, False])
+async def test_an_agent_may_offer_to_ask_the_user(offers: bool) -> None:
+    model = ScriptedModel([says("so")])
+    agent = Agent(model=model, tools=[pay], ask_user=offers)
+    application = Application(load({"PASSBACK_STORE": "memory:"}), agent)
+    with anyio.fail_after(10):
+        async with application.running():
+            await ask_json(application.asgi, "POST", "/send-message", GO)
+    assert model.requests[0].tools == ((pay.spec, ASK_USER) if offers else (pay.spec,))
