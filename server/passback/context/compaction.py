@@ -13,7 +13,7 @@ from passback.context.summary import (
     request_for,
     summary_of,
 )
-from passback.context.tokens import frame_tokens, measured
+from passback.context.tokens import frame_tokens
 from passback.core.context import Context, Fitted
 from passback.core.deltas import Finish, ModelDelta, ModelRequest, TextChunk, UsageChunk
 from passback.core.errors import ContextTooLarge, ModelError
@@ -93,9 +93,7 @@ class _Watch:
         return self._fitted(append, events)
 
     def counted(self, usage: Usage, /) -> None:
-        if usage.input_tokens > 0:
-            window = self._shown.levels.window
-            self._shown.scale = measured(usage.input_tokens, self._asked, window)
+        self._shown.counted(usage, self._asked)
 
     def exceeded(self) -> bool:
         if self._automatic:

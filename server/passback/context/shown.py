@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from passback.context.tokens import Scale, message_tokens, plain, shortened
+from passback.context.tokens import Scale, measured, message_tokens, plain, shortened
 from passback.core.events import CompactionStep
 from passback.core.messages import (
     AssistantMessage,
@@ -17,6 +17,7 @@ from passback.core.messages import (
     ModelMessage,
     SummaryMessage,
     ToolMessage,
+    Usage,
 )
 from passback.core.transcript import boundary, paired, view
 
@@ -111,6 +112,11 @@ class Shown:
     def messages(self) -> tuple[ModelMessage, ...]:
         return paired([entry.shown for entry in self.entries])
 
+    def counted(self, usage: Usage | None, estimate: int) -> None:
+        """Learn from what the provider counted for a request of that estimate."""
+        if usage is not None and usage.input_tokens > 0:
+            self.scale = measured(usage.input_tokens, estimate, self.levels.window)
+
     # ---------------------------------------------------------------- growing
     def feed(self, messages: Sequence[Message]) -> None:
         """Take in the whole record; only what is new costs anything, and of that only what is still shown."""
@@ -125,6 +131,7 @@ class Shown:
         for place, message in enumerate(fresh, len(messages) - len(fresh)):
             if replayed and isinstance(message, AssistantMessage):
                 self.ease()  # as it was done when the model was asked for this
+                self.counted(message.usage, self.estimate)
             self._add(place, message)
         self._fed = len(messages)
 

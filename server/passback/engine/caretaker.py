@@ -20,6 +20,7 @@ from passback.core.messages import (
     Message,
     RunId,
     RunRef,
+    SummaryMessage,
     ToolMessage,
     ToolSpec,
 )
@@ -191,7 +192,8 @@ class Caretaker:
         """
         status = loaded.status
         state, mark = status.state, status.mark
-        if mark < loaded.start:
+        last_run = loaded.messages[max(0, mark - loaded.start) :]
+        if mark < loaded.start or any(isinstance(each, SummaryMessage) for each in last_run):
             state = replace(state, boundary=0)
         messages = await self._read_from(state.boundary, key, loaded)
         kept, gone = messages[: mark - state.boundary], messages[mark - state.boundary :]

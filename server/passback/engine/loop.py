@@ -33,6 +33,7 @@ from passback.core.messages import (
     JsonObject,
     Message,
     ModelMessage,
+    SummaryMessage,
     ToolCall,
     ToolMessage,
     ToolResult,
@@ -41,6 +42,7 @@ from passback.core.ports import ModelClient
 from passback.core.state import State
 from passback.core.transcript import (
     always_allowed,
+    boundary,
     closing,
     futile_turns,
     owed,
@@ -140,6 +142,7 @@ class Loop:
         self._log = log
         self._messages = list(work.messages)
         self._turns = work.turns
+        self._start = work.state.boundary
         self._state = self._stored = work.state
         # approvals come with posts only
         self._allowed = always_allowed(work.messages).union(work.state.allowed)
@@ -330,6 +333,9 @@ class Loop:
         self._assembler = None
         self._messages.extend(append)
         self._state = self._state.with_added(append)
+        if any(isinstance(message, SummaryMessage) for message in append):
+            read = self._messages[self._state.boundary - self._start :]
+            self._state = self._state.with_boundary(self._start + boundary(self._messages), read)
         stored, self._stored = self._stored, self._state
         return None if self._state == stored else self._state
 

@@ -102,7 +102,8 @@ def turns(draw: st.DrawFn, numbers: Numbers) -> list[Message]:
         answers.append(
             ToolMessage(MessageId(numbers.next()), call.id, draw(CONTENTS), draw(st.booleans()))
         )
-    return [AssistantMessage(message_id, draw(TEXTS), tuple(calls)), *answers]
+    usage = draw(st.one_of(st.none(), st.builds(Usage, st.integers(0, 20_000))))
+    return [AssistantMessage(message_id, draw(TEXTS), tuple(calls), usage=usage), *answers]
 
 
 class History:
@@ -235,6 +236,8 @@ async def test_a_later_run_shows_what_the_earlier_one_showed(history: History, w
             if isinstance(result, ContextTooLarge) or result.append:
                 return  # from a summary on it is another history
             assert await shown_to(policy.watch(ScriptedModel([]), FRAME), record) == result.messages
+            if message.usage is not None:
+                first.counted(message.usage)
         record.append(message)
 
 

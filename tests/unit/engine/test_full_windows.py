@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 from tests.support.faults import mortal
-from tests.support.runs import QUICK, SEEKING, events, outcome, post, record, says, until
+from tests.support.runs import KEY, QUICK, SEEKING, events, outcome, post, record, says, until
 
 from passback.context.compaction import Compaction
+from passback.core.context import Unbounded
 from passback.core.deltas import ModelRequest, UsageChunk
 from passback.core.errors import ModelContextExceeded, ModelUnavailable
 from passback.core.events import (
@@ -22,13 +23,17 @@ from passback.core.events import (
 )
 from passback.core.messages import (
     AssistantMessage,
+    ChildMessage,
     Message,
+    MessageId,
+    Reasoning,
     SummaryMessage,
     ToolMessage,
     Usage,
     UserMessage,
 )
 from passback.core.ports import ModelClient, Store
+from passback.core.transcript import paired
 from passback.engine.agents import Actor, Agents
 from passback.engine.loop import Brain
 from passback.engine.runs import RunService
@@ -36,6 +41,7 @@ from passback.engine.supervisor import Tempo
 from passback.engine.toolbox import Equipment
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
+from passback.toolsets.agents import AgentTool, AgentTools
 from passback.toolsets.functions import Functions, FunctionTool, tool
 
 pytestmark = pytest.mark.anyio
@@ -200,6 +206,39 @@ async def test_a_run_that_outgrows_the_window_keeps_the_users_words_in_the_summa
     assert "find the key" in str(shown(model.requests[-1])[0])
 
 
+async def test_the_users_words_are_handed_on_from_summary_to_summary(memory: Store) -> None:
+    long: list[Step] = ["y" * 1_800, *calls(("look", {"size": 10}))]
+    again = [long, long, long, words("more notes")]
+    model = ScriptedModel([*[long] * 4, words("notes"), *again, words("done")])
+    async with thinker(memory, model, look) as runs:
+        assert await outcome(runs, await post(runs, says("find the key"))) == Completed()
+        made = [each for each in await record(runs) if isinstance(each, SummaryMessage)]
+    assert [(each.content, each.asked) for each in made] == [
+        ("notes", "find the key"),
+        ("more notes", "find the key"),
+    ]
+    assert "notes" in str(model.requests[-2].messages[0].content)  # it knows the first ones
+
+
+async def test_behind_a_summary_a_turn_may_still_be_shortened(memory: Store) -> None:
+    many = calls(*[("look", {"size": 9_000})] * 16)
+    model = ScriptedModel([words("a"), many, words("notes"), words("done")])
+    async with thinker(memory, model, look) as runs:
+        await talk(runs, 2_600)
+        seen = await events(runs, await post(runs, says("now", "u1")))
+    steps = [each.step for each in seen if isinstance(each, Compacted)]
+    assert steps == ["micro", "summary", "micro", "micro"]
+    assert sum(len(str(content)) for content in shown(model.requests[-1])) < 4 * WINDOW
+
+
+async def test_what_has_nothing_older_is_shown_as_it_is_while_there_is_room(memory: Store) -> None:
+    model = ScriptedModel([calls(("look", {"size": 10})), words("hi")])
+    async with thinker(memory, model, look) as runs:
+        seen = await events(runs, await post(runs, says("u" * 6_400)))
+    assert [type(each) for each in told(seen)] == [ContextWarned]
+    assert shown(model.requests[1]) == ["u" * 6_400, "", "x" * 10]
+
+
 # ---------------------------------------------------------------- summaries that fail
 FAILING: dict[str, list[Step]] = {
     "away": [ModelUnavailable("away")],
@@ -236,12 +275,9 @@ async def test_where_there_is_no_room_a_mark_takes_the_summarys_place(
 
 
 async def test_a_mark_keeps_the_summary_before(memory: Store) -> None:
-    model = ScriptedModel(
-        [
-            *[words("a"), words("b"), words("c"), words("notes"), words("d")],
-            *[words("e"), [ModelUnavailable("away")], words("f")],
-        ]
-    )
+    away: list[Step] = [ModelUnavailable("away")]
+    before = [words("a"), words("b"), words("c"), words("notes"), words("d")]
+    model = ScriptedModel([*before, words("e"), away, words("f")])
     async with thinker(memory, model) as runs:
         await talk(runs, 2_000, 2_000, 2_000, 1_000)
         await events(runs, await post(runs, says("4" * 3_000, "u4")))
@@ -362,6 +398,68 @@ async def test_a_worker_that_dies_after_the_summary_leaves_a_transcript_to_go_on
     assert others == ["c", "3" * 1_000]
 
 
+async def test_only_what_is_still_shown_is_read_of_a_conversation(memory: Store) -> None:
+    model = ScriptedModel([words("a"), words("b"), words("c"), words("notes"), words("d")])
+    async with thinker(memory, model) as runs:
+        await talk(runs, 2_000, 2_000, 2_000, 1_000)
+        loaded = await memory.load(KEY)
+        assert [m.role for m in loaded.messages] == ["assistant", "user", "summary", "assistant"]
+        assert loaded.start == 5
+        assert len(await record(runs)) == 9
+
+
+async def test_a_run_that_is_taken_back_takes_its_summary_along(memory: Store) -> None:
+    started = anyio.Event()
+    model = ScriptedModel(
+        [words("a"), words("b"), words("c"), words("notes"), ["d", started], words("e")]
+    )
+    async with thinker(memory, model) as runs:
+        await talk(runs, 2_000, 2_000, 1_500)
+        run = await post(runs, says("3" * 1_500, "u3"))
+        await until(runs, run, TextDelta)
+        instead = await post(runs, says("no, this", "u4"), on_busy="rollback")
+        assert await outcome(runs, instead) == Completed()
+        kept = await record(runs)
+    assert not any(isinstance(each, SummaryMessage) for each in kept)
+    assert shown(model.requests[-1]) == [
+        *["0" * 2_000, "a", "1" * 2_000, "b", "2" * 1_500, "c"],
+        "no, this",
+    ]
+
+
+async def test_the_agent_that_was_asked_goes_on_behind_a_summary(memory: Store) -> None:
+    """The user's message is not read any more: the summary knows whom it was for."""
+    first, second = (
+        Actor(Brain(ScriptedModel([])), name="one"),
+        Actor(Brain(ScriptedModel([])), name="two"),
+    )
+    agents = Agents([first, second])
+    summary = SummaryMessage(MessageId("s"), "notes", 0, "find it", agent="two")
+    assert agents.asked_in([summary]) is second
+
+
+# ---------------------------------------------------------------- sub-agents
+async def test_a_sub_agent_has_a_window_of_its_own(memory: Store) -> None:
+    long: list[Step] = ["y" * 1_800, *calls(("look", {"size": 10}))]
+    child = Brain(
+        ScriptedModel([long, long, long, long, words("notes"), words("found")]),
+        context=Compaction(WINDOW),
+    )
+    helper = Actor(child, Equipment([Functions([look])]), "helper")
+    model = ScriptedModel([calls(("helper", {"task": "find the key"})), words("thanks")])
+    tools = AgentTools([AgentTool.of(helper, "Finds things.")])
+    brain = Brain(model, context=Compaction(WINDOW))
+    service = RunService(memory, Agents([Actor(brain, Equipment([tools]))]), QUICK)
+    with anyio.fail_after(10):
+        async with service.running():
+            assert await outcome(service, await post(service, says())) == Completed()
+            kept = await record(service)
+    inner = [each.message for each in kept if isinstance(each, ChildMessage)]
+    assert "find the key" in summary_in(inner).asked
+    assert not any(isinstance(each, SummaryMessage) for each in kept)
+    assert (await memory.load(KEY)).start == 0
+
+
 # ---------------------------------------------------------------- by hand
 async def test_a_context_can_be_summarised_by_hand(memory: Store) -> None:
     model = ScriptedModel([words("notes")])
@@ -377,3 +475,46 @@ async def test_a_context_can_be_summarised_by_hand(memory: Store) -> None:
     assert shown(ModelRequest(made.messages))[1:] == ["two", "three"]
     again = await context.compact([*messages, summary])
     assert again.append == ()
+
+
+async def test_a_summary_that_keeps_another_one_is_the_only_one_that_is_shown() -> None:
+    context = Compaction(WINDOW).watch(ScriptedModel([]), ModelRequest(()))
+    messages: list[Message] = [
+        says("one", "u1"),
+        SummaryMessage(MessageId("s1"), "first notes", 1),
+        says("two", "u2"),
+        SummaryMessage(MessageId("s2"), "second notes", 3),
+        says("three", "u3"),
+    ]
+    made = await context.fit(messages)
+    assert made.messages == paired(messages)
+    assert [each.id for each in made.messages] == ["s2", "u1", "u2", "u3"]
+
+
+async def test_where_not_even_the_question_has_room_the_model_is_not_asked() -> None:
+    model = ScriptedModel([])
+    context = Compaction(300).watch(model, ModelRequest(()))
+    made = await context.fit([says("x" * 600), says("y" * 600, "u2")])
+    assert [each.content for each in made.append] == [
+        "[1 earlier messages are left out here; no summary could be made]"
+    ]
+    assert [each.id for each in made.messages] == [made.append[0].id, "u2"]
+
+
+async def test_reasoning_that_is_sent_back_counts(memory: Store) -> None:
+    thought = AssistantMessage(
+        MessageId("a"), "hm", reasoning=(Reasoning("r" * 6_000, "scripted", "opaque"),)
+    )
+    aside = AssistantMessage(MessageId("a"), "hm", reasoning=(Reasoning("r" * 6_000, "scripted"),))
+    for message, is_much in ((thought, True), (aside, False)):
+        context = Compaction(WINDOW).watch(ScriptedModel([]), ModelRequest(()))
+        assert (context.at_once([says(), message, says("go on", "u2")]) is None) == is_much
+
+
+async def test_without_a_policy_the_model_is_shown_everything() -> None:
+    context = Unbounded().watch(ScriptedModel([]), ModelRequest(()))
+    messages: list[Message] = [says("x" * 900_000)]
+    assert (await context.fit(messages)).messages == tuple(messages)
+    assert await context.compact(messages) == await context.fit(messages)
+    context.counted(Usage(1))
+    assert not context.exceeded()
