@@ -232,11 +232,10 @@ async def test_behind_a_summary_a_turn_may_still_be_shortened(memory: Store) -> 
 
 
 async def test_what_has_nothing_older_is_shown_as_it_is_while_there_is_room(memory: Store) -> None:
-    model = ScriptedModel([calls(("look", {"size": 10})), words("hi")])
-    async with thinker(memory, model, look) as runs:
-        seen = await events(runs, await post(runs, says("u" * 6_400)))
-    assert [type(each) for each in told(seen)] == [ContextWarned]
-    assert shown(model.requests[1]) == ["u" * 6_400, "", "x" * 10]
+    model = ScriptedModel([words("hi")])
+    async with thinker(memory, model) as runs:
+        assert await outcome(runs, await post(runs, says("u" * 6_800))) == Completed()
+    assert shown(model.requests[0]) == ["u" * 6_800]
 
 
 # ---------------------------------------------------------------- summaries that fail
@@ -259,6 +258,16 @@ async def test_without_a_summary_a_run_goes_on_while_there_is_room(
     assert [e for e in seen if isinstance(e, Compacted)] == []
     assert not any(isinstance(each, SummaryMessage) for each in kept)
     assert len(shown(model.requests[-1])) == 7
+
+
+async def test_a_run_does_not_ask_for_a_summary_again_that_failed(memory: Store) -> None:
+    turn = calls(("look", {"size": 10}))
+    away: list[Step] = [ModelUnavailable("away")]
+    model = ScriptedModel([turn, away, turn, turn, words("hi")])
+    async with thinker(memory, model, look) as runs:
+        seen = await events(runs, await post(runs, says("u" * 6_400)))
+    assert [type(each) for each in told(seen)] == [ContextWarned]
+    assert [len(request.messages) for request in model.requests] == [1, 1, 3, 5, 7]
 
 
 @pytest.mark.parametrize("failing", FAILING.values(), ids=FAILING)
