@@ -10,6 +10,7 @@ from passback.core.messages import JsonObject, ToolSpec
 from passback.core.permissions import Decision, Rule, by_pattern
 from passback.core.ports import ModelClient, Toolset
 from passback.toolsets.functions import Function, Functions, FunctionTool, tool
+from passback.toolsets.plan import PlanTools
 
 if TYPE_CHECKING:
     from passback.session import Session
@@ -36,6 +37,7 @@ class Agent:
             where it has no opinion; then the tool's own permission counts.
         ask_user: whether the model may ask the user by the built-in tool `ask_user`, also where the client has not
             declared that it shows such questions.
+        plan: whether it has the tool `update_plan`, by which it says what it means to do.
         deps: for its tools, as `ToolContext.deps`; the model cannot see it.
     """
 
@@ -51,6 +53,7 @@ class Agent:
     permissions: Mapping[str, Decision] | Rule | None = None
     ask_user: bool = False
     window: int | None = None
+    plan: bool = False
     deps: object = None
 
     def session(
@@ -77,7 +80,8 @@ class Agent:
     def own_toolsets(self) -> tuple[Toolset, ...]:
         """Without the agents. Raises ConfigurationError when a function cannot be a tool, or two have one name."""
         functions = [one if isinstance(one, FunctionTool) else tool(one) for one in self.tools]
-        return (*([Functions(functions)] if functions else []), *self.toolsets)
+        plan = [PlanTools()] if self.plan else []
+        return (*([Functions(functions)] if functions else []), *plan, *self.toolsets)
 
     def rules(self) -> tuple[Rule, ...]:
         """What the agent says of permissions. Raises ConfigurationError when it makes no sense."""

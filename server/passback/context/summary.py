@@ -55,7 +55,6 @@ class Division:
         older: is to be summarised.
         keeps: so many messages at the end of the record stay visible word for word.
         asked: the user's last message, where it is not among those.
-        agent: whom that is for.
         before: the summary that this one takes over from.
         room: tokens, as they are estimated, for the summary and for the user's last message.
     """
@@ -63,7 +62,6 @@ class Division:
     older: Sequence[Entry]
     keeps: int
     asked: str
-    agent: str
     before: SummaryMessage | None
     room: int
 
@@ -98,15 +96,13 @@ def divided(shown: Shown, recorded: int, /, *, again: bool = False) -> Division 
     kept = [entry.message for entry in shown.entries[first:]]
     room = min(available - sum(map(_least, kept)), max(_LEAST, shown.levels.window // 8))
     last, before = _last_of_the_user(shown), shown.summary
-    asked, agent = (before.asked, before.agent) if before else ("", "")
+    asked = before.asked if before else ""
     if last is not None:
         asked = "" if last in kept else plain(last.content)
-        agent = last.agent
     return Division(
         shown.entries[:first],
         recorded - shown.entries[first].place,
         shortened(asked, max(0, room) // 4),
-        agent,
         before,
         room,
     )
@@ -219,9 +215,7 @@ def summary_of(
 ) -> SummaryMessage:
     """What is written down; marked where the model wrote too much, and where it wrote nothing."""
     content = shortened(mended(text), division.budget) or _stopgap(division)
-    return SummaryMessage(
-        message_id, content, division.keeps, division.asked, division.agent, usage
-    )
+    return SummaryMessage(message_id, content, division.keeps, division.asked, usage)
 
 
 def _stopgap(division: Division) -> str:

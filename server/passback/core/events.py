@@ -7,6 +7,7 @@ from typing_extensions import override
 
 from passback.core.errors import InvalidCursor
 from passback.core.messages import CallId, Content, MessageId, Owed, RunId, Usage
+from passback.core.plans import Plan
 
 CompactionStep: TypeAlias = Literal["snip", "micro", "summary", "cut"]
 """How room was made: old results were left out, large ones shortened, the model wrote a summary, or nothing took its place."""
@@ -142,6 +143,14 @@ class ToolResulted:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanUpdated:
+    """What the agent means to do now: it replaces what it said before."""
+
+    entries: Plan
+    type: Literal["plan-updated"] = "plan-updated"
+
+
+@dataclass(frozen=True, slots=True)
 class UsageReported:
     """Tokens of the model call that just ended."""
 
@@ -207,6 +216,7 @@ RunEvent: TypeAlias = (
     | ToolCallEnded
     | ToolProgressed
     | ToolResulted
+    | PlanUpdated
     | UsageReported
     | ContextWarned
     | Compacted

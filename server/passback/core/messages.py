@@ -9,6 +9,8 @@ from typing import Final, Literal, NewType, TypeAlias
 
 from pydantic import JsonValue
 
+from passback.core.plans import Plan
+
 OwnerId = NewType("OwnerId", str)
 ConversationId = NewType("ConversationId", str)
 RunId = NewType("RunId", str)
@@ -127,10 +129,11 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a server tool gave; a failure is `is_error`, never an exception."""
+    """What a server tool gave; a failure is `is_error`, never an exception. `plan` replaces what the agent means to do."""
 
     content: Content
     is_error: bool = False
+    plan: Plan | None = None
 
 
 # ---------------------------------------------------------------- messages
@@ -238,15 +241,14 @@ class ApprovalMessage:
 class SummaryMessage:
     """From here on, a model is shown `content` in place of what came before, but for the `keeps` messages right before it.
 
-    `asked` is the user's last message, in words, where it is not among those that are kept; `agent` is the agent that it
-    is for. `usage` is that of the model call that wrote the summary.
+    `asked` is the user's last message, in words, where it is not among those that are kept. `usage` is that of the model
+    call that wrote the summary.
     """
 
     id: MessageId
     content: str
     keeps: int
     asked: str = ""
-    agent: str = ""
     usage: "Usage | None" = None
     role: Literal["summary"] = "summary"
 

@@ -21,6 +21,7 @@ from passback.core.events import (
     CompletedReason,
     HandedBack,
     Outcome,
+    PlanUpdated,
     RunEvent,
     RunFinished,
     ToolCallEnded,
@@ -273,7 +274,11 @@ class Loop:
     async def _commit_result(self, call: ToolCall, result: ToolResult) -> None:
         # of a call that was approved, readers have not seen the end yet
         ends = [ToolCallEnded(call.id)] if call.asks else []
-        await self._commit([_tool_message(call, result)], [*ends, _resulted(call, result)])
+        events: list[RunEvent] = [*ends, _resulted(call, result)]
+        if result.plan is not None:
+            events.append(PlanUpdated(result.plan))
+            self._state = replace(self._state, plan=result.plan)
+        await self._commit([_tool_message(call, result)], events)
 
     async def _close_perhaps_begun(self) -> None:
         """Close the calls of a sub-agent that the worker before may have begun (P10)."""
@@ -285,11 +290,13 @@ class Loop:
             await self._commit([answer], [event])
 
     def _context(self, call: ToolCall) -> CallContext:
+        progress = Progress(self._log, call.id)
         return CallContext(
             self._log.run,
             call.id,
             self._brain.deps,
-            Progress(self._log, call.id),
+            progress,
+            ended=progress.end,
             show=self._log.append,
             write=self._commit,
             transcript=transcript_of(call.id, self._messages),

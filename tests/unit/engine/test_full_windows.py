@@ -436,17 +436,6 @@ async def test_a_run_that_is_taken_back_takes_its_summary_along(memory: Store) -
     ]
 
 
-async def test_the_agent_that_was_asked_goes_on_behind_a_summary(memory: Store) -> None:
-    """The user's message is not read any more: the summary knows whom it was for."""
-    first, second = (
-        Actor(Brain(ScriptedModel([])), name="one"),
-        Actor(Brain(ScriptedModel([])), name="two"),
-    )
-    agents = Agents([first, second])
-    summary = SummaryMessage(MessageId("s"), "notes", 0, "find it", agent="two")
-    assert agents.asked_in([summary]) is second
-
-
 # ---------------------------------------------------------------- sub-agents
 async def test_a_sub_agent_has_a_window_of_its_own(memory: Store) -> None:
     long: list[Step] = ["y" * 1_800, *calls(("look", {"size": 10}))]
