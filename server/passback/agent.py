@@ -32,6 +32,8 @@ class Agent:
         name: what clients and other agents ask for it by; None: as `passback serve MODULE:NAME` names it.
         description: what other agents are told of it.
         max_turns: model calls in one run; None: what the settings say.
+        window: tokens that the model takes, request and answer together, with which older parts of a conversation make
+            room for new ones; 0: nothing is left out; None: what the settings say.
         options: goes to the model's service as it is, such as `{"temperature": 0}`.
         permissions: which server tools may be called: decisions by name, the first pattern that fits counts
             (`{"delete_*": "ask", "*": "allow"}`), or a function that judges a call, plain or async, and may give None
@@ -53,6 +55,7 @@ class Agent:
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     permissions: Mapping[str, Decision] | Rule | None = None
     ask_user: bool = False
+    window: int | None = None
     plan: bool = False
     deps: object = None
 

@@ -20,6 +20,7 @@ from passback_client.errors import (
 )
 from passback_client.events import (
     AgentText,
+    ContextUse,
     Decided,
     Event,
     Failure,
@@ -55,6 +56,7 @@ __all__ = [
     "BadSetup",
     "Busy",
     "Client",
+    "ContextUse",
     "Conversation",
     "CursorExpired",
     "Decided",

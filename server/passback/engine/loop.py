@@ -7,8 +7,14 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
+from passback.core.context import Context, ContextPolicy, Unbounded
 from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.errors import ModelAstray, ModelIncomplete, StoreError
+from passback.core.errors import (
+    ModelAstray,
+    ModelContextExceeded,
+    ModelIncomplete,
+    StoreError,
+)
 from passback.core.events import (
     Cancelled,
     Completed,
@@ -27,6 +33,8 @@ from passback.core.ids import new_call_id, new_message_id
 from passback.core.messages import (
     JsonObject,
     Message,
+    ModelMessage,
+    SummaryMessage,
     ToolCall,
     ToolMessage,
     ToolResult,
@@ -35,10 +43,10 @@ from passback.core.ports import ModelClient
 from passback.core.state import State
 from passback.core.transcript import (
     always_allowed,
+    boundary,
     closing,
     futile_turns,
     owed,
-    paired,
     runnable,
     transcript_of,
     unanswered,
@@ -62,6 +70,7 @@ class Brain:
         max_futile_turns: how many turns in a row may make nothing but invalid calls.
         judge: says which of its calls are made.
         deps: for its tools; the model cannot see it.
+        context: decides what it is shown of a transcript that becomes too large for it.
     """
 
     model: ModelClient
@@ -71,11 +80,18 @@ class Brain:
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     judge: Judge = field(default_factory=Judge)
     deps: object = None
+    context: ContextPolicy = field(default_factory=Unbounded)
 
-    def ask(self, toolbox: Toolbox, messages: Sequence[Message]) -> Answering:
-        """The model's answer to a transcript, begun by entering it."""
-        request = ModelRequest(paired(messages), self.prompt, toolbox.specs(), self.options)
-        return self.model.stream(request)
+    def watch(self, toolbox: Toolbox) -> Context:
+        """What the model is to be shown in a run."""
+        return self.context.watch(self.model, self._request(toolbox, ()))
+
+    def ask(self, toolbox: Toolbox, messages: Sequence[ModelMessage]) -> Answering:
+        """The model's answer to what it is shown, begun by entering it."""
+        return self.model.stream(self._request(toolbox, messages))
+
+    def _request(self, toolbox: Toolbox, messages: Sequence[ModelMessage]) -> ModelRequest:
+        return ModelRequest(messages, self.prompt, toolbox.specs(), self.options)
 
 
 @dataclass(slots=True)
@@ -90,6 +106,7 @@ class Work:
         state: what the conversation knows beside its messages.
         taken_over: whether another worker was at it, and was lost.
         depth: how many agents call each other.
+        sight: what the model is shown, once it was looked at.
         prepared: the first request, once it is encoded.
     """
 
@@ -100,12 +117,17 @@ class Work:
     state: State = field(default_factory=State)
     taken_over: bool = False
     depth: int = 0
+    sight: Context | None = None
     prepared: Answering | None = None
 
     def prepare(self) -> None:
         """Encode the first request ahead of its time, where the model is what comes first."""
-        if not unanswered(self.messages):
-            self.prepared = self.brain.ask(self.toolbox, self.messages)
+        if unanswered(self.messages):
+            return
+        self.sight = self.brain.watch(self.toolbox)
+        shown = self.sight.at_once(self.messages)
+        if shown is not None:
+            self.prepared = self.brain.ask(self.toolbox, shown)
 
 
 class Loop:
@@ -121,11 +143,13 @@ class Loop:
         self._log = log
         self._messages = list(work.messages)
         self._turns = work.turns
+        self._start = work.state.boundary
         self._state = self._stored = work.state
         # approvals come with posts only
         self._allowed = always_allowed(work.messages).union(work.state.allowed)
         self._taken_over = work.taken_over
         self._depth = work.depth
+        self._sight = work.sight or work.brain.watch(work.toolbox)
         self._prepared = work.prepared
         self._leaving = leaving
         self._assembler: Assembler | None = None
@@ -172,13 +196,25 @@ class Loop:
         await self._end(outcome, append, events, cut=isinstance(outcome, Cancelled))
 
     async def _ask(self) -> Turn:
-        """One model call."""
+        """One model call; a second one, if the first was refused as too long and room could be made."""
+        try:
+            turn = await self._listen()
+        except ModelContextExceeded:
+            silent = self._assembler is not None and self._assembler.silent
+            if not (silent and self._sight.exceeded()):
+                raise
+            turn = await self._listen()
+        if turn.usage is not None:
+            self._sight.counted(turn.usage)
+        return turn
+
+    async def _listen(self) -> Turn:
+        answering = self._prepared or self._brain.ask(self._toolbox, await self._shown())
+        self._prepared = None
         message_id = new_message_id()
         assembler = Assembler(message_id, self._toolbox.whose, new_call_id)
         self._assembler = assembler
         self._log.append([TurnStarted(message_id)])
-        answering = self._prepared or self._brain.ask(self._toolbox, self._messages)
-        self._prepared = None
         async with answering as batches:
             async for deltas in batches:
                 if events := assembler.feed(deltas):
@@ -187,6 +223,17 @@ class Loop:
         if events:
             self._log.append(events)
         return turn
+
+    async def _shown(self) -> Sequence[ModelMessage]:
+        """What the model is shown; what had to be done for it is committed."""
+        if (shown := self._sight.at_once(self._messages)) is not None:
+            return shown
+        fitted = await self._sight.fit(self._messages)
+        if fitted.append:
+            await self._commit(fitted.append, fitted.events)
+        elif fitted.events:
+            self._log.append(fitted.events)
+        return fitted.messages
 
     async def _settle(self, turn: Turn) -> bool:
         """Commit a turn and run the server's calls. True: the run has ended."""
@@ -293,6 +340,9 @@ class Loop:
         self._assembler = None
         self._messages.extend(append)
         self._state = self._state.with_added(append)
+        if any(isinstance(message, SummaryMessage) for message in append):
+            read = self._messages[self._state.boundary - self._start :]
+            self._state = self._state.with_boundary(self._start + boundary(self._messages), read)
         stored, self._stored = self._stored, self._state
         return None if self._state == stored else self._state
 
