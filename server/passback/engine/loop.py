@@ -19,7 +19,6 @@ from passback.core.errors import (
 from passback.core.events import (
     Cancelled,
     Completed,
-    CompletedReason,
     HandedBack,
     Outcome,
     PlanUpdated,
@@ -39,7 +38,6 @@ from passback.core.messages import (
     ModelMessage,
     SummaryMessage,
     ToolCall,
-    ToolMessage,
     ToolResult,
 )
 from passback.core.ports import ModelClient
@@ -62,6 +60,7 @@ from passback.engine.judging import Judge
 from passback.engine.log import End
 from passback.engine.progress import Progress
 from passback.engine.toolbox import Toolbox
+from passback.engine.turns import committed, reason, resulted, tool_message
 
 Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]
 
@@ -260,9 +259,9 @@ class Loop:
             raise ModelIncomplete("the model's answer broke off")
         if turn.finish == "length" and turn.message.tool_calls:
             raise ModelIncomplete("the model's answer was cut off within a tool call")
-        append, events = _committed(turn)
+        append, events = committed(turn)
         if not turn.message.tool_calls:
-            await self._end(Completed(_reason(turn)), append, events)
+            await self._end(Completed(reason(turn)), append, events)
             return True
         if not runnable(append) and await self._hand_back(append, events):
             return True
@@ -293,11 +292,11 @@ class Loop:
     async def _commit_result(self, call: ToolCall, result: ToolResult) -> None:
         # of a call that was approved, readers have not seen the end yet
         ends = [ToolCallEnded(call.id)] if call.asks else []
-        events: list[RunEvent] = [*ends, _resulted(call, result)]
+        events: list[RunEvent] = [*ends, resulted(call, result)]
         if result.plan is not None:
             events.append(PlanUpdated(result.plan))
             self._state = replace(self._state, plan=result.plan)
-        await self._commit([_tool_message(call, result)], events)
+        await self._commit([tool_message(call, result)], events)
 
     async def _close_perhaps_begun(self) -> None:
         """Close the calls of a sub-agent that the worker before may have begun (P10)."""
@@ -364,39 +363,3 @@ class Loop:
             self._state = self._state.with_boundary(self._start + boundary(self._messages), read)
         stored, self._stored = self._stored, self._state
         return None if self._state == stored else self._state
-
-
-def _committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:
-    """What a whole turn adds: its message, the answers to its invalid calls, and what may be seen of them now."""
-    append: list[Message] = []
-    if turn.message.content or turn.message.tool_calls:
-        append.append(turn.message)
-    events: list[RunEvent] = []
-    if turn.usage is not None:
-        events.append(UsageReported(turn.usage))
-    for invalid in turn.invalid:
-        result = ToolResult(invalid.reason, is_error=True)
-        answer = _tool_message(invalid.call, result)
-        append.append(replace(answer, synthetic=invalid.synthetic))
-        if invalid.announced:
-            events.append(_resulted(invalid.call, result))
-    events.extend(ToolCallEnded(call.id) for call in turn.server)
-    return append, events
-
-
-def _tool_message(call: ToolCall, result: ToolResult) -> ToolMessage:
-    return ToolMessage(new_message_id(), call.id, result.content, result.is_error)
-
-
-def _resulted(call: ToolCall, result: ToolResult) -> ToolResulted:
-    return ToolResulted(call.id, result.content, result.is_error)
-
-
-def _reason(turn: Turn) -> CompletedReason:
-    match turn.finish:
-        case "length":
-            return "max_tokens"
-        case "refusal":
-            return "refusal"
-        case _:
-            return "end_turn"
