@@ -119,9 +119,11 @@ class NativeEncoder:
         native: NativeEvent
         match event:
             case RunQueued(run_id):
-                wanted, native = "run", {"type": "run-queued", "runId": run_id}
+                wanted = "run"
+                native = {"type": "run-queued", "runId": run_id}
             case RunStarted(run_id):
-                wanted, native = "run", {"type": "run-start", "runId": run_id}
+                wanted = "run"
+                native = {"type": "run-start", "runId": run_id}
             case _:
                 wanted, native = _asked_event(event)
         return (native_data(native),) if wanted in self._include else ()
