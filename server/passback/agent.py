@@ -8,8 +8,11 @@ from pydantic import JsonValue
 
 from passback.core.messages import JsonObject, ToolSpec
 from passback.core.permissions import Decision, Rule, by_pattern
-from passback.core.ports import ModelClient, Toolset
+from passback.core.ports import ModelClient
+from passback.core.toolsets import Toolset
 from passback.toolsets.functions import Function, Functions, FunctionTool, tool
+from passback.toolsets.mcp import MCPServer
+from passback.toolsets.mcp.server import refuse_clashes
 from passback.toolsets.plan import PlanTools
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ class Agent:
         model: a client, or a name as in `PASSBACK_MODEL` (`openai:gpt-5`); None: what the settings say.
         prompt: what the model is told first.
         tools: server tools: functions, decorated with `@tool` or plain.
-        toolsets: other sources of server tools.
+        toolsets: other sources of server tools, such as an `MCPServer`.
         agents: other agents, that it may give tasks to as if they were tools; each needs a name and a description.
         name: what clients and other agents ask for it by; None: as `passback serve MODULE:NAME` names it.
         description: what other agents are told of it.
@@ -78,8 +81,14 @@ class Agent:
         )
 
     def own_toolsets(self) -> tuple[Toolset, ...]:
-        """Without the agents. Raises ConfigurationError when a function cannot be a tool, or two have one name."""
+        """Without the agents.
+
+        Raises:
+            ConfigurationError: a function cannot be a tool, or two tools have one name or could get one.
+        """
         functions = [one if isinstance(one, FunctionTool) else tool(one) for one in self.tools]
+        servers = [one for one in self.toolsets if isinstance(one, MCPServer)]
+        refuse_clashes(servers, [one.spec.name for one in functions])
         plan = [PlanTools()] if self.plan else []
         return (*([Functions(functions)] if functions else []), *plan, *self.toolsets)
 

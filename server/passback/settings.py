@@ -142,9 +142,15 @@ class Settings:
         "where conversations are kept: redis://, rediss://, redis+sentinel://, redis+cluster://, "
         "sqlite:///FILE or memory: (default: a SQLite file in your state folder)",
     )
-    model: str = _setting("demo", _text, "the model: demo, or openai:NAME")
+    model: str = _setting(
+        "demo",
+        _text,
+        "the model: demo, openai:NAME or anthropic:NAME; of several with commas the next is asked when one fails",
+    )
     model_base_url: str | None = _setting(
-        None, _text, "address of an OpenAI-compatible service, such as http://127.0.0.1:11434/v1"
+        None,
+        _text,
+        "address of a service that speaks the model's protocol, such as http://127.0.0.1:11434/v1",
     )
     model_api_key: str | None = _secret(None, _text, "its key; the variable is safer than the flag")
     model_timeout: float = _setting(

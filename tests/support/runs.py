@@ -35,8 +35,9 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.permissions import Rule
-from passback.core.ports import ModelClient, Parked, Store, Toolset
+from passback.core.ports import ModelClient, Parked, Store
 from passback.core.posts import OnBusy, OnDisconnect, StartRun
+from passback.core.toolsets import Toolset
 from passback.engine.agents import Actor, Agents
 from passback.engine.judging import Judge
 from passback.engine.loop import Brain

@@ -43,6 +43,7 @@ PassbackError
 │   ├── ModelContextExceeded    model_context_exceeded   what it was shown is too long for it
 │   ├── ModelIncomplete         model_incomplete         its answer broke off or makes no sense
 │   └── ModelAstray             model_astray             turn after turn, none of its calls was valid
+├── ToolsetUnavailable          toolset_unavailable      where server tools come from cannot be used now
 ├── ContextTooLarge             context_too_large        what has to be shown to the model is larger than its window
 ├── RunLost                     lost                     the workers of a run died before its end
 ├── ShuttingDown                shutting_down            this worker takes no new runs
@@ -254,6 +255,11 @@ class ModelIncomplete(ModelError):
 
 class ModelAstray(ModelError):
     code = "model_astray"
+    retryable = True
+
+
+class ToolsetUnavailable(PassbackError):
+    code = "toolset_unavailable"
     retryable = True
 
 

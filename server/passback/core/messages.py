@@ -168,12 +168,13 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of model calls, as the provider counts them."""
+    """Tokens of model calls, as the provider counts them; `estimated` where an answer was cut before it said."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    estimated: bool = False
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -181,6 +182,7 @@ class Usage:
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
+            self.estimated or other.estimated,
         )
 
     def __sub__(self, other: "Usage") -> "Usage":
@@ -189,6 +191,7 @@ class Usage:
             self.output_tokens - other.output_tokens,
             self.cached_tokens - other.cached_tokens,
             self.reasoning_tokens - other.reasoning_tokens,
+            self.estimated,
         )
 
 

@@ -12,17 +12,13 @@ from pydantic import JsonValue
 from passback.core.errors import BadRequest, InvalidTool, ToolNameClash
 from passback.core.messages import TOOL_NAME, JsonObject, ToolSpec, folded
 from passback.core.questions import ASK_USER
-from passback.schemas.metaschemas import metaschema
-from passback.schemas.references import KEYS, anchors, is_bounded, parts, target, texts
+from passback.schemas.declared import Unfit, fit, size
 from passback.transport.body import parse_json
 from passback.transport.wires import Limits
 
 _DESCRIPTION_CHARACTERS = 16_384
-_SCHEMA_VALUES = 1_000
-"""Objects, arrays and booleans in one schema: checking one costs up to 0.2 ms, another value some hundredths of that."""
-
 _POST_VALUES = 8_000
-"""The same for all schemas of one post."""
+"""Objects, arrays and booleans in all schemas of one post."""
 
 _NO_PARAMETERS: Final = '{"type":"object","properties":{}}'
 _one_at_a_time = anyio.CapacityLimiter(1)
@@ -48,15 +44,15 @@ def _parse_all(declared: Sequence[JsonValue], limits: Limits) -> tuple[ToolSpec,
     if len(declared) > limits.tools:
         raise InvalidTool(f"there are more than {limits.tools} tools")
     specs: dict[str, ToolSpec] = {}
-    size = 0
+    total = 0
     for position, declaration in enumerate(declared):
         spec = _parse_one(position, declaration, limits)
         key = folded(spec.name)
         if key in specs:
             raise ToolNameClash(f"two tools are named {spec.name!r}, or look alike")
         specs[key] = spec
-        size += _size(spec.parameters)
-        if size > _POST_VALUES:
+        total += size(spec.parameters)
+        if total > _POST_VALUES:
             raise InvalidTool("the schemas of all tools together are too large")
     return tuple(specs.values())
 
@@ -94,59 +90,12 @@ def _schema_text(parameters: JsonValue) -> str:
 
 
 # ---------------------------------------------------------------- schemas
-class _Unfit(Exception):
-    """What is wrong with a schema, in words."""
-
-
 @lru_cache(maxsize=256)
 def _judge(text: str, depth: int) -> JsonObject | str:
     """The schema, or what is wrong with it; the same tools come with every post, so the last ones are remembered."""
     try:
-        return _parse_schema(text, depth)
-    except _Unfit as problem:
-        return str(problem)
-
-
-def _parse_schema(text: str, depth: int) -> JsonObject:
-    try:
-        schema = parse_json(text.encode(), depth=depth)
+        return fit(parse_json(text.encode(), depth=depth))
     except BadRequest as error:
-        raise _Unfit(f"its schema cannot be read: {error.message}") from None
-    if not isinstance(schema, dict):
-        raise _Unfit("its schema is not an object")
-    if schema.setdefault("type", "object") != "object":
-        raise _Unfit("its schema is not of type 'object'")
-    if _size(schema) > _SCHEMA_VALUES:
-        raise _Unfit(f"its schema has more than {_SCHEMA_VALUES} parts")
-    fitting = metaschema(schema)
-    if fitting is None:
-        raise _Unfit("its $schema is none of draft 2020-12, 2019-09 and draft-07")
-    problem = next(fitting.iter_errors(schema), None)
-    if problem is not None:
-        raise _Unfit(f"its schema is not a valid JSON Schema at {problem.json_path[:200]}")
-    _check_references(schema)
-    return schema
-
-
-def _size(schema: JsonObject) -> int:
-    return sum(1 for _ in parts(dict(schema)))
-
-
-# ---------------------------------------------------------------- references
-def _check_references(schema: dict[str, JsonValue]) -> None:
-    """Refuse a reference that leaves the schema or leads nowhere, and other names below the top; none is ever fetched."""
-    named = anchors(schema)
-    for part in parts(schema):
-        if not isinstance(part, dict):
-            continue
-        if part is not schema and texts(part, "$id", "$schema"):
-            raise _Unfit("its schema has an $id or a $schema below its top")
-        for reference in texts(part, *KEYS):
-            if not reference.startswith("#"):
-                raise _Unfit("its schema has a reference to another document")
-            try:
-                target(schema, named, reference)
-            except LookupError:
-                raise _Unfit("its schema has a reference that leads nowhere") from None
-    if not is_bounded(schema, named):
-        raise _Unfit("its schema applies too many schemas to one value, or one to itself")
+        return f"its schema cannot be read: {error.message}"
+    except Unfit as problem:
+        return str(problem)

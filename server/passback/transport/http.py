@@ -66,6 +66,7 @@ STATUS: Mapping[str, int] = {
     "model_context_exceeded": 502,
     "model_incomplete": 502,
     "model_astray": 502,
+    "toolset_unavailable": 503,
     # not 413: the post was taken, and is in the record
     "context_too_large": 422,
     "lost": 500,

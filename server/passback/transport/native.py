@@ -30,7 +30,7 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
-from passback.core.messages import CallId, MediaPart, Owed, as_text
+from passback.core.messages import CallId, MediaPart, Owed, Usage, as_text
 from passback.transport.native_shapes import (
     ApprovalPayload,
     ContextEvent,
@@ -232,20 +232,27 @@ def _asked_event(event: _AskedEvent, parent: CallId | None = None) -> tuple[str,
 def _counted_event(event: _CountedEvent) -> tuple[str, UsageEvent | ContextEvent]:
     match event:
         case UsageReported(usage):
-            view = usage_view(usage)
-            return "usage", {
-                "type": "usage",
-                "inputTokens": view["inputTokens"],
-                "outputTokens": view["outputTokens"],
-                "cachedTokens": view["cachedTokens"],
-                "reasoningTokens": view["reasoningTokens"],
-            }
+            return "usage", _usage(usage)
         case ContextWarned(used, window):
             return "context", {"type": "context", "used": used, "window": window}
         case Compacted(step, before, after):
             return "context", {"type": "context", "used": after, "step": step, "before": before}
         case _:
             assert_never(event)
+
+
+def _usage(usage: Usage) -> UsageEvent:
+    view = usage_view(usage)
+    event: UsageEvent = {
+        "type": "usage",
+        "inputTokens": view["inputTokens"],
+        "outputTokens": view["outputTokens"],
+        "cachedTokens": view["cachedTokens"],
+        "reasoningTokens": view["reasoningTokens"],
+    }
+    if "estimated" in view:
+        event["estimated"] = True
+    return event
 
 
 def _error(failed: Failed) -> ErrorEvent:

@@ -117,13 +117,17 @@ class ReasoningEvent(TypedDict):
 
 
 class UsageEvent(TypedDict):
-    """Tokens of the model call that just ended (include: usage)."""
+    """Tokens of the model call that just ended (include: usage).
+
+    `estimated` is there when its answer was cut before the provider had counted it.
+    """
 
     type: Literal["usage"]
     inputTokens: int
     outputTokens: int
     cachedTokens: int
     reasoningTokens: int
+    estimated: NotRequired[bool]
     parentToolCallId: NotRequired[str]
 
 

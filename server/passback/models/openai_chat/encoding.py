@@ -1,31 +1,24 @@
 """A request to the JSON body of a chat completion."""
 
-import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from pydantic import JsonValue
-from pydantic_core import PydanticSerializationError, to_json
 
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
     AssistantMessage,
-    CallId,
     Content,
     MediaPart,
-    ModelMessage,
     Part,
     SystemMessage,
     ToolMessage,
     ToolSpec,
     UserMessage,
-    as_text,
 )
-from passback.core.text import mended
+from passback.models.http.bodies import WireIds, data_of, text_of, wire_ids, written
 
 _Json: TypeAlias = dict[str, JsonValue]
-_WireIds: TypeAlias = Mapping[CallId, str]
 
 _AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav"}
 _REPLAYED = "reasoning_content"
@@ -43,25 +36,7 @@ def request_body(model: str, provider: str, request: ModelRequest, /) -> bytes:
     }
     if request.tools:
         body["tools"] = [_tool(spec) for spec in request.tools]
-    try:
-        return to_json(body)
-    except PydanticSerializationError:  # a lone surrogate
-        return mended(json.dumps(body, ensure_ascii=False)).encode()
-
-
-def wire_ids(messages: Sequence[ModelMessage], /) -> dict[CallId, str]:
-    """The id that each call has for the service: its own where that is unique in the request, else ours."""
-    calls = [
-        call
-        for message in messages
-        if isinstance(message, AssistantMessage)
-        for call in message.tool_calls
-    ]
-    uses = Counter([call.provider_id for call in calls] + [str(call.id) for call in calls])
-    return {
-        call.id: call.provider_id if call.provider_id and uses[call.provider_id] == 1 else call.id
-        for call in calls
-    }
+    return written(body)
 
 
 # ---------------------------------------------------------------- messages
@@ -75,7 +50,7 @@ def _messages(provider: str, request: ModelRequest) -> Iterable[_Json]:
     for position, message in enumerate(request.messages):
         match message:
             case SystemMessage():
-                yield {"role": "system", "content": _text(message.content)}
+                yield {"role": "system", "content": text_of(message.content)}
             case UserMessage():
                 yield {"role": "user", "content": _content(message.content)}
             case ToolMessage():
@@ -86,8 +61,8 @@ def _messages(provider: str, request: ModelRequest) -> Iterable[_Json]:
                 )
 
 
-def _answer(message: AssistantMessage, ids: _WireIds) -> _Json:
-    text = _text(message.content)
+def _answer(message: AssistantMessage, ids: WireIds) -> _Json:
+    text = text_of(message.content)
     if not message.tool_calls:
         return {"role": "assistant", "content": text}
     calls: list[JsonValue] = [
@@ -110,8 +85,8 @@ def _thoughts(message: AssistantMessage, provider: str) -> _Json:
     return {_REPLAYED: "".join(own)} if own else {}
 
 
-def _result(message: ToolMessage, ids: _WireIds) -> _Json:
-    text = _text(message.content)
+def _result(message: ToolMessage, ids: WireIds) -> _Json:
+    text = text_of(message.content)
     return {
         "role": "tool",
         "tool_call_id": ids.get(message.call_id, message.call_id),
@@ -131,34 +106,25 @@ def _tool(spec: ToolSpec) -> _Json:
 def _content(content: Content) -> JsonValue:
     """A string where that says it all, because many services take nothing else."""
     if isinstance(content, str) or not any(isinstance(part, MediaPart) for part in content):
-        return _text(content)
+        return text_of(content)
     return [_media(part) if isinstance(part, MediaPart) else _text_part(part) for part in content]
 
 
-def _text(content: Content) -> str:
-    return as_text(content, media=_named)
-
-
 def _text_part(part: Part) -> _Json:
-    return {"type": "text", "text": _text((part,))}
-
-
-def _named(part: MediaPart) -> str:
-    label = " ".join(filter(None, (part.type, part.name)))
-    return f"[{label}]" if part.url.startswith("data:") else f"[{label}: {part.url}]"
+    return {"type": "text", "text": text_of((part,))}
 
 
 def _media(part: MediaPart) -> _Json:
     """A part of the kind that the protocol has for it; what it has none for is named in a text."""
     if part.type == "image":
         return {"type": "image_url", "image_url": {"url": part.url}}
-    head, comma, data = part.url.partition(",")
-    if not (comma and head.startswith("data:") and head.endswith(";base64")):
+    carried = data_of(part)
+    if carried is None:
         return _text_part(part)
+    media_type, data = carried
     if part.type == "file":
         file: _Json = {"filename": part.name or "file", "file_data": part.url}
         return {"type": "file", "file": file}
-    media_type = head.removeprefix("data:").partition(";")[0].lower()
     audio_format = _AUDIO_FORMATS.get(media_type)
     if audio_format is None:
         return _text_part(part)

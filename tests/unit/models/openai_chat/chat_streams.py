@@ -1,13 +1,12 @@
 """A table of what services stream, and what it means."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+
+from tests.unit.models.streams import Case
 
 from passback.core.deltas import (
     Finish,
     FinishReason,
-    ModelDelta,
     ReasoningBlock,
     ReasoningChunk,
     TextChunk,
@@ -15,7 +14,6 @@ from passback.core.deltas import (
 )
 from passback.core.errors import (
     ModelContextExceeded,
-    ModelError,
     ModelIncomplete,
     ModelRateLimited,
     ModelRejected,
@@ -53,15 +51,6 @@ def sse(*events: object, end: str = "\n\n") -> bytes:
     """Events as a stream; text is written as it is, anything else as JSON."""
     lines = (e if isinstance(e, str) else json.dumps(e, ensure_ascii=False) for e in events)
     return "".join(f"data: {line}{end}" for line in lines).encode()
-
-
-@dataclass(frozen=True)
-class Case:
-    id: str
-    stream: bytes
-    deltas: Sequence[ModelDelta] = ()
-    usage: Usage | None = None
-    failure: tuple[type[ModelError], str] | None = None
 
 
 def text_case(name: str, stream: bytes, text: str = "ab") -> Case:

@@ -24,7 +24,8 @@ from passback.core.messages import (
     ToolSpec,
     UserMessage,
 )
-from passback.models.openai_chat.encoding import request_body, wire_ids
+from passback.models.http.bodies import wire_ids
+from passback.models.openai_chat.encoding import request_body
 
 ID = MessageId("m")
 

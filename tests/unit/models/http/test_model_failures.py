@@ -14,8 +14,8 @@ from passback.core.errors import (
     ModelRejected,
     ModelUnavailable,
 )
-from passback.models.openai_chat.bounds import Bounds
-from passback.models.openai_chat.failures import (
+from passback.models.http.bounds import Bounds
+from passback.models.http.failures import (
     MAX_RETRY_AFTER,
     parse_retry_after,
     status_failure,
@@ -59,6 +59,9 @@ def test_each_status_is_one_kind_of_failure_in_our_own_words(
         (418, b'{"detail": 1}', "refused the request"),
         (400, b"[" * 100_000, "refused the request"),
         (302, b"", "redirects"),
+        (400, b'{"error": {"message": "prompt is too long: 9 tokens > 8"}}', "too long"),
+        (400, b'{"error": {"message": "max_tokens exceed context limit: 9"}}', "too long"),
+        (400, b'{"error": {"message": "Your credit balance is too low"}}', "no credit"),
     ],
 )
 def test_codes_that_are_known_say_more(status: int, body: bytes, words: str) -> None:

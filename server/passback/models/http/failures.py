@@ -56,12 +56,23 @@ _PHRASES: Mapping[str, str] = {
     "context limit": _TOO_LONG,
     "context size": _TOO_LONG,
     "context window": _TOO_LONG,
+    "credit balance is too low": "the account at the model's service has no credit left",
     "input is too long": _TOO_LONG,
     "maximum number of tokens": _TOO_LONG,
     "prompt is too long": _TOO_LONG,
     "reduce the length of the messages": _TOO_LONG,
 }
 """What tells the same where the code does not."""
+
+_TYPES: Mapping[str, int] = {
+    "authentication_error": 401,
+    "billing_error": 402,
+    "invalid_request_error": 400,
+    "not_found_error": 404,
+    "permission_error": 403,
+    "request_too_large": 413,
+}
+"""Kinds of errors that services report where there is no status, and the status that they would have."""
 
 
 def status_failure(status: int, body: bytes, retry_after: str | None, /) -> ModelError:
@@ -88,8 +99,9 @@ def reported_failure(error: JsonValue, /) -> ModelError:
         return _refusal(known)
     if code == "429" or "rate_limit" in code or "too_many_requests" in code:
         return ModelRateLimited("the model's service takes no more requests now")
-    if code in {str(status) for status in _STATUS_WORDS}:
-        return _refusal(_STATUS_WORDS[int(code)])
+    status = _TYPES.get(code) or (int(code) if code.isdecimal() else 0)
+    if status in _STATUS_WORDS:
+        return _refusal(_STATUS_WORDS[status])
     return ModelUnavailable("the model's service failed in the middle of its answer")
 
 
