@@ -112,14 +112,19 @@ async def test_without_a_window_a_refusal_is_the_runs_end_and_nothing_is_left_ou
     assert shown(model.requests[0]) == ["u" * 900_000]
 
 
-async def test_what_the_service_counts_corrects_the_estimate(memory: Store) -> None:
-    """By the estimate there is much room; by the service's count there is not."""
-    counted: list[Step] = [UsageChunk(Usage(1_900, 10)), *calls(("look", {"size": 10}))]
-    model = ScriptedModel([words("a"), counted, words("b")])
+@pytest.mark.parametrize("estimated", [False, True])
+async def test_what_the_service_counts_corrects_the_estimate(
+    memory: Store, estimated: bool
+) -> None:
+    """By our estimate there is much room; by the service's count there is not. What is no count of its own teaches nothing."""
+    usage = Usage(1_900, 10, estimated=estimated)
+    model = ScriptedModel(
+        [words("a"), [UsageChunk(usage), *calls(("look", {"size": 10}))], words("b")]
+    )
     async with thinker(memory, model, look) as runs:
         await talk(runs, 100)
         seen = await events(runs, await post(runs, says("u" * 4_000, "u1")))
-    assert any(isinstance(each, ContextWarned) for each in seen)
+    assert any(isinstance(each, ContextWarned) for each in seen) == (not estimated)
 
 
 # ---------------------------------------------------------------- workers that die
