@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
+from passback.core.commands import CommandCall, CommandContext
 from passback.core.context import Context, ContextPolicy, Unbounded
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import (
@@ -24,6 +25,7 @@ from passback.core.events import (
     PlanUpdated,
     RunEvent,
     RunFinished,
+    TextDelta,
     ToolCallEnded,
     ToolResulted,
     TurnStarted,
@@ -31,6 +33,7 @@ from passback.core.events import (
 )
 from passback.core.ids import new_call_id, new_message_id
 from passback.core.messages import (
+    AssistantMessage,
     JsonObject,
     Message,
     ModelMessage,
@@ -54,6 +57,7 @@ from passback.core.transcript import (
 )
 from passback.engine.assembler import Assembler, Turn
 from passback.engine.children import CallContext, Journal, nested
+from passback.engine.commands import Commands, forgotten
 from passback.engine.judging import Judge
 from passback.engine.log import End
 from passback.engine.progress import Progress
@@ -71,6 +75,7 @@ class Brain:
         judge: says which of its calls are made.
         deps: for its tools; the model cannot see it.
         context: decides what it is shown of a transcript that becomes too large for it.
+        commands: what users may say without it.
     """
 
     model: ModelClient
@@ -81,6 +86,7 @@ class Brain:
     judge: Judge = field(default_factory=Judge)
     deps: object = None
     context: ContextPolicy = field(default_factory=Unbounded)
+    commands: Commands = field(default_factory=Commands)
 
     def watch(self, toolbox: Toolbox) -> Context:
         """What the model is to be shown in a run."""
@@ -171,6 +177,9 @@ class Loop:
         if unanswered(self._messages) and await self._answer():
             return
         self._taken_over = False
+        if not self._depth and (called := self._brain.commands.called_in(self._messages)):
+            await self._obey(called)
+            return
         for _ in range(self._turns, self._brain.max_turns):
             if self._leaving():
                 return
@@ -194,6 +203,16 @@ class Loop:
                 events.append(UsageReported(self._assembler.usage))
         append.extend(closing(unanswered(self._messages), "interrupted", new_message_id))
         await self._end(outcome, append, events, cut=isinstance(outcome, Cancelled))
+
+    async def _obey(self, call: CommandCall) -> None:
+        """Answer a command in the model's place."""
+        context = CommandContext(self._log.run, self._brain.deps)
+        commands = self._brain.commands
+        reply = await commands.obey(call, context, self._sight, self._messages)
+        message = AssistantMessage(new_message_id(), reply.text)
+        self._state = forgotten(self._state, call)
+        events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
+        await self._end(Completed(), (*reply.before, message, *reply.after), events)
 
     async def _ask(self) -> Turn:
         """One model call; a second one, if the first was refused as too long and room could be made."""

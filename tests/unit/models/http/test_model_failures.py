@@ -79,6 +79,7 @@ def test_codes_that_are_known_say_more(status: int, body: bytes, words: str) -> 
         (400, b'{"error": {"message": "It exceeds the maximum number of tokens allowed."}}'),
         (400, b'{"error": {"message": "max_tokens exceed context limit: 9"}}'),
         (500, b'{"error": "the context size has been exceeded"}'),
+        (400, b'{"error": {"message": "max_tokens exceed context limit: 9"}}'),
         (413, b"[1]"),
     ],
 )
