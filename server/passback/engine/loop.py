@@ -8,7 +8,7 @@ from typing import TypeAlias
 from pydantic import JsonValue
 
 from passback.core.commands import CommandCall, CommandContext
-from passback.core.context import Context, ContextPolicy, Unbounded
+from passback.core.context import Context, ContextPolicy, Fitted, Unbounded
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import (
     ModelAstray,
@@ -218,8 +218,7 @@ class Loop:
         try:
             turn = await self._listen()
         except ModelContextExceeded:
-            silent = self._assembler is not None and self._assembler.silent
-            if not (silent and self._sight.exceeded()):
+            if not (self._assembler and self._assembler.silent and self._sight.exceeded()):
                 raise
             turn = await self._listen()
         if turn.usage is not None:
@@ -244,9 +243,8 @@ class Loop:
 
     async def _shown(self) -> Sequence[ModelMessage]:
         """What the model is shown; what had to be done for it is committed."""
-        if (shown := self._sight.at_once(self._messages)) is not None:
-            return shown
-        fitted = await self._sight.fit(self._messages)
+        shown = self._sight.at_once(self._messages)
+        fitted = Fitted(shown) if shown is not None else await self._sight.fit(self._messages)
         if fitted.append:
             await self._commit(fitted.append, fitted.events)
         elif fitted.events:
