@@ -34,7 +34,6 @@ from passback_client import (
     Usage,
 )
 from passback_client.conversation import read_conversation, read_page
-from passback_client.events import JsonObject
 from passback_client.parsing import parse_event
 
 VECTORS: list[dict[str, Any]] = json.loads(
@@ -260,9 +259,9 @@ def test_a_server_that_tells_neither_usage_nor_plan_is_understood() -> None:
 
 
 def test_messages_of_sub_agents_and_approvals_are_told_apart_by_their_roles() -> None:
-    approval: JsonObject = {"id": "2", "role": "approval", "toolCallId": "c", "approved": True}
-    child: JsonObject = {"id": "3", "role": "child", "toolCallId": "p", "message": approval}
-    user: JsonObject = {"id": "1", "role": "user", "content": "hi", "agentId": "sales"}
+    approval: dict[str, Any] = {"id": "2", "role": "approval", "toolCallId": "c", "approved": True}
+    child: dict[str, Any] = {"id": "3", "role": "child", "toolCallId": "p", "message": approval}
+    user: dict[str, Any] = {"id": "1", "role": "user", "content": "hi", "agentId": "sales"}
     page = read_page({"messages": [user, child], "next": None, "total": 2})
     asked, inner = page.messages
     assert asked["role"] == "user"
