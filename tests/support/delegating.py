@@ -12,6 +12,7 @@ async def index(context: ToolContext) -> str:
     """Begin to index all files, and never come to an end."""
     context.progress("<b>half</b> of the files are read")
     await anyio.sleep_forever()
+    return ""
 
 
 helper = Agent(
