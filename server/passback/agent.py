@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
+from passback.core.commands import Handler
 from passback.core.messages import JsonObject, ToolSpec
 from passback.core.permissions import Decision, Rule, by_pattern
 from passback.core.ports import ModelClient
@@ -32,6 +33,8 @@ class Agent:
         name: what clients and other agents ask for it by; None: as `passback serve MODULE:NAME` names it.
         description: what other agents are told of it.
         max_turns: model calls in one run; None: what the settings say.
+        window: tokens that the model takes, request and answer together, with which older parts of a conversation make
+            room for new ones; 0: nothing is left out; None: what the settings say.
         options: goes to the model's service as it is, such as `{"temperature": 0}`.
         permissions: which server tools may be called: decisions by name, the first pattern that fits counts
             (`{"delete_*": "ask", "*": "allow"}`), or a function that judges a call, plain or async, and may give None
@@ -39,6 +42,8 @@ class Agent:
         ask_user: whether the model may ask the user by the built-in tool `ask_user`, also where the client has not
             declared that it shows such questions.
         plan: whether it has the tool `update_plan`, by which it says what it means to do.
+        commands: slash commands of its own, by their names without the slash: functions, plain or async, of the
+            argument's text and a `CommandContext`, that give the answer; their docstrings are what users are told.
         deps: for its tools, as `ToolContext.deps`; the model cannot see it.
     """
 
@@ -53,7 +58,9 @@ class Agent:
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     permissions: Mapping[str, Decision] | Rule | None = None
     ask_user: bool = False
+    window: int | None = None
     plan: bool = False
+    commands: Mapping[str, Handler] = field(default_factory=dict[str, Handler])
     deps: object = None
 
     def session(

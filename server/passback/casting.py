@@ -5,19 +5,22 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 from passback.agent import Agent
+from passback.context.compaction import Compaction
+from passback.core.commands import NAME
 from passback.core.errors import ConfigurationError
 from passback.core.permissions import Rule, by_pattern
 from passback.core.ports import ModelClient
 from passback.core.questions import ASK_USER
 from passback.core.toolsets import Connected
 from passback.engine.agents import Actor, Agents
+from passback.engine.commands import Commands
 from passback.engine.judging import Judge
 from passback.engine.loop import Brain
 from passback.engine.toolbox import Equipment
 from passback.models.choice import Choice, choices, kinds
 from passback.models.fallback import Fallback
 from passback.schemas.arguments import objection
-from passback.settings import Settings
+from passback.settings import LEAST_WINDOW, MOST_WINDOW, Settings
 from passback.toolsets.agents import AgentTool, AgentTools
 
 MODELS: Mapping[str, str] = {
@@ -69,6 +72,8 @@ class Casting:
             agent.options,
             Judge(objection, self._rules(agent)),
             agent.deps,
+            Compaction(self._window(agent)),
+            self._commands(agent),
         )
         own = agent.own_toolsets()
         self._connected |= {id(one): one for one in own if isinstance(one, Connected)}
@@ -82,6 +87,22 @@ class Casting:
             for other in agent.agents
         ]
         return [AgentTools(tools)] if tools else []
+
+    def _commands(self, agent: Agent) -> Commands:
+        for name in agent.commands:
+            if not NAME.fullmatch(name):
+                raise ConfigurationError(f"a command cannot be named {name!r}")
+        return Commands(agent.commands, self._settings.commands)
+
+    def _window(self, agent: Agent) -> int:
+        """Tokens; 0: nothing is left out."""
+        if agent.window is None:
+            return self._settings.model_window
+        if agent.window != 0 and not LEAST_WINDOW <= agent.window <= MOST_WINDOW:
+            raise ConfigurationError(
+                f"Agent: window must be 0, or from {LEAST_WINDOW} to {MOST_WINDOW} tokens"
+            )
+        return agent.window
 
     def _rules(self, agent: Agent) -> Sequence[Rule]:
         """The server's word goes before the agent's."""

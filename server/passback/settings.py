@@ -18,6 +18,10 @@ from passback.core.posts import OnBusy
 
 PREFIX = "PASSBACK_"
 
+LEAST_WINDOW = 1_000
+MOST_WINDOW = 100_000_000
+"""Tokens that a model's window may be set to."""
+
 
 # ---------------------------------------------------------------- kinds of values
 def _text(value: str) -> str:
@@ -46,6 +50,13 @@ def _count(low: int, high: int) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def _window(value: str) -> int:
+    number = int(value)
+    if number != 0 and not LEAST_WINDOW <= number <= MOST_WINDOW:
+        raise ValueError(f"must be 0, or from {LEAST_WINDOW} to {MOST_WINDOW}")
+    return number
 
 
 def _flag(value: str) -> bool:
@@ -145,6 +156,12 @@ class Settings:
     model_timeout: float = _setting(
         60, _number(1, 3600), "seconds that a model may be silent before or in its answer"
     )
+    model_window: int = _setting(
+        128_000,
+        _window,
+        "tokens that the model takes, request and answer together; older parts of a conversation make room for new ones "
+        "(0: nothing is left out)",
+    )
     prompt: str | None = _setting(
         None, _text, "what the model is told first (default: the agent's)"
     )
@@ -158,6 +175,9 @@ class Settings:
             "parse": _permissions,
             "text": "which server tools may be called: PATTERN=allow, deny or ask, ...; the first that fits counts",
         },
+    )
+    commands: bool = _setting(
+        True, _flag, "whether a message such as /help is a command, and not for the model"
     )
     wires: tuple[str, ...] = _setting(("agkit", "rest", "page"), _words, "what is served")
     allowed_hosts: frozenset[str] = _setting(

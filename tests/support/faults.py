@@ -10,6 +10,7 @@ import anyio.abc
 from tests.support.runs import QUICK, worker
 
 from passback.core.changes import Lease
+from passback.core.context import ContextPolicy
 from passback.core.errors import StoreFull, StoreUnavailable
 from passback.core.ports import ModelClient, Store
 from passback.engine.runs import RunService
@@ -104,6 +105,7 @@ async def mortal(
     model: ModelClient,
     *tools: FunctionTool,
     tempo: Tempo = QUICK,
+    context: ContextPolicy | None = None,
     seconds: float = 10,
 ) -> AsyncGenerator[Mortal]:
     """A worker in a task of its own, as `worker`. It has to be killed in the context."""
@@ -111,7 +113,9 @@ async def mortal(
 
     async def live(*, task_status: anyio.abc.TaskStatus[Mortal]) -> None:
         with anyio.CancelScope() as scope:
-            async with worker(faults.store, model, *tools, tempo=tempo, seconds=seconds) as runs:
+            async with worker(
+                faults.store, model, *tools, tempo=tempo, context=context, seconds=seconds
+            ) as runs:
                 one = Mortal(runs, faults, scope)
                 task_status.started(one)
                 await anyio.sleep_forever()

@@ -8,6 +8,7 @@ import anyio
 import anyio.abc
 from tests.support.transcripts import said_in
 
+from passback.core.context import ContextPolicy, Unbounded
 from passback.core.events import (
     START,
     Logged,
@@ -77,6 +78,7 @@ async def worker(
     toolsets: Sequence[Toolset] = (),
     rules: Sequence[Rule] = (),
     offers: Sequence[ToolSpec] = (),
+    context: ContextPolicy | None = None,
     seconds: float = 10,
 ) -> AsyncGenerator[RunService]:
     """A worker on a store that is open. A hang in the test is a failure after `seconds`.
@@ -84,7 +86,8 @@ async def worker(
     `offers` are client tools that its agent offers also where no client has declared them.
     """
     functions = [Functions(tools)] if tools else []
-    brain = Brain(model, "be brief", max_turns=4, judge=Judge(objection, rules))
+    judge = Judge(objection, rules)
+    brain = Brain(model, "be brief", 4, judge=judge, context=context or Unbounded())
     equipment = Equipment([*functions, *toolsets], offers)
     service = RunService(store, Agents([Actor(brain, equipment)]), tempo)
     with anyio.fail_after(seconds):

@@ -146,6 +146,17 @@ def test_agents_that_cannot_be_told_apart_are_refused(agents: Sequence[Agent], w
         Application(load(MEMORY), *agents)
 
 
+@pytest.mark.parametrize("window", [-1, 999, 100_000_001])
+def test_a_window_that_is_none_is_refused(window: int) -> None:
+    with pytest.raises(ConfigurationError, match="window must be 0, or from 1000"):
+        Application(load(MEMORY), Agent(window=window))
+
+
+@pytest.mark.parametrize("window", [None, 0, 1_000])
+def test_a_window_may_be_the_agents_own(window: int | None) -> None:
+    Application(load(MEMORY), Agent(window=window))
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "why"),
     [

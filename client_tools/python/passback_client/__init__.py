@@ -20,6 +20,7 @@ from passback_client.errors import (
 )
 from passback_client.events import (
     AgentText,
+    ContextUse,
     Decided,
     Event,
     Failure,
@@ -58,6 +59,7 @@ __all__ = [
     "Busy",
     "ChildMessage",
     "Client",
+    "ContextUse",
     "Conversation",
     "CursorExpired",
     "Decided",

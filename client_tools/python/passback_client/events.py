@@ -215,6 +215,19 @@ class Usage(_Nestable):
 
 
 @dataclass(frozen=True, slots=True)
+class ContextUse(_Nestable):
+    """How full the model's window is, in estimated tokens (include: context).
+
+    With a `window` it is a warning; with a `step` the model is shown less from here on, and `before` is what it was.
+    """
+
+    used: int
+    window: int | None = None
+    step: str | None = None
+    before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class MessageStart(_Nestable):
     """What follows belongs to this message of the history (include: message-ids)."""
 
@@ -270,12 +283,15 @@ Event: TypeAlias = (
     | Rewind
     | Failure
     | Usage
+    | ContextUse
     | MessageStart
     | Plan
     | Unknown
 )
 
-Include: TypeAlias = Literal["reasoning", "usage", "message-ids", "progress", "agents", "plan"]
+Include: TypeAlias = Literal[
+    "reasoning", "usage", "message-ids", "progress", "agents", "plan", "context"
+]
 OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "rollback"]
 OnDisconnect: TypeAlias = Literal["continue", "cancel"]
 Content: TypeAlias = str | list[JsonObject]

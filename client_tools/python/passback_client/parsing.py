@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from passback_client.events import (
     AgentText,
+    ContextUse,
     Event,
     Failure,
     Interrupt,
@@ -100,6 +101,15 @@ def _failure(fields: JsonObject, place: str) -> Failure:
     )
 
 
+def _context(fields: JsonObject, place: str) -> ContextUse:
+    window, before = (
+        count(fields, name) if name in fields else None for name in ("window", "before")
+    )
+    step = optional_text(fields, "step")
+    used, parent = count(fields, "used"), _parent(fields)
+    return ContextUse(used, window, step, before, id=place, parent_call_id=parent)
+
+
 _KINDS: Mapping[str, Callable[[JsonObject, str], Event]] = {
     "text": lambda it, place: Text(text(it, "content"), id=place),
     "reasoning": lambda it, place: Reasoning(
@@ -134,6 +144,7 @@ _KINDS: Mapping[str, Callable[[JsonObject, str], Event]] = {
     "interrupt": _interrupt,
     "error": _failure,
     "usage": read_usage,
+    "context": _context,
     "message": lambda it, place: MessageStart(
         text(it, "messageId"), id=place, parent_call_id=_parent(it)
     ),

@@ -13,6 +13,7 @@ PassbackError
 │   │   ├── ToolNameClash       tool_name_clash          two tools of one name, or a server tool's name
 │   │   ├── NothingToDo         nothing_to_do            no message, nothing to resume
 │   │   ├── ResultTooLarge      result_too_large         the result of a client tool's call
+│   │   ├── UnknownCommand      unknown_command          a text that looks like a slash command
 │   │   ├── InvalidAnswer       invalid_answer           to a question, but none that was offered
 │   │   ├── InvalidCursor       invalid_cursor           malformed, of another run, or beyond the log's end
 │   │   └── Reused              reused                   an idempotency key or a message id, with other content
@@ -40,9 +41,11 @@ PassbackError
 │   ├── ModelUnavailable        model_unavailable        refused, 5xx, overloaded, timed out
 │   ├── ModelRateLimited        model_rate_limited
 │   ├── ModelRejected           model_rejected           it refused the request or the credentials
+│   ├── ModelContextExceeded    model_context_exceeded   what it was shown is too long for it
 │   ├── ModelIncomplete         model_incomplete         its answer broke off or makes no sense
 │   └── ModelAstray             model_astray             turn after turn, none of its calls was valid
 ├── ToolsetUnavailable          toolset_unavailable      where server tools come from cannot be used now
+├── ContextTooLarge             context_too_large        what has to be shown to the model is larger than its window
 ├── RunLost                     lost                     the workers of a run died before its end
 ├── ShuttingDown                shutting_down            this worker takes no new runs
 └── ConfigurationError          configuration_error      settings that cannot work; fatal at start
@@ -126,6 +129,10 @@ class NothingToDo(InvalidRequest):
 
 class ResultTooLarge(InvalidRequest):
     code = "result_too_large"
+
+
+class UnknownCommand(InvalidRequest):
+    code = "unknown_command"
 
 
 class InvalidAnswer(InvalidRequest):
@@ -242,6 +249,10 @@ class ModelRejected(ModelError):
     code = "model_rejected"
 
 
+class ModelContextExceeded(ModelError):
+    code = "model_context_exceeded"
+
+
 class ModelIncomplete(ModelError):
     code = "model_incomplete"
     retryable = True
@@ -255,6 +266,10 @@ class ModelAstray(ModelError):
 class ToolsetUnavailable(PassbackError):
     code = "toolset_unavailable"
     retryable = True
+
+
+class ContextTooLarge(PassbackError):
+    code = "context_too_large"
 
 
 class RunLost(PassbackError):

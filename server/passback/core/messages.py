@@ -241,6 +241,22 @@ class ApprovalMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class SummaryMessage:
+    """From here on, a model is shown `content` in place of what came before, but for the `keeps` messages right before it.
+
+    `asked` is the user's last message, in words, where it is not among those that are kept. `usage` is that of the model
+    call that wrote the summary.
+    """
+
+    id: MessageId
+    content: str
+    keeps: int
+    asked: str = ""
+    usage: "Usage | None" = None
+    role: Literal["summary"] = "summary"
+
+
+@dataclass(frozen=True, slots=True)
 class ChildMessage:
     """A message of a transcript within the transcript: of the sub-agent that works on the call `call_id`."""
 
@@ -256,7 +272,7 @@ class ChildMessage:
 ModelMessage: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 """What a model may be shown."""
 
-Aside: TypeAlias = ApprovalMessage | ChildMessage
+Aside: TypeAlias = ApprovalMessage | ChildMessage | SummaryMessage
 """What stands in a transcript and is not for its own model."""
 
 Message: TypeAlias = ModelMessage | Aside

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from passback.core.messages import AssistantMessage, ChildMessage, Message, Usage
+from passback.core.messages import AssistantMessage, ChildMessage, Message, SummaryMessage, Usage
 from passback.core.plans import PlanEntry
 from passback.core.transcript import always_allowed, last_asked
 
@@ -61,6 +61,6 @@ def usage_of(messages: Iterable[Message], /) -> Usage:
     for message in messages:
         while isinstance(message, ChildMessage):
             message = message.message
-        if isinstance(message, AssistantMessage) and message.usage is not None:
+        if isinstance(message, AssistantMessage | SummaryMessage) and message.usage is not None:
             total += message.usage
     return total

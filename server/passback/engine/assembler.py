@@ -108,11 +108,16 @@ class _OpenCall:
 
 
 class Assembler:
-    """Feed it the model's batches, then ask once for the `turn`, or for what there is as `partial`."""
+    """Feed it the model's batches, then ask once for the `turn`, or for what there is as `partial`.
+
+    Attributes:
+        silent: readers have seen nothing of it yet.
+    """
 
     def __init__(
         self, message_id: MessageId, whose: Whose, new_call_id: Callable[[], CallId]
     ) -> None:
+        self.silent = True
         self._message_id = message_id
         self._whose = whose
         self._new_call_id = new_call_id
@@ -145,6 +150,7 @@ class Assembler:
                     self._finish = reason
                 case _:
                     assert_never(delta)
+        self.silent = self.silent and not events
         return events
 
     def finish(self) -> tuple[list[RunEvent], Turn]:

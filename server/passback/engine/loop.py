@@ -7,17 +7,24 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
+from passback.core.commands import CommandCall, CommandContext
+from passback.core.context import Context, ContextPolicy, Unbounded
 from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.errors import ModelAstray, ModelIncomplete, StoreError
+from passback.core.errors import (
+    ModelAstray,
+    ModelContextExceeded,
+    ModelIncomplete,
+    StoreError,
+)
 from passback.core.events import (
     Cancelled,
     Completed,
-    CompletedReason,
     HandedBack,
     Outcome,
     PlanUpdated,
     RunEvent,
     RunFinished,
+    TextDelta,
     ToolCallEnded,
     ToolResulted,
     TurnStarted,
@@ -25,20 +32,22 @@ from passback.core.events import (
 )
 from passback.core.ids import new_call_id, new_message_id
 from passback.core.messages import (
+    AssistantMessage,
     JsonObject,
     Message,
+    ModelMessage,
+    SummaryMessage,
     ToolCall,
-    ToolMessage,
     ToolResult,
 )
 from passback.core.ports import ModelClient
 from passback.core.state import State
 from passback.core.transcript import (
     always_allowed,
+    boundary,
     closing,
     futile_turns,
     owed,
-    paired,
     runnable,
     transcript_of,
     unanswered,
@@ -46,10 +55,12 @@ from passback.core.transcript import (
 )
 from passback.engine.assembler import Assembler, Turn
 from passback.engine.children import CallContext, Journal, nested
+from passback.engine.commands import Commands, forgotten
 from passback.engine.judging import Judge
 from passback.engine.log import End
 from passback.engine.progress import Progress
 from passback.engine.toolbox import Toolbox
+from passback.engine.turns import committed, reason, resulted, tool_message
 
 Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]
 
@@ -62,6 +73,8 @@ class Brain:
         max_futile_turns: how many turns in a row may make nothing but invalid calls.
         judge: says which of its calls are made.
         deps: for its tools; the model cannot see it.
+        context: decides what it is shown of a transcript that becomes too large for it.
+        commands: what users may say without it.
     """
 
     model: ModelClient
@@ -71,11 +84,19 @@ class Brain:
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     judge: Judge = field(default_factory=Judge)
     deps: object = None
+    context: ContextPolicy = field(default_factory=Unbounded)
+    commands: Commands = field(default_factory=Commands)
 
-    def ask(self, toolbox: Toolbox, messages: Sequence[Message]) -> Answering:
-        """The model's answer to a transcript, begun by entering it."""
-        request = ModelRequest(paired(messages), self.prompt, toolbox.specs(), self.options)
-        return self.model.stream(request)
+    def watch(self, toolbox: Toolbox) -> Context:
+        """What the model is to be shown in a run."""
+        return self.context.watch(self.model, self._request(toolbox, ()))
+
+    def ask(self, toolbox: Toolbox, messages: Sequence[ModelMessage]) -> Answering:
+        """The model's answer to what it is shown, begun by entering it."""
+        return self.model.stream(self._request(toolbox, messages))
+
+    def _request(self, toolbox: Toolbox, messages: Sequence[ModelMessage]) -> ModelRequest:
+        return ModelRequest(messages, self.prompt, toolbox.specs(), self.options)
 
 
 @dataclass(slots=True)
@@ -90,6 +111,7 @@ class Work:
         state: what the conversation knows beside its messages.
         taken_over: whether another worker was at it, and was lost.
         depth: how many agents call each other.
+        sight: what the model is shown, once it was looked at.
         prepared: the first request, once it is encoded.
     """
 
@@ -100,12 +122,17 @@ class Work:
     state: State = field(default_factory=State)
     taken_over: bool = False
     depth: int = 0
+    sight: Context | None = None
     prepared: Answering | None = None
 
     def prepare(self) -> None:
         """Encode the first request ahead of its time, where the model is what comes first."""
-        if not unanswered(self.messages):
-            self.prepared = self.brain.ask(self.toolbox, self.messages)
+        if unanswered(self.messages):
+            return
+        self.sight = self.brain.watch(self.toolbox)
+        shown = self.sight.at_once(self.messages)
+        if shown is not None:
+            self.prepared = self.brain.ask(self.toolbox, shown)
 
 
 class Loop:
@@ -121,11 +148,13 @@ class Loop:
         self._log = log
         self._messages = list(work.messages)
         self._turns = work.turns
+        self._start = work.state.boundary
         self._state = self._stored = work.state
         # approvals come with posts only
         self._allowed = always_allowed(work.messages).union(work.state.allowed)
         self._taken_over = work.taken_over
         self._depth = work.depth
+        self._sight = work.sight or work.brain.watch(work.toolbox)
         self._prepared = work.prepared
         self._leaving = leaving
         self._assembler: Assembler | None = None
@@ -147,6 +176,9 @@ class Loop:
         if unanswered(self._messages) and await self._answer():
             return
         self._taken_over = False
+        if not self._depth and (called := self._brain.commands.called_in(self._messages)):
+            await self._obey(called)
+            return
         for _ in range(self._turns, self._brain.max_turns):
             if self._leaving():
                 return
@@ -171,14 +203,36 @@ class Loop:
         append.extend(closing(unanswered(self._messages), "interrupted", new_message_id))
         await self._end(outcome, append, events, cut=isinstance(outcome, Cancelled))
 
+    async def _obey(self, call: CommandCall) -> None:
+        """Answer a command in the model's place."""
+        context = CommandContext(self._log.run, self._brain.deps)
+        commands = self._brain.commands
+        reply = await commands.obey(call, context, self._sight, self._messages)
+        message = AssistantMessage(new_message_id(), reply.text)
+        self._state = forgotten(self._state, call)
+        events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
+        await self._end(Completed(), (*reply.before, message, *reply.after), events)
+
     async def _ask(self) -> Turn:
-        """One model call."""
+        """One model call; a second one, if the first was refused as too long and room could be made."""
+        try:
+            turn = await self._listen()
+        except ModelContextExceeded:
+            silent = self._assembler is not None and self._assembler.silent
+            if not (silent and self._sight.exceeded()):
+                raise
+            turn = await self._listen()
+        if turn.usage is not None:
+            self._sight.counted(turn.usage)
+        return turn
+
+    async def _listen(self) -> Turn:
+        answering = self._prepared or self._brain.ask(self._toolbox, await self._shown())
+        self._prepared = None
         message_id = new_message_id()
         assembler = Assembler(message_id, self._toolbox.whose, new_call_id)
         self._assembler = assembler
         self._log.append([TurnStarted(message_id)])
-        answering = self._prepared or self._brain.ask(self._toolbox, self._messages)
-        self._prepared = None
         async with answering as batches:
             async for deltas in batches:
                 if events := assembler.feed(deltas):
@@ -188,15 +242,26 @@ class Loop:
             self._log.append(events)
         return turn
 
+    async def _shown(self) -> Sequence[ModelMessage]:
+        """What the model is shown; what had to be done for it is committed."""
+        if (shown := self._sight.at_once(self._messages)) is not None:
+            return shown
+        fitted = await self._sight.fit(self._messages)
+        if fitted.append:
+            await self._commit(fitted.append, fitted.events)
+        elif fitted.events:
+            self._log.append(fitted.events)
+        return fitted.messages
+
     async def _settle(self, turn: Turn) -> bool:
         """Commit a turn and run the server's calls. True: the run has ended."""
         if turn.finish is None:
             raise ModelIncomplete("the model's answer broke off")
         if turn.finish == "length" and turn.message.tool_calls:
             raise ModelIncomplete("the model's answer was cut off within a tool call")
-        append, events = _committed(turn)
+        append, events = committed(turn)
         if not turn.message.tool_calls:
-            await self._end(Completed(_reason(turn)), append, events)
+            await self._end(Completed(reason(turn)), append, events)
             return True
         if not runnable(append) and await self._hand_back(append, events):
             return True
@@ -227,11 +292,11 @@ class Loop:
     async def _commit_result(self, call: ToolCall, result: ToolResult) -> None:
         # of a call that was approved, readers have not seen the end yet
         ends = [ToolCallEnded(call.id)] if call.asks else []
-        events: list[RunEvent] = [*ends, _resulted(call, result)]
+        events: list[RunEvent] = [*ends, resulted(call, result)]
         if result.plan is not None:
             events.append(PlanUpdated(result.plan))
             self._state = replace(self._state, plan=result.plan)
-        await self._commit([_tool_message(call, result)], events)
+        await self._commit([tool_message(call, result)], events)
 
     async def _close_perhaps_begun(self) -> None:
         """Close the calls of a sub-agent that the worker before may have begun (P10)."""
@@ -293,41 +358,8 @@ class Loop:
         self._assembler = None
         self._messages.extend(append)
         self._state = self._state.with_added(append)
+        if any(isinstance(message, SummaryMessage) for message in append):
+            read = self._messages[self._state.boundary - self._start :]
+            self._state = self._state.with_boundary(self._start + boundary(self._messages), read)
         stored, self._stored = self._stored, self._state
         return None if self._state == stored else self._state
-
-
-def _committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:
-    """What a whole turn adds: its message, the answers to its invalid calls, and what may be seen of them now."""
-    append: list[Message] = []
-    if turn.message.content or turn.message.tool_calls:
-        append.append(turn.message)
-    events: list[RunEvent] = []
-    if turn.usage is not None:
-        events.append(UsageReported(turn.usage))
-    for invalid in turn.invalid:
-        result = ToolResult(invalid.reason, is_error=True)
-        answer = _tool_message(invalid.call, result)
-        append.append(replace(answer, synthetic=invalid.synthetic))
-        if invalid.announced:
-            events.append(_resulted(invalid.call, result))
-    events.extend(ToolCallEnded(call.id) for call in turn.server)
-    return append, events
-
-
-def _tool_message(call: ToolCall, result: ToolResult) -> ToolMessage:
-    return ToolMessage(new_message_id(), call.id, result.content, result.is_error)
-
-
-def _resulted(call: ToolCall, result: ToolResult) -> ToolResulted:
-    return ToolResulted(call.id, result.content, result.is_error)
-
-
-def _reason(turn: Turn) -> CompletedReason:
-    match turn.finish:
-        case "length":
-            return "max_tokens"
-        case "refusal":
-            return "refusal"
-        case _:
-            return "end_turn"

@@ -6,7 +6,9 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import TypeAlias, assert_never
 
 from passback.core.events import (
+    Compacted,
     Completed,
+    ContextWarned,
     Cursor,
     Failed,
     HandedBack,
@@ -31,6 +33,7 @@ from passback.core.events import (
 from passback.core.messages import CallId, MediaPart, Owed, Usage, as_text
 from passback.transport.native_shapes import (
     ApprovalPayload,
+    ContextEvent,
     ErrorEvent,
     InterruptEvent,
     MessageEvent,
@@ -51,7 +54,10 @@ from passback.transport.plans import plan_entry
 from passback.transport.usage import usage_view
 
 INCLUDABLE = frozenset(
-    {"agents", "message-ids", "owed", "plan", "progress", "reasoning", "rewind", "run", "usage"}
+    {
+        *("agents", "context", "message-ids", "owed", "plan", "progress"),
+        *("reasoning", "rewind", "run", "usage"),
+    }
 )
 """What a request may ask to be told beyond the protocol's own events."""
 
@@ -68,7 +74,8 @@ def native_data(event: NativeEvent, /) -> str:
 
 # ---------------------------------------------------------------- run events to native ones
 _CallEvent: TypeAlias = ToolCallStarted | ToolCallArguments | ToolCallEnded | ToolResulted
-_AskedEvent: TypeAlias = TurnStarted | ReasoningDelta | UsageReported | ToolProgressed | PlanUpdated
+_CountedEvent: TypeAlias = UsageReported | ContextWarned | Compacted
+_AskedEvent: TypeAlias = TurnStarted | ReasoningDelta | ToolProgressed | PlanUpdated | _CountedEvent
 
 
 class NativeEncoder:
@@ -97,6 +104,8 @@ class NativeEncoder:
                 | UsageReported()
                 | ToolProgressed()
                 | PlanUpdated()
+                | ContextWarned()
+                | Compacted()
             ):
                 return self._asked(event)
             case Nested(call_id, inner):
@@ -107,14 +116,11 @@ class NativeEncoder:
                 assert_never(event)
 
     def _asked(self, event: RunQueued | RunStarted | _AskedEvent) -> Sequence[str]:
-        native: NativeEvent
-        match event:
-            case RunQueued(run_id):
-                wanted, native = "run", {"type": "run-queued", "runId": run_id}
-            case RunStarted(run_id):
-                wanted, native = "run", {"type": "run-start", "runId": run_id}
-            case _:
-                wanted, native = _asked_event(event)
+        wanted, native = (
+            ("run", _run_event(event))
+            if isinstance(event, RunQueued | RunStarted)
+            else _asked_event(event)
+        )
         return (native_data(native),) if wanted in self._include else ()
 
     def _nested(self, parent: CallId, event: RunEvent) -> Sequence[str]:
@@ -137,6 +143,8 @@ class NativeEncoder:
                 | UsageReported()
                 | ToolProgressed()
                 | PlanUpdated()
+                | ContextWarned()
+                | Compacted()
             ):
                 kind, said = _asked_event(event, parent)
                 wanted = {"agents", kind}
@@ -191,27 +199,47 @@ def _url(part: MediaPart) -> str:
     return part.url
 
 
+def _run_event(event: RunQueued | RunStarted) -> NativeEvent:
+    if isinstance(event, RunQueued):
+        return {"type": "run-queued", "runId": event.run_id}
+    return {"type": "run-start", "runId": event.run_id}
+
+
 def _asked_event(event: _AskedEvent, parent: CallId | None = None) -> tuple[str, NativeEvent]:
     """What has to be included for it to be sent, and what then is."""
-    native: ReasoningEvent | UsageEvent | MessageEvent | ToolProgressEvent | PlanEvent
+    native: (
+        ReasoningEvent | UsageEvent | MessageEvent | ToolProgressEvent | PlanEvent | ContextEvent
+    )
     match event:
         case TurnStarted(message_id):
-            wanted, native = "message-ids", {"type": "message", "messageId": message_id}
+            wanted = "message-ids"
+            native = {"type": "message", "messageId": message_id}
         case ReasoningDelta(text):
-            wanted, native = "reasoning", {"type": "reasoning", "delta": text}
+            wanted = "reasoning"
+            native = {"type": "reasoning", "delta": text}
         case ToolProgressed(call_id, text):
             wanted = "progress"
             native = {"type": "tool-progress", "toolCallId": call_id, "text": text}
         case PlanUpdated(entries):
             wanted = "plan"
             native = {"type": "plan", "entries": [plan_entry(each) for each in entries]}
-        case UsageReported(usage):
-            wanted, native = "usage", _usage(usage)
         case _:
-            assert_never(event)
+            wanted, native = _counted_event(event)
     if parent is not None:
         native["parentToolCallId"] = parent
     return wanted, native
+
+
+def _counted_event(event: _CountedEvent) -> tuple[str, UsageEvent | ContextEvent]:
+    match event:
+        case UsageReported(usage):
+            return "usage", _usage(usage)
+        case ContextWarned(used, window):
+            return "context", {"type": "context", "used": used, "window": window}
+        case Compacted(step, before, after):
+            return "context", {"type": "context", "used": after, "step": step, "before": before}
+        case _:
+            assert_never(event)
 
 
 def _usage(usage: Usage) -> UsageEvent:

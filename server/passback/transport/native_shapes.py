@@ -8,6 +8,7 @@ from typing import Annotated, Literal, NotRequired, TypeAlias
 from pydantic import Field, TypeAdapter
 from typing_extensions import TypedDict
 
+from passback.core.events import CompactionStep
 from passback.core.messages import OwedKind
 from passback.transport.plans import PlanEntryView
 
@@ -130,6 +131,20 @@ class UsageEvent(TypedDict):
     parentToolCallId: NotRequired[str]
 
 
+class ContextEvent(TypedDict):
+    """How full the model's window is, in estimated tokens (include: context).
+
+    With `window`: a warning. With `step` and `before`: the model is shown less from here on.
+    """
+
+    type: Literal["context"]
+    used: int
+    window: NotRequired[int]
+    step: NotRequired[CompactionStep]
+    before: NotRequired[int]
+    parentToolCallId: NotRequired[str]
+
+
 class MessageEvent(TypedDict):
     """What follows belongs to this assistant message (include: message-ids)."""
 
@@ -202,6 +217,7 @@ NativeEvent: TypeAlias = Annotated[
     | PlanEvent
     | ReasoningEvent
     | UsageEvent
+    | ContextEvent
     | MessageEvent
     | RunQueuedEvent
     | RunStartEvent

@@ -13,6 +13,7 @@ from passback.core.deltas import (
     ToolCallChunk,
 )
 from passback.core.errors import (
+    ModelContextExceeded,
     ModelIncomplete,
     ModelRateLimited,
     ModelRejected,
@@ -303,7 +304,8 @@ CASES = [
             ({"code": 429}, ModelRateLimited, "no more requests"),
             ({"type": "rate_limit_error", "code": None}, ModelRateLimited, "no more requests"),
             ({"code": 401}, ModelRejected, "refused the key"),
-            ({"code": "context_length_exceeded"}, ModelRejected, "too long"),
+            ({"code": "context_length_exceeded"}, ModelContextExceeded, "too long"),
+            ({"code": 413}, ModelContextExceeded, "too long"),
             ({"type": "insufficient_quota", "code": "x"}, ModelRejected, "no credit"),
         )
     ),
