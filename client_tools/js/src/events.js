@@ -23,6 +23,10 @@ import { asRecord, parseJson } from "./json.js";
 /** @typedef {{type: "message", messageId: string} & Nestable & Place} MessageEvent what follows belongs to this message */
 /** @typedef {{type: "usage"} & Usage & Nestable & Place} UsageEvent of the model call that just ended */
 /**
+ * @typedef {{type: "context", used: number, window?: number, step?: string, before?: number} & Nestable & Place} ContextEvent
+ *   how full the model's window is, in estimated tokens; with a `step` the model is shown less from here on
+ */
+/**
  * @typedef {{type: "plan", entries: PlanEntry[]} & Nestable & Place} PlanEvent what the agent means to do now; it replaces
  *   what it said before
  */
@@ -64,9 +68,10 @@ import { asRecord, parseJson } from "./json.js";
  */
 
 /**
- * @typedef {TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | PlanEvent | ToolCallStartEvent
- *   | ToolCallArgsEvent | ToolCallEndEvent | ToolProgressEvent | ToolResultEvent | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent
- *   | InterruptEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent} Event
+ * @typedef {TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | ContextEvent | PlanEvent
+ *   | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolProgressEvent | ToolResultEvent
+ *   | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent
+ *   | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent} Event
  */
 
 /**

@@ -48,6 +48,13 @@
  */
 
 /**
+ * @typedef {object} PastSummary what the model is shown from here on, in place of what came before
+ * @property {string} id
+ * @property {"summary"} role
+ * @property {string} content
+ */
+
+/**
  * @typedef {object} PastChild what a sub-agent was told or has said
  * @property {string} id
  * @property {"child"} role
@@ -55,6 +62,6 @@
  * @property {Message} message
  */
 
-/** @typedef {PastInput | PastAnswer | PastResult | PastApproval | PastChild} Message */
+/** @typedef {PastInput | PastAnswer | PastResult | PastApproval | PastSummary | PastChild} Message */
 
 export {};

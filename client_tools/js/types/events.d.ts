@@ -32,6 +32,13 @@ export type MessageEvent = {
 export type UsageEvent = {
     type: "usage";
 } & Usage & Nestable & Place;
+export type ContextEvent = {
+    type: "context";
+    used: number;
+    window?: number;
+    step?: string;
+    before?: number;
+} & Nestable & Place;
 export type PlanEvent = {
     type: "plan";
     entries: PlanEntry[];
@@ -106,7 +113,7 @@ export type RewindEvent = {
     type: "rewind";
     to: string;
 } & Place;
-export type Event = TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | PlanEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolProgressEvent | ToolResultEvent | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent;
+export type Event = TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | ContextEvent | PlanEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolProgressEvent | ToolResultEvent | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent;
 export type Usage = {
     inputTokens: number;
     outputTokens: number;

@@ -51,6 +51,11 @@ export type PastApproval = {
     reason?: string;
     always?: boolean;
 };
+export type PastSummary = {
+    id: string;
+    role: "summary";
+    content: string;
+};
 export type PastChild = {
     id: string;
     role: "child";
@@ -60,7 +65,7 @@ export type PastChild = {
     toolCallId: string;
     message: Message;
 };
-export type Message = PastInput | PastAnswer | PastResult | PastApproval | PastChild;
+export type Message = PastInput | PastAnswer | PastResult | PastApproval | PastSummary | PastChild;
 /**
  * @typedef {object} PastInput
  * @property {string} id
@@ -104,11 +109,17 @@ export type Message = PastInput | PastAnswer | PastResult | PastApproval | PastC
  * @property {boolean} [always]
  */
 /**
+ * @typedef {object} PastSummary what the model is shown from here on, in place of what came before
+ * @property {string} id
+ * @property {"summary"} role
+ * @property {string} content
+ */
+/**
  * @typedef {object} PastChild what a sub-agent was told or has said
  * @property {string} id
  * @property {"child"} role
  * @property {string} toolCallId the call that it works on
  * @property {Message} message
  */
-/** @typedef {PastInput | PastAnswer | PastResult | PastApproval | PastChild} Message */
+/** @typedef {PastInput | PastAnswer | PastResult | PastApproval | PastSummary | PastChild} Message */
 export {};

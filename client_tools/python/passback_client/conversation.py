@@ -91,6 +91,14 @@ class ApprovalMessage(TypedDict):
     always: NotRequired[bool]
 
 
+class SummaryMessage(TypedDict):
+    """In place of what came before it, the model is shown `content` from here on."""
+
+    id: str
+    role: Literal["summary"]
+    content: str
+
+
 class ChildMessage(TypedDict):
     """What a sub-agent was told or has said, that works on the call `toolCallId`."""
 
@@ -100,7 +108,9 @@ class ChildMessage(TypedDict):
     message: "Message"
 
 
-Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage | ApprovalMessage | ChildMessage
+Message: TypeAlias = (
+    UserMessage | AssistantMessage | ToolMessage | ApprovalMessage | SummaryMessage | ChildMessage
+)
 """Told apart by `role`."""
 
 

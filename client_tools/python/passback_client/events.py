@@ -289,7 +289,9 @@ Event: TypeAlias = (
     | Unknown
 )
 
-Include: TypeAlias = Literal["reasoning", "usage", "message-ids", "progress", "agents", "plan"]
+Include: TypeAlias = Literal[
+    "reasoning", "usage", "message-ids", "progress", "agents", "plan", "context"
+]
 OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "rollback"]
 OnDisconnect: TypeAlias = Literal["continue", "cancel"]
 Content: TypeAlias = str | list[JsonObject]

@@ -10,6 +10,7 @@ from passback_client import (
     AgentText,
     Answer,
     BadAnswer,
+    ContextUse,
     Failure,
     Interrupt,
     LimitExceeded,
@@ -212,6 +213,7 @@ def test_what_is_no_event_is_a_bad_answer(data: str) -> None:
         ),
         ({"type": "reasoning", "delta": "a"}, Reasoning("a", id="1", parent_call_id="p")),
         ({"type": "message", "messageId": "m"}, MessageStart("m", id="1", parent_call_id="p")),
+        ({"type": "context", "used": 1, "window": 2}, ContextUse(1, 2, id="1", parent_call_id="p")),
         ({"type": "plan", "entries": []}, Plan((), id="1", parent_call_id="p")),
         (
             {
