@@ -42,6 +42,7 @@ from passback.core.transcript import (
     SYNTHETIC_TEXT,
     MintMessageId,
     closing,
+    left_unmade,
     owed,
     resumable,
     runnable,
@@ -352,7 +353,7 @@ def _left_behind(
     cut = [call for call in ready if call not in unmade]
     return (
         *closing(left, reason, mint),
-        *closing(unmade, "superseded", mint),
+        *left_unmade(unmade, mint),
         *closing(cut, "interrupted", mint),
     )
 

@@ -6,7 +6,7 @@ the next other message, or it is one of the calls of the last assistant message 
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -36,6 +36,8 @@ SYNTHETIC_TEXT: Mapping[Synthetic, str] = {
     "denied": "This call was not allowed.",
     "timeout": "Nobody answered this call in time.",
 }
+
+UNMADE = "The user allowed this call, but went on before it was made: it was not made."
 
 MintMessageId: TypeAlias = Callable[[], MessageId]
 
@@ -154,12 +156,15 @@ def written(answer: Answer, mint: MintMessageId, /) -> tuple[Message, ...]:
 
 
 def always_allowed(messages: Iterable[Message], /) -> frozenset[str]:
-    """The names of the tools for which no approval is asked any more in this conversation."""
-    return frozenset(
-        message.tool
-        for message in messages
-        if isinstance(message, ApprovalMessage) and message.approved and message.always
-    )
+    """The names of the tools for which no approval is asked any more in this conversation, by no agent."""
+    said = (each.message if isinstance(each, ChildMessage) else each for each in messages)
+    names: set[str] = set()
+    for message in said:
+        if isinstance(message, ChildMessage):
+            names |= always_allowed([message])
+        elif isinstance(message, ApprovalMessage) and message.approved and message.always:
+            names.add(message.tool)
+    return frozenset(names)
 
 
 def last_asked(messages: Sequence[Message], /) -> str | None:
@@ -176,6 +181,11 @@ def closing(
         ToolMessage(mint(), call.id, SYNTHETIC_TEXT[reason], is_error=True, synthetic=reason)
         for call in calls
     )
+
+
+def left_unmade(calls: Iterable[ToolCall], mint: MintMessageId, /) -> tuple[ToolMessage, ...]:
+    """As `closing`, for calls that were answered and that the user then went on without."""
+    return tuple(replace(each, content=UNMADE) for each in closing(calls, "superseded", mint))
 
 
 def futile_turns(messages: Sequence[Message], /) -> int:

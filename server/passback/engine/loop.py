@@ -111,6 +111,7 @@ class Work:
         state: what the conversation knows beside its messages.
         taken_over: whether another worker was at it, and was lost.
         depth: how many agents call each other.
+        allowed: tools for which a person has allowed all calls, as the calling agent knows.
         sight: what the model is shown, once it was looked at.
         prepared: the first request, once it is encoded.
     """
@@ -122,6 +123,7 @@ class Work:
     state: State = field(default_factory=State)
     taken_over: bool = False
     depth: int = 0
+    allowed: frozenset[str] = frozenset()
     sight: Context | None = None
     prepared: Answering | None = None
 
@@ -151,7 +153,7 @@ class Loop:
         self._start = work.state.boundary
         self._state = self._stored = work.state
         # approvals come with posts only
-        self._allowed = always_allowed(work.messages).union(work.state.allowed)
+        self._allowed = always_allowed(work.messages).union(work.state.allowed, work.allowed)
         self._taken_over = work.taken_over
         self._depth = work.depth
         self._sight = work.sight or work.brain.watch(work.toolbox)
@@ -271,8 +273,22 @@ class Loop:
 
         True: the run has ended.
         """
-        await self._run_server_calls(runnable(self._messages))
+        await self._run_server_calls(await self._still_allowed(runnable(self._messages)))
         return await self._hand_back([], [])
+
+    async def _still_allowed(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
+        """The calls that may be made; those that were allowed and are denied by now are answered."""
+        made: list[ToolCall] = []
+        for call in calls:
+            judge, run = self._brain.judge, self._log.run
+            denial = await judge.denial(call, self._toolbox, run) if call.asks else None
+            if denial is None:
+                made.append(call)
+            else:
+                answer = tool_message(call, ToolResult(denial, is_error=True))
+                event = ToolResulted(call.id, denial, is_error=True)
+                await self._commit([replace(answer, synthetic="denied")], [event])
+        return made
 
     async def _run_server_calls(self, calls: Sequence[ToolCall]) -> None:
         if not calls:
@@ -320,6 +336,7 @@ class Loop:
             leaving=self._leaving,
             taken_over=self._taken_over,
             depth=self._depth,
+            allowed=self._allowed,
         )
 
     async def _hand_back(self, append: Sequence[Message], events: Sequence[RunEvent]) -> bool:

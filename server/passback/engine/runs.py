@@ -40,7 +40,6 @@ from passback.core.events import (
     RunEvent,
     RunFinished,
     RunQueued,
-    RunStarted,
     ToolCallStarted,
 )
 from passback.core.ids import new_message_id, new_nonce, new_run_id
@@ -56,7 +55,7 @@ from passback.core.ports import Parked, Store, Take
 from passback.core.posts import Receipt, ReceiptName, StartRun, for_call, receipt_names
 from passback.core.transcript import waiting
 from passback.engine.agents import Actor, Agents
-from passback.engine.caretaker import Caretaker, mark_of
+from passback.engine.caretaker import Caretaker, mark_of, opening_of
 from passback.engine.claims import Claims
 from passback.engine.loop import Work
 from passback.engine.overtaken import ATTEMPTS, step_aside
@@ -198,7 +197,7 @@ class RunService:
         change = _change(post, loaded, verdict, run.run_id)
         client = loaded.tools if post.tools is None else post.tools
         toolbox = await actor.equipment.toolbox(client)
-        opening = (RunStarted(run.run_id),)
+        opening = opening_of(run.run_id, verdict.append)
         messages = (*loaded.messages, *verdict.append)
         work = Work(actor.brain, toolbox, messages, state=loaded.status.state)
         # its request is encoded while the store is busy

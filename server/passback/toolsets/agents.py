@@ -100,6 +100,7 @@ class AgentTools:
             (*context.transcript, *opening),
             taken_over=context.taken_over,
             depth=context.depth + 1,
+            allowed=context.allowed,
         )
         loop = Loop(work, journal, context.leaving)
         try:

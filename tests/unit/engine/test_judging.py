@@ -7,8 +7,8 @@ from pydantic import JsonValue
 from tests.support.deeds import Deeds
 from tests.support.runs import (
     PAINT,
+    approval,
     call_ids,
-    denial,
     events,
     outcome,
     post,
@@ -206,20 +206,39 @@ async def test_a_model_that_is_denied_again_and_again_ends_with_its_turns(memory
         assert await outcome(runs, await post(runs, says())) == Completed("max_turns")
 
 
-async def test_invalid_arguments_of_a_call_that_is_asked_about_are_told_by_the_tool(
-    memory: Store,
-) -> None:
-    """The server's tools judge their arguments when they are called; a person may say no before."""
-
+async def test_nobody_is_asked_about_a_call_that_could_not_be_made(memory: Store) -> None:
     @tool(permission="ask")
     def send(to: str) -> str:
         return f"sent to {to}"
 
     model = ScriptedModel([calls(("send", {"whom": "bob"})), words("so")])
     async with worker(memory, model, send) as runs:
+        assert await reply(runs, says()) == "so"
+        assert await call_ids(runs) == []
+    told = str(model.requests[1].messages[-1].content)
+    assert told.startswith("Not executed: the arguments do not fit the tool's schema: ")
+
+
+async def test_what_the_rules_deny_by_now_is_not_made_though_it_was_allowed(store: Store) -> None:
+    deeds: list[str] = []
+
+    @tool(permission="ask")
+    def send() -> str:
+        deeds.append("sent")
+        return "sent"
+
+    model = ScriptedModel([calls(("send", {})), words("so")])
+    async with worker(store, model, send) as runs:
         await outcome(runs, await post(runs, says()))
         (call_id,) = await call_ids(runs)
-        assert await reply(runs, denial(call_id)) == "so"
+    async with worker(store, model, send, rules=[by_pattern({"send": "deny"})]) as strict:
+        run = await post(strict, approval(call_id))
+        told = [each for each in await events(strict, run) if isinstance(each, ToolResulted)]
+        denial = "Not executed: this tool may not be called"
+        assert told == [ToolResulted(call_id, denial, is_error=True)]
+        [answer] = [m for m in await record(strict) if isinstance(m, ToolMessage)]
+        assert (answer.content, answer.synthetic) == (denial, "denied")
+    assert deeds == []
 
 
 # ---------------------------------------------------------------- questions
