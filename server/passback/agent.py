@@ -3,13 +3,26 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
+from passback.context.prompt import (
+    ASK_GUIDE,
+    DATA_GUIDE,
+    PASTED,
+    Layers,
+    output_guide,
+    static_prompt,
+)
+from passback.context.told import Told, run_context
+from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
 from passback.core.permissions import Decision, Rule, by_pattern
 from passback.core.ports import ModelClient, Toolset
+from passback.core.prompts import RunContext
 from passback.core.questions import ASK_USER
 from passback.engine.toolbox import Equipment
+from passback.schemas.declared import Unfit, judged
+from passback.toolsets.data import DATA_TOOLS
 from passback.toolsets.functions import Function, Functions, FunctionTool, tool
 
 
@@ -29,6 +42,12 @@ class Agent:
             where it has no opinion; then the tool's own permission counts.
         ask_user: whether the model may ask the user by the built-in tool `ask_user`, also where the client has not
             declared that it shows such questions.
+        context: gives text that the model is told in one run only, behind the prompt: a function of the run, plain or async.
+        tell_time: whether the model is told when each message came.
+        data_tools: whether the model may query, summarise and validate the structured data of posts; it is then shown no
+            more than an outline of what is large.
+        output_schema: what every answer has to fit, where a post does not say it itself: a JSON Schema of type object, or
+            a pydantic model.
     """
 
     model: ModelClient | str | None = None
@@ -39,11 +58,16 @@ class Agent:
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     permissions: Mapping[str, Decision] | Rule | None = None
     ask_user: bool = False
+    context: Told | None = None
+    tell_time: bool = False
+    data_tools: bool = False
+    output_schema: JsonObject | type[BaseModel] | None = None
 
     def equipment(self) -> Equipment:
         """Raises ConfigurationError when a function cannot be a tool, or two have one name."""
         functions = [one if isinstance(one, FunctionTool) else tool(one) for one in self.tools]
-        toolsets = (*([Functions(functions)] if functions else []), *self.toolsets)
+        own = [Functions(functions)] if functions else []
+        toolsets = (*own, *([DATA_TOOLS] if self.data_tools else []), *self.toolsets)
         return Equipment(toolsets, (ASK_USER,) if self.ask_user else ())
 
     def rules(self) -> tuple[Rule, ...]:
@@ -52,3 +76,32 @@ class Agent:
             return ()
         given = self.permissions
         return (given if callable(given) else by_pattern(given),)
+
+    def told(self, prompt: str | None = None) -> str:
+        """What the model is told first in every run: `prompt`, else the agent's, and how to use what the agent offers.
+
+        Raises ConfigurationError as `answer_schema` does.
+        """
+        schema = self.answer_schema()
+        guides = [
+            DATA_GUIDE if self.data_tools else "",
+            ASK_GUIDE if self.ask_user else "",
+            "" if schema is None else output_guide(schema),
+        ]
+        return static_prompt(prompt or self.prompt, guides)
+
+    def layers(self) -> Layers:
+        return Layers(PASTED if self.data_tools else None)
+
+    def run_context(self) -> RunContext | None:
+        return None if self.context is None else run_context(self.context)
+
+    def answer_schema(self) -> JsonObject | None:
+        """What every answer has to fit. Raises ConfigurationError when it is no schema of ours."""
+        given = self.output_schema
+        if given is None:
+            return None
+        try:
+            return judged(given.model_json_schema() if isinstance(given, type) else dict(given))
+        except Unfit as problem:
+            raise ConfigurationError(f"the agent's output_schema: {problem}") from None

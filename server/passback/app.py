@@ -15,6 +15,7 @@ from passback.core.permissions import Rule, by_pattern
 from passback.core.ports import ModelClient, Store
 from passback.engine.judging import Judge
 from passback.engine.loop import Brain
+from passback.engine.output import OutputJudge
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
 from passback.schemas.arguments import objection
@@ -49,11 +50,15 @@ class Application:
         self._stopping = Signal()
         brain = Brain(
             self.model,
-            settings.prompt or agent.prompt,
+            agent.told(settings.prompt),
             agent.max_turns or settings.max_turns,
             settings.max_futile_turns,
             agent.options,
             Judge(objection, _rules(agent, settings)),
+            OutputJudge(objection, agent.answer_schema()),
+            agent.layers(),
+            agent.run_context(),
+            agent.tell_time,
         )
         tempo = Tempo(
             lease=settings.lease,
@@ -69,7 +74,10 @@ class Application:
             stopping=self._stopping,
             describe=self._describe,
             limits=Limits(
-                body_bytes=settings.max_body_bytes, result_bytes=settings.max_result_bytes
+                body_bytes=settings.max_body_bytes,
+                result_bytes=settings.max_result_bytes,
+                data_bytes=settings.max_data_bytes,
+                attachment_bytes=settings.max_attachment_bytes,
             ),
             ping_seconds=settings.ping,
             allow_roles=settings.allow_roles,

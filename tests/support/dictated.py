@@ -8,6 +8,7 @@ import anyio
 from tests.support.pairing import violations_of
 
 from passback.core.deltas import ModelDelta, ModelRequest
+from passback.core.messages import MediaPart
 from passback.models.openai_chat.encoding import request_body
 
 
@@ -73,6 +74,8 @@ class Dictated:
                 yield batches
         finally:
             self.open.remove(dictation)
+
+    def refuses(self, part: MediaPart, /) -> None: ...
 
     async def check(self) -> None: ...
 

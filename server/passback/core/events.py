@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from pydantic import JsonValue
 from typing_extensions import override
 
 from passback.core.errors import InvalidCursor
@@ -138,6 +139,14 @@ class UsageReported:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputAccepted:
+    """The answer fits the output schema that was asked for: this is its value. What streamed before was a draft."""
+
+    value: JsonValue
+    type: Literal["output-accepted"] = "output-accepted"
+
+
+@dataclass(frozen=True, slots=True)
 class Rewound:
     """Another worker took the run over: what came after `to` was never committed and is void (P10).
 
@@ -167,6 +176,7 @@ RunEvent: TypeAlias = (
     | ToolCallEnded
     | ToolResulted
     | UsageReported
+    | OutputAccepted
     | Rewound
     | RunFinished
 )

@@ -8,6 +8,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
+from pydantic import JsonValue
+
 from passback.core.changes import (
     Change,
     Commit,
@@ -30,6 +32,7 @@ from passback.core.events import START, Logged, Position, RunEvent, RunFinished
 from passback.core.messages import (
     CallId,
     ConversationKey,
+    MediaPart,
     Owed,
     OwnerId,
     RunId,
@@ -65,6 +68,10 @@ class ModelClient(Protocol):
         """
         ...
 
+    def refuses(self, part: MediaPart, /) -> str | None:
+        """Why the model cannot be shown an image, a sound or a file, in words for the client. None: it can."""
+        ...
+
     async def check(self) -> None:
         """Find out whether the model can be used, as cheaply as the provider allows.
 
@@ -79,10 +86,15 @@ class ModelClient(Protocol):
 # ---------------------------------------------------------------- server tools
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """Where a server tool is called from; the model cannot see it."""
+    """Where a server tool is called from; the model cannot see it.
+
+    Attributes:
+        data: the structured data that was posted last in the conversation; None: there was none.
+    """
 
     run: RunRef
     call_id: CallId
+    data: JsonValue = None
 
 
 class Toolset(Protocol):

@@ -8,18 +8,23 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from pydantic import JsonValue
+
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
     AssistantMessage,
+    Brief,
     CallId,
     Message,
     MessageId,
     ModelMessage,
     Owed,
     Synthetic,
+    SystemMessage,
     ToolCall,
     ToolMessage,
+    UserMessage,
 )
 
 SYNTHETIC_TEXT: Mapping[Synthetic, str] = {
@@ -112,14 +117,31 @@ def closing(
 
 
 def futile_turns(messages: Sequence[Message], /) -> int:
-    """How many turns at the tail have made nothing but invalid calls."""
+    """How many turns at the tail have made nothing but invalid calls, or gave an answer that was not accepted."""
     turns = 0
     for message in reversed(messages):
-        if isinstance(message, AssistantMessage) and message.tool_calls:
-            turns += 1
-        elif not isinstance(message, ToolMessage) or message.synthetic != "invalid":
-            break
+        match message:
+            case AssistantMessage():
+                turns += bool(message.tool_calls)  # an answer is counted by what was said to it
+            case SystemMessage(synthetic="invalid"):
+                turns += 1
+            case ToolMessage(synthetic="invalid"):
+                pass
+            case _:
+                break
     return turns
+
+
+# ---------------------------------------------------------------- what was posted beside words
+def brief_of(messages: Sequence[Message], /) -> Brief | None:
+    """That of the last user message."""
+    return next((each.brief for each in reversed(messages) if isinstance(each, UserMessage)), None)
+
+
+def data_of(messages: Sequence[Message], /) -> JsonValue:
+    """The structured data that was posted last; None: there was none."""
+    briefs = (each.brief for each in reversed(messages) if isinstance(each, UserMessage))
+    return next((brief.data for brief in briefs if brief and brief.data is not None), None)
 
 
 # ---------------------------------------------------------------- what a model may be shown
@@ -136,6 +158,9 @@ def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
             continue
         if isinstance(message, AssistantMessage):
             view.extend(_with_answers(message, answers.get(position, {})))
+        elif isinstance(message, SystemMessage) and message.synthetic:
+            # it answers what the model said last, which for all providers is a user's part
+            view.append(UserMessage(message.id, message.content))
         else:
             view.append(message)
     return tuple(view)

@@ -8,13 +8,14 @@ from typing import TypeAlias
 from pydantic import JsonValue
 
 from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.errors import ModelAstray, ModelIncomplete
+from passback.core.errors import ModelAstray, ModelIncomplete, OutputInvalid
 from passback.core.events import (
     Cancelled,
     Completed,
     CompletedReason,
     HandedBack,
     Outcome,
+    OutputAccepted,
     RunEvent,
     RunFinished,
     ToolCallEnded,
@@ -26,13 +27,16 @@ from passback.core.ids import new_call_id, new_message_id
 from passback.core.messages import (
     JsonObject,
     Message,
+    SystemMessage,
     ToolCall,
     ToolMessage,
     ToolResult,
 )
 from passback.core.ports import ModelClient
+from passback.core.prompts import PromptBuilder, RunContext
 from passback.core.transcript import (
     closing,
+    data_of,
     futile_turns,
     owed,
     owing,
@@ -44,6 +48,7 @@ from passback.core.transcript import (
 from passback.engine.assembler import Assembler, Turn
 from passback.engine.judging import Judge
 from passback.engine.log import End, RunLog
+from passback.engine.output import OutputJudge
 from passback.engine.toolbox import Toolbox
 
 Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]
@@ -54,8 +59,12 @@ class Brain:
     """What thinks in a run: a model, told who it is, for at most so many turns.
 
     Args:
-        max_futile_turns: how many turns in a row may make nothing but invalid calls.
+        max_futile_turns: how many turns in a row may make nothing but invalid calls, or give no answer that is accepted.
         judge: says which of its calls are made.
+        output: says whether its last word is what was asked for.
+        builder: completes what it is asked; None: the transcript's words are all.
+        context: what it is told in one run only.
+        tells_time: whether it is told when a message came.
     """
 
     model: ModelClient
@@ -64,10 +73,17 @@ class Brain:
     max_futile_turns: int = 3
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     judge: Judge = field(default_factory=Judge)
+    output: OutputJudge = field(default_factory=OutputJudge)
+    builder: PromptBuilder | None = None
+    context: RunContext | None = None
+    tells_time: bool = False
 
-    def ask(self, toolbox: Toolbox, messages: Sequence[Message]) -> Answering:
+    def ask(self, toolbox: Toolbox, messages: Sequence[Message], context: str = "") -> Answering:
         """The model's answer to a transcript, begun by entering it."""
-        request = ModelRequest(paired(messages), self.prompt, toolbox.specs(), self.options)
+        schema = self.output.asked(messages)
+        request = ModelRequest(paired(messages), self.prompt, toolbox.specs(), self.options, schema)
+        if self.builder is not None:
+            request = self.builder.build(request, context)
         return self.model.stream(request)
 
 
@@ -82,7 +98,7 @@ class Work:
 
     def prepare(self, brain: Brain) -> None:
         """Encode the first request ahead of its time, where the model is what comes first."""
-        if unanswered(self.messages):
+        if unanswered(self.messages) or brain.context is not None:
             return
         self.prepared = brain.ask(self.toolbox, self.messages)
 
@@ -101,6 +117,7 @@ class Loop:
         self._messages = list(work.messages)
         self._turns = work.turns
         self._prepared = work.prepared
+        self._context: str | None = None
         self._leaving = leaving
         self._assembler: Assembler | None = None
 
@@ -109,7 +126,7 @@ class Loop:
 
         Raises:
             ModelError, StoreError: nothing of the turn that failed was committed.
-            ModelAstray: after too many turns without a valid call; they are committed.
+            ModelAstray, OutputInvalid: after too many turns in vain; they are committed.
         """
         if unanswered(self._messages) and await self._answer():
             return
@@ -117,7 +134,7 @@ class Loop:
             if self._leaving():
                 return
             if futile_turns(self._messages) >= self._brain.max_futile_turns:
-                raise ModelAstray("the model made nothing but invalid tool calls, again and again")
+                raise _in_vain(self._messages[-1])
             turn = await self._brain.judge.judge(
                 await self._ask(), self._toolbox, self._log.lease.run, self._messages
             )
@@ -143,7 +160,7 @@ class Loop:
         assembler = Assembler(message_id, self._toolbox.whose, new_call_id)
         self._assembler = assembler
         self._log.append([TurnStarted(message_id)])
-        answering = self._prepared or self._brain.ask(self._toolbox, self._messages)
+        answering = self._prepared or await self._asking()
         self._prepared = None
         async with answering as batches:
             async for deltas in batches:
@@ -154,6 +171,13 @@ class Loop:
             self._log.append(events)
         return turn
 
+    async def _asking(self) -> Answering:
+        brain = self._brain
+        if self._context is None:
+            run = self._log.lease.run
+            self._context = "" if brain.context is None else await brain.context(run)
+        return brain.ask(self._toolbox, self._messages, self._context)
+
     async def _settle(self, turn: Turn) -> bool:
         """Commit a turn and run the server's calls. True: the run has ended."""
         if turn.finish is None:
@@ -162,12 +186,23 @@ class Loop:
             raise ModelIncomplete("the model's answer was cut off within a tool call")
         append, events = _committed(turn)
         if not turn.message.tool_calls:
-            await self._end(Completed(_reason(turn)), append, events)
-            return True
+            return await self._conclude(turn, append, events)
         if not runnable(append) and await self._hand_back(append, events):
             return True
         await self._commit(append, events)
         return await self._answer()
+
+    async def _conclude(
+        self, turn: Turn, append: Sequence[Message], events: Sequence[RunEvent]
+    ) -> bool:
+        """End the run, unless its last word is not what was asked for: then the model is told so. True: it has ended."""
+        said = await self._brain.output.judge(turn, self._messages)
+        if isinstance(said, SystemMessage):
+            await self._commit([*append, said], events)
+            return False
+        output = [said] if isinstance(said, OutputAccepted) else []
+        await self._end(Completed(_reason(turn)), append, [*events, *output])
+        return True
 
     async def _answer(self) -> bool:
         """Make the calls of a committed turn that the server may make, and hand back what the client owes.
@@ -180,7 +215,8 @@ class Loop:
     async def _run_server_calls(self, calls: Sequence[ToolCall]) -> None:
         if not calls:
             return
-        async with self._toolbox.run(calls, self._log.lease.run) as results:
+        data = data_of(self._messages)
+        async with self._toolbox.run(calls, self._log.lease.run, data) as results:
             async for call, result in results:
                 # of a call that was approved, readers have not seen the end yet
                 ends = [ToolCallEnded(call.id)] if call.asks else []
@@ -220,6 +256,13 @@ class Loop:
     def _keep(self, append: Sequence[Message]) -> None:
         self._assembler = None
         self._messages.extend(append)
+
+
+def _in_vain(last: Message) -> ModelAstray | OutputInvalid:
+    """Why a run fails whose model was told the same again and again."""
+    if isinstance(last, SystemMessage):
+        return OutputInvalid("the model's answer did not fit the output schema, again and again")
+    return ModelAstray("the model made nothing but invalid tool calls, again and again")
 
 
 def _committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:

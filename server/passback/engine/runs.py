@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import assert_never
 
 import anyio
@@ -50,8 +51,9 @@ from passback.core.messages import (
     RunRef,
 )
 from passback.core.ports import Parked, Store, Take
-from passback.core.posts import Receipt, ReceiptName, StartRun, for_call, receipt_names
+from passback.core.posts import Receipt, ReceiptName, StartRun, dated, for_call, receipt_names
 from passback.core.transcript import waiting
+from passback.engine.attachments import refuse_attachments
 from passback.engine.caretaker import Caretaker, mark_of
 from passback.engine.claims import Claims
 from passback.engine.loop import Brain, Work
@@ -79,6 +81,7 @@ class RunService:
     ) -> None:
         self._store = store
         self._equipment = equipment or Equipment()
+        self._brain = brain
         self._tempo = tempo or Tempo()
         self._caretaker = Caretaker(store, self._equipment, self._tempo, lambda: self._supervisor)
         self._supervisor = Supervisor(store, brain, self._tempo, self._caretaker.look_after)
@@ -105,6 +108,9 @@ class RunService:
     async def start(self, post: StartRun, /) -> RunRef | Parked:
         if post.tools is not None:
             (await self._equipment.toolbox()).refuse_clashes(post.tools)
+        refuse_attachments(post, self._brain.model)
+        if self._brain.tells_time:
+            post = dated(post, datetime.now(UTC).isoformat(timespec="seconds"))
         names = receipt_names(post)
         for attempt in range(ATTEMPTS):
             self._supervisor.admit()

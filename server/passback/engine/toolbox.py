@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from pydantic import JsonValue
 
 from passback.core.errors import ConfigurationError, PassbackError, ToolNameClash
 from passback.core.messages import (
@@ -69,16 +70,16 @@ class Toolbox:
 
     @asynccontextmanager
     async def run(
-        self, calls: Sequence[ToolCall], run: RunRef
+        self, calls: Sequence[ToolCall], run: RunRef, data: JsonValue = None
     ) -> AsyncGenerator[MemoryObjectReceiveStream[tuple[ToolCall, ToolResult]]]:
-        """Run the server's calls; gives the results as they come.
+        """Run the server's calls; gives the results as they come. `data` is what they may work on (`ToolContext.data`).
 
         Neighbouring read-only calls run together, every other one alone, in the model's order.
         """
         send, receive = anyio.create_memory_object_stream[tuple[ToolCall, ToolResult]](len(calls))
         failure: PassbackError | None = None
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._run_batches, calls, run, send)
+            tasks.start_soon(self._run_batches, calls, run, data, send)
             try:
                 with receive:
                     yield receive
@@ -92,13 +93,14 @@ class Toolbox:
         self,
         calls: Sequence[ToolCall],
         run: RunRef,
+        data: JsonValue,
         send: MemoryObjectSendStream[tuple[ToolCall, ToolResult]],
     ) -> None:
         with send:
             for batch in self._batches(calls):
                 async with anyio.create_task_group() as tasks:
                     for call in batch:
-                        tasks.start_soon(self._run_one, call, run, send)
+                        tasks.start_soon(self._run_one, call, run, data, send)
 
     def perhaps_begun(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Of open calls, those that a lost worker may have begun and that must not be made twice (P10)."""
@@ -131,10 +133,12 @@ class Toolbox:
         self,
         call: ToolCall,
         run: RunRef,
+        data: JsonValue,
         send: MemoryObjectSendStream[tuple[ToolCall, ToolResult]],
     ) -> None:
         try:
-            result = _storable(await self._toolset(call).call(call, ToolContext(run, call.id)))
+            context = ToolContext(run, call.id, data)
+            result = _storable(await self._toolset(call).call(call, context))
         except (
             Exception,
             SystemExit,

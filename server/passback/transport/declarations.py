@@ -1,4 +1,4 @@
-"""The client tools that a post declares. A schema is data: never fetched, its patterns not run here."""
+"""What a post declares: the client's tools, and what the answer has to fit. A schema is data, and never fetched."""
 
 import json
 from collections.abc import Sequence
@@ -9,20 +9,21 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from passback.core.errors import BadRequest, InvalidTool, ToolNameClash
+from passback.core.errors import (
+    BadRequest,
+    InvalidOutputSchema,
+    InvalidTool,
+    ToolNameClash,
+)
 from passback.core.messages import TOOL_NAME, JsonObject, ToolSpec, folded
 from passback.core.questions import ASK_USER
-from passback.schemas.metaschemas import metaschema
-from passback.schemas.references import KEYS, anchors, is_bounded, parts, target, texts
+from passback.schemas.declared import Unfit, judged, part_count
 from passback.transport.body import parse_json
 from passback.transport.wires import Limits
 
 _DESCRIPTION_CHARACTERS = 16_384
-_SCHEMA_VALUES = 1_000
-"""Objects, arrays and booleans in one schema: checking one costs up to 0.2 ms, another value some hundredths of that."""
-
 _POST_VALUES = 8_000
-"""The same for all schemas of one post."""
+"""Objects, arrays and booleans in all schemas of one post."""
 
 _NO_PARAMETERS: Final = '{"type":"object","properties":{}}'
 _one_at_a_time = anyio.CapacityLimiter(1)
@@ -55,7 +56,7 @@ def _parse_all(declared: Sequence[JsonValue], limits: Limits) -> tuple[ToolSpec,
         if key in specs:
             raise ToolNameClash(f"two tools are named {spec.name!r}, or look alike")
         specs[key] = spec
-        size += _size(spec.parameters)
+        size += part_count(spec.parameters)
         if size > _POST_VALUES:
             raise InvalidTool("the schemas of all tools together are too large")
     return tuple(specs.values())
@@ -74,12 +75,11 @@ def _parse_one(position: int, declaration: JsonValue, limits: Limits) -> ToolSpe
         raise _invalid(
             name, f"its description is not a text of {_DESCRIPTION_CHARACTERS} characters at most"
         )
-    text = _schema_text(declaration.get("parameters"))
-    if len(text.encode()) > limits.schema_bytes:
-        raise _invalid(name, f"its schema is larger than {limits.schema_bytes} bytes")
-    schema = _judge(text, limits.depth)
-    if isinstance(schema, str):
-        raise _invalid(name, schema)
+    parameters = declaration.get("parameters")
+    try:
+        schema = _read_schema(_NO_PARAMETERS if parameters is None else parameters, limits)
+    except Unfit as problem:
+        raise _invalid(name, str(problem)) from None
     return ToolSpec(name, description, schema)
 
 
@@ -87,66 +87,38 @@ def _invalid(name: str, reason: str) -> InvalidTool:
     return InvalidTool(f"tool {name!r}: {reason}", details={"tool": name, "reason": reason})
 
 
-def _schema_text(parameters: JsonValue) -> str:
-    if parameters is None:
-        return _NO_PARAMETERS
-    return parameters if isinstance(parameters, str) else json.dumps(parameters)
+async def parse_output_schema(declared: JsonValue, limits: Limits, /) -> JsonObject:
+    """What an answer has to fit: a JSON Schema of type object or its text, judged as those of tools are.
+
+    Raises:
+        InvalidOutputSchema: says what is wrong with it.
+    """
+    try:
+        return await anyio.to_thread.run_sync(
+            _read_schema, declared, limits, limiter=_one_at_a_time
+        )
+    except Unfit as problem:
+        raise InvalidOutputSchema(f"outputSchema is refused: {problem}") from None
 
 
 # ---------------------------------------------------------------- schemas
-class _Unfit(Exception):
-    """What is wrong with a schema, in words."""
+def _read_schema(declared: JsonValue, limits: Limits) -> JsonObject:
+    """A schema, or its text. Raises Unfit."""
+    text = declared if isinstance(declared, str) else json.dumps(declared)
+    if len(text.encode()) > limits.schema_bytes:
+        raise Unfit(f"its schema is larger than {limits.schema_bytes} bytes")
+    schema = _judge(text, limits.depth)
+    if isinstance(schema, str):
+        raise Unfit(schema)
+    return schema
 
 
 @lru_cache(maxsize=256)
 def _judge(text: str, depth: int) -> JsonObject | str:
     """The schema, or what is wrong with it; the same tools come with every post, so the last ones are remembered."""
     try:
-        return _parse_schema(text, depth)
-    except _Unfit as problem:
-        return str(problem)
-
-
-def _parse_schema(text: str, depth: int) -> JsonObject:
-    try:
-        schema = parse_json(text.encode(), depth=depth)
+        return judged(parse_json(text.encode(), depth=depth))
     except BadRequest as error:
-        raise _Unfit(f"its schema cannot be read: {error.message}") from None
-    if not isinstance(schema, dict):
-        raise _Unfit("its schema is not an object")
-    if schema.setdefault("type", "object") != "object":
-        raise _Unfit("its schema is not of type 'object'")
-    if _size(schema) > _SCHEMA_VALUES:
-        raise _Unfit(f"its schema has more than {_SCHEMA_VALUES} parts")
-    fitting = metaschema(schema)
-    if fitting is None:
-        raise _Unfit("its $schema is none of draft 2020-12, 2019-09 and draft-07")
-    problem = next(fitting.iter_errors(schema), None)
-    if problem is not None:
-        raise _Unfit(f"its schema is not a valid JSON Schema at {problem.json_path[:200]}")
-    _check_references(schema)
-    return schema
-
-
-def _size(schema: JsonObject) -> int:
-    return sum(1 for _ in parts(dict(schema)))
-
-
-# ---------------------------------------------------------------- references
-def _check_references(schema: dict[str, JsonValue]) -> None:
-    """Refuse a reference that leaves the schema or leads nowhere, and other names below the top; none is ever fetched."""
-    named = anchors(schema)
-    for part in parts(schema):
-        if not isinstance(part, dict):
-            continue
-        if part is not schema and texts(part, "$id", "$schema"):
-            raise _Unfit("its schema has an $id or a $schema below its top")
-        for reference in texts(part, *KEYS):
-            if not reference.startswith("#"):
-                raise _Unfit("its schema has a reference to another document")
-            try:
-                target(schema, named, reference)
-            except LookupError:
-                raise _Unfit("its schema has a reference that leads nowhere") from None
-    if not is_bounded(schema, named):
-        raise _Unfit("its schema applies too many schemas to one value, or one to itself")
+        return f"its schema cannot be read: {error.message}"
+    except Unfit as problem:
+        return str(problem)

@@ -13,9 +13,12 @@ from passback.core.messages import (
     ConversationId,
     Message,
     OwedKind,
+    SystemMessage,
     ToolCall,
     ToolMessage,
+    UserMessage,
 )
+from passback.transport.briefs import BriefView, show_brief
 from passback.transport.native import owed_call
 from passback.transport.parts import show_content
 
@@ -100,12 +103,17 @@ def _running(status: Status) -> RunningView | None:
 
 
 # ---------------------------------------------------------------- its messages
-class InputView(TypedDict):
-    """What was said to the agent. `content` is a text, or a list of parts as they are posted."""
+class InputView(BriefView):
+    """What was said to the agent. `content` is a text, or a list of parts as they are posted.
+
+    A user's message has what its post said beside it, and where the agent is told the time, `at` is when it came.
+    `synthetic` says that the server wrote a message itself: the answer before it did not fit its output schema.
+    """
 
     id: str
     role: Literal["user", "system"]
     content: JsonValue
+    synthetic: NotRequired[str]
 
 
 class FunctionView(TypedDict):
@@ -168,8 +176,21 @@ def view(message: Message, /) -> MessageView:
         case ApprovalMessage():
             return _approval(message)
         case _:
-            content = show_content(message.content)
-            return {"id": message.id, "role": message.role, "content": content}
+            return _input(message)
+
+
+def _input(message: UserMessage | SystemMessage) -> InputView:
+    shown: InputView = {
+        "id": message.id,
+        "role": message.role,
+        "content": show_content(message.content),
+    }
+    if isinstance(message, UserMessage):
+        brief = message.brief
+        return shown if brief is None else {**shown, **show_brief(brief)}
+    if message.synthetic:
+        shown["synthetic"] = message.synthetic
+    return shown
 
 
 def _assistant(message: AssistantMessage) -> AssistantView:

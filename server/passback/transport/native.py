@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Annotated, Literal, NotRequired, TypeAlias, assert_never
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, JsonValue, TypeAdapter
 from typing_extensions import TypedDict
 
 from passback.core.events import (
@@ -17,6 +17,7 @@ from passback.core.events import (
     Failed,
     HandedBack,
     Outcome,
+    OutputAccepted,
     ReasoningDelta,
     Rewound,
     RunEvent,
@@ -33,7 +34,7 @@ from passback.core.events import (
 )
 from passback.core.messages import MediaPart, Owed, OwedKind, as_text
 
-INCLUDABLE = frozenset({"reasoning", "usage", "message-ids", "run", "owed", "rewind"})
+INCLUDABLE = frozenset({"reasoning", "usage", "message-ids", "run", "owed", "output", "rewind"})
 """What a request may ask to be told beyond the protocol's own events."""
 
 DONE = "[DONE]"
@@ -123,6 +124,13 @@ class UsageEvent(TypedDict):
     reasoningTokens: int
 
 
+class OutputEvent(TypedDict):
+    """The answer fits the output schema that was asked for: this is it; its text was a draft (include: output)."""
+
+    type: Literal["output"]
+    value: JsonValue
+
+
 class MessageEvent(TypedDict):
     """What follows belongs to this assistant message (include: message-ids)."""
 
@@ -186,6 +194,7 @@ NativeEvent: TypeAlias = Annotated[
     | ErrorEvent
     | ReasoningEvent
     | UsageEvent
+    | OutputEvent
     | MessageEvent
     | RunQueuedEvent
     | RunStartEvent
@@ -206,7 +215,9 @@ def native_data(event: NativeEvent, /) -> str:
 
 # ---------------------------------------------------------------- run events to native ones
 _CallEvent: TypeAlias = ToolCallStarted | ToolCallArguments | ToolCallEnded | ToolResulted
-_AskedEvent: TypeAlias = RunQueued | RunStarted | TurnStarted | ReasoningDelta | UsageReported
+_AskedEvent: TypeAlias = (
+    RunQueued | RunStarted | TurnStarted | ReasoningDelta | UsageReported | OutputAccepted
+)
 
 
 class NativeEncoder:
@@ -227,7 +238,14 @@ class NativeEncoder:
                 return (native_data(_call_event(event)),)
             case RunFinished(outcome):
                 return [native_data(native) for native in self._endings(outcome)]
-            case RunQueued() | RunStarted() | TurnStarted() | ReasoningDelta() | UsageReported():
+            case (
+                RunQueued()
+                | RunStarted()
+                | TurnStarted()
+                | ReasoningDelta()
+                | UsageReported()
+                | OutputAccepted()
+            ):
                 wanted, native = _asked_event(event)
                 return (native_data(native),) if wanted in self._include else ()
             case Rewound():  # `rewind` tells of it
@@ -292,6 +310,8 @@ def _asked_event(event: _AskedEvent) -> tuple[str, NativeEvent]:
             return "message-ids", {"type": "message", "messageId": message_id}
         case ReasoningDelta(text):
             return "reasoning", {"type": "reasoning", "delta": text}
+        case OutputAccepted(value):
+            return "output", {"type": "output", "value": value}
         case UsageReported(usage):
             return "usage", {
                 "type": "usage",

@@ -30,6 +30,7 @@ RUN_ERRORS = (
     "model_rejected",
     "model_incomplete",
     "model_astray",
+    "output_invalid",
     "lost",
 )
 """Codes with which the answer of a run may be refused, or tell of its failure before anything else was sent."""

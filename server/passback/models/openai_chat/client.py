@@ -23,8 +23,10 @@ from passback.core.errors import (
     ModelRejected,
     ModelUnavailable,
 )
+from passback.core.messages import MediaPart
 from passback.models.openai_chat.bounds import Bounds
 from passback.models.openai_chat.decoding import ChatDecoder
+from passback.models.openai_chat.encoding import objection as unplaceable
 from passback.models.openai_chat.encoding import request_body
 from passback.models.openai_chat.failures import status_failure
 from passback.models.openai_chat.http import (
@@ -133,6 +135,9 @@ class OpenAIChat:
             yield await stack.enter_async_context(aclosing(self._read(answer, decoder)))
             if decoder.done:
                 await _read_to_end(answer.body)
+
+    def refuses(self, part: MediaPart, /) -> str | None:
+        return unplaceable(part)
 
     async def check(self) -> None:
         """Ask for the list of models: shows whether address, key and name are right, and costs nothing.

@@ -13,6 +13,7 @@ from passback.core.messages import (
     AssistantMessage,
     CallId,
     Content,
+    JsonObject,
     MediaPart,
     ModelMessage,
     Part,
@@ -27,6 +28,7 @@ from passback.core.text import mended
 _Json: TypeAlias = dict[str, JsonValue]
 _WireIds: TypeAlias = Mapping[CallId, str]
 
+_ARTICLES = {"audio": "a sound", "file": "a file"}
 _AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav"}
 _REPLAYED = "reasoning_content"
 """The one field of reasoning whose services want it back, within the turns that answer one user message."""
@@ -41,12 +43,20 @@ def request_body(model: str, provider: str, request: ModelRequest, /) -> bytes:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+    if request.output_schema is not None:
+        # the options win: some services know another mode only, or none
+        body.setdefault("response_format", _response_format(request.output_schema))
     if request.tools:
         body["tools"] = [_tool(spec) for spec in request.tools]
     try:
         return to_json(body)
     except PydanticSerializationError:  # a lone surrogate
         return mended(json.dumps(body, ensure_ascii=False)).encode()
+
+
+def _response_format(schema: JsonObject) -> _Json:
+    # not `strict`: that takes a part of JSON Schema only
+    return {"type": "json_schema", "json_schema": {"name": "output", "schema": dict(schema)}}
 
 
 def wire_ids(messages: Sequence[ModelMessage], /) -> dict[CallId, str]:
@@ -148,6 +158,17 @@ def _named(part: MediaPart) -> str:
     return f"[{label}]" if part.url.startswith("data:") else f"[{label}: {part.url}]"
 
 
+def objection(part: MediaPart, /) -> str | None:
+    """Why the protocol has no place for an attachment. None: it has."""
+    if part.type == "image":
+        return None
+    if not part.url.startswith("data:"):
+        return f"{_ARTICLES[part.type]} has to be posted itself, not by its address"
+    if part.type == "audio" and _audio_format(part.url) is None:
+        return "a sound has to be wav or mp3"
+    return None
+
+
 def _media(part: MediaPart) -> _Json:
     """A part of the kind that the protocol has for it; what it has none for is named in a text."""
     if part.type == "image":
@@ -158,8 +179,12 @@ def _media(part: MediaPart) -> _Json:
     if part.type == "file":
         file: _Json = {"filename": part.name or "file", "file_data": part.url}
         return {"type": "file", "file": file}
-    media_type = head.removeprefix("data:").partition(";")[0].lower()
-    audio_format = _AUDIO_FORMATS.get(media_type)
+    audio_format = _audio_format(part.url)
     if audio_format is None:
         return _text_part(part)
     return {"type": "input_audio", "input_audio": {"data": data, "format": audio_format}}
+
+
+def _audio_format(url: str) -> str | None:
+    media_type = url.removeprefix("data:").partition(";")[0].lower()
+    return _AUDIO_FORMATS.get(media_type)
