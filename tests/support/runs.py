@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -36,6 +37,7 @@ from passback.core.ports import ModelClient, Parked, Store, Toolset
 from passback.core.posts import OnBusy, OnDisconnect, StartRun
 from passback.engine.judging import Judge
 from passback.engine.loop import Brain
+from passback.engine.output import OutputJudge
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
 from passback.engine.toolbox import Equipment
@@ -72,10 +74,12 @@ async def worker(
     tempo: Tempo = QUICK,
     toolsets: Sequence[Toolset] = (),
     seconds: float = 10,
+    **brain_is: Any,
 ) -> AsyncGenerator[RunService]:
     """A worker on a store that is open. A hang in the test is a failure after `seconds`."""
     functions = [Functions(tools)] if tools else []
     brain = Brain(model, "be brief", max_turns=4, judge=Judge(objection))
+    brain = replace(brain, output=OutputJudge(objection), **brain_is)
     service = RunService(store, brain, Equipment([*functions, *toolsets]), tempo)
     with anyio.fail_after(seconds):
         async with service.running():

@@ -36,7 +36,7 @@ import { conversationPath, included, randomId } from "./wire.js";
  * @typedef {object} SendOptions
  * @property {string} [conversationId] default: a new one
  * @property {AbortSignal} [signal] stops reading, and running tools, at once; the run goes on at the server
- * @property {("reasoning" | "usage" | "message-ids" | (string & {}))[]} [include] more kinds of events
+ * @property {("reasoning" | "usage" | "message-ids" | "output" | (string & {}))[]} [include] more kinds of events
  * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy] what the message means while a run goes on
  * @property {"continue" | "cancel"} [onDisconnect] what becomes of the run when nobody follows it
  * @property {string} [idempotencyKey] names the post, so that a later `send` with the same key and content joins its

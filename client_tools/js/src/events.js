@@ -16,6 +16,7 @@ import { asRecord, parseJson } from "./json.js";
  * @typedef {{type: "usage", inputTokens: number, outputTokens: number, cachedTokens: number,
  *   reasoningTokens: number} & Place} UsageEvent
  */
+/** @typedef {{type: "output", value: unknown} & Place} OutputEvent the answer fits the schema that was asked for */
 /** @typedef {{type: "tool-call-start", toolCallId: string, toolCallName: string} & Place} ToolCallStartEvent */
 /** @typedef {{type: "tool-call-args", toolCallId: string, delta: string} & Place} ToolCallArgsEvent */
 /** @typedef {{type: "tool-call-end", toolCallId: string} & Place} ToolCallEndEvent */
@@ -37,7 +38,7 @@ import { asRecord, parseJson } from "./json.js";
  */
 
 /**
- * @typedef {TextEvent | ReasoningEvent | MessageEvent | UsageEvent | ToolCallStartEvent | ToolCallArgsEvent
+ * @typedef {TextEvent | ReasoningEvent | MessageEvent | UsageEvent | OutputEvent | ToolCallStartEvent | ToolCallArgsEvent
  *   | ToolCallEndEvent | ToolResultEvent | ClientToolResultEvent | OwedEvent | RunQueuedEvent | RunStartEvent
  *   | RunEndEvent | RewindEvent} Event
  */

@@ -144,6 +144,13 @@ class Usage(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
+class Output(_Placed):
+    """The answer fits the output schema that was asked for: this is it, its text was a draft (include: output)."""
+
+    value: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
 class MessageStart(_Placed):
     """What follows belongs to this message of the history (include: message-ids)."""
 
@@ -173,11 +180,12 @@ Event: TypeAlias = (
     | Rewind
     | Failure
     | Usage
+    | Output
     | MessageStart
     | Unknown
 )
 
-Include: TypeAlias = Literal["reasoning", "usage", "message-ids"]
+Include: TypeAlias = Literal["reasoning", "usage", "message-ids", "output"]
 OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "rollback"]
 OnDisconnect: TypeAlias = Literal["continue", "cancel"]
 Content: TypeAlias = str | list[JsonObject]

@@ -7,6 +7,7 @@ from passback_client.events import (
     Failure,
     JsonObject,
     MessageStart,
+    Output,
     Owed,
     OwedCall,
     Reasoning,
@@ -80,5 +81,6 @@ _KINDS: Mapping[str, Callable[[JsonObject, str], Event]] = {
     "rewind": lambda it, place: Rewind(text(it, "to"), id=place),
     "error": _failure,
     "usage": _usage,
+    "output": lambda it, place: Output(it.get("value"), id=place),
     "message": lambda it, place: MessageStart(text(it, "messageId"), id=place),
 }

@@ -15,6 +15,7 @@ from passback.core.events import (
     Completed,
     Failed,
     HandedBack,
+    OutputAccepted,
     Position,
     ReasoningDelta,
     Rewound,
@@ -33,6 +34,7 @@ from passback.core.events import (
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
+    Brief,
     CallId,
     ConversationId,
     ConversationKey,
@@ -75,9 +77,18 @@ CALL_IDS = TEXT.map(CallId)
 ASKS = st.sampled_from([None, "approval", "question"])
 CALLS = st.builds(ToolCall, CALL_IDS, TEXT, TEXT, st.booleans(), MAYBE, ASKS, TEXT)
 SYNTHETIC = st.sampled_from([None, "superseded", "interrupted", "invalid", "denied", "timeout"])
+BRIEFS = st.builds(
+    Brief,
+    JSON,
+    TEXT,
+    st.lists(TEXT, max_size=2).map(tuple),
+    TEXT,
+    st.none() | st.dictionaries(TEXT, JSON, max_size=3),
+    TEXT,
+)
 POSTED: st.SearchStrategy[PostedMessage] = st.one_of(
-    st.builds(SystemMessage, IDS, CONTENT),
-    st.builds(UserMessage, IDS, CONTENT),
+    st.builds(SystemMessage, IDS, CONTENT, st.sampled_from([None, "invalid"])),
+    st.builds(UserMessage, IDS, CONTENT, st.none() | BRIEFS),
     st.builds(ToolMessage, IDS, CALL_IDS, CONTENT, st.booleans(), SYNTHETIC),
     st.builds(ApprovalMessage, IDS, CALL_IDS, st.booleans(), TEXT, st.booleans(), TEXT),
 )
@@ -115,6 +126,7 @@ EVENTS: st.SearchStrategy[RunEvent] = st.one_of(
     st.builds(ToolCallEnded, CALL_IDS),
     st.builds(ToolResulted, CALL_IDS, CONTENT, st.booleans()),
     st.builds(UsageReported, st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS)),
+    st.builds(OutputAccepted, JSON),
     st.builds(RunFinished, OUTCOMES),
 )
 SPECS = st.builds(ToolSpec, TEXT, TEXT, st.dictionaries(TEXT, JSON, max_size=3))

@@ -9,6 +9,7 @@ from passback.transport.parts import PostedContent, read_content, read_result, s
 
 _posted: TypeAdapter[PostedContent] = TypeAdapter(PostedContent)
 PNG = "data:image/png;base64,iVBORw0="
+MOST = 100
 
 CONTENTS: list[tuple[JsonValue, Content]] = [
     ("hello", "hello"),
