@@ -79,7 +79,7 @@ async def worker(
     """A worker on a store that is open. A hang in the test is a failure after `seconds`."""
     functions = [Functions(tools)] if tools else []
     brain = Brain(model, "be brief", max_turns=4, judge=Judge(objection))
-    brain = replace(brain, output=OutputJudge(objection), **brain_is)
+    brain = replace(brain, **{"output": OutputJudge(objection), **brain_is})
     service = RunService(store, brain, Equipment([*functions, *toolsets]), tempo)
     with anyio.fail_after(seconds):
         async with service.running():

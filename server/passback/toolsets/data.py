@@ -18,8 +18,8 @@ from passback.schemas.declared import Unfit, judged
 from passback.toolsets.functions import Functions, ToolError, tool
 from passback.toolsets.querying import run_query
 
-SECONDS = 5.0
-"""For one query."""
+SECONDS = 10.0
+"""For one query, of which the start of its process may take some."""
 
 _RESULT = 64 * 1024 + 1
 """Characters of a result: one more than a tool may say, so that it is known to be cut."""

@@ -19,12 +19,17 @@ MEMORY = 1024 * 1024 * 1024
 
 
 def run_query(text: bytes, expression: str, summarised: bool, most: int, /) -> str:
+    """As `answer_query`, in a process that is there for nothing else: its memory is bounded from now on."""
+    _confine()
+    return answer_query(text, expression, summarised, most)
+
+
+def answer_query(text: bytes, expression: str, summarised: bool, most: int, /) -> str:
     """What a JMESPath expression finds in a JSON text, or a summary of that, as JSON: of a long one the first `most` characters.
 
     Raises:
         ValueError: for the model: why there is no result.
     """
-    _confine()
     try:
         found: JsonValue = jmespath.search(expression, from_json(text))
         return _dumped(summary(found) if summarised else found, most)

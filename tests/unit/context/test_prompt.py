@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,13 @@ from hypothesis import strategies as st
 from pydantic_core import to_json
 
 from passback.context.outline import outline
-from passback.context.prompt import Layers, output_guide, static_prompt
+from passback.context.prompt import (
+    ASK_GUIDE,
+    DATA_GUIDE,
+    Layers,
+    output_guide,
+    static_prompt,
+)
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
     AssistantMessage,
@@ -24,6 +31,7 @@ from passback.core.messages import (
     UserMessage,
 )
 
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "agents.md").read_text()
 TAGS = ("user_context", "time", "intent", "structured_data", "constraints", "constraint")
 APPENDED = ("instructions", "output_schema")
 WHOLE = Brief(
@@ -169,9 +177,7 @@ def test_data_is_shown_as_it_is(brief: Brief) -> None:
 
 
 @given(st.lists(st.none() | BRIEFS, min_size=1, max_size=3), BRIEFS)
-def test_a_later_request_begins_as_the_one_before(
-    briefs: list[Brief | None], later: Brief
-) -> None:
+def test_a_later_request_begins_as_the_one_before(briefs: list[Brief | None], later: Brief) -> None:
     """So that providers find what they have in their caches."""
     messages = [
         each
@@ -211,7 +217,10 @@ def test_what_is_left_out_is_counted() -> None:
                     {
                         "items": 1,
                         "first": [
-                            {"items": 1, "first": [{"items": 1, "first": [{"items": 1, "first": []}]}]}
+                            {
+                                "items": 1,
+                                "first": [{"items": 1, "first": [{"items": 1, "first": []}]}],
+                            }
                         ],
                     }
                 ],
@@ -225,12 +234,37 @@ def test_what_is_left_out_is_counted() -> None:
 @given(
     st.recursive(
         st.integers() | st.just("ü" * 300) | st.booleans() | st.none(),
-        lambda inner: st.lists(inner, max_size=6).map(lambda each: each * 20)
-        | st.lists(inner, max_size=6).map(
-            lambda each: {f"{'é' * 100}{at}" if at % 2 else str(at): x for at, x in enumerate(each * 20)}
+        lambda inner: (
+            st.lists(inner, max_size=6).map(lambda each: each * 20)
+            | st.lists(inner, max_size=6).map(
+                lambda each: {
+                    f"{'é' * 100}{at}" if at % 2 else str(at): x for at, x in enumerate(each * 20)
+                }
+            )
         ),
         max_leaves=20,
     )
 )
 def test_an_outline_is_never_large(value: Any) -> None:
     assert len(to_json(outline(value))) <= 6 * 1024
+
+
+# ---------------------------------------------------------------- what its page says
+def test_the_page_shows_what_the_model_is_shown() -> None:
+    text = shown(
+        "Who owes us most?",
+        Brief(
+            {"invoices": [{"customer": "Ann", "open": 120}, {"customer": "Bob", "open": 80}]},
+            "prepare a reminder",
+            ("amounts in euros",),
+            "Be brief.",
+            {"type": "object", "required": ["customer"]},
+            "2026-01-31T12:00:00+00:00",
+        ),
+    )
+    assert re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL) == [text]
+
+
+def test_the_page_has_the_guides() -> None:
+    quoted = ["\n".join(re.findall(r"> (.*)", each)) for each in re.findall(r"(?:> .*\n)+", PAGE)]
+    assert sorted(quoted) == sorted([ASK_GUIDE, DATA_GUIDE])

@@ -156,7 +156,10 @@ def test_a_brief_that_says_nothing_leaves_no_trace_and_the_time_is_no_part_of_it
 
 def test_fingerprints_are_those_of_the_versions_before() -> None:
     """Posts that they stored are known again."""
-    said = [{"id": "", "content": "a", "role": "user"}, {"id": "", "content": "b", "role": "system"}]
+    said = [
+        {"id": "", "content": "a", "role": "user"},
+        {"id": "", "content": "b", "role": "system"},
+    ]
     known = hashlib.sha256(
         json.dumps([said, None], sort_keys=True, separators=(",", ":")).encode()
     ).hexdigest()
