@@ -56,7 +56,10 @@ def test_a_schema_that_is_none_is_refused_at_the_start(schema: Any) -> None:
 
 @pytest.mark.anyio
 async def test_data_tools_are_offered_where_the_agent_wants_them() -> None:
-    for wanted, names in ((True, {"query_data", "summarise_data", "validate_data"}), (False, set())):
+    for wanted, names in (
+        (True, {"query_data", "summarise_data", "validate_data"}),
+        (False, set()),
+    ):
         agent = Agent(data_tools=wanted)
         toolbox = await agent.equipment().toolbox()
         assert {spec.name for spec in toolbox.specs()} == names

@@ -238,7 +238,9 @@ async def test_a_hostile_query_ends_and_the_next_one_is_served(expression: str) 
 
 
 async def test_a_part_that_is_too_large_is_not_validated() -> None:
-    result = await call("validate_data", ["x" * 1000], schema={}, expression=" | ".join(["[@, @]"] * 11))
+    result = await call(
+        "validate_data", ["x" * 1000], schema={}, expression=" | ".join(["[@, @]"] * 11)
+    )
     assert result.is_error
     assert "too large" in str(result.content)
 
