@@ -104,7 +104,7 @@ async def test_a_fence_around_the_answer_is_no_part_of_it(memory: Store, fence: 
 
 
 async def test_an_answer_that_was_cut_off_is_not_accepted(memory: Store) -> None:
-    cut = [TextChunk(BLUE), Finish("length")]
+    cut: list[scripted.Step] = [TextChunk(BLUE), Finish("length")]
     async with worker(memory, ScriptedModel([cut, scripted.says(BLUE)])) as runs:
         told = await events(runs, await post(runs, asks()))
         [refused] = [each for each in await record(runs) if isinstance(each, SystemMessage)]
@@ -113,7 +113,7 @@ async def test_an_answer_that_was_cut_off_is_not_accepted(memory: Store) -> None
 
 
 async def test_a_model_that_refuses_gives_no_output(memory: Store) -> None:
-    refusal = [TextChunk("I will not."), Finish("refusal")]
+    refusal: list[scripted.Step] = [TextChunk("I will not."), Finish("refusal")]
     async with worker(memory, ScriptedModel([refusal])) as runs:
         told = await events(runs, await post(runs, asks()))
     assert ends(told) == [RunFinished(Completed("refusal"))]
@@ -179,7 +179,7 @@ async def test_the_agents_own_schema_counts_where_a_post_has_none(
 @pytest.mark.promise("P10")
 async def test_answers_that_another_worker_was_given_count_too(store: Store) -> None:
     """A run that goes from worker to worker fails after as many of them as any other."""
-    hanging = [TextChunk("{"), anyio.Event()]
+    hanging: list[scripted.Step] = [TextChunk("{"), anyio.Event()]
     first = ScriptedModel([scripted.says(PINK), scripted.says(PINK), hanging])
     other = ScriptedModel([scripted.says(PINK)])
     async with worker(store, other) as later, mortal(store, first) as dying:

@@ -201,6 +201,8 @@ def test_an_attachment_that_is_not_what_it_says_is_refused(
     ],
 )
 def test_an_attachment_that_is_what_it_says_is_read(posted: dict[str, JsonValue]) -> None:
-    [part] = read_content(_posted.validate_python([posted]), MOST)
+    content = read_content(_posted.validate_python([posted]), MOST)
+    assert isinstance(content, tuple)
+    [part] = content
     assert isinstance(part, MediaPart)
     assert part.url == posted["url"]
