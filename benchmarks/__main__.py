@@ -17,7 +17,16 @@ from typing import TypeVar
 from benchmarks.idle import Idle, raise_file_limit
 from benchmarks.processes import BenchmarkError, split_cores
 from benchmarks.report import Results, save, text
-from benchmarks.rounds import HistorySample, Sample, history, idle, model_alone, sample, warm_up
+from benchmarks.rounds import (
+    HistorySample,
+    Record,
+    Sample,
+    history,
+    idle,
+    model_alone,
+    sample,
+    warm_up,
+)
 from benchmarks.servers import (
     NAMES,
     PASSBACK_ELSEWHERE,
@@ -30,11 +39,23 @@ from benchmarks.servers import (
     site,
     takes_part,
 )
-from benchmarks.workloads import BURST, BUSY, HISTORY, PACED, RUSH, SHORT, Answer, Workload
+from benchmarks.workloads import (
+    BOUNDARY,
+    BURST,
+    BUSY,
+    HISTORY,
+    PACED,
+    RUSH,
+    SHORT,
+    Answer,
+    Workload,
+)
 
 WORKLOADS = (PACED, BUSY, BURST, SHORT, RUSH)
 SHORT_HISTORY = 20
 LONG_HISTORY = 2_000
+BEHIND = Record(50, 50)
+LONG_BEHIND = Record(10_000, 50)
 RESULTS = Path(__file__).with_name("results.json")
 
 T = TypeVar("T")
@@ -111,17 +132,26 @@ class Session:
 
     def _history(self, started: Mapping[str, Server]) -> list[HistorySample]:
         """Posts to a long conversation beside posts to a short one, of the same server."""
-        samples: list[HistorySample] = []
-        if PASSBACK_REDIS not in started or not self.plan.long_history:
-            return samples
+        long = self.plan.long_history
+        if PASSBACK_REDIS not in started or not long:
+            return []
         target = started[PASSBACK_REDIS]
-        for number in self._rounds(HISTORY):
-            for messages in in_turn((SHORT_HISTORY, self.plan.long_history), number):
+        whole = Record(SHORT_HISTORY, SHORT_HISTORY), Record(long, long)
+        return [
+            *self._lengths(target, HISTORY, whole),
+            *self._lengths(target, BOUNDARY, (BEHIND, LONG_BEHIND)),
+        ]
+
+    def _lengths(
+        self, target: Server, work: Workload, records: Sequence[Record]
+    ) -> Iterator[HistorySample]:
+        for number in self._rounds(work):
+            for record in in_turn(records, number):
                 try:
-                    samples.append(history(target, self.place, messages, number))
+                    yield history(target, self.place, work, record, number)
                 except BenchmarkError as error:
-                    self._leave_out(f"history of {messages} messages, round {number}", error)
-        return samples
+                    what = f"{work.name} of {record.messages} messages, round {number}"
+                    self._leave_out(what, error)
 
     def _idle(self, started: Collection[str]) -> dict[str, Idle]:
         found: dict[str, Idle] = {}
@@ -152,6 +182,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     rounds = {work.name: int(options.rounds) for work in works}
     rounds[BUSY.name] = ceil(options.rounds / 2)  # it takes longest, and no goal speaks of it
     rounds[HISTORY.name] = ceil(options.rounds * 4 / 3)  # the limit is close to the noise
+    rounds[BOUNDARY.name] = rounds[HISTORY.name]
     idle_servers = [name for name in servers if is_whole(name)]
     return Plan(rounds, works, servers, idle_servers, options.idle_streams, options.long_history)
 
@@ -159,7 +190,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 def _quick(options: argparse.Namespace, works: Sequence[Workload], servers: Sequence[str]) -> Plan:
     works = [_halved(work) for work in works if work != BUSY]
     servers = [name for name in servers if name not in {PASSBACK_MEMORY, PASSBACK_ELSEWHERE}]
-    rounds = {work.name: 1 for work in (*works, HISTORY)}
+    rounds = {work.name: 1 for work in (*works, HISTORY, BOUNDARY)}
     idle_servers = [name for name in servers if name == PASSBACK_REDIS]
     streams = min(options.idle_streams, 200)
     return Plan(rounds, works, servers, idle_servers, streams, options.long_history)

@@ -1,7 +1,7 @@
 """Posts to conversations that have a history, and weighs the server while it streams the answers.
 
     python -m benchmarks.history --url http://127.0.0.1:9200 --store redis://127.0.0.1:6390/0 --pid PID \
-        --messages 2000 --streams 20 --deltas 200 --gap-ms 20
+        --messages 2000 --behind 2000 --streams 20 --deltas 200 --gap-ms 20
 
 Prints one JSON object, see `History`. The conversations are written right before, through the door of the store.
 """
@@ -39,6 +39,7 @@ from passback.core.messages import (
     Message,
     UserMessage,
 )
+from passback.core.state import State
 from passback.stores.open import open_store
 from passback.transport.access import ANONYMOUS
 
@@ -68,13 +69,15 @@ class History:
 
 
 # ------------------------------------------------------------------ the conversations
-async def fill(store_url: str, conversations: int, messages: int) -> list[str]:
-    """Write conversations; gives their ids."""
+async def fill(store_url: str, conversations: int, messages: int, behind: int) -> list[str]:
+    """Write conversations, of whose messages so many are behind the boundary; gives their ids."""
+    state = State(boundary=messages - behind)
     ids = [new_conversation() for _ in range(conversations)]
     async with open_store(store_url) as store:
         for one in ids:
             key = ConversationKey(ANONYMOUS, ConversationId(one))
-            if not await store.park(Change(key, new_nonce(), 0, _transcript(messages))):
+            change = Change(key, new_nonce(), 0, _transcript(messages), state=state)
+            if not await store.park(change):
                 raise SystemExit("the store says of a new conversation that it has changed")
     return ids
 
@@ -148,7 +151,7 @@ async def _ask(
 async def _fill_and_measure(options: argparse.Namespace) -> History:
     answer = Answer(options.deltas, options.gap_ms)
     work = Workload("history", options.streams, 1, answer, options.stagger_ms)
-    conversations = await fill(options.store, work.streams, options.messages)
+    conversations = await fill(options.store, work.streams, options.messages, options.behind)
     return await measure(options.url, conversations, work, options.pid)
 
 
@@ -158,6 +161,7 @@ def main() -> None:
     parser.add_argument("--store", required=True, help="the URL of the server's store")
     parser.add_argument("--pid", type=int, required=True)
     parser.add_argument("--messages", type=int, required=True)
+    parser.add_argument("--behind", type=int, required=True, help="messages that are still read")
     parser.add_argument("--streams", type=int, required=True)
     parser.add_argument("--deltas", type=int, required=True)
     parser.add_argument("--gap-ms", type=int, required=True)

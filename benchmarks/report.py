@@ -19,7 +19,7 @@ from benchmarks.servers import (
     PROXY,
     PROXY_REDIS,
 )
-from benchmarks.workloads import BURST, HISTORY, PACED, Workload
+from benchmarks.workloads import BOUNDARY, BURST, HISTORY, PACED, Workload
 
 _DISTURBED = 0.1
 
@@ -53,6 +53,9 @@ class Results:
 
     def of_work(self, work: Workload) -> list[Sample]:
         return [sample for sample in self.samples if sample.workload == work.name]
+
+    def of_history(self, work: Workload) -> list[HistorySample]:
+        return [sample for sample in self.history if sample.workload == work.name]
 
     def rows(self, work: Workload) -> list[Row]:
         of_work = self.of_work(work)
@@ -95,7 +98,12 @@ class Results:
             _goal(
                 "history, on Redis: CPU while streaming, long beside short",
                 (1.1, "times"),
-                _lengthened(self.history),
+                _lengthened(self.of_history(HISTORY), lambda sample: sample.streaming_ms),
+            ),
+            _goal(
+                "boundary, on Redis: CPU per request, 10,000 messages beside 50, 50 behind it",
+                (1.1, "times"),
+                _lengthened(self.of_history(BOUNDARY), lambda sample: sample.request_ms),
             ),
         ]
 
@@ -130,12 +138,14 @@ def _delays(samples: Sequence[Sample], server: str, reference: str) -> list[floa
     return [median(s.first_ms) - other[s.round] for s in _of(samples, server) if s.round in other]
 
 
-def _lengthened(samples: Sequence[HistorySample]) -> list[float]:
-    """The CPU while streaming after the longest history beside that after the shortest, round by round."""
-    lengths = sorted({sample.messages for sample in samples})
-    short = {s.round: s.streaming_ms for s in samples if s.messages == lengths[0]}
-    long = [s for s in samples if s.messages == lengths[-1]] if len(lengths) > 1 else []
-    return [s.streaming_ms / short[s.round] for s in long if s.round in short]
+def _lengthened(
+    samples: Sequence[HistorySample], cpu_ms: Callable[[HistorySample], float]
+) -> list[float]:
+    """The CPU after the longest history beside that after the shortest, round by round."""
+    records = sorted({sample.record for sample in samples})
+    short = {s.round: cpu_ms(s) for s in samples if s.record == records[0]}
+    long = [s for s in samples if s.record == records[-1]] if len(records) > 1 else []
+    return [cpu_ms(s) / short[s.round] for s in long if s.round in short]
 
 
 def _row(samples: Sequence[Sample], server: str) -> Row:
@@ -220,14 +230,15 @@ def _idle_table(idle: dict[str, Idle]) -> str:
 
 
 def _history_table(samples: Sequence[HistorySample]) -> str:
-    heading = ["messages before", "CPU ms/request", "while streaming, ms/1000", "waited"]
+    heading = ["messages before", "read", "CPU ms/request", "while streaming, ms/1000", "waited"]
     lines: list[list[str]] = []
-    for messages in sorted({sample.messages for sample in samples}):
-        own = [sample for sample in samples if sample.messages == messages]
+    for record in sorted({sample.record for sample in samples}):
+        own = [sample for sample in samples if sample.record == record]
         request = median(sample.request_ms for sample in own)
         streaming = median(sample.streaming_ms for sample in own)
         waited = median(sample.waited for sample in own)
-        lines.append([str(messages), _cell(request, 2), _cell(streaming, 2), f"{waited:.0%}"])
+        counts = [str(record.messages), str(record.behind)]
+        lines.append([*counts, _cell(request, 2), _cell(streaming, 2), f"{waited:.0%}"])
     return _table([heading, *lines])
 
 
@@ -263,8 +274,9 @@ def text(results: Results, works: Sequence[Workload]) -> str:
     parts = [", ".join(f"{name} {value}" for name, value in machine().items())]
     for work in works:
         parts += [work.title, _work_table(results, work)]
-    if results.history:
-        parts += [f"{HISTORY.title}; {PASSBACK_REDIS}", _history_table(results.history)]
+    for work in (HISTORY, BOUNDARY):
+        if samples := results.of_history(work):
+            parts += [f"{work.title}; {PASSBACK_REDIS}", _history_table(samples)]
     if results.idle:
         streams = next(iter(results.idle.values())).streams
         parts += [f"idle: {streams} open streams, silent", _idle_table(results.idle)]
@@ -280,7 +292,7 @@ def save(results: Results, works: Sequence[Workload], path: Path) -> None:
     """Write all that was measured, with what machine it was, as JSON."""
     document = {
         "machine": machine(),
-        "workloads": [asdict(work) for work in (*works, HISTORY)],
+        "workloads": [asdict(work) for work in (*works, HISTORY, BOUNDARY)],
         "rows": [asdict(row) for work in works for row in results.rows(work)],
         "idle": {
             name: asdict(found) | {"kib_per_stream": found.kib_per_stream}

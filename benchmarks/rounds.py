@@ -5,13 +5,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.history import History
 from benchmarks.idle import Idle
 from benchmarks.processes import BenchmarkError, Cores
 from benchmarks.servers import Server, Site, server
-from benchmarks.workloads import HISTORY, WARM_UP, Workload
+from benchmarks.workloads import WARM_UP, Workload
 
 MODEL_ALONE = "the model alone"
 _CLIENT_SECONDS = 120
@@ -52,12 +52,20 @@ def _client(module: str, arguments: Sequence[str], cores: Cores) -> Any:
     return json.loads(done.stdout)
 
 
+class Record(NamedTuple):
+    """How many messages a conversation has, and how many of them are behind its boundary."""
+
+    messages: int
+    behind: int
+
+
 @dataclass(frozen=True, slots=True)
 class HistorySample:
-    """Posts to conversations of `messages` messages, in one round; see `History`."""
+    """Posts to conversations that have a record, in one round; see `History`."""
 
+    workload: str
     round: int
-    messages: int
+    record: Record
     request_ms: float
     streaming_ms: float
     weighed: int
@@ -122,19 +130,27 @@ def warm_up(target: Server, cores: Cores) -> None:
     load(target.url, WARM_UP, cores, dialect="wire", pids={}, second_reader=reader)
 
 
-def history(target: Server, place: Site, messages: int, number: int) -> HistorySample:
+def history(
+    target: Server, place: Site, work: Workload, record: Record, number: int
+) -> HistorySample:
     """Weigh posts to conversations in Redis that have a history.
 
     Raises:
         BenchmarkError: an answer was not what the model said, or the client failed.
     """
     arguments = ["--url", target.url, "--store", place.redis_url, "--pid", str(target.pid)]
-    arguments += ["--messages", str(messages), *_pace(HISTORY)]
+    arguments += ["--messages", str(record.messages), "--behind", str(record.behind), *_pace(work)]
     found = History(**_client("history", arguments, place.cores))
     if found.wrong:
-        raise BenchmarkError(f"{found.wrong} of {HISTORY.streams} answers are wrong")
+        raise BenchmarkError(f"{found.wrong} of {work.streams} answers are wrong")
     return HistorySample(
-        number, messages, found.request_ms, found.streaming_ms, found.weighed, found.waited
+        work.name,
+        number,
+        record,
+        found.request_ms,
+        found.streaming_ms,
+        found.weighed,
+        found.waited,
     )
 
 

@@ -72,6 +72,8 @@ PACED = Workload("paced", 20, 1, Answer(200, 20), stagger_ms=23)
 BUSY = Workload("busy", 100, 1, Answer(200, 20), stagger_ms=7)
 # Shorter rounds, but more of them. All streams have to be there before the first ends, however long the histories.
 HISTORY = Workload("history", 20, 1, Answer(150, 20), stagger_ms=23)
+# What a post itself costs, so the answer is short.
+BOUNDARY = Workload("boundary", 10, 1, Answer(30, 20), stagger_ms=23)
 BURST = Workload("burst", 10, 10, Answer(500, 0))
 SHORT = Workload("short", 1, 200, Answer(1, 0))
 RUSH = Workload("rush", 20, 10, Answer(1, 0))

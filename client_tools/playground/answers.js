@@ -8,25 +8,30 @@ import { toolsFor } from "./tools.js";
 /** @typedef {import("./tools.js").Hands} Hands */
 
 export class Answers {
-  /** The page's tools, for the client library. */
+  /** The page's tools, for the client library.
+   * @type {ClientTools} */
   tools;
 
   #view;
+  #onRun;
   /** @type {Map<string, Promise<unknown>>} */
   #results = new Map();
 
   /**
    * @param {Pick<RunView, "setCallState">} view
    * @param {Hands} hands
+   * @param {() => void} onRun is told when a call begins to run
    */
-  constructor(view, hands) {
+  constructor(view, hands, onRun) {
     this.#view = view;
-    /** @type {ClientTools} */
+    this.#onRun = onRun;
     this.tools = Object.fromEntries(
       Object.entries(toolsFor(hands)).map(([name, tool]) => {
         return [name, { ...tool, execute: (args, context) => this.#once(() => tool.execute(args, context), context) }];
       }),
     );
+    // answered in a form, perhaps after a reload, or in another tab
+    this.tools.ask_user = { execute: "later" };
   }
 
   /**
@@ -52,6 +57,7 @@ export class Answers {
    */
   #begin(execute, id) {
     this.#view.setCallState(id, "running");
+    this.#onRun();
     const result = Promise.resolve(execute());
     this.#results.set(id, result);
     return result;

@@ -7,8 +7,8 @@
 import { ApiError, randomId } from "../js/src/index.js";
 import { Answers } from "./answers.js";
 import { loadHistory } from "./history.js";
+import { Owing, resultOf, shownResult } from "./owing.js";
 import { Run } from "./run.js";
-import { isOurs } from "./tools.js";
 
 /** @typedef {import("../js/src/index.js").Client} Client */
 /** @typedef {import("../js/src/index.js").ClientOptions} ClientOptions */
@@ -18,9 +18,13 @@ import { isOurs } from "./tools.js";
 /** @typedef {import("./history.js").PastMessage} PastMessage */
 /** @typedef {import("./tools.js").Hands} Hands */
 
-/** @typedef {"idle" | "loading" | "sending" | "waiting" | "answering" | "working" | "reconnecting"} Activity */
-/** @typedef {(options: Pick<ClientOptions, "tools" | "trace">) => Client} Connect gives a client as the page is set up now */
-/** @typedef {{id: string, content: string, isError: boolean}} HandAnswer to a call, written by the user */
+/**
+ * @typedef {"idle" | "elsewhere" | "loading" | "sending" | "waiting" | "answering" | "working" | "reconnecting"} Activity
+ *   elsewhere: another client runs a tool of this page, and this one is free
+ */
+/** @typedef {(options: Pick<ClientOptions, "tools" | "trace"> & {quiet?: boolean}) => Client} Connect gives a client as the
+ *   page is set up now; a quiet one is not in the time line */
+/** @typedef {{id: string} & (import("./asks.js").Result | import("./asks.js").Verdict)} Reply to a call, given by the user */
 
 /**
  * @typedef {object} ChatView
@@ -52,6 +56,13 @@ export class Conversation {
   /** @type {(() => void) | null} */
   #onAccepted = null;
   #isPost = false;
+  /** Calls that wait for an answer, as far as this page knows. */
+  #owing = new Set();
+  /** What the user has answered while something else was going on.
+   * @type {Map<string, Reply>} */
+  #replies = new Map();
+  /** The call whose answer is on its way. */
+  #replying = "";
 
   /**
    * @param {string} id
@@ -64,11 +75,11 @@ export class Conversation {
     this.id = id;
     this.#connect = connect;
     this.#view = view;
-    this.#answers = new Answers(view, hands);
+    this.#answers = new Answers(view, hands, () => this.#become("working"));
   }
 
   get isIdle() {
-    return this.#activity === "idle";
+    return this.#activity === "idle" || this.#activity === "elsewhere";
   }
 
   /**
@@ -102,21 +113,48 @@ export class Conversation {
   }
 
   /**
-   * Answer a call by hand. The first answer of a call counts.
+   * Answer a call by hand, or decide on it. The first answer of a call counts. While a tool of this page runs, it waits.
    *
-   * @param {HandAnswer} answer
+   * @param {Reply} reply
    */
-  async answer({ id, content, isError }) {
+  async answer(reply) {
+    if (reply.id === this.#replying || this.#replies.has(reply.id)) return;
+    this.#replies.set(reply.id, reply);
+    if (this.isIdle) await this.#reply(reply);
+  }
+
+  /** @param {Reply} reply */
+  async #reply(reply) {
     const key = randomId();
-    /** @type {import("../js/src/index.js").ToolMessage} */
-    const message = { role: "tool", toolCallId: id, content, ...(isError && { isError }) };
     const post = async (/** @type {AbortSignal} */ signal) => {
-      this.#onAccepted = () => this.#view.setResult(id, content, isError);
+      this.#replies.delete(reply.id);
+      this.#replying = reply.id;
+      this.#onAccepted = () => this.#accepted(reply);
       const options = { conversationId: this.id, include: INCLUDE, idempotencyKey: key, signal };
-      await this.#follow(this.#client().send([message], options));
+      try {
+        await this.#follow("approved" in reply ? this.#client().decide(this.id, reply, options) : this.#client().send([resultOf(reply)], options));
+      } finally {
+        this.#replying = "";
+      }
     };
     const again = () => void this.#attempt(post, again);
     await this.#attempt(post, again);
+  }
+
+  /** @param {Reply} reply */
+  #accepted(reply) {
+    if ("approved" in reply) this.#view.setDecision(reply.id, reply.approved);
+    else this.#view.setResult(reply.id, shownResult(reply.content), reply.isError);
+  }
+
+  /** See whether what is owed here was answered elsewhere; if so, show how it went on. */
+  async look() {
+    if (this.#activity !== "idle" || this.#owing.size === 0) return;
+    const abort = this.#abort;
+    const stands = await this.#connect({ quiet: true }).conversation(this.id, { signal: abort.signal }).catch(() => null);
+    if (!stands || this.#closed || abort !== this.#abort || this.#activity !== "idle") return;
+    const open = new Set(stands.owed.map(({ id }) => id));
+    if (stands.running || [...this.#owing].some((id) => !open.has(id))) await this.watch();
   }
 
   /**
@@ -127,6 +165,7 @@ export class Conversation {
     const isOnItsWay = this.#activity === "sending" || this.#activity === "reconnecting";
     const givesUp = !this.#sending || (this.#stopped && isOnItsWay);
     this.#stopped = true;
+    this.#replies.clear();
     if (givesUp) return this.#abort.abort();
     try {
       await this.#sending?.cancel();
@@ -180,8 +219,15 @@ export class Conversation {
       if (!isAbort(error)) this.#view.addError(error, again);
       else if (this.#stopped) this.#view.addNote("Stopped.");
     } finally {
-      if (!this.#closed && abort === this.#abort) this.#become("idle");
+      if (!this.#closed && abort === this.#abort) this.#rest();
     }
+  }
+
+  /** Nothing goes on: what the user has answered meanwhile is posted. */
+  #rest() {
+    this.#become("idle");
+    const [reply] = this.#replies.values();
+    if (reply) void this.#reply(reply);
   }
 
   /**
@@ -191,6 +237,7 @@ export class Conversation {
    */
   async #resume(signal, { mayBeMissing = false, answers = true } = {}) {
     this.#become("loading");
+    this.#owing = new Set();
     const client = this.#client(answers);
     const stands = await client.conversation(this.id, { signal }).catch((error) => {
       if (mayBeMissing && error instanceof ApiError && error.status === 404) return null;
@@ -232,20 +279,36 @@ export class Conversation {
    */
   async #follow(sending, { answers = true, until = () => false } = {}) {
     const run = new Run(this.#view, answers);
+    const calls = new Owing();
     this.#sending = sending;
     try {
       for await (const event of sending) {
+        // what another client has answered, and what came of it, is in the history
+        if (calls.wentOnElsewhere && event.cursor) break;
         run.feed(event);
-        if (event.type === "run-queued") this.#become("waiting");
-        else if (event.type === "run-start") this.#become("answering");
-        else if (answers && event.type === "owed" && event.toolCalls.some(({ name }) => isOurs(name))) this.#become("working");
+        calls.feed(event);
+        this.#note(event, answers && calls.mine.size > 0);
         if (until(event)) return;
       }
       if (this.#stopped && run.outcome === "handed-back") this.#view.addNote("Stopped.");
     } finally {
       this.#sending = null;
       this.#onAccepted = null;
+      this.#owing = calls.open;
     }
+    if (calls.wentOnElsewhere && !this.#stopped) await this.#resume(this.#abort.signal, { answers });
+  }
+
+  /**
+   * @param {Event} event
+   * @param {boolean} works whether this page has calls to run
+   */
+  #note(event, works) {
+    if (event.type === "run-queued") this.#become("waiting");
+    else if (event.type === "run-start") this.#become("answering");
+    else if (event.type === "owed" && works) this.#become("working");
+    else if (event.type === "call-elsewhere" && !works) this.#become("elsewhere");
+    else if (event.type === "call-elsewhere") this.#become("working");
   }
 
   /** @param {boolean} [answers] whether it has the page's tools */
@@ -258,6 +321,8 @@ export class Conversation {
     if (this.#closed) return;
     if (step.kind === "lost") this.#become("reconnecting");
     else if (step.kind === "request") {
+      // a claim may be renewed while a post is on its way
+      if (step.path.endsWith("/claim") || step.method === "DELETE") return;
       this.#isPost = step.path === "/send-message";
       if (this.#isPost && this.#activity !== "reconnecting") this.#become("sending");
     } else if (step.kind === "response" && step.headers["content-type"]?.startsWith("text/event-stream")) {

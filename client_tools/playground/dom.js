@@ -5,7 +5,7 @@ const SVG = "http://www.w3.org/2000/svg";
 /**
  * @template {keyof HTMLElementTagNameMap} K
  * @param {K} tag
- * @param {{class?: string, type?: "button" | "submit" | "checkbox", title?: string, label?: string, onClick?: () => void}} [props]
+ * @param {{class?: string, type?: "button" | "submit" | "checkbox" | "radio", title?: string, label?: string, onClick?: () => void}} [props]
  * @param {...(Node | string)} children
  * @returns {HTMLElementTagNameMap[K]}
  */

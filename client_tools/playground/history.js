@@ -9,13 +9,15 @@ import { asRecord } from "../js/src/json.js";
  * @property {string} id
  * @property {string} name
  * @property {string} arguments
+ * @property {boolean} client whether it is a client's to answer
  */
 
 /**
  * @typedef {{role: "user", id: string, text: string}} PastUser
  * @typedef {{role: "assistant", id: string, text: string, calls: PastCall[], partial: boolean}} PastAnswer
  * @typedef {{role: "tool", id: string, callId: string, text: string, isError: boolean, synthetic: string | null}} PastResult
- * @typedef {PastUser | PastAnswer | PastResult} PastMessage
+ * @typedef {{role: "approval", id: string, callId: string, approved: boolean}} PastDecision
+ * @typedef {PastUser | PastAnswer | PastResult | PastDecision} PastMessage
  */
 
 /** Messages of a long conversation that are shown; older ones stay on the server. */
@@ -93,6 +95,8 @@ export function readMessage(message) {
           synthetic: typeof message.synthetic === "string" ? message.synthetic : null,
         },
       ];
+    case "approval":
+      return [{ role: "approval", id, callId: String(message.toolCallId ?? ""), approved: message.approved === true }];
     default:
       return [];
   }
@@ -109,6 +113,7 @@ function readCall(value) {
     id: String(call.id ?? ""),
     name: String(inner.name ?? ""),
     arguments: String(inner.arguments ?? ""),
+    client: call.client === true,
   };
 }
 

@@ -7,6 +7,7 @@ import { ConfirmDialog } from "./confirm.js";
 import { Conversation, MAX_ROUNDS } from "./conversation.js";
 import { download, need } from "./dom.js";
 import { Inspector } from "./inspector.js";
+import { Lookout } from "./lookout.js";
 import { ServerRecord } from "./record.js";
 import { Recorder } from "./recorder.js";
 import { keepAtEnd } from "./scroll.js";
@@ -18,6 +19,7 @@ import { Transcript } from "./transcript.js";
 /** @type {Record<Activity, string>} */
 const STATUS = {
   idle: "",
+  elsewhere: "",
   loading: "Loading the conversation",
   sending: "",
   waiting: "Waiting for the answer before to end",
@@ -59,13 +61,14 @@ const hands = {
 const toEnd = keepAtEnd(need("#scroll", HTMLElement), need("#jump", HTMLElement));
 let onKey = () => {};
 const composer = new Composer({ onSend: send, onStop: () => void conversation.stop() });
-const onAnswer = (/** @type {import("./conversation.js").HandAnswer} */ answer) => {
-  if (conversation.isIdle) void conversation.answer(answer);
-};
-const view = Object.assign(new Transcript(transcriptRoot, onRemedy, onAnswer), {
+const lookout = new Lookout(() => conversation.look());
+const onReply = (/** @type {import("./conversation.js").Reply} */ reply) => void conversation.answer(reply);
+const view = Object.assign(new Transcript(transcriptRoot, onRemedy, onReply), {
   /** @param {Activity} activity */
   setActivity(activity) {
-    composer.busy = activity !== "idle";
+    composer.busy = activity !== "idle" && activity !== "elsewhere";
+    if (activity === "idle") lookout.begin();
+    else lookout.end();
     cut.disabled = !["waiting", "answering"].includes(activity);
     thinking.hidden = !["sending", "waiting", "answering"].includes(activity);
     transcriptRoot.setAttribute("aria-busy", String(activity === "answering" || activity === "loading"));
@@ -89,8 +92,8 @@ function open(id) {
 }
 
 /** @type {import("./conversation.js").Connect} */
-function connect({ tools = {}, trace }) {
-  const record = recorder.tracer();
+function connect({ tools = {}, trace, quiet = false }) {
+  const record = quiet ? () => {} : recorder.tracer();
   const apiKey = recall("key");
   return new Client({
     url: new URL(".", location.href).href,
@@ -209,6 +212,11 @@ keyForm.addEventListener("submit", (event) => {
   remember("key", keyField.value.trim());
   keyForm.hidden = true;
   onKey();
+});
+// what this page has claimed is another one's to run; a page that comes back begins as after a reload
+addEventListener("pagehide", () => conversation.close());
+addEventListener("pageshow", ({ persisted }) => {
+  if (persisted) show(idInAddress());
 });
 addEventListener("hashchange", () => {
   if (idInAddress() !== conversation.id) show(idInAddress());

@@ -40,6 +40,11 @@ const KNOWN = {
     advice: "This call has another answer already, from another tab or device, and the first one counts. Show what the server has.",
     remedy: "reload",
   },
+  invalid_answer: {
+    title: "The answer does not fit the question",
+    advice: "Choose again, and send it.",
+    remedy: "none",
+  },
   tool_call_not_found: {
     title: "Nobody waits for this result any more",
     advice: "The conversation has gone on without it. Show what the server has.",

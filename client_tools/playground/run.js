@@ -17,11 +17,15 @@ import { isOurs } from "./tools.js";
  * @property {(id: string, delta: string) => void} addArguments
  * @property {(id: string, state: CallState) => void} setCallState
  * @property {(id: string, text: string, isError: boolean) => void} setResult
- * @property {(call: OwedCall) => void} showOwed a call that this page does not run: somebody has to answer it
+ * @property {(id: string, approved: boolean) => void} setDecision a person has said whether it may be made
+ * @property {(call: OwedCall) => void} showOwed a call that this page does not run: somebody has to answer it, or to decide on it
  * @property {(text: string) => void} addNote
  */
 
-/** @typedef {"writing" | "waiting" | "running" | "skipped" | "elsewhere"} CallState */
+/**
+ * @typedef {"writing" | "waiting" | "running" | "skipped" | "elsewhere" | "answered" | "approval" | "question"} CallState
+ *   elsewhere: another client runs it, or should; answered: it has; approval, question: a person has to answer
+ */
 
 /** @type {Record<string, string>} how a run may end, where that needs a word */
 const ENDINGS = {
@@ -96,18 +100,18 @@ export class Run {
         return this.#view.setResult(event.toolCallId, event.result, false);
       case "client-tool-result":
         return this.#view.setResult(event.toolCallId, String(event.content), event.isError);
+      case "call-elsewhere":
+        return this.#view.setCallState(event.toolCallId, event.state === "answered" ? "answered" : "elsewhere");
       case "owed":
         return event.toolCalls.forEach((call) => this.#owe(call));
       case "run-end":
         return this.#end(event);
-      default:
-        return this.#note(event);
     }
   }
 
   /** @param {OwedCall} call */
   #owe(call) {
-    if (!this.#answers || !isOurs(call.name)) this.#view.showOwed(call);
+    if (!this.#answers || !isOurs(call)) this.#view.showOwed(call);
   }
 
   /** @param {{outcome: string, reason?: string}} event */
@@ -115,11 +119,5 @@ export class Run {
     this.outcome = outcome;
     const ending = ENDINGS[String(reason ?? outcome)];
     if (ending) this.#view.addNote(ending);
-  }
-
-  /** @param {{type: string}} event */
-  #note({ type }) {
-    if (type !== "interrupt") return;
-    this.#view.addNote("The agent waits for a decision that this page cannot give. Send a message to go on.");
   }
 }

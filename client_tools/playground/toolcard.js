@@ -1,12 +1,14 @@
 /** One tool call: its name, its arguments as they are written, where it runs, its result, or a form for it. */
 
+import { readQuestions } from "../js/src/index.js";
 import { asRecord, parseJson } from "../js/src/json.js";
+import { approvalForm, questionForm, resultForm } from "./asks.js";
 import { el, icon } from "./dom.js";
 import { isOurs } from "./tools.js";
 
+/** @typedef {import("../js/src/index.js").OwedCall} OwedCall */
+/** @typedef {import("./asks.js").OnReply} OnReply */
 /** @typedef {import("./run.js").CallState} CallState */
-
-/** @typedef {(content: string, isError: boolean) => void} OnAnswer */
 
 /** Characters of arguments that are left in one line. */
 const MAX_ONE_LINE = 80;
@@ -18,18 +20,21 @@ export class ToolCard {
   #state = el("span", { class: "state" });
   #arguments = document.createTextNode("");
   #body;
-  #onAnswer;
+  #onReply;
+  /** Where a result comes from. */
+  #place;
 
   /**
    * @param {string} name
-   * @param {OnAnswer} onAnswer the user has written a result
+   * @param {OnReply} onReply the user has answered in a form
    */
-  constructor(name, onAnswer) {
-    this.#onAnswer = onAnswer;
-    this.#ours = isOurs(name);
+  constructor(name, onReply) {
+    this.#onReply = onReply;
+    this.#ours = isOurs({ name });
     const head = el("header", {}, icon("tool"), el("code", { class: "tool-name" }, name), this.#state);
     this.#body = el("div", { class: "tool-body" }, block("Arguments", this.#arguments));
     this.element = el("section", { class: "tool", label: `Tool call ${name}` }, head, this.#body);
+    this.#place = this.#ours ? "ran in this page" : "ran on the server";
     this.setState("writing");
   }
 
@@ -60,11 +65,50 @@ export class ToolCard {
       running: "running in this page",
       skipped: "not answered",
       elsewhere: "waits for another client",
+      approval: "waits for your decision",
+      question: "waits for your answer",
+      answered: "answered elsewhere",
     };
     if (state !== "writing") this.#tidy();
     this.withdraw();
-    if (state === "elsewhere" || state === "skipped") this.#body.append(this.#form());
+    if (state === "elsewhere" || state === "skipped") this.#body.append(resultForm(this.#onReply));
     this.#show(state, labels[state]);
+  }
+
+  /**
+   * Somebody has to answer it: a person at this page may.
+   *
+   * @param {OwedCall} call
+   */
+  owe({ kind, arguments: text, reason = "" }) {
+    this.setArguments(text);
+    if (kind !== "approval") this.setClients();
+    const questions = kind === "question" ? readQuestions(text) : null;
+    if (kind === "approval") this.#ask("approval", () => approvalForm(reason, this.#onReply));
+    else if (questions) this.#ask("question", () => questionForm(questions, this.#onReply));
+    else this.setState("elsewhere");
+  }
+
+  /**
+   * @param {"approval" | "question"} state
+   * @param {() => HTMLElement} form
+   */
+  #ask(state, form) {
+    if (this.element.dataset.state === state) return;
+    this.setState(state);
+    this.#body.append(form());
+  }
+
+  /**
+   * A person has decided whether it may be made.
+   *
+   * @param {boolean} approved
+   */
+  setDecision(approved) {
+    this.#tidy();
+    this.withdraw();
+    if (approved) this.#place = "allowed, ran on the server";
+    this.#show(approved ? "waiting" : "skipped", approved ? "allowed" : "denied");
   }
 
   /**
@@ -78,26 +122,12 @@ export class ToolCard {
     const result = block(isError ? "Error" : "Result", document.createTextNode(text));
     result.classList.add("result");
     this.#body.append(result);
-    const place = this.#ours ? "ran in this page" : "ran on the server";
-    this.#show(isError ? "failed" : "done", isError ? "failed" : place);
+    this.#show(isError ? "failed" : "done", isError ? "failed" : this.#place);
   }
 
-  #form() {
-    const words = el("textarea", { label: "Result of the call" });
-    words.rows = 2;
-    const failed = el("input", { type: "checkbox" });
-    const form = el(
-      "form",
-      { class: "answer-form" },
-      words,
-      el("label", {}, failed, "The tool failed"),
-      el("button", { class: "button small", type: "submit" }, "Answer"),
-    );
-    form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      this.#onAnswer(words.value, failed.checked);
-    });
-    return form;
+  /** It is a client's to answer, and perhaps a person's. */
+  setClients() {
+    if (!this.#ours) this.#place = "answered";
   }
 
   /** @param {string} reason */

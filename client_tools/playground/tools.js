@@ -2,7 +2,8 @@
 
 import { asRecord } from "../js/src/json.js";
 
-/** @typedef {import("../js/src/index.js").ClientTools} ClientTools */
+/** @typedef {import("../js/src/index.js").CallContext} CallContext */
+/** @typedef {{description: string, parameters: Record<string, unknown>, execute: (args: any, context: CallContext) => unknown}} OwnTool */
 
 /**
  * @typedef {object} Hands what the tools may touch
@@ -66,16 +67,19 @@ const TOOLS = [
   },
 ];
 
-/** @param {string} name */
-export function isOurs(name) {
-  return TOOLS.some((tool) => tool.name === name);
+/**
+ * @param {{name: string, kind?: string}} call
+ * @returns {boolean} whether this page runs it
+ */
+export function isOurs({ name, kind = "tool_result" }) {
+  return kind === "tool_result" && TOOLS.some((tool) => tool.name === name);
 }
 
 /**
  * The tools as the client library takes them.
  *
  * @param {Hands} hands
- * @returns {ClientTools}
+ * @returns {Record<string, OwnTool>}
  */
 export function toolsFor(hands) {
   return Object.fromEntries(

@@ -8,7 +8,7 @@ import { ToolCard } from "./toolcard.js";
 /** @typedef {import("./history.js").PastMessage} PastMessage */
 /** @typedef {import("./problems.js").Problem} Problem */
 /** @typedef {import("../js/src/index.js").OwedCall} OwedCall */
-/** @typedef {import("./conversation.js").HandAnswer} HandAnswer */
+/** @typedef {import("./conversation.js").Reply} Reply */
 /** @typedef {import("./run.js").CallState} CallState */
 
 /** @type {Record<import("./problems.js").Remedy, string>} */
@@ -27,6 +27,7 @@ const SYNTHETIC = {
   interrupted: "closed: the server was interrupted",
   invalid: "not run: its arguments are not valid",
   timeout: "closed: nobody answered in time",
+  denied: "denied",
 };
 
 export class Transcript {
@@ -35,7 +36,7 @@ export class Transcript {
 
   #root;
   #onRemedy;
-  #onAnswer;
+  #onReply;
   /** @type {HTMLElement | null} */
   #answer = null;
   /** @type {Text | null} */
@@ -50,12 +51,12 @@ export class Transcript {
   /**
    * @param {HTMLElement} root
    * @param {(remedy: import("./problems.js").Remedy, again: () => void) => void} onRemedy
-   * @param {(answer: HandAnswer) => void} onAnswer
+   * @param {(reply: Reply) => void} onReply
    */
-  constructor(root, onRemedy, onAnswer) {
+  constructor(root, onRemedy, onReply) {
     this.#root = root;
     this.#onRemedy = onRemedy;
-    this.#onAnswer = onAnswer;
+    this.#onReply = onReply;
   }
 
   clear() {
@@ -76,6 +77,7 @@ export class Transcript {
   /** @param {PastMessage} message */
   addPast(message) {
     if (message.role === "user") return this.addUser(message.text);
+    if (message.role === "approval") return this.setDecision(message.callId, message.approved);
     if (message.role === "tool") {
       this.setResult(message.callId, message.text, message.isError);
       const why = SYNTHETIC[message.synthetic ?? ""];
@@ -88,6 +90,7 @@ export class Transcript {
       this.beginCall(call.id, call.name);
       this.addArguments(call.id, call.arguments);
       this.setCallState(call.id, "waiting");
+      if (call.client) this.#cards.get(call.id)?.setClients();
     }
     if (message.partial) this.addNote("This answer was cut short.");
   }
@@ -134,7 +137,7 @@ export class Transcript {
    * @param {string} name
    */
   beginCall(id, name) {
-    const card = new ToolCard(name, (content, isError) => this.#onAnswer({ id, content, isError }));
+    const card = new ToolCard(name, (reply) => this.#onReply({ id, ...reply }));
     this.#cards.set(id, card);
     this.#open().append(card.element);
     this.#reasoning = null;
@@ -166,11 +169,18 @@ export class Transcript {
     this.#cards.get(id)?.setResult(text, isError);
   }
 
+  /**
+   * @param {string} id
+   * @param {boolean} approved
+   */
+  setDecision(id, approved) {
+    this.#cards.get(id)?.setDecision(approved);
+  }
+
   /** @param {OwedCall} call of whose beginning the page may know nothing */
-  showOwed({ id, name, arguments: text }) {
-    if (!this.#cards.has(id)) this.beginCall(id, name);
-    this.#cards.get(id)?.setArguments(text);
-    this.setCallState(id, "elsewhere");
+  showOwed(call) {
+    if (!this.#cards.has(call.id)) this.beginCall(call.id, call.name);
+    this.#cards.get(call.id)?.owe(call);
   }
 
   /** @param {string} text */

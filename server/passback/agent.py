@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, JsonValue
 
@@ -15,15 +16,16 @@ from passback.context.prompt import (
 )
 from passback.context.told import Told, run_context
 from passback.core.errors import ConfigurationError
-from passback.core.messages import JsonObject
+from passback.core.messages import JsonObject, ToolSpec
 from passback.core.permissions import Decision, Rule, by_pattern
 from passback.core.ports import ModelClient, Toolset
 from passback.core.prompts import RunContext
-from passback.core.questions import ASK_USER
-from passback.engine.toolbox import Equipment
 from passback.schemas.declared import Unfit, judged
 from passback.toolsets.data import DATA_TOOLS
 from passback.toolsets.functions import Function, Functions, FunctionTool, tool
+
+if TYPE_CHECKING:
+    from passback.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,9 @@ class Agent:
         prompt: what the model is told first.
         tools: server tools: functions, decorated with `@tool` or plain.
         toolsets: other sources of server tools.
+        agents: other agents, that it may give tasks to as if they were tools; each needs a name and a description.
+        name: what clients and other agents ask for it by; None: as `passback serve MODULE:NAME` names it.
+        description: what other agents are told of it.
         max_turns: model calls in one run; None: what the settings say.
         options: goes to the model's service as it is, such as `{"temperature": 0}`.
         permissions: which server tools may be called: decisions by name, the first pattern that fits counts
@@ -48,12 +53,16 @@ class Agent:
             more than an outline of what is large.
         output_schema: what every answer has to fit, where a post does not say it itself: a JSON Schema of type object, or
             a pydantic model.
+        deps: for its tools, as `ToolContext.deps`; the model cannot see it.
     """
 
     model: ModelClient | str | None = None
     prompt: str = ""
     tools: Sequence[FunctionTool | Function] = ()
-    toolsets: Sequence[Toolset] = field(default=())
+    toolsets: Sequence[Toolset] = ()
+    agents: Sequence["Agent"] = ()
+    name: str | None = None
+    description: str = ""
     max_turns: int | None = None
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     permissions: Mapping[str, Decision] | Rule | None = None
@@ -62,13 +71,34 @@ class Agent:
     tell_time: bool = False
     data_tools: bool = False
     output_schema: JsonObject | type[BaseModel] | None = None
+    deps: object = None
 
-    def equipment(self) -> Equipment:
-        """Raises ConfigurationError when a function cannot be a tool, or two have one name."""
+    def session(
+        self,
+        *,
+        store: str = "memory:",
+        conversation: str | None = None,
+        owner: str = "local",
+        tools: Sequence[ToolSpec] = (),
+        settings: Mapping[str, str] | None = None,
+    ) -> "Session":
+        """A conversation with this agent from Python: see `Session`."""
+        from passback.session import Session  # noqa: PLC0415  # which knows agents
+
+        return Session(
+            self,
+            store=store,
+            conversation=conversation,
+            owner=owner,
+            tools=tools,
+            settings=settings,
+        )
+
+    def own_toolsets(self) -> tuple[Toolset, ...]:
+        """Without the agents. Raises ConfigurationError when a function cannot be a tool, or two have one name."""
         functions = [one if isinstance(one, FunctionTool) else tool(one) for one in self.tools]
         own = [Functions(functions)] if functions else []
-        toolsets = (*own, *([DATA_TOOLS] if self.data_tools else []), *self.toolsets)
-        return Equipment(toolsets, (ASK_USER,) if self.ask_user else ())
+        return (*own, *([DATA_TOOLS] if self.data_tools else []), *self.toolsets)
 
     def rules(self) -> tuple[Rule, ...]:
         """What the agent says of permissions. Raises ConfigurationError when it makes no sense."""

@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -26,6 +26,7 @@ from passback import __version__
 from passback.agent import Agent
 from passback.app import Application
 from passback.core.errors import ConfigurationError, PassbackError
+from passback.core.ports import ModelClient
 from passback.replay.player import replay_site
 from passback.replay.recording import load as load_recording
 from passback.settings import Settings, load, variable
@@ -70,10 +71,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def _command(
     parser: argparse.ArgumentParser,
-    run: Callable[[Settings, Agent | None], Coroutine[None, None, int]],
+    run: Callable[[Settings, Sequence[Agent]], Coroutine[None, None, int]],
 ) -> None:
     parser.set_defaults(prepare=partial(_prepared, run))
-    parser.add_argument("agent", nargs="?", metavar="MODULE:AGENT", help="an Agent of yours")
+    parser.add_argument(
+        "agents",
+        nargs="*",
+        metavar="MODULE:AGENT",
+        help="an Agent of yours; of several, the first is asked where a request names none",
+    )
     for one in fields(Settings):
         parser.add_argument(
             "--" + one.name.replace("_", "-"),
@@ -83,13 +89,12 @@ def _command(
 
 
 def _prepared(
-    run: Callable[[Settings, Agent | None], Coroutine[None, None, int]],
+    run: Callable[[Settings, Sequence[Agent]], Coroutine[None, None, int]],
     options: argparse.Namespace,
 ) -> Coroutine[None, None, int]:
     settings = load({**os.environ, **_flags(options)})
     _log_to_stderr(settings.log_level)
-    agent = _load_agent(options.agent) if options.agent else None
-    return run(settings, agent)
+    return run(settings, [_load_agent(target) for target in options.agents])
 
 
 def _flags(options: argparse.Namespace) -> dict[str, str]:
@@ -109,7 +114,7 @@ def _load_agent(target: str) -> Agent:
     found = getattr(loaded, name, None)
     if not isinstance(found, Agent):
         raise ConfigurationError(f"{target!r}: {module} has no Agent called {name!r}")
-    return found
+    return found if found.name else replace(found, name=name)
 
 
 def _run(command: Coroutine[None, None, int]) -> int:
@@ -126,9 +131,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 # ---------------------------------------------------------------- serve
-async def serve(settings: Settings, agent: Agent | None) -> int:
+async def serve(settings: Settings, agents: Sequence[Agent]) -> int:
     """Serve until SIGTERM or Ctrl-C; a second Ctrl-C ends at once."""
-    application = Application(settings, agent)
+    application = Application(settings, *agents)
     stop = asyncio.Event()
     server = _Server(_config(application.asgi, int(settings.shutdown_grace) + 5), stop)
     server.on_listening = lambda address: _announce(address, application)
@@ -221,19 +226,20 @@ def _announce(address: str, application: Application) -> None:
         f"  page    {address}/\n"
         f"  curl    curl -N {address}/send-message -H 'Content-Type: application/json' -d {body}\n"
         f"  store   {application.store.location}\n"
-        f"  model   {application.model.name}\n\n"
+        f"  model   {', '.join(model.name for model in application.models)}\n\n"
         "Ctrl-C stops it.",
         flush=True,
     )
 
 
 # ---------------------------------------------------------------- check
-async def check(settings: Settings, agent: Agent | None) -> int:
+async def check(settings: Settings, agents: Sequence[Agent]) -> int:
     """Try everything that a server would need, and say what is wrong."""
-    application = Application(settings, agent)
+    application = Application(settings, *agents)
     print("settings  ok")
     healthy = await _report("store", application.store.location, lambda: _check_store(application))
-    healthy &= await _report("model", application.model.name, lambda: _check_model(application))
+    for model in application.models:
+        healthy &= await _report("model", model.name, partial(_check_model, model))
     return 0 if healthy else EXIT_FAILED
 
 
@@ -256,11 +262,11 @@ async def _check_store(application: Application) -> Sequence[str]:
         return await store.check()
 
 
-async def _check_model(application: Application) -> Sequence[str]:
+async def _check_model(model: ModelClient) -> Sequence[str]:
     try:
-        await application.model.check()
+        await model.check()
     finally:
-        await application.model.aclose()
+        await model.aclose()
     return ()
 
 

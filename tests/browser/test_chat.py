@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 
 HELLO = (
     "Hello! I am passback's demo model: a few rules, no artificial intelligence. Name one of your tools and I will "
-    "call it: change-background-color, get-time-zone, ask-user-to-confirm."
+    "call it: change-background-color, get-time-zone, ask-user-to-confirm, ask_user."
 )
 
 

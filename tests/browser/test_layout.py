@@ -88,11 +88,11 @@ async def test_text_can_be_read_in_light_and_dark_on_any_background(
     async with open_playground(browser, fast_url, DESK, color_scheme=scheme) as playground:
         await playground.say("Change background color to blue.")
         await playground.say("count to 400")
-        poor = await playground.page.evaluate(_POOR_CONTRAST)
+        poor = await playground.page.evaluate(POOR_CONTRAST)
         assert poor == []
 
 
-_POOR_CONTRAST = """() => {
+POOR_CONTRAST = """() => {
     const canvas = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
     const channels = color => {
         canvas.clearRect(0, 0, 1, 1);

@@ -4,6 +4,7 @@ They are written to the folder that `TEST_SCREENSHOTS` names, else below `.cache
 `TEST_SCREENSHOTS=docs/images scripts/test tests/browser/test_screenshots.py`.
 """
 
+import json
 import os
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 from tests.browser.test_debugging import owed_to_another_client
 from tests.support.playground import PHONE, Playground, open_playground
+from tests.support.server import running_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 
@@ -18,6 +20,14 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / os.environ.get("TEST_SCREENSHOTS", ".cache/screenshots")
 MOST_BYTES = 150_000
 SIZE = (1200, 700)
+QUESTION = {
+    "question": "Which colours shall I keep?",
+    "options": [
+        {"label": "blue", "description": "as it is now"},
+        {"label": "green"},
+    ],
+    "multiple": True,
+}
 
 
 async def take(page: Page, name: str) -> None:
@@ -42,6 +52,25 @@ async def test_an_owed_call(browser: Browser, fast_url: str) -> None:
         await playground.page.reload()
         await playground.page.get_by_label("Result of the call").fill("it is open")
         await take(playground.page, "owed")
+
+
+async def test_an_approval_and_a_question(browser: Browser) -> None:
+    calls = (
+        ("delete_file", {"path": "drafts/2025-01.txt"}),
+        ("ask_user", {"questions": [QUESTION]}),
+    )
+    async with (
+        running_server("tests.support.guarded:agent") as server,
+        open_playground(browser, server.url, SIZE, color_scheme="light") as playground,
+    ):
+        order = {
+            "say": "I can tidy up.",
+            "calls": [[name, json.dumps(arguments)] for name, arguments in calls],
+        }
+        await playground.say(json.dumps(order))
+        await playground.page.locator(".user").evaluate("user => user.textContent = 'Tidy up'")
+        await playground.page.get_by_role("checkbox", name="blue").check()
+        await take(playground.page, "asks")
 
 
 async def test_a_phone(browser: Browser, fast_url: str) -> None:

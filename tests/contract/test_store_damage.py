@@ -31,7 +31,7 @@ from passback.stores.layout import tag
 
 pytestmark = pytest.mark.anyio
 
-NEWER = b'{"role": "oracle", "hunter2": 1}'  # what no part of a conversation can be read from
+NEWER = b'{"role": "oracle", "hunter2": 1, "plan": 1}'  # what no part of a conversation can be read from
 
 
 class Damage(Protocol):
@@ -159,6 +159,7 @@ async def test_a_damaged_conversation_fails_alone_beside_other_callers(
 Read = Callable[[Store, Lease], Awaitable[object]]
 READS: dict[str, Read] = {
     "owed": lambda store, held: store.status(held.run.key),
+    "state": lambda store, held: store.status(held.run.key),
     "tools": lambda store, held: store.load(held.run.key),
     "messages": lambda store, held: store.load(held.run.key),
     "queue": lambda store, held: store.load(held.run.key),

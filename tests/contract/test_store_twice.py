@@ -27,6 +27,7 @@ from passback.core.events import Rewound, RunEvent, TextDelta
 from passback.core.messages import CallId, ConversationKey, Message, RunId, RunRef, ToolSpec
 from passback.core.ports import Store
 from passback.core.posts import Receipt
+from passback.core.state import PlanEntry, State
 from passback.core.transcript import owed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P15")]
@@ -72,7 +73,9 @@ class Life:
     async def change(self, name: str, *messages: Message) -> Change:
         receipts = {f"key:{name}": Receipt("ab" * 32, RunId(name))}
         return replace(
-            change(self.key, (await self.status()).version, *messages), receipts=receipts
+            change(self.key, (await self.status()).version, *messages),
+            receipts=receipts,
+            state=State((PlanEntry(name),), boundary=1),
         )
 
     async def park(self) -> None:
@@ -132,6 +135,7 @@ async def first_run(life: Life) -> Lease:
     life.runs.append(lease.run)
     await life.append("append", lease, 2)
     turn = Commit(LogWrite(lease, 4, (TextDelta("said"),)), 0, (asking(),))
+    turn = replace(turn, state=State((PlanEntry("turn"),), boundary=2))
     assert await life.commit("turn", turn) is False
     return lease
 
@@ -176,7 +180,7 @@ async def test_each_write_of_a_long_life_may_arrive_again_at_any_time(store: Sto
 
     status = await life.status()
     assert (status.running, status.queued, status.owed) == (False, (), ())
-    messages = (await store.load(life.key)).messages
+    messages = (await store.page(life.key, start=0, limit=9)).messages
     assert said_in(messages) == ["first", "go", "next", "reaped"]
 
 

@@ -42,7 +42,7 @@ def call_of(*names: str) -> Reply:
 
 
 # ---------------------------------------------------------------- what tables are made of
-SUPERSEDED = "Error: The user went on without answering this call."
+SUPERSEDED = "Error: The user went on before this call was answered."
 """What a model is told of a call that a message went past."""
 PAID = "price: 3 euros"
 GO = ["user: go", "assistant: -> zone, color"]

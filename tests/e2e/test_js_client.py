@@ -54,7 +54,7 @@ async def test_it_gives_the_text_of_an_answer(server: Server, conversation: str)
 async def test_it_runs_four_tools_together_and_goes_on(
     server: Server, client: Client, conversation: str
 ) -> None:
-    seen = await drive("send", server.url, conversation, message=FOUR)
+    seen = await drive("send", server.url, conversation, message=FOUR, together=4)
     assert seen["error"] is None, seen
     assert sorted(seen["runs"]) == ["get-mood", "get-moon", "get-time-zone", "set-color blue"]
     assert (seen["most"], len(seen["calls"])) == (4, 4)
@@ -138,6 +138,7 @@ async def test_what_was_owed_before_a_reload_is_answered_after_it(
     )
 
 
+@pytest.mark.promise("P9")
 @pytest.mark.parametrize(
     ("results", "other"),
     [
@@ -145,15 +146,15 @@ async def test_what_was_owed_before_a_reload_is_answered_after_it(
         (["UTC", "CET"], "tool_result_conflict"),
     ],
 )
-async def test_of_two_tabs_the_first_answer_counts(
+async def test_of_two_tabs_without_claims_the_first_answer_counts(
     server: Server, client: Client, conversation: str, results: list[str], other: str
 ) -> None:
     await client.post(conversation, user("time zone"), tools=[ZONE])
-    seen: Any = await drive("tabs", server.url, conversation, results=results)
+    seen = await drive("tabs", server.url, conversation, results=results, claims=False)
     told = [m["content"] for m in await client.messages(conversation) if m["role"] == "tool"]
     assert len(told) == 1
     first = f'Done. get-time-zone answered: "{told[0]}".'
-    assert sorted(seen) == sorted([first, other])
+    assert sorted(seen["texts"]) == sorted([first, other])
 
 
 async def test_it_shows_its_key_to_the_server_and_to_nobody_else(conversation: str) -> None:

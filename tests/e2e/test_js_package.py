@@ -101,5 +101,10 @@ async def test_its_hook_shows_answers_and_leaves_with_its_component(project: Pat
         ],
         "text": 'Done. get-time-zone answered: "UTC".',
         "results": ["UTC"],
+        "asked": {
+            "owed": ["question"],
+            "left": 0,
+            "text": 'Done. ask_user failed: "Rather not.".',
+        },
         "left": "running",
     }

@@ -2,12 +2,14 @@
 
 import re
 import sys
+from collections.abc import AsyncGenerator
 from itertools import pairwise
 from pathlib import Path
 
 import anyio
 import pytest
-from tests.support.server import Server
+from tests.e2e.workers import EXAMPLES
+from tests.support.server import Server, running_server
 
 import passback_client
 
@@ -25,11 +27,23 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.parametrize(("program", "output"), PROGRAMS, ids=["async", "plain"])
+@pytest.fixture(scope="module")
+async def cafe() -> AsyncGenerator[Server]:
+    """The agent of `examples`, whose tool needs approval."""
+    permissions = {"PASSBACK_PERMISSIONS": "price=ask"}
+    flags = ("my_agent:agent", "--model", "demo:fast")
+    async with running_server(*flags, environment=permissions, cwd=str(EXAMPLES)) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("program", "output"), PROGRAMS, ids=["async", "plain", "approve", "decide", "questions"]
+)
 async def test_a_program_prints_what_the_readme_shows(
-    server: Server, program: str, output: str
+    server: Server, cafe: Server, program: str, output: str
 ) -> None:
-    assert await printed(program, server) == output.rstrip("\n")
+    where = cafe if "price" in program else server
+    assert await printed(program, where) == output.rstrip("\n")
 
 
 async def printed(program: str, server: Server) -> str:
@@ -50,7 +64,7 @@ async def test_the_program_of_the_servers_readme_talks(server: Server) -> None:
 def test_the_readme_tells_of_every_name_of_the_package_and_no_other() -> None:
     named = set(re.findall(r"`(?:Client\()?([A-Z][A-Za-z]+)\b", README))
     public = set(passback_client.__all__)
-    assert named - public - {"False"} <= {"Idempotency"}
+    assert named - public - {"True", "False"} <= {"Idempotency"}
     assert public - named <= UNTOLD
 
 

@@ -20,7 +20,7 @@ test("each change is a new value, and what is void is not shown", async (t) => {
   chat.subscribe(() => seen.push(chat.getSnapshot()));
   const before = chat.getSnapshot();
   await chat.send("hi");
-  assert.deepEqual(before, { conversationId: "c", entries: [], status: "idle", error: null });
+  assert.deepEqual(before, { conversationId: "c", entries: [], status: "idle", owed: [], error: null });
   assert.deepEqual(seen.map(({ entries, status }) => [status, entries.at(-1).text]), [
     ["running", "hi"], ["running", "old"], ["running", ""], ["running", ""], ["running", "new"], ["idle", "new"],
   ]);

@@ -28,12 +28,15 @@ const tools = {
   "break-it": { execute: () => Promise.reject(new Error("it is broken")) },
 };
 
-/** Ends only when all calls that came with it run. */
+const { promise: together, resolve: allRun } = withResolvers();
+
+/** Ends only when as many calls run as the order wants together. */
 async function ran(what, result) {
   runs.push(what);
   atOnce += 1;
   most = Math.max(most, atOnce);
-  await new Promise((resolve) => setImmediate(resolve));
+  if (atOnce >= (order.together ?? 1)) allRun();
+  await together;
   atOnce -= 1;
   return result;
 }
@@ -65,14 +68,53 @@ const scenarios = {
 
   resume: () => report(client.resume(conversationId)),
 
-  /** Two tabs that see the same owed call, and answer it with these. */
+  /** Two tabs that see the same owed call, and answer it with these; with claims, only one of them does. */
   async tabs() {
     const tab = (result) => {
-      const own = { "get-time-zone": { execute: () => result } };
-      return report(new Client({ url, retry, tools: own }).resume(conversationId));
+      const own = { "get-time-zone": { execute: () => ran("get-time-zone", result) } };
+      return report(new Client({ url, retry, tools: own, claims: order.claims }).resume(conversationId));
     };
     const seen = await Promise.all(order.results.map(tab));
-    return seen.map(({ text, error }) => error?.code ?? text);
+    return { texts: seen.map(({ text, error }) => error?.code ?? text), runs };
+  },
+
+  /** A client that holds a call and is left; another one has to wait for it. */
+  async leaves() {
+    const started = withResolvers();
+    const hangs = { "get-time-zone": { execute: () => (started.resolve(), new Promise(() => {})) } };
+    const leaver = new AbortController();
+    const first = report(new Client({ url, retry, tools: hangs }).resume(conversationId, { signal: leaver.signal }));
+    await started.promise;
+    let waited = false;
+    const seen = await report(client.resume(conversationId), async ({ type }) => {
+      if (type === "call-elsewhere") [waited] = [true, leaver.abort()];
+    });
+    await first;
+    return { waited, text: seen.text, runs };
+  },
+
+  /** `approve` decides, as the order says. */
+  async approve() {
+    const asked = [];
+    const approve = (call) => {
+      asked.push(call);
+      return order.answer;
+    };
+    const own = new Client({ url, retry, approve, tools: { ...tools, ask_user: { execute: () => order.said } } });
+    const seen = await report(own.send(order.message, { conversationId }));
+    const again = order.again ? await report(own.send(order.again, { conversationId })) : seen;
+    return { ...seen, asked, again: again.calls.map(({ result }) => result) };
+  },
+
+  /** The approval stays owed, and a later client decides. */
+  async decide() {
+    const owed = [];
+    await report(client.send(order.message, { conversationId }), async (event) => {
+      if (event.type === "interrupt") owed.push(event);
+    });
+    const [{ id, reason, payload }] = owed;
+    const seen = await report(new Client({ url, retry }).decide(conversationId, { id, ...order.decision }));
+    return { ...seen, reason, payload: { ...payload, toolCallId: payload.toolCallId === id } };
   },
 
   /** Leaves after the first text, as a page does that is reloaded, and comes back. */
@@ -118,5 +160,11 @@ const scenarios = {
     return { status: view.status, roles: page.messages.map(({ role }) => role), total: page.total, cancelled, code };
   },
 };
+
+function withResolvers() {
+  let resolve;
+  const promise = new Promise((done) => (resolve = done));
+  return { promise, resolve };
+}
 
 console.log(JSON.stringify(await scenarios[name]()));

@@ -10,7 +10,7 @@ globalThis.IS_REACT_ACT_ENVIRONMENT = true;
 const warn = console.error;
 console.error = (text, ...more) => String(text).includes("react-test-renderer is deprecated") || warn(text, ...more);
 
-const tools = { "get-time-zone": { execute: () => "UTC" } };
+const tools = { "get-time-zone": { execute: () => "UTC" }, ask_user: { execute: "later" } };
 const { promise: begun, resolve: begin } = withResolvers();
 const client = new Client({ url: process.argv[2], tools, fetch: noticing });
 let chat;
@@ -36,6 +36,12 @@ const { entries } = chat;
 await act(() => chat.send("use get-time-zone"));
 const { calls, text } = chat.entries.at(-1);
 
+// a question is in the state until a person has answered it
+await act(() => chat.send("use ask_user"));
+const { owed } = chat;
+await act(() => chat.answer(owed[0].id, "Rather not.", { isError: true }));
+const asked = { owed: owed.map(({ kind }) => kind), left: chat.owed.length, text: chat.entries.at(-1).text };
+
 // the page goes as soon as the answer begins, and the run does not
 let leaving;
 await act(async () => {
@@ -45,7 +51,7 @@ await begun;
 await act(async () => page.unmount());
 await leaving;
 const { status: left } = await client.conversation(chat.conversationId);
-console.log(JSON.stringify({ entries, text, results: calls.map(({ result }) => result), left }));
+console.log(JSON.stringify({ entries, text, results: calls.map(({ result }) => result), asked, left }));
 
 function withResolvers() {
   let resolve;

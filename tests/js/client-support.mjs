@@ -11,9 +11,12 @@ export const QUICK = { firstDelay: 1, longestDelay: 1500 };
  * @param {import("node:test").TestContext} t ends the server with the test
  * @param {((response: import("node:http").ServerResponse, request: object) => void)[]} script what answers the first
  *   request, the second ...
+ * @param {(response: import("node:http").ServerResponse, request: object) => void} claim answers the requests that claim
+ *   a call, or give it back
  */
-export async function scripted(t, script) {
+export async function scripted(t, script, claim = granted) {
   const requests = [];
+  const claims = [];
   const answers = [...script];
   const server = createServer(async (incoming, response) => {
     let text = "";
@@ -22,6 +25,10 @@ export async function scripted(t, script) {
     const address = new URL(incoming.url, "http://x");
     const request = { method, path: address.pathname, query: Object.fromEntries(address.searchParams), headers };
     request.body = text ? JSON.parse(text) : undefined;
+    if (address.pathname.endsWith("/claim")) {
+      claims.push(request);
+      return claim(response, request);
+    }
     requests.push(request);
     const answer = answers.shift() ?? json({ code: "unexpected", message: "nobody expected this request" }, 500);
     answer(response, request);
@@ -33,7 +40,13 @@ export async function scripted(t, script) {
   });
   const url = `http://127.0.0.1:${server.address().port}`;
   const client = (options = {}) => new Client({ url, ...options, retry: { ...QUICK, ...options.retry } });
-  return { url, requests, client };
+  return { url, requests, claims, client };
+}
+
+/** Nobody else claims anything. */
+export function granted(response, request) {
+  if (request.method === "DELETE") response.writeHead(204).end();
+  else json({ callId: "", claimant: request.body.claimant, expiresAt: "" })(response);
 }
 
 export function json(body, status = 200, headers = {}) {

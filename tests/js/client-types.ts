@@ -1,7 +1,7 @@
 /** Compiled, never run: what a TypeScript program may write against the package. */
 
-import { Answer, Chat, Client, PassbackError, RunFailed } from "passback";
-import type { ClientTools, Event, SendOptions, TraceStep } from "passback";
+import { Answer, Chat, Client, PassbackError, RunFailed, readQuestions } from "passback";
+import type { Answers, Approval, ClientTools, Decision, Event, Questions, SendOptions, TraceStep } from "passback";
 import { useChat } from "passback/react";
 
 const tools: ClientTools = {
@@ -10,6 +10,10 @@ const tools: ClientTools = {
     needsApproval: ({ a }: { a: number }) => a > 1,
     execute: async ({ a, b }: { a: number; b: number }, { signal }) => (signal.aborted ? null : a + b),
   },
+  ask_user: {
+    execute: ({ questions }: Questions): Answers => ({ answers: questions.map(({ options = [] }) => ({ selected: [options[0]?.label ?? ""] })) }),
+  },
+  later: { execute: "later" },
 };
 const options: SendOptions = { onBusy: "enqueue", include: ["usage", "something of tomorrow"] };
 
@@ -32,6 +36,12 @@ function show(event: Event): string {
       return event.content;
     case "tool-call-start":
       return event.toolCallName;
+    case "interrupt":
+      return `${event.reason} ${event.payload.toolCallName ?? event.id}`;
+    case "call-elsewhere":
+      return event.state === "claimed" ? event.toolCallId : "";
+    case "client-decision":
+      return event.approved ? "" : event.reason;
     case "run-end":
       return event.reason ?? event.outcome;
     default:
@@ -49,13 +59,24 @@ const frames = () => steps.flatMap((step) => (step.kind === "frame" ? [step.data
 export const traced = new Client({ url: "http://x", unknownTools: "leave", trace: (step) => void steps.push(step) });
 export const dropped: boolean = traced.send("hi").reconnect() && frames().length > 0;
 
+const decision: Decision = { id: "call_1", approved: false, reason: "no", always: true };
+const approval = async (server: boolean): Promise<Approval> => (server ? { approved: true, always: true } : "no");
+export const asking = new Client({ url: "http://x", claims: false, approve: ({ server }) => approval(server), limits: { claimSeconds: 10 } });
+export const decided: Promise<string> = asking.decide("c", [decision], { include: ["usage"] }).text();
+
+// @ts-expect-error a decision says yes or no
+void asking.decide("c", { id: "call_1" });
 // @ts-expect-error there is no such policy
 void new Client({ url: "http://x" }).send("hi", { onBusy: "sometimes" });
 // @ts-expect-error a tool does something
 void new Client({ url: "http://x", tools: { empty: {} } });
 
 export function Page({ client }: { client: Client }): string {
-  const { entries, status, error, send, stop } = useChat(client);
+  const { entries, status, owed, error, send, decide, answer, stop } = useChat(client);
   void [send, stop, new Chat(client).getSnapshot().status];
+  for (const { id, kind, reason, arguments: text } of owed) {
+    if (kind === "approval") void decide({ id, approved: !reason });
+    else void answer(id, { answers: (readQuestions(text) ?? []).map(({ freeText }) => (freeText ? { text: "yes" } : {})) } satisfies Answers);
+  }
   return error?.message ?? `${status}: ${entries.map((entry) => (entry.role === "user" ? entry.text : entry.calls.length)).join()}`;
 }

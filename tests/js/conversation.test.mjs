@@ -62,7 +62,8 @@ test("a message is posted with the tools, and alone", async () => {
   await conversation.send("and?");
   const [first, second] = posts();
   assert.deepEqual(first.messages, [{ role: "user", content: "hi", id: first.messages[0].id }]);
-  assert.deepEqual(first.tools.map(({ name }) => name), ["change-background-color", "get-time-zone", "ask-user-to-confirm"]);
+  assert.deepEqual(first.tools.map(({ name }) => name), ["change-background-color", "get-time-zone", "ask-user-to-confirm", "ask_user"]);
+  assert.deepEqual(first.tools[3], { name: "ask_user" });
   assert.deepEqual([second.messages.map(({ content }) => content), second.tools], [["and?"], first.tools]);
   const named = [...keys(), `"${first.messages[0].id}"`, `"${second.messages[0].id}"`];
   named.forEach((name) => assert.match(name, quotedUuid));

@@ -8,12 +8,14 @@ const RUN = { "X-Run-Id": "run", "Content-Type": "text/event-stream" };
  *
  * @param {Record<string, Function[]>} script for "METHOD /path": what answers the first request, the second ...
  *   Each gets the request's body and headers, and gives a Response or throws.
+ * @param {(init: RequestInit) => Response} claim answers the requests that claim a call, or give it back
  */
-export function scriptedFetch(script) {
+export function scriptedFetch(script, claim = granted) {
   const requests = [];
   const answers = structuredCloneOfLists(script);
   async function fetch(path, init) {
     const { pathname, searchParams } = new URL(path);
+    if (pathname.endsWith("/claim")) return claim(init);
     const name = `${init.method ?? "GET"} ${pathname}`;
     const body = init.body ? JSON.parse(init.body) : undefined;
     requests.push({ name, body, headers: init.headers, query: searchParams });
@@ -22,6 +24,11 @@ export function scriptedFetch(script) {
     return answer({ body, headers: init.headers });
   }
   return { fetch, requests };
+}
+
+/** Nobody else claims anything, unless a test says so. */
+function granted({ method }) {
+  return method === "DELETE" ? new Response(null, { status: 204 }) : new Response("{}");
 }
 
 function structuredCloneOfLists(script) {
@@ -91,7 +98,7 @@ export function recordingView() {
   const record = (name) => (...args) => void log.push([name, ...args]);
   const names = [
     "clear", "addUser", "addPast", "dropRun", "beginAnswer", "addText", "addReasoning", "beginCall",
-    "addArguments", "setCallState", "setResult", "showOwed", "addNote",
+    "addArguments", "setCallState", "setDecision", "setResult", "showOwed", "addNote",
   ];
   const view = {
     ...Object.fromEntries(names.map((name) => [name, record(name)])),

@@ -2,9 +2,11 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from passback.core.admission import Standing, Verdict, accept
 from passback.core.messages import (
+    ApprovalMessage,
     AssistantMessage,
     CallId,
     Content,
@@ -43,6 +45,22 @@ def user(text: str = "hi", message_id: str = "u") -> UserMessage:
 
 def call(call_id: str, *, client: bool = True) -> ToolCall:
     return ToolCall(CallId(call_id), f"tool_{call_id}", "{}", client)
+
+
+def needing(call_id: str) -> ToolCall:
+    """A call of the server's that a person has to allow."""
+    return replace(call(call_id, client=False), asks="approval", reason="Sure?")
+
+
+def says_yes(call_id: str, *, always: bool = False, tool: str = "") -> ApprovalMessage:
+    """As it is posted; in the transcript it has the name of the tool."""
+    return ApprovalMessage(
+        MessageId(f"yes-{call_id}"), CallId(call_id), True, always=always, tool=tool
+    )
+
+
+def says_no(call_id: str, reason: str = "", tool: str = "") -> ApprovalMessage:
+    return ApprovalMessage(MessageId(f"no-{call_id}"), CallId(call_id), False, reason, tool=tool)
 
 
 def asks(*calls: ToolCall, text: str = "") -> AssistantMessage:
@@ -116,9 +134,10 @@ def judge(
     running: str | None = None,
     waiting: bool = False,
     overdue: bool = False,
+    start: int = 0,
 ) -> Verdict:
     """What a post means; one without options may be given as its messages."""
     posted = what if isinstance(what, StartRun) else post(what, *more)
     run_id = RunId(running) if running else None
-    standing = Standing(messages, receipts or {}, run_id, waiting, overdue)
+    standing = Standing(messages, receipts or {}, run_id, waiting, overdue, start)
     return accept(standing, posted, minting())

@@ -28,11 +28,13 @@ from passback.core.events import (
     ToolCallStarted,
 )
 from passback.core.messages import (
+    AssistantMessage,
     CallId,
     Message,
     RunId,
     RunRef,
     ToolMessage,
+    Usage,
     UserMessage,
 )
 from passback.core.ports import Parked, Store
@@ -207,6 +209,8 @@ class Life:
         assert faults_of(messages, running=status.running) == []
         owing = [] if status.running else [call.id for call in open_calls(messages)]
         assert [each.id for each in status.owed] == owing, (status, messages)
+        assert status.state.usage == used(messages)
+        assert status.state.boundary <= len(messages)
         logs = {run: await self._logged(run) for run in self.runs}
         await self._each_message_stands_once(status, messages, logs)
         self._answers_stay(messages, logs)
@@ -271,6 +275,12 @@ class Life:
             await reader.leave()
             await reader.follow(self.workers[0])
             assert standing(reader.seen) == _told(self._logs[reader.run])
+
+
+def used(messages: Sequence[Message]) -> Usage:
+    """The tokens of all messages that tell them, added up."""
+    told = [each.usage for each in messages if isinstance(each, AssistantMessage) and each.usage]
+    return sum(told, Usage())
 
 
 def _told(log: Sequence[Logged]) -> list[Logged]:

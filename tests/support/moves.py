@@ -11,8 +11,8 @@ from tests.support.runs import ASK, PAINT, followed
 from tests.support.transcripts import answers_of, calls_of, open_calls
 from tests.support.walks import Pick
 
-from passback.core.changes import Status
-from passback.core.deltas import Finish, FinishReason, TextChunk, ToolCallChunk
+from passback.core.changes import Change, Status
+from passback.core.deltas import Finish, FinishReason, TextChunk, ToolCallChunk, UsageChunk
 from passback.core.errors import (
     ConversationBusy,
     ModelUnavailable,
@@ -25,6 +25,7 @@ from passback.core.errors import (
     UnknownConversation,
     UnknownToolCall,
 )
+from passback.core.ids import new_nonce
 from passback.core.messages import (
     CallId,
     Message,
@@ -32,6 +33,7 @@ from passback.core.messages import (
     PostedMessage,
     RunRef,
     ToolMessage,
+    Usage,
     UserMessage,
 )
 from passback.core.ports import Parked
@@ -76,12 +78,19 @@ async def a_turn(life: Life, pick: Pick) -> None:
 async def finish(life: Life, pick: Pick) -> None:
     if dictation := life.dictation():
         reason: FinishReason = "tool_calls" if dictation.calls else "stop"
-        dictation.say(Finish("length" if pick.seldom() else reason), None)
+        told = [] if pick.seldom() else [some_usage(pick)]
+        dictation.say(*told, Finish("length" if pick.seldom() else reason), None)
+
+
+def some_usage(pick: Pick) -> UsageChunk:
+    return UsageChunk(Usage(1 + pick.below(5), pick.below(5), pick.below(3), pick.below(2)))
 
 
 async def fail(life: Life, pick: Pick) -> None:
     """In one way or another, or the answer just breaks off."""
     if dictation := life.dictation():
+        if pick.below(2):
+            dictation.say(some_usage(pick))
         dictation.say(pick.of([ModelUnavailable("gone"), None, RuntimeError("broken")]))
 
 
@@ -318,6 +327,16 @@ async def visit(life: Life, pick: Pick) -> None:
         assert life.accepted == []
 
 
+async def a_boundary_is_set(life: Life, pick: Pick) -> None:
+    """Between two runs: the model is not shown any more what was said before."""
+    loaded = await life.store.load(life.key)
+    status = loaded.status
+    if status.running or status.owed or status.queued or status.version == 0:
+        return
+    state = status.state.with_boundary(status.message_count, loaded.messages)
+    await life.store.park(Change(life.key, new_nonce(), status.version, state=state))
+
+
 async def the_store_fails(life: Life, pick: Pick) -> None:
     """In one of the next writes of a run."""
     faults: list[Fault] = ["lose reply", "refuse"]
@@ -369,5 +388,5 @@ MOVES: list[Move] = [
     *[say, say, call, call, a_turn, a_turn, a_turn, finish, finish, fail, a_tool_ends, a_tool_ends],
     *[message, message, message, results, results, results, right_results, right_results, repeat],
     *[a_reader_comes, a_reader_comes_back, a_reader_leaves, nobody_follows, cancel],
-    *[kill, kill, stop, visit, visit, the_store_fails, an_answer_is_lost],
+    *[kill, kill, stop, visit, visit, a_boundary_is_set, the_store_fails, an_answer_is_lost],
 ]

@@ -1,7 +1,11 @@
 """What the tests of the Python client share."""
 
+import json
 from collections.abc import AsyncIterator
+from typing import Any
 
+import httpx
+from tests.support.scripted_http import DONE, stream
 from tests.support.wire import Client as RawClient
 
 from passback_client import (
@@ -12,7 +16,25 @@ from passback_client import (
 
 QUICK = Retry(attempts=10, first=0.01, longest=0.05)
 
+# ---------------------------------------------------------------- what a scripted server says
+PAINT = {"id": "call", "name": "paint", "arguments": "{}", "kind": "tool_result"}
+IDLE: dict[str, Any] = {
+    "id": "c",
+    "running": None,
+    "queued": [],
+    "owed": [],
+    "messageCount": 0,
+    "runId": None,
+}
 
+
+def owes(*calls: dict[str, str], run: str | None = "run") -> httpx.Response:
+    """The end of a run that hands these calls back; without a run: what is left after some results."""
+    data = json.dumps({"type": "owed", "toolCalls": calls}).encode()
+    return stream(b"data: " + data + b"\n\n", DONE, run=run)
+
+
+# ---------------------------------------------------------------- what came of it
 async def results_of(raw: RawClient, conversation: str) -> list[tuple[object, bool]]:
     """Content of the results in the history, and whether they are errors."""
     kept = await raw.messages(conversation)

@@ -20,6 +20,7 @@ from passback.core.events import (
     TextDelta,
 )
 from passback.core.messages import (
+    ApprovalMessage,
     CallId,
     Content,
     ConversationId,
@@ -33,8 +34,10 @@ from passback.core.messages import (
     ToolSpec,
     UserMessage,
 )
+from passback.core.permissions import Rule
 from passback.core.ports import ModelClient, Parked, Store, Toolset
 from passback.core.posts import OnBusy, OnDisconnect, StartRun
+from passback.engine.agents import Actor, Agents
 from passback.engine.judging import Judge
 from passback.engine.loop import Brain
 from passback.engine.output import OutputJudge
@@ -73,14 +76,20 @@ async def worker(
     *tools: FunctionTool,
     tempo: Tempo = QUICK,
     toolsets: Sequence[Toolset] = (),
+    rules: Sequence[Rule] = (),
+    offers: Sequence[ToolSpec] = (),
     seconds: float = 10,
     **brain_is: Any,
 ) -> AsyncGenerator[RunService]:
-    """A worker on a store that is open. A hang in the test is a failure after `seconds`."""
+    """A worker on a store that is open. A hang in the test is a failure after `seconds`.
+
+    `offers` are client tools that its agent offers also where no client has declared them.
+    """
     functions = [Functions(tools)] if tools else []
-    brain = Brain(model, "be brief", max_turns=4, judge=Judge(objection))
+    brain = Brain(model, "be brief", max_turns=4, judge=Judge(objection, rules))
     brain = replace(brain, **{"output": OutputJudge(objection), **brain_is})
-    service = RunService(store, brain, Equipment([*functions, *toolsets]), tempo)
+    equipment = Equipment([*functions, *toolsets], offers)
+    service = RunService(store, Agents([Actor(brain, equipment)]), tempo)
     with anyio.fail_after(seconds):
         async with service.running():
             yield service
@@ -92,6 +101,14 @@ def says(text: str = "hi", message_id: str = "u") -> UserMessage:
 
 def result(call_id: CallId, content: Content = "done", message_id: str = "t") -> ToolMessage:
     return ToolMessage(MessageId(message_id), call_id, content)
+
+
+def approval(call_id: CallId, *, always: bool = False) -> ApprovalMessage:
+    return ApprovalMessage(MessageId("yes"), call_id, True, always=always)
+
+
+def denial(call_id: CallId, reason: str = "") -> ApprovalMessage:
+    return ApprovalMessage(MessageId("no"), call_id, False, reason)
 
 
 async def post(

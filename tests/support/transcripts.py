@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from passback.core.messages import (
-    ApprovalMessage,
+    Aside,
     AssistantMessage,
     CallId,
     Content,
@@ -30,8 +30,8 @@ def faults_of(messages: Sequence[Message], *, running: bool) -> list[str]:
 
 
 def said_in(messages: Sequence[Message]) -> list[Content]:
-    """What was said; approvals say nothing."""
-    return [message.content for message in messages if not isinstance(message, ApprovalMessage)]
+    """What was said to the agent and by it; what stands aside says nothing."""
+    return [message.content for message in messages if not isinstance(message, Aside)]
 
 
 def open_calls(messages: Sequence[Message]) -> list[ToolCall]:

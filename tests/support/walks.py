@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tests.support.conversations import (
@@ -27,6 +27,7 @@ from passback.core.changes import (
     Lease,
     Loaded,
     LogWrite,
+    Page,
     Queued,
     Status,
 )
@@ -35,6 +36,7 @@ from passback.core.events import START, Position, Rewound, RunEvent, RunQueued, 
 from passback.core.messages import CallId, ConversationKey, Message, RunId, RunRef, ToolSpec
 from passback.core.ports import Store
 from passback.core.posts import OnBusy, Receipt, ReceiptName, StartRun
+from passback.core.state import PlanEntry, State
 from passback.core.transcript import owed
 
 T = TypeVar("T")
@@ -75,6 +77,7 @@ class Walk:
     stores: Sequence[Store]
     key: ConversationKey = field(default_factory=new_key)
     messages: tuple[Message, ...] = ()
+    state: State = field(default_factory=State)
     leases: list[Lease] = field(default_factory=list[Lease])
     runs: list[RunRef] = field(default_factory=list[RunRef])
     sent: list[Asked] = field(default_factory=list[Asked])
@@ -103,8 +106,18 @@ class Walk:
         assert isinstance(loaded, Loaded)
         return loaded
 
+    async def whole(self) -> tuple[Message, ...]:
+        """The record, also what is before the boundary."""
+        page = await self.ask(lambda store: store.page(self.key, start=0, limit=1000))
+        assert isinstance(page, Page)
+        return page.messages
+
     def apply(self, change: Change) -> None:
-        self.messages = (*self.messages[: change.keep], *change.append)
+        kept = self.messages[: change.keep]
+        if self.state.boundary > len(kept):
+            self.state = replace(self.state, boundary=0)
+        self.messages = (*kept, *change.append)
+        self.state = change.state or self.state
 
     def take(self, lease: Lease, logged: int) -> None:
         self.leases.append(lease)
@@ -113,11 +126,12 @@ class Walk:
     async def finish(self) -> None:
         """Compare all that is kept."""
         known, loaded = self.messages, await self.load()
-        assert loaded.messages == known
+        assert loaded.status.state == self.state
+        assert loaded.messages == known[self.state.boundary :]
         assert [queued.run_id for queued in loaded.queue] == list(loaded.status.queued)
         if not self.replayed:
             assert loaded.status.owed == owed(known)
-        await self.ask(lambda store: store.page(self.key, start=0, limit=1000))
+        assert await self.whole() == known
         for run in self.runs:
             await read_log(self, run, START, 1000)
 
@@ -161,7 +175,16 @@ def a_change(walk: Walk, status: Status, pick: Pick, pops: RunId | None = None) 
         pick.below(3),
         pops,
         pick.seldom(),
+        a_state(pick, len(walk.messages[:keep]) + len(batch)),
     )
+
+
+def a_state(pick: Pick, count: int) -> State | None:
+    """Of a conversation that has then so many messages; mostly it is kept as it is."""
+    if not pick.seldom():
+        return None
+    plan = tuple(PlanEntry(f"entry {number}") for number in range(pick.below(3)))
+    return State(plan, cost=pick.below(4) / 8, boundary=pick.below(count + 1))
 
 
 async def park(walk: Walk, pick: Pick) -> None:
@@ -262,11 +285,12 @@ async def commit(walk: Walk, pick: Pick) -> None:
     log = LogWrite(lease, walk.logged + 1 + pick.seldom(), events)
     owing = owed((*walk.messages, *batch))
     within = pick.of([None, LONG, 0]) if ends and owing else None
-    turn = Commit(log, walk.step, batch, owing, ends, cut, within)
+    state = a_state(pick, len(walk.messages) + len(batch))
+    turn = Commit(log, walk.step, batch, owing, ends, cut, within, state)
     seconds, known = 0 if pick.seldom() else LONG, await walk.status()
     await walk.send(lambda store: store.commit(turn, lease=seconds))
     if (await walk.status()).version != known.version:
-        walk.messages += batch
+        walk.messages, walk.state = walk.messages + batch, state or walk.state
         walk.logged, walk.step = walk.logged + len(events), walk.step + 1
 
 
@@ -309,7 +333,7 @@ async def inbox(walk: Walk, pick: Pick) -> None:
 
 async def delete(walk: Walk, pick: Pick) -> None:
     if pick.seldom() and await walk.ask(lambda store: store.delete(walk.key)) is True:
-        walk.messages = ()
+        walk.messages, walk.state = (), State()
 
 
 async def repeat(walk: Walk, pick: Pick) -> None:
@@ -319,7 +343,7 @@ async def repeat(walk: Walk, pick: Pick) -> None:
         await walk.ask(walk.sent[-1 - pick.below(min(6, len(walk.sent)))])
         if (await walk.status()).version != known.version:
             walk.replayed = True
-            walk.messages = (await walk.load()).messages
+            walk.messages, walk.state = await walk.whole(), (await walk.status()).state
 
 
 Operation = Callable[[Walk, Pick], Awaitable[None]]

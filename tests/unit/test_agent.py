@@ -1,74 +1,78 @@
-"""What an `Agent` says becomes what its runs are told and held to."""
+"""What an agent says of its tools' being called, and that the server's settings go before it."""
 
-from typing import Any
+from collections.abc import Mapping
 
+import anyio
 import pytest
-from pydantic import BaseModel
+from tests.support.bridge import ask_json
 
-from passback import Agent
+from passback import Agent, Permission, tool
 from passback.app import Application
-from passback.context.prompt import ASK_GUIDE, DATA_GUIDE, PASTED, Layers, output_guide
 from passback.core.errors import ConfigurationError
-from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId, RunRef
-from passback.settings import Settings
+from passback.core.messages import RunRef, ToolCall
+from passback.core.permissions import Decision, Rule
+from passback.core.questions import ASK_USER
+from passback.models.scripted import ScriptedModel, calls, says
+from passback.settings import load
 
-RUN = RunRef(ConversationKey(OwnerId("ann"), ConversationId("c")), RunId("r"))
+pytestmark = pytest.mark.anyio
 
-
-class Answer(BaseModel):
-    city: str
-
-
-SCHEMA = Answer.model_json_schema()
+GO = {"conversationId": "c", "messages": [{"role": "user", "content": "go"}]}
 
 
-@pytest.mark.parametrize(
-    ("agent", "told"),
-    [
-        (Agent(), ""),
-        (Agent(prompt="You sell."), "You sell."),
-        (Agent(prompt="You sell.", data_tools=True), f"You sell.\n\n{DATA_GUIDE}"),
-        (Agent(ask_user=True), ASK_GUIDE),
-        (Agent(output_schema=Answer), output_guide(SCHEMA)),
-    ],
-)
-def test_a_guide_is_given_for_what_the_agent_uses(agent: Agent, told: str) -> None:
-    assert agent.told() == told
+@tool(permission=Permission("ask", "The tool's word."))
+def pay() -> str:
+    return "paid"
 
 
-def test_the_settings_prompt_takes_the_place_of_the_agents_words_only() -> None:
-    agent = Agent(prompt="You sell.", data_tools=True)
-    assert agent.told("You buy.") == f"You buy.\n\n{DATA_GUIDE}"
+def private(call: ToolCall, _run: RunRef) -> Permission | None:
+    return Permission("deny", "The agent's word.") if call.name == "pay" else None
 
 
-@pytest.mark.parametrize("schema", [Answer, SCHEMA])
-def test_answers_have_a_schema_or_a_model(schema: Any) -> None:
-    assert Agent(output_schema=schema).answer_schema() == SCHEMA
-    assert Agent().answer_schema() is None
+ALLOWED, ASKED = "paid", "The tool's word."
+CASES: list[tuple[str, Mapping[str, Decision] | Rule | None, str]] = [
+    ("", None, ASKED),
+    ("", {}, ASKED),
+    ("", {"p*": "allow"}, ALLOWED),
+    ("", {"x": "deny"}, ASKED),
+    ("", private, "Not executed: The agent's word."),
+    ("pay=allow", private, ALLOWED),
+    ("x=allow", private, "Not executed: The agent's word."),
+    ("x=deny, p?y=allow, *=deny", {"pay": "deny"}, ALLOWED),
+    ("pay=deny", {"pay": "allow"}, "Not executed: this tool may not be called"),
+    ("pay=ask", {"pay": "allow"}, "The agent wants to call pay."),
+]
 
 
-@pytest.mark.promise("P12")
-@pytest.mark.parametrize("schema", [{"type": "array"}, {"properties": 1}, {"$ref": "https://x/"}])
-def test_a_schema_that_is_none_is_refused_at_the_start(schema: Any) -> None:
-    with pytest.raises(ConfigurationError, match="the agent's output_schema: its schema"):
-        Application(Settings(store="memory:"), Agent(output_schema=schema))
+@pytest.mark.parametrize(("setting", "permissions", "told"), CASES)
+async def test_the_settings_go_before_the_agent_and_the_agent_before_the_tool(
+    setting: str, permissions: Mapping[str, Decision] | Rule | None, told: str
+) -> None:
+    model = ScriptedModel([calls(("pay", {})), says("so")])
+    agent = Agent(model=model, tools=[pay], permissions=permissions)
+    settings = load({"PASSBACK_STORE": "memory:", "PASSBACK_PERMISSIONS": setting})
+    application = Application(settings, agent)
+    with anyio.fail_after(10):
+        async with application.running():
+            answer = await ask_json(application.asgi, "POST", "/send-message", GO)
+    assert answer.status == 200
+    assert f'"{told}"' in answer.body.decode()
 
 
-@pytest.mark.anyio
-async def test_data_tools_are_offered_where_the_agent_wants_them() -> None:
-    for wanted, names in (
-        (True, {"query_data", "summarise_data", "validate_data"}),
-        (False, set()),
-    ):
-        agent = Agent(data_tools=wanted)
-        toolbox = await agent.equipment().toolbox()
-        assert {spec.name for spec in toolbox.specs()} == names
-        assert agent.layers() == Layers(PASTED if wanted else None)
+@pytest.mark.parametrize("permissions", [{"pay": "perhaps"}, {"pay": None}])
+def test_an_agent_with_a_permission_that_there_is_not_does_not_start(
+    permissions: Mapping[str, Decision],
+) -> None:
+    with pytest.raises(ConfigurationError, match="'pay' has to be one of allow, deny, ask"):
+        Application(load({"PASSBACK_STORE": "memory:"}), Agent(permissions=permissions))
 
 
-@pytest.mark.anyio
-async def test_a_context_is_asked_of_the_authors_function() -> None:
-    context = Agent(context=lambda run: f"for {run.key.owner}").run_context()
-    assert context is not None
-    assert await context(RUN) == "for ann"
-    assert Agent().run_context() is None
+@pytest.mark.parametrize("offers", [True, False])
+async def test_an_agent_may_offer_to_ask_the_user(offers: bool) -> None:
+    model = ScriptedModel([says("so")])
+    agent = Agent(model=model, tools=[pay], ask_user=offers)
+    application = Application(load({"PASSBACK_STORE": "memory:"}), agent)
+    with anyio.fail_after(10):
+        async with application.running():
+            await ask_json(application.asgi, "POST", "/send-message", GO)
+    assert model.requests[0].tools == ((pay.spec, ASK_USER) if offers else (pay.spec,))

@@ -1,5 +1,6 @@
 """Settings and an agent become an application."""
 
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from tests.support.bridge import Exchange, ask, exchange
 
 from passback.agent import Agent
-from passback.app import Application, create_app, open_model
+from passback.app import Application, create_app
 from passback.core.errors import ConfigurationError
 from passback.models.demo import DemoModel
 from passback.models.scripted import ScriptedModel, says
@@ -24,7 +25,7 @@ MEMORY = {"PASSBACK_STORE": "memory:"}
 async def test_a_worker_runs_and_drains() -> None:
     model = ScriptedModel([], name="mine")
     application = Application(load(MEMORY), Agent(model=model))
-    assert application.model is model
+    assert application.models == (model,)
     with anyio.fail_after(10):
         async with application.running() as warnings:
             assert len(warnings) == 1
@@ -98,10 +99,35 @@ async def test_for_how_long_a_run_goes_on_without_a_reader_is_a_setting() -> Non
 
 
 def test_the_agents_model_comes_before_the_settings() -> None:
+    nonsense = load({**MEMORY, "PASSBACK_MODEL": "nonsense"})
     mine = ScriptedModel([])
-    assert open_model(mine, load({})) is mine
-    assert isinstance(open_model("demo", load({"PASSBACK_MODEL": "nonsense"})), DemoModel)
-    assert isinstance(open_model(None, load({})), DemoModel)
+    assert Application(nonsense, Agent(model=mine)).models == (mine,)
+    [named] = Application(nonsense, Agent(model="demo")).models
+    assert isinstance(named, DemoModel)
+    with pytest.raises(ConfigurationError):
+        Application(nonsense)
+
+
+def test_agents_of_one_model_share_its_client() -> None:
+    mine = ScriptedModel([])
+    given = Agent(name="a"), Agent(name="b", model="demo"), Agent(name="c", model=mine)
+    first, second = Application(load(MEMORY), *given).models
+    assert isinstance(first, DemoModel)
+    assert second is mine
+
+
+@pytest.mark.parametrize(
+    ("agents", "why"),
+    [
+        ((Agent(name="a"), Agent(name="a")), "two agents are named 'a'"),
+        ((Agent(agents=[Agent(name="not a name")]),), "cannot be named 'not a name'"),
+        ((Agent(agents=[Agent()]),), "cannot be named ''"),
+        ((Agent(agents=[Agent(name="a"), Agent(name="a")]),), "have the same name"),
+    ],
+)
+def test_agents_that_cannot_be_told_apart_are_refused(agents: Sequence[Agent], why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        Application(load(MEMORY), *agents)
 
 
 @pytest.mark.parametrize(

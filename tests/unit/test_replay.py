@@ -231,6 +231,7 @@ async def test_the_page_finds_its_routes() -> None:
     stands = await ask(app, "GET", "/conversations/c%2F1")
     assert stands.json == {
         "id": "c/1", "status": "idle", "runId": None, "running": None, "queued": [], "owed": [], "messageCount": 0,
+        "usage": {"inputTokens": 0, "outputTokens": 0, "cachedTokens": 0, "reasoningTokens": 0}, "plan": [],
     }  # fmt: skip
     page = await ask(app, "GET", "/conversations/c/messages?after=0")
     assert page.json == {"messages": [], "next": None, "total": 0}

@@ -59,7 +59,11 @@ BAD: list[tuple[str, str, str]] = [
     ("max_turns", "0", "must be from 1 to 1000"),
     ("permissions", "delete", "must be PATTERN=DECISION"),
     ("permissions", "=ask", "must be PATTERN=DECISION"),
-    ("permissions", "delete=perhaps", "must be PATTERN=DECISION, ...; decisions are allow, deny, ask"),
+    (
+        "permissions",
+        "delete=perhaps",
+        "must be PATTERN=DECISION, ...; decisions are allow, deny, ask",
+    ),
     ("lease", "0", "must be from 1 to 600"),
     ("lease", "nan", "must be from 1 to 600"),
     ("log_delay", "inf", "must be from 0.001 to 5"),

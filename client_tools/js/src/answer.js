@@ -97,13 +97,15 @@ function callsOf(events) {
     if (event.type === "owed") addOwed(calls, event.toolCalls);
     const call = "toolCallId" in event ? calls.get(event.toolCallId) : undefined;
     if (call) apply(call, event);
+    const waiting = event.type === "interrupt" ? calls.get(event.payload.toolCallId ?? event.id) : undefined;
+    if (waiting) waiting.complete = true;
   }
   return [...calls.values()];
 }
 
 /** @param {Event} event */
 function isOfCall(event) {
-  return "toolCallId" in event || event.type === "owed";
+  return "toolCallId" in event || event.type === "owed" || event.type === "interrupt";
 }
 
 /**

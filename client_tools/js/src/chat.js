@@ -5,7 +5,10 @@ import { InvalidArgument } from "./errors.js";
 import { randomId } from "./wire.js";
 
 /** @typedef {import("./client.js").Client} Client */
+/** @typedef {import("./client.js").Decision} Decision */
 /** @typedef {import("./client.js").SendOptions} SendOptions */
+/** @typedef {import("./events.js").Event} Event */
+/** @typedef {import("./events.js").OwedCall} OwedCall */
 
 /** @typedef {{readonly role: "user", readonly text: string}} UserEntry */
 /**
@@ -21,7 +24,8 @@ import { randomId } from "./wire.js";
  * @property {string} conversationId
  * @property {readonly (UserEntry | Readonly<AssistantEntry>)[]} entries what was said since this chat was made
  * @property {"idle" | "running"} status
- * @property {Error | null} error that ended the last `send` or `resume`
+ * @property {readonly OwedCall[]} owed what people have to answer: approvals by `decide`, questions by `answer`
+ * @property {Error | null} error that ended the last `send`, `resume`, `decide` or `answer`
  */
 
 /**
@@ -40,6 +44,11 @@ export class Chat {
   /** @type {import("./sending.js").Sending | null} */
   #sending = null;
   #leaving = new AbortController();
+  /** What is said now; it goes on when people have answered. */
+  #answer = new Answer();
+  /** What stands before it.
+   * @type {ChatState["entries"]} */
+  #shown = [];
 
   /**
    * @param {Client} client
@@ -48,7 +57,7 @@ export class Chat {
   constructor(client, { conversationId = randomId(), include = [] } = {}) {
     this.#client = client;
     this.#include = include;
-    this.#state = { conversationId, entries: [], status: "idle", error: null };
+    this.#state = { conversationId, entries: [], status: "idle", owed: [], error: null };
   }
 
   /** @returns {Readonly<ChatState>} the same value as long as nothing has changed */
@@ -82,7 +91,7 @@ export class Chat {
     const { conversationId } = this.#state;
     const signal = this.#newSignal();
     const sending = this.#client.send(text, { ...options, conversationId, include: this.#include, signal });
-    return this.#show(sending, [{ role: "user", text }]);
+    return this.#begin(sending, [{ role: "user", text }]);
   };
 
   /** Goes on after a reload: shows the run that goes on, and answers the calls that are owed.
@@ -90,7 +99,39 @@ export class Chat {
   resume = () => {
     this.#refuseWhileRunning();
     const signal = this.#newSignal();
-    return this.#show(this.#client.resume(this.#state.conversationId, { include: this.#include, signal }), []);
+    return this.#begin(this.#client.resume(this.#state.conversationId, { include: this.#include, signal }), []);
+  };
+
+  /**
+   * Decides on approvals of `owed`; the answer that waited goes on.
+   *
+   * @param {Decision | Decision[]} decision
+   * @returns {Promise<void>} as `send`
+   */
+  decide = (decision) => {
+    this.#refuseWhileRunning();
+    const options = { include: this.#include, signal: this.#newSignal() };
+    return this.#show(this.#client.decide(this.#state.conversationId, decision, options));
+  };
+
+  /**
+   * Answers a call of `owed`; the answer that waited goes on.
+   *
+   * @param {string} id
+   * @param {unknown} content of a question: `Answers`, or just a text where there is one question
+   * @param {{isError?: boolean}} [options] `isError`: the question is not answered, and the content says why
+   * @returns {Promise<void>} as `send`
+   */
+  answer = (id, content, { isError = false } = {}) => {
+    this.#refuseWhileRunning();
+    const { conversationId, owed } = this.#state;
+    const options = { conversationId, include: this.#include, signal: this.#newSignal() };
+    /** @type {import("./client.js").ToolMessage} */
+    const message = { role: "tool", toolCallId: id, content, ...(isError && { isError }) };
+    const toolCallName = owed.find((call) => call.id === id)?.name ?? "";
+    /** @type {Event} */
+    const told = { type: "client-tool-result", toolCallId: id, toolCallName, content, isError, cursor: "", runId: null };
+    return this.#show(this.#client.send([message], options), { told });
   };
 
   /** Stops the run at the server.
@@ -110,25 +151,42 @@ export class Chat {
    * @param {import("./sending.js").Sending} sending
    * @param {UserEntry[]} asked
    */
-  async #show(sending, asked) {
-    const answer = new Answer();
-    const before = [...this.#state.entries, ...asked];
+  #begin(sending, asked) {
+    this.#answer = new Answer();
+    this.#shown = [...this.#state.entries, ...asked];
+    return this.#show(sending, { entries: this.#shown });
+  }
+
+  /**
+   * Adds to the answer that was begun.
+   *
+   * @param {import("./sending.js").Sending} sending
+   * @param {{entries?: ChatState["entries"], told?: Event | undefined}} [start] what stands there before anything is said, and
+   *   what this chat itself has answered: true as soon as the server has it
+   */
+  async #show(sending, { entries = this.#state.entries, told } = {}) {
     const { signal } = this.#leaving;
+    const answer = this.#answer;
     this.#sending = sending;
-    this.#change({ entries: before, status: "running", error: null });
+    this.#change({ entries, status: "running", error: null });
+    let { owed } = this.#state;
     /** @type {Error | null} */
     let error = null;
     try {
       for await (const event of sending) {
+        if (told) answer.add(told);
+        told = undefined;
         answer.add(event);
+        owed = owedAfter(owed, event);
         const { text, reasoning, calls } = answer;
-        this.#change({ entries: [...before, { role: "assistant", text, reasoning, calls }] });
+        const said = { role: /** @type {const} */ ("assistant"), text, reasoning, calls };
+        this.#change({ entries: [...this.#shown, said], owed: common(this.#state.owed, owed) });
       }
     } catch (raised) {
       if (!signal.aborted) error = raised instanceof Error ? raised : new Error(String(raised));
     }
     this.#sending = null;
-    this.#change({ status: "idle", error });
+    this.#change({ status: "idle", owed, error });
   }
 
   /** @param {Partial<ChatState>} change */
@@ -136,4 +194,25 @@ export class Chat {
     this.#state = { ...this.#state, ...change };
     for (const listener of [...this.#listeners]) listener();
   }
+}
+
+/**
+ * @param {readonly OwedCall[]} owed to people
+ * @param {Event} event
+ */
+function owedAfter(owed, event) {
+  if (event.type === "run-start") return [];
+  if (event.type === "owed") return event.toolCalls.filter(({ kind }) => kind === "approval" || kind === "question");
+  if (event.type !== "client-tool-result" && event.type !== "client-decision") return owed;
+  return owed.filter(({ id }) => id !== event.toolCallId);
+}
+
+/**
+ * @param {readonly OwedCall[]} calls
+ * @param {readonly OwedCall[]} others
+ * @returns {readonly OwedCall[]} the first ones without those that are not among the others; the same list if all are
+ */
+function common(calls, others) {
+  const left = calls.filter(({ id }) => others.some((other) => other.id === id));
+  return left.length === calls.length ? calls : left;
 }

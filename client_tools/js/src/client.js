@@ -1,5 +1,6 @@
 /** A client of one server. */
 
+import { Claims } from "./claims.js";
 import { InvalidArgument } from "./errors.js";
 import { Http } from "./http.js";
 import { LIMITS, RETRY } from "./limits.js";
@@ -23,7 +24,9 @@ import { conversationPath, included, randomId } from "./wire.js";
  * @property {string} [apiKey]
  * @property {import("./tools.js").ClientTools} [tools] declared with each user's message; without it the tools of a conversation
  *   stay as they are
- * @property {import("./tools.js").Approve} [approve] asked before calls of tools that need it
+ * @property {import("./tools.js").Approve} [approve] asked before calls of tools that need it, the server's included; without
+ *   it, an approval of a tool of the server stays owed: `decide`
+ * @property {boolean} [claims] whether a call is claimed before it is run, so that no other client runs it too; default: true
  * @property {"refuse" | "leave"} [unknownTools] what becomes of a call of a tool that this client has not: it is answered
  *   with an error (the default), or left to another client
  * @property {import("./trace.js").Trace} [trace] is told what crosses the wire
@@ -43,6 +46,16 @@ import { conversationPath, included, randomId } from "./wire.js";
  *   run; default: a random one
  * @property {boolean} [retryBusy] whether a post is repeated that was refused because a run goes on
  */
+
+/**
+ * @typedef {object} Decision
+ * @property {string} id of the interrupt, which is the call's
+ * @property {boolean} approved
+ * @property {string} [reason] what the model is told, when it is not
+ * @property {boolean} [always] whether calls of this tool need no decision any more in this conversation
+ */
+
+/** @typedef {Omit<SendOptions, "conversationId">} DecideOptions */
 
 /**
  * @typedef {object} ResumeOptions
@@ -80,7 +93,8 @@ export class Client {
     const retry = { ...RETRY, ...options.retry };
     const http = new Http({ url, apiKey, fetch, limits, silence: retry.silence, trace: options.trace });
     const toolbox = new Toolbox(tools, approve, limits, options.unknownTools === "leave");
-    this.#parts = { http, limits, retry, toolbox };
+    const claims = new Claims(http, retry, options.claims === false ? 0 : limits.claimSeconds);
+    this.#parts = { http, limits, retry, toolbox, claims };
   }
 
   /**
@@ -91,18 +105,27 @@ export class Client {
    * @param {SendOptions} [options]
    * @returns {Sending}
    */
-  send(message, { signal, include = [], idempotencyKey = randomId(), retryBusy, onBusy, onDisconnect, ...rest } = {}) {
-    const { conversationId = randomId() } = rest;
-    if (!/^[\x21\x23-\x5b\x5d-\x7e]{1,256}$/.test(idempotencyKey)) {
-      throw new InvalidArgument("an idempotencyKey is 1 to 256 visible ASCII characters without quotes");
-    }
+  send(message, { conversationId = randomId(), ...options } = {}) {
     const messages = messagesOf(message);
     // results alone leave the tools as they are: they may be answers to another client's
     const declares = messages.some(({ role }) => role !== "tool");
     const tools = declares ? this.#parts.toolbox.declarations : undefined;
-    const body = { conversationId, messages, tools, onBusy, onDisconnect, include: included(include) };
-    const first = { post: { key: idempotencyKey, body } };
-    return new Sending(this.#parts, { conversationId, first, include, ...defined({ retryBusy, signal }) });
+    return this.#post(conversationId, { messages, tools }, options);
+  }
+
+  /**
+   * Decides on calls of the server's tools that wait for it, and gives what comes of that, as `send`. The first decision
+   * on a call counts. While other things are owed, nothing more comes of it than an `owed` event.
+   *
+   * @param {string} conversationId
+   * @param {Decision | Decision[]} decision
+   * @param {DecideOptions} [options]
+   * @returns {Sending}
+   */
+  decide(conversationId, decision, options = {}) {
+    const resume = [decision].flat().map(({ id, ...payload }) => ({ interruptId: id, payload }));
+    if (resume.length === 0) throw new InvalidArgument("there is no decision");
+    return this.#post(conversationId, { resume }, options);
   }
 
   /**
@@ -163,6 +186,20 @@ export class Client {
    */
   async delete(conversationId, options) {
     await this.#once(conversationPath(conversationId), "DELETE", options);
+  }
+
+  /**
+   * @param {string} conversationId
+   * @param {Record<string, unknown>} news
+   * @param {DecideOptions} options
+   */
+  #post(conversationId, news, { signal, include = [], idempotencyKey = randomId(), retryBusy, onBusy, onDisconnect }) {
+    if (!/^[\x21\x23-\x5b\x5d-\x7e]{1,256}$/.test(idempotencyKey)) {
+      throw new InvalidArgument("an idempotencyKey is 1 to 256 visible ASCII characters without quotes");
+    }
+    const body = { conversationId, ...news, onBusy, onDisconnect, include: included(include) };
+    const first = { post: { key: idempotencyKey, body } };
+    return new Sending(this.#parts, { conversationId, first, include, ...defined({ retryBusy, signal }) });
   }
 
   /**

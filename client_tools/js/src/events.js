@@ -25,7 +25,23 @@ import { asRecord, parseJson } from "./json.js";
  * @typedef {{type: "client-tool-result", toolCallId: string, toolCallName: string, content: unknown,
  *   isError: boolean} & Place} ClientToolResultEvent a tool of this client has run; said by this library
  */
-/** @typedef {{type: "owed", toolCalls: OwedCall[]} & Place} OwedEvent the calls that this client has to answer */
+/**
+ * @typedef {{type: "client-decision", toolCallId: string, toolCallName: string, approved: boolean,
+ *   reason: string} & Place} ClientDecisionEvent `approve` has decided on a call of the server; said by this library
+ */
+/**
+ * @typedef {{type: "call-elsewhere", toolCallId: string, toolCallName: string, state: "claimed" | "answered"}
+ *   & Place} CallElsewhereEvent another client runs a call, or has answered it; said by this library
+ */
+/**
+ * @typedef {Omit<ClientToolResultEvent, keyof Place> | Omit<ClientDecisionEvent, keyof Place>
+ *   | Omit<CallElsewhereEvent, keyof Place>} ClientEvent what this library says itself, without a place
+ */
+/**
+ * @typedef {{type: "interrupt", id: string, reason: string, payload: InterruptPayload} & Place} InterruptEvent a tool of
+ *   the server waits for a person's decision; `id` names it in `client.decide`
+ */
+/** @typedef {{type: "owed", toolCalls: OwedCall[]} & Place} OwedEvent the calls that clients, or people, have to answer */
 /** @typedef {{type: "run-queued"} & Place} RunQueuedEvent the run waits for another one to end */
 /** @typedef {{type: "run-start"} & Place} RunStartEvent */
 /**
@@ -39,8 +55,8 @@ import { asRecord, parseJson } from "./json.js";
 
 /**
  * @typedef {TextEvent | ReasoningEvent | MessageEvent | UsageEvent | OutputEvent | ToolCallStartEvent | ToolCallArgsEvent
- *   | ToolCallEndEvent | ToolResultEvent | ClientToolResultEvent | OwedEvent | RunQueuedEvent | RunStartEvent
- *   | RunEndEvent | RewindEvent} Event
+ *   | ToolCallEndEvent | ToolResultEvent | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent
+ *   | InterruptEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent} Event
  */
 
 /**
@@ -48,7 +64,18 @@ import { asRecord, parseJson } from "./json.js";
  * @property {string} id
  * @property {string} name
  * @property {string} arguments JSON, as text
- * @property {string} kind "tool_result"
+ * @property {"tool_result" | "approval" | "question" | (string & {})} kind what is owed: the result of a client's tool, a
+ *   decision on a server's tool, a person's answers to the questions in `arguments`
+ * @property {string} [reason] why a person is asked, for those of kind "approval"
+ * @property {string | null} [claimedUntil] until when a client has claimed it, RFC 3339 in UTC: `client.conversation` knows it
+ */
+
+/**
+ * @typedef {object} InterruptPayload
+ * @property {string} [kind] "approval"
+ * @property {string} [toolCallId]
+ * @property {string} [toolCallName]
+ * @property {string} [arguments] JSON, as text
  */
 
 /** @typedef {{type: "error", error: string, code: string, retryable: boolean, retryAfter?: number}} ErrorEvent */
@@ -62,6 +89,7 @@ const TEXTS = {
   "tool-call-args": ["toolCallId", "delta"],
   "tool-call-end": ["toolCallId"],
   "tool-result": ["toolCallId", "result"],
+  interrupt: ["id"],
   "run-end": ["outcome"],
   rewind: ["to"],
   error: ["error"],
@@ -79,6 +107,10 @@ export function readEvent(data, place) {
   const missing = TEXTS[event.type]?.find((field) => typeof event[field] !== "string");
   if (missing) throw new ProtocolError(`an event "${event.type}" of the stream has no ${missing}`);
   if (event.type === "owed") event.toolCalls = readOwed(event.toolCalls);
+  if (event.type === "interrupt") {
+    const reason = typeof event.reason === "string" ? event.reason : "";
+    Object.assign(event, { reason, payload: asRecord(event.payload) });
+  }
   return /** @type {Event} */ ({ ...event, ...place });
 }
 
@@ -90,10 +122,13 @@ export function readEvent(data, place) {
 export function readOwed(value) {
   if (!Array.isArray(value)) throw new ProtocolError("the list of owed calls is none");
   return value.map((each) => {
-    const { id, name, arguments: text, kind } = asRecord(each);
+    const { id, name, arguments: text, kind, reason, claimedUntil } = asRecord(each);
     if (typeof id !== "string" || typeof name !== "string" || typeof text !== "string") {
       throw new ProtocolError("an owed call has no id, no name or no arguments");
     }
-    return { id, name, arguments: text, kind: String(kind) };
+    const call = { id, name, arguments: text, kind: String(kind) };
+    if (typeof reason === "string") Object.assign(call, { reason });
+    if (claimedUntil === null || typeof claimedUntil === "string") Object.assign(call, { claimedUntil });
+    return call;
   });
 }

@@ -13,7 +13,7 @@ import { Chat } from "./chat.js";
  * @property {<T extends Function>(callback: T, dependencies: unknown[]) => T} useCallback
  */
 
-/** @typedef {ChatState & Pick<Chat, "send" | "resume" | "stop">} ChatView */
+/** @typedef {ChatState & Pick<Chat, "send" | "resume" | "decide" | "answer" | "stop">} ChatView */
 
 /**
  * @param {Hooks} hooks
@@ -30,6 +30,7 @@ export function createUseChat({ useSyncExternalStore, useRef, useCallback }) {
     const { chat } = kept.current;
     const subscribe = useCallback((/** @type {() => void} */ listener) => chat.subscribe(listener), [chat]);
     const state = useSyncExternalStore(subscribe, chat.getSnapshot, chat.getSnapshot);
-    return { ...state, send: chat.send, resume: chat.resume, stop: chat.stop };
+    const { send, resume, decide, answer, stop } = chat;
+    return { ...state, send, resume, decide, answer, stop };
   };
 }

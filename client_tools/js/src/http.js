@@ -14,6 +14,7 @@ import { now, toldHeaders } from "./trace.js";
  * @property {unknown} [body] is sent as JSON
  * @property {AbortSignal} signal
  * @property {number} [exchange] what it belongs to, for the trace; default: something of its own
+ * @property {boolean} [keepalive] outlives the page
  */
 
 /** Milliseconds that an answer may take to end behind its last frame. */
@@ -108,7 +109,7 @@ export class Http {
    * @returns {Promise<Connection>}
    * @throws {ApiError | ConnectionLost} or the signal's reason
    */
-  async open(path, { method = "GET", headers = {}, body, signal, exchange = this.newExchange() }) {
+  async open(path, { method = "GET", headers = {}, body, signal, exchange = this.newExchange(), keepalive = false }) {
     signal.throwIfAborted();
     const text = body === undefined ? null : encode(body);
     this.tell(exchange, { kind: "request", method, path: `/${path}`, headers, body: text });
@@ -120,6 +121,7 @@ export class Http {
         headers: this.#headers(headers, text !== null),
         body: text,
         cache: "no-store",
+        keepalive,
         signal: aborter.signal,
       });
       if (!response.ok) throw await this.#refusal(response, exchange);

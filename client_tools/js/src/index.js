@@ -14,6 +14,7 @@ export {
   ProtocolError,
   RunFailed,
 } from "./errors.js";
+export { readQuestions } from "./questions.js";
 export { Sending } from "./sending.js";
 export { randomId } from "./wire.js";
 
@@ -25,6 +26,8 @@ export { randomId } from "./wire.js";
  * @typedef {import("./chat.js").UserEntry} UserEntry
  * @typedef {import("./client.js").ClientOptions} ClientOptions
  * @typedef {import("./client.js").ConversationView} ConversationView
+ * @typedef {import("./client.js").DecideOptions} DecideOptions
+ * @typedef {import("./client.js").Decision} Decision
  * @typedef {import("./client.js").MessagePage} MessagePage
  * @typedef {import("./client.js").Part} Part
  * @typedef {import("./client.js").ResumeOptions} ResumeOptions
@@ -35,6 +38,12 @@ export { randomId } from "./wire.js";
  * @typedef {import("./events.js").OwedCall} OwedCall
  * @typedef {import("./limits.js").Limits} Limits
  * @typedef {import("./limits.js").Retry} Retry
+ * @typedef {import("./questions.js").Answers} Answers
+ * @typedef {import("./questions.js").Question} Question
+ * @typedef {import("./questions.js").QuestionAnswer} QuestionAnswer
+ * @typedef {import("./questions.js").Questions} Questions
+ * @typedef {import("./tools.js").Approval} Approval
+ * @typedef {import("./tools.js").ApprovalCall} ApprovalCall
  * @typedef {import("./tools.js").Approve} Approve
  * @typedef {import("./tools.js").CallContext} CallContext
  * @typedef {import("./tools.js").ClientTool} ClientTool

@@ -10,6 +10,7 @@
  * @property {number} errorTextChars what is told to the model of a tool that threw
  * @property {number} owedCalls calls that one run may hand back
  * @property {number} rounds posts of results that one `send` may lead to
+ * @property {number} claimSeconds for which a call is claimed at a time, 1 to 600: how long other clients wait for one that died
  */
 
 /** @type {Readonly<Limits>} */
@@ -22,6 +23,7 @@ export const LIMITS = Object.freeze({
   errorTextChars: 2000,
   owedCalls: 128,
   rounds: 100,
+  claimSeconds: 30,
 });
 
 /**

@@ -95,7 +95,7 @@ export async function persist(attempt, backoff) {
  * @param {AbortSignal} signal
  * @returns {Promise<void>} rejects with the signal's reason when it is given
  */
-function pause(milliseconds, signal) {
+export function pause(milliseconds, signal) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(done, milliseconds);
     signal.addEventListener("abort", done, { once: true });

@@ -6,6 +6,7 @@ import { readOwed } from "./events.js";
 import { follow } from "./follow.js";
 import { asRecord } from "./json.js";
 import { Backoff, persist } from "./retry.js";
+import { Round } from "./round.js";
 import { Aborter } from "./signals.js";
 import { conversationPath, included, openStream, postMessages, randomId } from "./wire.js";
 
@@ -13,12 +14,12 @@ import { conversationPath, included, openStream, postMessages, randomId } from "
 /** @typedef {import("./events.js").Event} Event */
 /** @typedef {import("./events.js").OwedCall} OwedCall */
 /** @typedef {import("./events.js").Place} Place */
-/** @typedef {import("./tools.js").ToolResult} ToolResult */
 /** @typedef {import("./wire.js").Post} Post */
 
 /**
  * @typedef {object} Parts what a client lends to each of its sendings
  * @property {import("./http.js").Http} http
+ * @property {import("./claims.js").Claims} claims
  * @property {import("./tools.js").Toolbox} toolbox
  * @property {import("./limits.js").Limits} limits
  * @property {import("./limits.js").Retry} retry
@@ -53,6 +54,11 @@ export class Sending {
   #cancelled = false;
   /** @type {string | null} */
   #runId = null;
+  /** The newest run that is known here, which a run of another client's making would follow.
+   * @type {string | null} */
+  #newest = null;
+  /** @type {Round | null} whose answers are on their way */
+  #round = null;
   /** @type {import("./http.js").Connection | null} that is read */
   #connection = null;
   /** Whether the run of `runId` goes on, as far as we know. */
@@ -137,6 +143,7 @@ export class Sending {
         source = yield* this.#answer(calls);
       }
     } finally {
+      this.#round?.giveBack();
       this.#tools.close();
       this.#aborter.close();
       // a run that was left can still be stopped; one that was never heard of cannot
@@ -147,14 +154,21 @@ export class Sending {
 
   /** @returns {Promise<Source | null>} */
   async #begin() {
-    const { first, conversationId } = this.#order;
+    const { first } = this.#order;
     if (first !== "where it stands") return first;
+    const { running, newest, owed } = await this.#standing();
+    if (running) return { runId: running, after: "" };
+    this.#newest = newest;
+    return { calls: owed };
+  }
+
+  /** How the conversation stands. */
+  async #standing() {
     const { signal } = this.#aborter;
-    const path = conversationPath(conversationId);
+    const path = conversationPath(this.conversationId);
     const view = await persist(() => this.#parts.http.json(path, { signal }), this.#backoff());
-    const { runId } = asRecord(view.running);
-    if (typeof runId === "string") return { runId, after: "" };
-    return { calls: readOwed(view.owed).filter(isResult) };
+    const { runId: running } = asRecord(view.running);
+    return { running: textOrNull(running), newest: textOrNull(view.runId), owed: readOwed(view.owed) };
   }
 
   /**
@@ -168,7 +182,7 @@ export class Sending {
 
   /**
    * @param {Exclude<Source, {calls: OwedCall[]}>} source
-   * @returns {AsyncGenerator<Event, OwedCall[], void>} the calls that the run hands back
+   * @returns {AsyncGenerator<Event, OwedCall[], void>} what the run leaves open
    */
   async *#run(source) {
     const { http, retry, limits } = this.#parts;
@@ -194,11 +208,12 @@ export class Sending {
         error = event;
         continue;
       }
-      if (event.type === "owed") owed = event.toolCalls.filter(isResult);
+      if (event.type === "owed") owed = event.toolCalls;
       yield event;
     }
     this.#connection = null;
     this.#following = false;
+    this.#newest = this.#runId ?? this.#newest;
     if (error) throw failed(error);
     return this.#bounded(owed);
   }
@@ -225,6 +240,8 @@ export class Sending {
         ? await postMessages(http, source.post, { after, signal, exchange })
         : await openStream(http, this.conversationId, { runId, after, include: this.#include, signal, exchange });
     this.#connection = connection;
+    this.#round?.end();
+    this.#round = null;
     this.#runId = connection.response.headers.get("X-Run-Id") ?? this.#runId;
     if (this.#waiting.length > 0) this.#cancelLate();
     return connection;
@@ -232,50 +249,32 @@ export class Sending {
 
   /**
    * @param {OwedCall[]} owed
-   * @returns {AsyncGenerator<Event, Source | null, void>} the post of their results; null when there is none to make
+   * @returns {AsyncGenerator<Event, Source | null, void>} what comes next: the post of the answers, or the run that another
+   *   client's answers have begun; null when this client has nothing to do
    */
   async *#answer(owed) {
     const calls = owed.filter((call) => this.#parts.toolbox.answers(call));
     if (calls.length === 0 || this.#cancelled) return null;
-    const { signal } = this.#tools;
-    const where = { conversationId: this.conversationId, signal };
-    const pending = new Map(calls.map((call) => [call.id, this.#parts.toolbox.run(call, where)]));
-    /** @type {Map<string, ToolResult>} */
-    const results = new Map();
-    while (pending.size > 0) {
-      const result = await this.#firstOf(pending.values());
-      if (!result) return null;
-      pending.delete(result.toolCallId);
-      results.set(result.toolCallId, result);
-      yield this.#told(result, calls);
-    }
-    const messages = calls.map(({ id }) => results.get(id));
-    const body = { conversationId: this.conversationId, messages, include: this.#include };
-    return { post: { key: randomId(), body } };
-  }
-
-  /**
-   * @param {Iterable<Promise<ToolResult>>} results
-   * @returns {Promise<ToolResult | null>} null when the sending was cancelled meanwhile
-   */
-  async #firstOf(results) {
+    const round = new Round(this.#parts, { conversationId: this.conversationId, signal: this.#tools.signal }, calls);
+    this.#round = round;
     try {
-      const first = await Promise.race(results);
-      return this.#cancelled ? null : first;
+      for await (const event of round.events()) yield { ...event, cursor: "", runId: this.#runId };
     } catch (error) {
       if (this.#cancelled) return null;
       throw error;
     }
+    if (this.#cancelled) return null;
+    const answers = round.body;
+    if (answers === null) return this.#begunElsewhere();
+    const body = { conversationId: this.conversationId, ...answers, include: this.#include };
+    return { post: { key: randomId(), body } };
   }
 
-  /**
-   * @param {ToolResult} result
-   * @param {OwedCall[]} calls
-   * @returns {Event}
-   */
-  #told({ toolCallId, content, isError }, calls) {
-    const toolCallName = calls.find(({ id }) => id === toolCallId)?.name ?? "";
-    return { type: "client-tool-result", toolCallId, toolCallName, content, isError: isError ?? false, cursor: "", runId: this.#runId };
+  /** @returns {Promise<Source | null>} the run that other clients' answers have begun, if they have */
+  async #begunElsewhere() {
+    const { running, newest } = await this.#standing();
+    const runId = running ?? newest;
+    return runId === null || runId === this.#newest ? null : { runId, after: "" };
   }
 
   /** @param {(error: unknown) => void} [onPause] */
@@ -309,9 +308,9 @@ export class Sending {
   }
 }
 
-/** @param {OwedCall} call */
-function isResult({ kind }) {
-  return kind === "tool_result";
+/** @param {unknown} value */
+function textOrNull(value) {
+  return typeof value === "string" ? value : null;
 }
 
 /** @param {unknown} error */

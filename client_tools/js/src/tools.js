@@ -1,4 +1,4 @@
-/** The tools of this client: what the server is told of them, and the running of one call. */
+/** The tools of this client: what the server is told of them, and the answer to one call. */
 
 import { InvalidArgument } from "./errors.js";
 import { parseJson } from "./json.js";
@@ -18,19 +18,41 @@ import { unlessAborted } from "./signals.js";
 /**
  * @typedef {object} ClientTool
  * @property {string} [description] what the model is told
- * @property {Record<string, unknown>} [parameters] a JSON Schema of type `object`; without it, there are none
- * @property {(args: any, context: CallContext) => unknown} execute gives the result, or its promise: a text, parts,
- *   or any JSON. What it throws becomes a result that says so to the model, with the error's message
+ * @property {Record<string, unknown>} [parameters] a JSON Schema of type `object`; without it, there are none, but for
+ *   `ask_user`, whose schema the server knows
+ * @property {((args: any, context: CallContext) => unknown) | "later"} execute gives the result, or its promise: a text,
+ *   parts, or any JSON. What it throws becomes a result that says so to the model, with the error's message. "later": a
+ *   call stays owed, until somebody posts its result
  * @property {boolean | ((args: any) => boolean | Promise<boolean>)} [needsApproval] whether `approve` is asked first
  */
 
 /** @typedef {Record<string, ClientTool>} ClientTools by their names */
 
 /**
- * @callback Approve asked before a call of a tool that needs it
- * @param {{id: string, name: string, arguments: any}} call
+ * @typedef {object} ApprovalCall
+ * @property {string} id
+ * @property {string} name
+ * @property {any} arguments
+ * @property {string} reason why the server asks; "" for the client's own tools
+ * @property {boolean} server whether the tool is the server's
+ */
+
+/**
+ * @typedef {boolean | string | {approved: boolean, reason?: string, always?: boolean}} Approval true to run it; false, or
+ *   a text that says to the model why not; `always`: calls of this tool need none any more in this conversation
+ */
+
+/**
+ * @callback Approve asked before a call of a tool that needs it, the server's tools included
+ * @param {ApprovalCall} call
  * @param {CallContext} context
- * @returns {boolean | string | Promise<boolean | string>} true to run it; false, or a text that says why not
+ * @returns {Approval | Promise<Approval>}
+ */
+
+/**
+ * @typedef {object} Resume a decision, as it is posted
+ * @property {string} interruptId
+ * @property {{approved: boolean, reason?: string, always?: true}} payload
  */
 
 /**
@@ -41,7 +63,15 @@ import { unlessAborted } from "./signals.js";
  * @property {true} [isError]
  */
 
+/** @typedef {{message: ToolResult} | {resume: Resume}} Answered what is posted for a call */
+
+const NOT_ALLOWED = "The user did not allow this call.";
+/** Tools of conversations that are not asked for again; older ones are. */
+const MAX_ALWAYS = 1000;
+
 export class Toolbox {
+  /** @type {Set<string>} */
+  #always = new Set();
   #tools;
   #leavesOthers;
   #approve;
@@ -59,7 +89,9 @@ export class Toolbox {
     this.#limits = limits;
     this.#leavesOthers = leavesOthers;
     for (const [name, { execute, needsApproval }] of this.#tools ?? []) {
-      if (typeof execute !== "function") throw new InvalidArgument(`tool ${name}: execute is not a function`);
+      if (typeof execute !== "function" && execute !== "later") {
+        throw new InvalidArgument(`tool ${name}: execute is neither a function nor "later"`);
+      }
       if (needsApproval && !approve) throw new InvalidArgument(`tool ${name} needs approval: the client has no approve`);
     }
   }
@@ -71,13 +103,28 @@ export class Toolbox {
   }
 
   /** @param {OwedCall} call */
-  answers({ name }) {
-    return !this.#leavesOthers || this.#tools?.has(name) === true;
+  answers({ name, kind }) {
+    if (kind === "approval") return this.#approve !== undefined;
+    const tool = this.#tools?.get(name);
+    if (tool) return tool.execute !== "later" && (kind === "tool_result" || kind === "question");
+    // a question is for a person, who may come later
+    return kind === "tool_result" && !this.#leavesOthers;
   }
 
   /**
-   * Runs one call; whatever goes wrong becomes a result that the model can react to.
+   * Answers one call; whatever goes wrong becomes an answer that the model can react to.
    *
+   * @param {OwedCall} call
+   * @param {{conversationId: string, signal: AbortSignal}} where
+   * @returns {Promise<Answered>} rejects with the signal's reason as soon as it is given
+   */
+  async answer(call, where) {
+    if (call.kind !== "approval") return { message: await this.run(call, where) };
+    const payload = await this.#decide(call, where);
+    return { resume: { interruptId: call.id, payload } };
+  }
+
+  /**
    * @param {OwedCall} call
    * @param {{conversationId: string, signal: AbortSignal}} where
    * @returns {Promise<ToolResult>} rejects with the signal's reason as soon as it is given
@@ -90,8 +137,28 @@ export class Toolbox {
       return { role: "tool", toolCallId: call.id, content: this.#postable(content) };
     } catch (error) {
       signal.throwIfAborted();
-      const text = messageOf(error).slice(0, this.#limits.errorTextChars);
-      return { role: "tool", toolCallId: call.id, content: text, isError: true };
+      return { role: "tool", toolCallId: call.id, content: this.#told(error), isError: true };
+    }
+  }
+
+  /**
+   * @param {OwedCall} call
+   * @param {{conversationId: string, signal: AbortSignal}} where
+   * @returns {Promise<Resume["payload"]>} what cannot be decided is not allowed
+   */
+  async #decide(call, { conversationId, signal }) {
+    const { id, name, reason = "" } = call;
+    try {
+      signal.throwIfAborted();
+      const context = { conversationId, toolCallId: id, name, signal };
+      const asked = { id, name, arguments: this.#argumentsOf(call), reason, server: true };
+      const decision = await unlessAborted(this.#ask(asked, context), signal);
+      if (decision.approved) return { approved: true, ...(decision.always && { always: true }) };
+      const why = decision.reason.slice(0, this.#limits.errorTextChars);
+      return { approved: false, ...(why && { reason: why }), ...(decision.always && { always: true }) };
+    } catch (error) {
+      signal.throwIfAborted();
+      return { approved: false, reason: this.#told(error) };
     }
   }
 
@@ -99,27 +166,60 @@ export class Toolbox {
    * @param {OwedCall} call
    * @param {CallContext} context
    */
-  async #execute({ id, name, arguments: text }, context) {
+  async #execute(call, context) {
+    const { id, name } = call;
     const tool = this.#tools?.get(name);
-    if (!tool) throw new Error(`This client has no tool named ${name}.`);
+    if (!tool || tool.execute === "later") throw new Error(`This client has no tool named ${name}.`);
+    const args = this.#argumentsOf(call);
+    if (await this.#needsApproval(tool, args, context)) {
+      const asked = { id, name, arguments: args, reason: "", server: false };
+      const { approved, reason, always } = await this.#ask(asked, context);
+      if (!approved) throw new Error(reason || NOT_ALLOWED);
+      if (always) this.#remember(context);
+    }
+    return await tool.execute(args, context);
+  }
+
+  /** @param {OwedCall} call */
+  #argumentsOf({ arguments: text }) {
     if (text.length > this.#limits.argumentChars) throw new Error("The arguments are too large for this client.");
     const args = parseJson(text || "{}");
     if (args === undefined) throw new Error("The arguments are not valid JSON.");
-    await this.#ask(tool, { id, name, arguments: args }, context);
-    return await tool.execute(args, context);
+    return /** @type {any} */ (args);
   }
 
   /**
    * @param {ClientTool} tool
-   * @param {{id: string, name: string, arguments: any}} call
+   * @param {any} args
    * @param {CallContext} context
    */
-  async #ask({ needsApproval }, call, context) {
-    const asks = typeof needsApproval === "function" ? await needsApproval(call.arguments) : needsApproval;
-    if (!asks) return;
+  async #needsApproval({ needsApproval }, args, context) {
+    if (this.#always.has(keyOf(context))) return false;
+    return typeof needsApproval === "function" ? await needsApproval(args) : needsApproval;
+  }
+
+  /**
+   * @param {ApprovalCall} call
+   * @param {CallContext} context
+   */
+  async #ask(call, context) {
     const answer = await this.#approve?.(call, context);
-    if (answer === true) return;
-    throw new Error(typeof answer === "string" && answer ? answer : "The user did not allow this call.");
+    if (typeof answer === "string") return { approved: false, reason: answer, always: false };
+    if (typeof answer !== "object" || answer === null) return { approved: answer === true, reason: "", always: false };
+    const { approved, reason, always } = answer;
+    return { approved: approved === true, reason: typeof reason === "string" ? reason : "", always: always === true };
+  }
+
+  /** @param {CallContext} context */
+  #remember(context) {
+    this.#always.add(keyOf(context));
+    const [oldest = ""] = this.#always;
+    if (this.#always.size > MAX_ALWAYS) this.#always.delete(oldest);
+  }
+
+  /** @param {unknown} error */
+  #told(error) {
+    return messageOf(error).slice(0, this.#limits.errorTextChars);
   }
 
   /** @param {unknown} content */
@@ -130,6 +230,11 @@ export class Toolbox {
     // what is posted is what was measured, whatever the tool does with its object meanwhile
     return typeof content === "string" ? content : JSON.parse(text);
   }
+}
+
+/** @param {CallContext} context */
+function keyOf({ conversationId, name }) {
+  return JSON.stringify([conversationId, name]);
 }
 
 /** @param {unknown} error */

@@ -1,6 +1,9 @@
 /** A conversation as a user interface shows it: a value that changes, and a way to be told. */
 export type Client = import("./client.js").Client;
+export type Decision = import("./client.js").Decision;
 export type SendOptions = import("./client.js").SendOptions;
+export type Event = import("./events.js").Event;
+export type OwedCall = import("./events.js").OwedCall;
 export type UserEntry = {
     readonly role: "user";
     readonly text: string;
@@ -22,7 +25,11 @@ export type ChatState = {
     entries: readonly (UserEntry | Readonly<AssistantEntry>)[];
     status: "idle" | "running";
     /**
-     * that ended the last `send` or `resume`
+     * what people have to answer: approvals by `decide`, questions by `answer`
+     */
+    owed: readonly OwedCall[];
+    /**
+     * that ended the last `send`, `resume`, `decide` or `answer`
      */
     error: Error | null;
 };
@@ -34,7 +41,10 @@ export type ChatOptions = {
     include?: SendOptions["include"];
 };
 /** @typedef {import("./client.js").Client} Client */
+/** @typedef {import("./client.js").Decision} Decision */
 /** @typedef {import("./client.js").SendOptions} SendOptions */
+/** @typedef {import("./events.js").Event} Event */
+/** @typedef {import("./events.js").OwedCall} OwedCall */
 /** @typedef {{readonly role: "user", readonly text: string}} UserEntry */
 /**
  * @typedef {object} AssistantEntry
@@ -48,7 +58,8 @@ export type ChatOptions = {
  * @property {string} conversationId
  * @property {readonly (UserEntry | Readonly<AssistantEntry>)[]} entries what was said since this chat was made
  * @property {"idle" | "running"} status
- * @property {Error | null} error that ended the last `send` or `resume`
+ * @property {readonly OwedCall[]} owed what people have to answer: approvals by `decide`, questions by `answer`
+ * @property {Error | null} error that ended the last `send`, `resume`, `decide` or `answer`
  */
 /**
  * @typedef {object} ChatOptions
@@ -79,6 +90,24 @@ export declare class Chat {
     /** Goes on after a reload: shows the run that goes on, and answers the calls that are owed.
      * @returns {Promise<void>} as `send` */
     resume: () => Promise<void>;
+    /**
+     * Decides on approvals of `owed`; the answer that waited goes on.
+     *
+     * @param {Decision | Decision[]} decision
+     * @returns {Promise<void>} as `send`
+     */
+    decide: (decision: Decision | Decision[]) => Promise<void>;
+    /**
+     * Answers a call of `owed`; the answer that waited goes on.
+     *
+     * @param {string} id
+     * @param {unknown} content of a question: `Answers`, or just a text where there is one question
+     * @param {{isError?: boolean}} [options] `isError`: the question is not answered, and the content says why
+     * @returns {Promise<void>} as `send`
+     */
+    answer: (id: string, content: unknown, { isError }?: {
+        isError?: boolean;
+    }) => Promise<void>;
     /** Stops the run at the server.
      * @returns {Promise<boolean>} whether there was one */
     stop: () => Promise<boolean>;

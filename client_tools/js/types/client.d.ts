@@ -27,9 +27,14 @@ export type ClientOptions = {
      */
     tools?: import("./tools.js").ClientTools;
     /**
-     * asked before calls of tools that need it
+     * asked before calls of tools that need it, the server's included; without
+     * it, an approval of a tool of the server stays owed: `decide`
      */
     approve?: import("./tools.js").Approve;
+    /**
+     * whether a call is claimed before it is run, so that no other client runs it too; default: true
+     */
+    claims?: boolean;
     /**
      * what becomes of a call of a tool that this client has not: it is answered
      * with an error (the default), or left to another client
@@ -74,6 +79,22 @@ export type SendOptions = {
      */
     retryBusy?: boolean;
 };
+export type Decision = {
+    /**
+     * of the interrupt, which is the call's
+     */
+    id: string;
+    approved: boolean;
+    /**
+     * what the model is told, when it is not
+     */
+    reason?: string;
+    /**
+     * whether calls of this tool need no decision any more in this conversation
+     */
+    always?: boolean;
+};
+export type DecideOptions = Omit<SendOptions, "conversationId">;
 export type ResumeOptions = {
     /**
      * the cursor behind which to read on
@@ -124,7 +145,9 @@ export type MessagePage = {
  * @property {string} [apiKey]
  * @property {import("./tools.js").ClientTools} [tools] declared with each user's message; without it the tools of a conversation
  *   stay as they are
- * @property {import("./tools.js").Approve} [approve] asked before calls of tools that need it
+ * @property {import("./tools.js").Approve} [approve] asked before calls of tools that need it, the server's included; without
+ *   it, an approval of a tool of the server stays owed: `decide`
+ * @property {boolean} [claims] whether a call is claimed before it is run, so that no other client runs it too; default: true
  * @property {"refuse" | "leave"} [unknownTools] what becomes of a call of a tool that this client has not: it is answered
  *   with an error (the default), or left to another client
  * @property {import("./trace.js").Trace} [trace] is told what crosses the wire
@@ -143,6 +166,14 @@ export type MessagePage = {
  *   run; default: a random one
  * @property {boolean} [retryBusy] whether a post is repeated that was refused because a run goes on
  */
+/**
+ * @typedef {object} Decision
+ * @property {string} id of the interrupt, which is the call's
+ * @property {boolean} approved
+ * @property {string} [reason] what the model is told, when it is not
+ * @property {boolean} [always] whether calls of this tool need no decision any more in this conversation
+ */
+/** @typedef {Omit<SendOptions, "conversationId">} DecideOptions */
 /**
  * @typedef {object} ResumeOptions
  * @property {string} [lastEventId] the cursor behind which to read on
@@ -177,7 +208,17 @@ export declare class Client {
      * @param {SendOptions} [options]
      * @returns {Sending}
      */
-    send(message: string | UserMessage | (UserMessage | ToolMessage)[], { signal, include, idempotencyKey, retryBusy, onBusy, onDisconnect, ...rest }?: SendOptions): Sending;
+    send(message: string | UserMessage | (UserMessage | ToolMessage)[], { conversationId, ...options }?: SendOptions): Sending;
+    /**
+     * Decides on calls of the server's tools that wait for it, and gives what comes of that, as `send`. The first decision
+     * on a call counts. While other things are owed, nothing more comes of it than an `owed` event.
+     *
+     * @param {string} conversationId
+     * @param {Decision | Decision[]} decision
+     * @param {DecideOptions} [options]
+     * @returns {Sending}
+     */
+    decide(conversationId: string, decision: Decision | Decision[], options?: DecideOptions): Sending;
     /**
      * Goes on with a conversation after a reload, or where another device left it: with the run that goes on, from its start
      * or behind `lastEventId`, and with the calls that are owed. Gives nothing when there is nothing to go on with.

@@ -51,6 +51,26 @@ export type ClientToolResultEvent = {
     content: unknown;
     isError: boolean;
 } & Place;
+export type ClientDecisionEvent = {
+    type: "client-decision";
+    toolCallId: string;
+    toolCallName: string;
+    approved: boolean;
+    reason: string;
+} & Place;
+export type CallElsewhereEvent = {
+    type: "call-elsewhere";
+    toolCallId: string;
+    toolCallName: string;
+    state: "claimed" | "answered";
+} & Place;
+export type ClientEvent = Omit<ClientToolResultEvent, keyof Place> | Omit<ClientDecisionEvent, keyof Place> | Omit<CallElsewhereEvent, keyof Place>;
+export type InterruptEvent = {
+    type: "interrupt";
+    id: string;
+    reason: string;
+    payload: InterruptPayload;
+} & Place;
 export type OwedEvent = {
     type: "owed";
     toolCalls: OwedCall[];
@@ -70,7 +90,7 @@ export type RewindEvent = {
     type: "rewind";
     to: string;
 } & Place;
-export type Event = TextEvent | ReasoningEvent | MessageEvent | UsageEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolResultEvent | ClientToolResultEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent;
+export type Event = TextEvent | ReasoningEvent | MessageEvent | UsageEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolResultEvent | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent;
 export type OwedCall = {
     id: string;
     name: string;
@@ -79,9 +99,30 @@ export type OwedCall = {
      */
     arguments: string;
     /**
-     * "tool_result"
+     * what is owed: the result of a client's tool, a
+     * decision on a server's tool, a person's answers to the questions in `arguments`
      */
-    kind: string;
+    kind: "tool_result" | "approval" | "question" | (string & {});
+    /**
+     * why a person is asked, for those of kind "approval"
+     */
+    reason?: string;
+    /**
+     * until when a client has claimed it, RFC 3339 in UTC: `client.conversation` knows it
+     */
+    claimedUntil?: string | null;
+};
+export type InterruptPayload = {
+    /**
+     * "approval"
+     */
+    kind?: string;
+    toolCallId?: string;
+    toolCallName?: string;
+    /**
+     * JSON, as text
+     */
+    arguments?: string;
 };
 export type ErrorEvent = {
     type: "error";

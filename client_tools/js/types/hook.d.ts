@@ -10,7 +10,7 @@ export type Hooks = {
     };
     useCallback: <T extends Function>(callback: T, dependencies: unknown[]) => T;
 };
-export type ChatView = ChatState & Pick<Chat, "send" | "resume" | "stop">;
+export type ChatView = ChatState & Pick<Chat, "send" | "resume" | "decide" | "answer" | "stop">;
 /** @typedef {import("./chat.js").ChatOptions} ChatOptions */
 /** @typedef {import("./chat.js").ChatState} ChatState */
 /** @typedef {import("./client.js").Client} Client */
@@ -20,7 +20,7 @@ export type ChatView = ChatState & Pick<Chat, "send" | "resume" | "stop">;
  * @property {<T>(initial: T) => {current: T}} useRef
  * @property {<T extends Function>(callback: T, dependencies: unknown[]) => T} useCallback
  */
-/** @typedef {ChatState & Pick<Chat, "send" | "resume" | "stop">} ChatView */
+/** @typedef {ChatState & Pick<Chat, "send" | "resume" | "decide" | "answer" | "stop">} ChatView */
 /**
  * @param {Hooks} hooks
  * @returns {(client: Client, options?: ChatOptions) => ChatView} the hook: a chat that lives as long as its component,

@@ -13,6 +13,10 @@ export type Request = {
      * what it belongs to, for the trace; default: something of its own
      */
     exchange?: number;
+    /**
+     * outlives the page
+     */
+    keepalive?: boolean;
 };
 /** An answer whose body is still to be read. */
 export declare class Connection {
@@ -65,7 +69,7 @@ export declare class Http {
      * @returns {Promise<Connection>}
      * @throws {ApiError | ConnectionLost} or the signal's reason
      */
-    open(path: string, { method, headers, body, signal, exchange }: Request): Promise<Connection>;
+    open(path: string, { method, headers, body, signal, exchange, keepalive }: Request): Promise<Connection>;
     /**
      * @param {string} path
      * @param {Request} request

@@ -4,6 +4,7 @@ export { Chat } from "./chat.js";
 export { Client } from "./client.js";
 export { isBehind } from "./cursors.js";
 export { ApiError, ConnectionLost, CursorExpired, InvalidArgument, LimitExceeded, PassbackError, ProtocolError, RunFailed, } from "./errors.js";
+export { readQuestions } from "./questions.js";
 export { Sending } from "./sending.js";
 export { randomId } from "./wire.js";
 export type Call = import("./answer.js").Call;
@@ -13,6 +14,8 @@ export type ChatState = import("./chat.js").ChatState;
 export type UserEntry = import("./chat.js").UserEntry;
 export type ClientOptions = import("./client.js").ClientOptions;
 export type ConversationView = import("./client.js").ConversationView;
+export type DecideOptions = import("./client.js").DecideOptions;
+export type Decision = import("./client.js").Decision;
 export type MessagePage = import("./client.js").MessagePage;
 export type Part = import("./client.js").Part;
 export type ResumeOptions = import("./client.js").ResumeOptions;
@@ -23,6 +26,12 @@ export type Event = import("./events.js").Event;
 export type OwedCall = import("./events.js").OwedCall;
 export type Limits = import("./limits.js").Limits;
 export type Retry = import("./limits.js").Retry;
+export type Answers = import("./questions.js").Answers;
+export type Question = import("./questions.js").Question;
+export type QuestionAnswer = import("./questions.js").QuestionAnswer;
+export type Questions = import("./questions.js").Questions;
+export type Approval = import("./tools.js").Approval;
+export type ApprovalCall = import("./tools.js").ApprovalCall;
 export type Approve = import("./tools.js").Approve;
 export type CallContext = import("./tools.js").CallContext;
 export type ClientTool = import("./tools.js").ClientTool;
@@ -37,6 +46,8 @@ export type TraceStep = import("./trace.js").TraceStep;
  * @typedef {import("./chat.js").UserEntry} UserEntry
  * @typedef {import("./client.js").ClientOptions} ClientOptions
  * @typedef {import("./client.js").ConversationView} ConversationView
+ * @typedef {import("./client.js").DecideOptions} DecideOptions
+ * @typedef {import("./client.js").Decision} Decision
  * @typedef {import("./client.js").MessagePage} MessagePage
  * @typedef {import("./client.js").Part} Part
  * @typedef {import("./client.js").ResumeOptions} ResumeOptions
@@ -47,6 +58,12 @@ export type TraceStep = import("./trace.js").TraceStep;
  * @typedef {import("./events.js").OwedCall} OwedCall
  * @typedef {import("./limits.js").Limits} Limits
  * @typedef {import("./limits.js").Retry} Retry
+ * @typedef {import("./questions.js").Answers} Answers
+ * @typedef {import("./questions.js").Question} Question
+ * @typedef {import("./questions.js").QuestionAnswer} QuestionAnswer
+ * @typedef {import("./questions.js").Questions} Questions
+ * @typedef {import("./tools.js").Approval} Approval
+ * @typedef {import("./tools.js").ApprovalCall} ApprovalCall
  * @typedef {import("./tools.js").Approve} Approve
  * @typedef {import("./tools.js").CallContext} CallContext
  * @typedef {import("./tools.js").ClientTool} ClientTool

@@ -32,6 +32,10 @@ export type Limits = {
      * posts of results that one `send` may lead to
      */
     rounds: number;
+    /**
+     * for which a call is claimed at a time, 1 to 600: how long other clients wait for one that died
+     */
+    claimSeconds: number;
 };
 /**
  * @typedef {object} Limits
@@ -43,6 +47,7 @@ export type Limits = {
  * @property {number} errorTextChars what is told to the model of a tool that threw
  * @property {number} owedCalls calls that one run may hand back
  * @property {number} rounds posts of results that one `send` may lead to
+ * @property {number} claimSeconds for which a call is claimed at a time, 1 to 600: how long other clients wait for one that died
  */
 /** @type {Readonly<Limits>} */
 export declare const LIMITS: Readonly<Limits>;

@@ -31,3 +31,9 @@ export declare class Backoff {
  * @returns {Promise<T>}
  */
 export declare function persist<T>(attempt: () => Promise<T>, backoff: Backoff): Promise<T>;
+/**
+ * @param {number} milliseconds
+ * @param {AbortSignal} signal
+ * @returns {Promise<void>} rejects with the signal's reason when it is given
+ */
+export declare function pause(milliseconds: number, signal: AbortSignal): Promise<void>;

@@ -3,10 +3,10 @@ export type ErrorEvent = import("./events.js").ErrorEvent;
 export type Event = import("./events.js").Event;
 export type OwedCall = import("./events.js").OwedCall;
 export type Place = import("./events.js").Place;
-export type ToolResult = import("./tools.js").ToolResult;
 export type Post = import("./wire.js").Post;
 export type Parts = {
     http: import("./http.js").Http;
+    claims: import("./claims.js").Claims;
     toolbox: import("./tools.js").Toolbox;
     limits: import("./limits.js").Limits;
     retry: import("./limits.js").Retry;
@@ -31,11 +31,11 @@ export type Step = Source | "where it stands";
 /** @typedef {import("./events.js").Event} Event */
 /** @typedef {import("./events.js").OwedCall} OwedCall */
 /** @typedef {import("./events.js").Place} Place */
-/** @typedef {import("./tools.js").ToolResult} ToolResult */
 /** @typedef {import("./wire.js").Post} Post */
 /**
  * @typedef {object} Parts what a client lends to each of its sendings
  * @property {import("./http.js").Http} http
+ * @property {import("./claims.js").Claims} claims
  * @property {import("./tools.js").Toolbox} toolbox
  * @property {import("./limits.js").Limits} limits
  * @property {import("./limits.js").Retry} retry

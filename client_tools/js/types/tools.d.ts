@@ -1,4 +1,4 @@
-/** The tools of this client: what the server is told of them, and the running of one call. */
+/** The tools of this client: what the server is told of them, and the answer to one call. */
 export type OwedCall = import("./events.js").OwedCall;
 export type Limits = import("./limits.js").Limits;
 export type CallContext = {
@@ -16,62 +16,60 @@ export type ClientTool = {
      */
     description?: string;
     /**
-     * a JSON Schema of type `object`; without it, there are none
+     * a JSON Schema of type `object`; without it, there are none, but for
+     * `ask_user`, whose schema the server knows
      */
     parameters?: Record<string, unknown>;
     /**
-     * gives the result, or its promise: a text, parts,
-     * or any JSON. What it throws becomes a result that says so to the model, with the error's message
+     * gives the result, or its promise: a text,
+     * parts, or any JSON. What it throws becomes a result that says so to the model, with the error's message. "later": a
+     * call stays owed, until somebody posts its result
      */
-    execute: (args: any, context: CallContext) => unknown;
+    execute: ((args: any, context: CallContext) => unknown) | "later";
     /**
      * whether `approve` is asked first
      */
     needsApproval?: boolean | ((args: any) => boolean | Promise<boolean>);
 };
 export type ClientTools = Record<string, ClientTool>;
-export type Approve = (call: {
+export type ApprovalCall = {
     id: string;
     name: string;
     arguments: any;
-}, context: CallContext) => boolean | string | Promise<boolean | string>;
+    /**
+     * why the server asks; "" for the client's own tools
+     */
+    reason: string;
+    /**
+     * whether the tool is the server's
+     */
+    server: boolean;
+};
+export type Approval = boolean | string | {
+    approved: boolean;
+    reason?: string;
+    always?: boolean;
+};
+export type Approve = (call: ApprovalCall, context: CallContext) => Approval | Promise<Approval>;
+export type Resume = {
+    interruptId: string;
+    payload: {
+        approved: boolean;
+        reason?: string;
+        always?: true;
+    };
+};
 export type ToolResult = {
     role: "tool";
     toolCallId: string;
     content: unknown;
     isError?: true;
 };
-/** @typedef {import("./events.js").OwedCall} OwedCall */
-/** @typedef {import("./limits.js").Limits} Limits */
-/**
- * @typedef {object} CallContext
- * @property {string} conversationId
- * @property {string} toolCallId
- * @property {string} name
- * @property {AbortSignal} signal is given when nobody wants the result any more
- */
-/**
- * @typedef {object} ClientTool
- * @property {string} [description] what the model is told
- * @property {Record<string, unknown>} [parameters] a JSON Schema of type `object`; without it, there are none
- * @property {(args: any, context: CallContext) => unknown} execute gives the result, or its promise: a text, parts,
- *   or any JSON. What it throws becomes a result that says so to the model, with the error's message
- * @property {boolean | ((args: any) => boolean | Promise<boolean>)} [needsApproval] whether `approve` is asked first
- */
-/** @typedef {Record<string, ClientTool>} ClientTools by their names */
-/**
- * @callback Approve asked before a call of a tool that needs it
- * @param {{id: string, name: string, arguments: any}} call
- * @param {CallContext} context
- * @returns {boolean | string | Promise<boolean | string>} true to run it; false, or a text that says why not
- */
-/**
- * @typedef {object} ToolResult
- * @property {"tool"} role
- * @property {string} toolCallId
- * @property {unknown} content
- * @property {true} [isError]
- */
+export type Answered = {
+    message: ToolResult;
+} | {
+    resume: Resume;
+};
 export declare class Toolbox {
     #private;
     /**
@@ -84,10 +82,19 @@ export declare class Toolbox {
     /** @returns {object[] | undefined} what the server is told; undefined leaves the conversation's tools as they are */
     get declarations(): object[] | undefined;
     /** @param {OwedCall} call */
-    answers({ name }: OwedCall): boolean;
+    answers({ name, kind }: OwedCall): boolean;
     /**
-     * Runs one call; whatever goes wrong becomes a result that the model can react to.
+     * Answers one call; whatever goes wrong becomes an answer that the model can react to.
      *
+     * @param {OwedCall} call
+     * @param {{conversationId: string, signal: AbortSignal}} where
+     * @returns {Promise<Answered>} rejects with the signal's reason as soon as it is given
+     */
+    answer(call: OwedCall, where: {
+        conversationId: string;
+        signal: AbortSignal;
+    }): Promise<Answered>;
+    /**
      * @param {OwedCall} call
      * @param {{conversationId: string, signal: AbortSignal}} where
      * @returns {Promise<ToolResult>} rejects with the signal's reason as soon as it is given

@@ -4,6 +4,7 @@
 """
 
 from passback_client.answer import Answer
+from passback_client.approvals import Approval, Decision
 from passback_client.client import Client
 from passback_client.conversation import Conversation, MessagePage
 from passback_client.errors import (
@@ -18,8 +19,10 @@ from passback_client.errors import (
     Unreachable,
 )
 from passback_client.events import (
+    Decided,
     Event,
     Failure,
+    Interrupt,
     MessageStart,
     Output,
     Owed,
@@ -39,29 +42,37 @@ from passback_client.events import (
     Usage,
 )
 from passback_client.limits import Limits, Retry
+from passback_client.questions import Option, Question, Reply
 from passback_client.stream import Stream
 from passback_client.tools import Tool, ToolCall, ToolContext, ToolError
 
 __all__ = [
     "Answer",
+    "Approval",
     "BadAnswer",
     "BadSetup",
     "Busy",
     "Client",
     "Conversation",
     "CursorExpired",
+    "Decided",
+    "Decision",
     "Event",
     "Failure",
+    "Interrupt",
     "LimitExceeded",
     "Limits",
     "MessagePage",
     "MessageStart",
+    "Option",
     "Output",
     "Owed",
     "OwedCall",
     "PassbackError",
+    "Question",
     "Reasoning",
     "Refused",
+    "Reply",
     "Retry",
     "Rewind",
     "RunEnd",

@@ -47,9 +47,22 @@ class Backoff:
         self._failures += 1
         if self._failures >= retry.attempts or least > retry.patience:
             raise error
-        base = retry.first if asked is None else min(asked, retry.patience)
-        longest = min(max(retry.longest, base), base * 2.0 ** min(self._failures - 1, _DOUBLINGS))
-        return least + longest * (0.5 + self._random() / 2)
+        return least + self._grown(retry.first if asked is None else min(asked, retry.patience))
+
+    def pause_within(self, most: float | None) -> float:
+        """Seconds to wait before another look at what somebody else does, as often as it takes.
+
+        Args:
+            most: seconds after which it is over at the latest, where that is known.
+        """
+        self._failures += 1
+        pause = self._grown(self._retry.first)
+        return pause if most is None else min(pause, max(most, self._retry.first))
+
+    def _grown(self, base: float) -> float:
+        longest = max(self._retry.longest, base)
+        pause = min(longest, base * 2.0 ** min(self._failures - 1, _DOUBLINGS))
+        return pause * (0.5 + self._random() / 2)
 
 
 async def repeated(retry: Retry, request: Callable[[], Awaitable[_T]]) -> _T:

@@ -32,6 +32,7 @@ _MESSAGE_CHARS = 1000
 _NAME_CHARS = 256
 _PASSING = frozenset({429, 502, 503, 504})
 _DRAIN_SECONDS = 1
+_JSON = {"content-type": "application/json"}
 _KINDS: Mapping[str, type[Refused]] = {
     "conversation_busy": Busy,
     "cursor_expired": CursorExpired,
@@ -146,7 +147,7 @@ class Channel:
 
     async def post(self, post: Post) -> Connection:
         """Post messages. Raises PassbackError, as each of these."""
-        headers = {"content-type": "application/json", "idempotency-key": f'"{post.key}"'}
+        headers = {**_JSON, "idempotency-key": f'"{post.key}"'}
         request = self._request("POST", "send-message", headers, content=post.body)
         return await self._stream(request)
 
@@ -172,6 +173,16 @@ class Channel:
         path = f"{_conversation(conversation_id)}/cancel"
         named = {"runId": run_id} if run_id else {}
         return await self._json(self._request("POST", path, {}, params=named))
+
+    async def claim(self, conversation_id: str, call_id: str, claimant: str, seconds: int) -> None:
+        content = encode({"claimant": claimant, "seconds": seconds})
+        path = _claim(conversation_id, call_id)
+        await self._json(self._request("POST", path, _JSON, content=content))
+
+    async def give_back(self, conversation_id: str, call_id: str, claimant: str) -> None:
+        path, whose = _claim(conversation_id, call_id), {"claimant": claimant}
+        response = await self._send(self._request("DELETE", path, {}, params=whose))
+        await response.aclose()
 
     def _request(
         self,
@@ -289,6 +300,15 @@ def _visible(cursor: str) -> str:
 def _conversation(conversation_id: str) -> str:
     if not 0 < len(conversation_id) <= _NAME_CHARS:
         raise BadSetup(f"a conversation's id has 1 to {_NAME_CHARS} characters")
-    name = quote(conversation_id, safe="", errors="replace")
+    return f"conversations/{_step(conversation_id)}"
+
+
+def _claim(conversation_id: str, call_id: str) -> str:
+    if not 0 < len(call_id) <= _NAME_CHARS:
+        raise BadAnswer("the id of a call cannot be sent back")
+    return f"{_conversation(conversation_id)}/tool-calls/{_step(call_id)}/claim"
+
+
+def _step(name: str) -> str:
     # `.` and `..` alone would be taken for steps of the path
-    return f"conversations/{name.replace('.', '%2E')}"
+    return quote(name, safe="", errors="replace").replace(".", "%2E")

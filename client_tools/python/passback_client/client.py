@@ -3,25 +3,30 @@
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar, overload
+from uuid import uuid4
 
 import httpx
 
 from passback_client.answer import Answer
+from passback_client.approvals import Approve, Approver, Decision, interrupt_answer
 from passback_client.backoff import repeated
 from passback_client.channel import Channel, Post, Which, encode
 from passback_client.conversation import Conversation, MessagePage, read_conversation, read_page
 from passback_client.errors import BadSetup, Facts, Refused, RunFailed
 from passback_client.events import Content, Include, JsonObject, OnBusy, OnDisconnect
 from passback_client.exchange import Exchange
+from passback_client.execution import Hands
 from passback_client.follow import Line
 from passback_client.functions import About, function_tool
 from passback_client.limits import Limits, Retry
+from passback_client.questions import AskUser, questions_tool
 from passback_client.stream import Stream
-from passback_client.tools import Approve, Tool
+from passback_client.tools import Tool
 
 _INCLUDE = ("rewind", "run", "owed")
 
 F = TypeVar("F", bound=Callable[..., object])
+Q = TypeVar("Q", bound=AskUser)
 
 
 class Client:
@@ -35,6 +40,9 @@ class Client:
         url: of the server; it may have a path.
         api_key: sent as bearer token, and never shown.
         tools: that this client executes; `tool` adds more.
+        approve: asked before calls that need it, of the server's tools and of this client's. Without it, approvals
+            stay owed, and wait for `decide`.
+        claims: calls are claimed before they are run, so that of several clients in one conversation one runs them.
         limits: how much is accepted.
         retry: how often and when a request is repeated.
         transport: instead of httpx's own.
@@ -49,6 +57,8 @@ class Client:
         *,
         api_key: str | None = None,
         tools: Iterable[Tool] = (),
+        approve: Approve | None = None,
+        claims: bool = True,
         limits: Limits | None = None,
         retry: Retry | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
@@ -58,6 +68,8 @@ class Client:
         self._channel = Channel(
             url, api_key, limits=self._limits, retry=self._retry, transport=transport
         )
+        self._claimant = str(uuid4()) if claims else None
+        self._approver = None if approve is None else Approver(approve)
         self._tools: dict[str, Tool] = {}
         for each in tools:
             self.add_tool(each)
@@ -67,8 +79,10 @@ class Client:
         """Declare a tool; posts that are made later tell the server of it.
 
         Raises:
-            BadSetup: there is one of this name.
+            BadSetup: there is one of this name; it needs approval, and nobody can be asked.
         """
+        if tool.needs_approval and self._approver is None:
+            raise BadSetup(f"tool {tool.name!r} needs approval: give the client an `approve`")
         if tool.name in self._tools:
             raise BadSetup(f"two tools are named {tool.name!r}")
         self._tools[tool.name] = tool
@@ -83,7 +97,7 @@ class Client:
         *,
         name: str | None = None,
         description: str | None = None,
-        approve: Approve | None = None,
+        needs_approval: bool = False,
     ) -> Callable[[F], F]: ...
 
     def tool(
@@ -93,7 +107,7 @@ class Client:
         *,
         name: str | None = None,
         description: str | None = None,
-        approve: Approve | None = None,
+        needs_approval: bool = False,
     ) -> F | Callable[[F], F]:
         """Make a tool of a typed function, plain or async; the function stays what it is.
 
@@ -105,17 +119,26 @@ class Client:
             function: the tool.
             name: instead of the function's own.
             description: instead of the docstring.
-            approve: asked before each call.
+            needs_approval: the client's `approve` is asked before each call.
 
         Raises:
             BadSetup: the function cannot be a tool.
         """
 
         def decorate(function: F) -> F:
-            self.add_tool(function_tool(function, About(name, description, approve)))
+            self.add_tool(function_tool(function, About(name, description, needs_approval)))
             return function
 
         return decorate if function is None else decorate(function)
+
+    def questions(self, function: Q, /) -> Q:
+        """Let the agent ask its user: this function, plain or async, takes `Question`s and gives a `Reply` to each.
+
+        Raises:
+            BadSetup: there is one.
+        """
+        self.add_tool(questions_tool(function))
+        return function
 
     # ---------------------------------------------------------------- talking
     def send(
@@ -143,7 +166,7 @@ class Client:
         Raises:
             BadSetup: the message is not JSON, or the key cannot be sent.
         """
-        options: JsonObject = {"include": [*_INCLUDE, *include]}
+        options = _options(include)
         if on_disconnect is not None:
             options["onDisconnect"] = on_disconnect
         body: JsonObject = {
@@ -158,7 +181,39 @@ class Client:
         content = encode(body)
         post = Post(content) if idempotency_key is None else Post(content, idempotency_key)
         line = self._line(include, waits_while_busy=wait_while_busy)
-        exchange = Exchange(line, dict(self._tools), self._limits, post, options=options)
+        return Stream(Exchange(line, self._hands(), post, options=options), self._cancel)
+
+    def decide(
+        self,
+        conversation_id: str,
+        interrupt_id: str,
+        *,
+        approved: bool,
+        reason: str = "",
+        always: bool = False,
+        include: Sequence[Include] = (),
+    ) -> Stream:
+        """Answer an `Interrupt`, or an approval that is owed, and go on as after `send`.
+
+        The stream is refused with the code `tool_result_conflict` when it was answered otherwise before.
+
+        Args:
+            conversation_id: the conversation.
+            interrupt_id: of the `Interrupt`, or the `OwedCall`.
+            approved: whether the call is made.
+            reason: why it is not; the model reads it.
+            always: further calls of this tool in the conversation are allowed, and not asked for.
+            include: more kinds of events.
+        """
+        decision = Decision(approved, reason, always)
+        options = _options(include)
+        body: JsonObject = {
+            **options,
+            "conversationId": conversation_id,
+            "resume": interrupt_answer(interrupt_id, decision),
+        }
+        post = Post(encode(body))
+        exchange = Exchange(self._line(include), self._hands(), post, options=options)
         return Stream(exchange, self._cancel)
 
     def resume(
@@ -172,13 +227,11 @@ class Client:
                 goes on is read from its start.
             include: more kinds of events; as they were, if `after` is given.
         """
-        options: JsonObject = {"include": [*_INCLUDE, *include]}
         exchange = Exchange(
             self._line(include),
-            dict(self._tools),
-            self._limits,
+            self._hands(),
             Which(conversation_id, cursor=after),
-            options=options,
+            options=_options(include),
             is_resumed=True,
         )
         return Stream(exchange, self._cancel, exchange.catch_up)
@@ -248,7 +301,12 @@ class Client:
         await self.aclose()
 
     def _line(self, include: Sequence[Include], *, waits_while_busy: bool = False) -> Line:
-        return Line(self._channel, self._retry, (*_INCLUDE, *include), waits_while_busy)
+        return Line(
+            self._channel, self._retry, (*_INCLUDE, *include), waits_while_busy, self._claimant
+        )
+
+    def _hands(self) -> Hands:
+        return Hands(dict(self._tools), self._limits, self._approver)
 
     async def _cancel(self, conversation_id: str, run_id: str | None) -> bool:
         channel = self._channel
@@ -264,6 +322,10 @@ class Client:
                 raise
             return False
         return fields.get("cancelled") is True
+
+
+def _options(include: Sequence[Include]) -> JsonObject:
+    return {"include": [*_INCLUDE, *include]}
 
 
 def _said(message: Content) -> JsonObject:

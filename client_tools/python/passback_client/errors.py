@@ -15,6 +15,8 @@ No text of these holds the API key.
 
 from dataclasses import dataclass
 
+_SETTLED = frozenset({"tool_call_not_found", "tool_result_conflict"})
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -91,3 +93,8 @@ class BadSetup(PassbackError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code="bad_setup")
+
+
+def is_settled(error: PassbackError) -> bool:
+    """Whether it says that a call is not owed any more: somebody else has answered it, or it was given up."""
+    return error.code in _SETTLED

@@ -72,18 +72,60 @@ class ToolAnswer(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
+class Decided(_Placed):
+    """`approve` of this client decided on a call of a server tool, and that was posted.
+
+    It comes from this library, not from the server.
+    """
+
+    call_id: str
+    name: str
+    approved: bool
+    reason: str = ""
+    always: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt(_Placed):
+    """The run ended to ask something: the answer goes to `Client.decide`, or comes from `approve`.
+
+    Attributes:
+        interrupt_id: what the answer names.
+        reason: for the person who is asked.
+        kind: what is asked for: `approval` of a call of a server tool.
+        name: of the tool.
+        arguments: of the call, as JSON text.
+    """
+
+    interrupt_id: str
+    reason: str
+    kind: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
 class OwedCall:
-    """A call that the client has to answer; `arguments` is JSON text."""
+    """What the client has to answer.
+
+    Attributes:
+        id: of the call; of an approval, this is the interrupt's id, too.
+        name: of the tool.
+        arguments: JSON text.
+        kind: `tool_result`, `approval` or `question`.
+        reason: why an approval is asked for.
+    """
 
     id: str
     name: str
     arguments: str
     kind: str = "tool_result"
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Owed(_Placed):
-    """What the client has to answer before the conversation goes on; this library does it by itself."""
+    """What the client has to answer before the conversation goes on; this library answers what it can."""
 
     calls: tuple[OwedCall, ...]
 
@@ -173,6 +215,8 @@ Event: TypeAlias = (
     | ToolCallEnd
     | ToolResult
     | ToolAnswer
+    | Decided
+    | Interrupt
     | Owed
     | RunQueued
     | RunStart

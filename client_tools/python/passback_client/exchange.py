@@ -1,34 +1,31 @@
 """All that one post leads to: runs, the calls that they hand back, the results, the runs that these start."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import anyio
 
+from passback_client.approvals import Decision, interrupt_answer
 from passback_client.backoff import repeated
 from passback_client.channel import Post, Which, encode
+from passback_client.claims import Claims
 from passback_client.conversation import Conversation, read_conversation
-from passback_client.errors import LimitExceeded
-from passback_client.events import Event, JsonObject, Owed, OwedCall, ToolAnswer
-from passback_client.execution import Execution
+from passback_client.errors import LimitExceeded, Refused, is_settled
+from passback_client.events import Decided, Event, JsonObject, Owed, OwedCall, ToolAnswer
+from passback_client.execution import Execution, Hands, Told
 from passback_client.follow import Follower, Line
-from passback_client.limits import Limits
-from passback_client.tools import Tool
-
-_ANSWERABLE = "tool_result"
 
 
 class Exchange:
-    """Goes on until nothing is owed.
+    """Goes on until nothing is owed that this client can answer.
 
     Attributes:
         follower: of the run that goes on, or was the last.
 
     Args:
         line: how to reach the server.
-        tools: those of this client.
-        limits: of what is owed, and how often.
+        hands: what this client answers with.
         start: what begins it.
         options: keys of the body that each further post repeats.
         is_resumed: it goes on where others may have gone on, too: the server is asked what is still owed.
@@ -37,8 +34,7 @@ class Exchange:
     def __init__(
         self,
         line: Line,
-        tools: Mapping[str, Tool],
-        limits: Limits,
+        hands: Hands,
         start: Post | Which,
         *,
         options: JsonObject,
@@ -46,14 +42,16 @@ class Exchange:
     ) -> None:
         self.follower = Follower(line, start)
         self._line = replace(line, waits_while_busy=False)
-        self._tools = tools
-        self._limits = limits
+        self._hands = hands
+        self._limits = hands.limits
         self._options = options
         self._is_resumed = is_resumed
         self._rounds = 1
         self._owed: Sequence[OwedCall] = ()
+        self._run_id: str | None = None
         self._answered: set[str] = set()
-        self._ready: deque[ToolAnswer] = deque()
+        self._told: dict[str, Told] = {}
+        self._ready: deque[Told] = deque()
         self._running: anyio.CancelScope | None = None
         self._is_stopped = False
         self._is_over = False
@@ -91,16 +89,60 @@ class Exchange:
             self._owed = event.calls
 
     async def _go_on(self) -> None:
-        """Answer what is owed, and follow the run that this starts."""
+        """Answer what is owed, and follow the run that this starts, or that another client's answer started."""
+        self._run_id = self.follower.which.run_id or self._run_id
         calls = await self._calls()
-        answers = await self._run(calls)
-        if self._is_stopped or not answers:
+        if self._is_stopped or not calls:
             self._is_over = True
             return
-        self._answered |= {each.call_id for each in answers}
-        self.follower = Follower(self._line, self._post(answers))
-        await self.follower.connect()  # so that what is told of is posted
-        self._ready += answers
+        line, name = self._line, self.follower.which.conversation_id
+        async with Claims(line.channel, line.retry, line.claimant, name) as claims:
+            told = await self._answer(calls, claims)
+            if self._is_stopped:
+                self._is_over = True
+            elif not told:
+                await self._follow_on()
+            else:
+                await self._tell(told, claims)
+
+    async def _answer(self, calls: Sequence[OwedCall], claims: Claims) -> list[Told]:
+        """Answers to those that no other client answers; a call is run once, also if its answer is posted again."""
+        with anyio.CancelScope() as self._running:
+            mine = await claims.take(calls)
+            unread = [call for call in mine if call.id not in self._told]
+            execution = Execution(self._hands, self.follower.which.conversation_id)
+            told = await execution.answer(unread, claims.keep)
+            self._told |= {each.call_id: each for each in told}
+            return [self._told[call.id] for call in mine if call.id in self._told]
+        return []
+
+    async def _tell(self, told: Sequence[Told], claims: Claims) -> None:
+        follower = Follower(self._line, self._post(told))
+        try:
+            await follower.connect()  # so that what is told of is posted
+        except Refused as error:
+            if not is_settled(error):
+                raise
+            await self._follow_on(error)
+            return
+        claims.answered()
+        self.follower = follower
+        self._answered |= {each.call_id for each in told}
+        self._told.clear()
+        self._ready += told
+
+    async def _follow_on(self, refused: Refused | None = None) -> None:
+        """Others have answered: read the run that this started, or see what is left to answer."""
+        seen = await self._conversation()
+        if seen.run_id is not None and seen.run_id != self._run_id:
+            self._told.clear()
+            self.follower = Follower(self._line, Which(seen.id, seen.run_id))
+            return
+        self._owed = seen.owed
+        left = {call.id for call in seen.owed}
+        if refused is not None and self._told.keys() <= left:
+            raise refused
+        self._told = {call_id: told for call_id, told in self._told.items() if call_id in left}
 
     async def _running_run(self) -> bool:
         return (await self._conversation()).running is not None
@@ -115,7 +157,8 @@ class Exchange:
     async def _calls(self) -> Sequence[OwedCall]:
         """What is to be answered now. Raises LimitExceeded: too many, or too often."""
         if self._is_resumed:
-            self._owed, self._is_resumed = (await self._conversation()).owed, False
+            seen, self._is_resumed = await self._conversation(), False
+            self._owed, self._run_id = seen.owed, seen.run_id
         calls = [each for each in self._owed if self._is_ours(each)]
         self._owed = ()
         self._rounds += bool(calls)
@@ -126,21 +169,27 @@ class Exchange:
         return calls
 
     def _is_ours(self, call: OwedCall) -> bool:
-        return call.kind == _ANSWERABLE and call.id not in self._answered
+        return self._hands.can_answer(call) and call.id not in self._answered
 
-    async def _run(self, calls: Sequence[OwedCall]) -> list[ToolAnswer]:
-        if self._is_stopped:
-            return []
-        execution = Execution(self._tools, self._limits, self.follower.which.conversation_id)
-        with anyio.CancelScope() as self._running:
-            return await execution.answer(calls)
-        return []
-
-    def _post(self, answers: Sequence[ToolAnswer]) -> Post:
-        messages: list[JsonObject] = [
-            {"role": "tool", "toolCallId": each.call_id, "content": each.content}
-            | ({"isError": True} if each.is_error else {})
-            for each in answers
-        ]
+    def _post(self, told: Sequence[Told]) -> Post:
         name = self.follower.which.conversation_id
-        return Post(encode({**self._options, "conversationId": name, "messages": [*messages]}))
+        body: JsonObject = {**self._options, "conversationId": name}
+        if results := [_result(each) for each in told if isinstance(each, ToolAnswer)]:
+            body["messages"] = [*results]
+        if decisions := [_decision(each) for each in told if isinstance(each, Decided)]:
+            body["resume"] = [*decisions]
+        return Post(encode(body))
+
+
+def _result(answer: ToolAnswer) -> JsonObject:
+    message: JsonObject = {
+        "role": "tool",
+        "toolCallId": answer.call_id,
+        "content": answer.content,
+    }
+    return message | {"isError": True} if answer.is_error else message
+
+
+def _decision(decided: Decided) -> JsonObject:
+    decision = Decision(decided.approved, decided.reason, decided.always)
+    return interrupt_answer(decided.call_id, decision)

@@ -1,13 +1,15 @@
-"""Runs owed calls, all of them at once; whatever happens in a tool becomes a result."""
+"""Answers what is owed, all of it at once; whatever happens in a tool becomes a result, or a denial."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import anyio
 from pydantic_core import PydanticSerializationError, to_json
 
-from passback_client.events import JsonObject, OwedCall, ToolAnswer
+from passback_client.approvals import Approval, Approver, Decision
+from passback_client.events import Decided, JsonObject, OwedCall, ToolAnswer
 from passback_client.limits import Limits
 from passback_client.tools import Tool, ToolCall, ToolContext, ToolError, invoke, is_async
 
@@ -15,69 +17,135 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
 _CUT = " [cut]"
+_UNREADABLE = "The arguments are not a JSON object, or are too large."
+
+Told: TypeAlias = ToolAnswer | Decided
+"""What is posted for one call."""
+
+Watch: TypeAlias = Callable[[Callable[[str], None]], Coroutine[object, object, None]]
+"""Runs beside the calls, and names those that need no answer any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What a client answers with.
+
+    Attributes:
+        tools: by name.
+        limits: of arguments, results and errors.
+        approver: None: nobody can be asked, so approvals stay owed.
+    """
+
+    tools: Mapping[str, Tool]
+    limits: Limits
+    approver: Approver | None = None
+
+    def can_answer(self, call: OwedCall) -> bool:
+        match call.kind:
+            case "tool_result":
+                return True  # that there is no such tool is an answer, too
+            case "question":
+                return call.name in self.tools
+            case "approval":
+                return self.approver is not None
+            case _:
+                return False
 
 
 class Execution:
     """The calls that one run handed back.
 
     Args:
-        tools: by name.
-        limits: of arguments, results and errors.
+        hands: by which they are answered.
         conversation_id: whose calls they are.
     """
 
-    def __init__(self, tools: Mapping[str, Tool], limits: Limits, conversation_id: str) -> None:
-        self._tools = tools
-        self._limits = limits
+    def __init__(self, hands: Hands, conversation_id: str) -> None:
+        self._hands = hands
+        self._limits = hands.limits
         self._conversation_id = conversation_id
 
-    async def answer(self, calls: Sequence[OwedCall]) -> list[ToolAnswer]:
-        """Run them in parallel; the answers are in the calls' order. Cancelling it cancels the tools."""
-        answers = [_failed(call, "The tool was cancelled.") for call in calls]
+    async def answer(self, calls: Sequence[OwedCall], watch: Watch) -> list[Told]:
+        """Run them in parallel; the answers are in the calls' order, without those that `watch` named.
 
-        async def run(position: int, call: OwedCall) -> None:
-            answers[position] = await self._answer(call)
+        Cancelling it cancels the tools.
+        """
+        told: dict[str, Told] = {}
+        scopes = {call.id: anyio.CancelScope() for call in calls}
 
-        async with anyio.create_task_group() as tasks:
-            for position, call in enumerate(calls):
-                tasks.start_soon(run, position, call)
-        return answers
+        async def run(call: OwedCall) -> None:
+            with scopes[call.id]:
+                told[call.id] = _failed(call, "The tool was cancelled.")
+                told[call.id] = await self._answer(call)
+                return
+            del told[call.id]
 
-    async def _answer(self, call: OwedCall) -> ToolAnswer:
-        tool = self._tools.get(call.name)
-        if tool is None:
-            return _failed(call, f"This client has no tool {call.name!r}.")
+        def settled(call_id: str) -> None:
+            scopes[call_id].cancel()
+
+        async with anyio.create_task_group() as watching:
+            watching.start_soon(watch, settled)
+            async with anyio.create_task_group() as tasks:
+                for call in calls:
+                    tasks.start_soon(run, call)
+            watching.cancel_scope.cancel()
+        return [told[call.id] for call in calls if call.id in told]
+
+    async def _answer(self, call: OwedCall) -> Told:
         arguments = self._read(call.arguments)
-        if arguments is None:
-            return _failed(call, "The arguments are not a JSON object, or are too large.")
-        context = ToolContext(ToolCall(call.id, call.name, arguments, self._conversation_id))
+        tool = self._hands.tools.get(call.name)
         try:
-            return await self._run(tool, call, context)
+            if call.kind == "approval":
+                return await self._decide(call, arguments)
+            if tool is None:
+                return _failed(call, f"This client has no tool {call.name!r}.")
+            if arguments is None:
+                return _failed(call, _UNREADABLE)
+            return await self._run(tool, call, arguments)
         except ToolError as error:
             return _failed(call, self._bounded(str(error)))
         except Exception as error:  # noqa: BLE001 - the tool-call boundary: any failure is a result
             return _failed(call, self._bounded(f"{type(error).__name__}: {error}"))
+
+    async def _decide(self, call: OwedCall, arguments: JsonObject | None) -> Decided:
+        if arguments is None:
+            return _denied(call, _UNREADABLE)
+        where = self._conversation_id
+        approval = Approval(call.id, call.name, arguments, where, call.reason, server=True)
+        decision = await self._ask(approval)
+        if not decision.approved:
+            return _denied(call, self._bounded(decision.reason))
+        return Decided(call.id, call.name, approved=True, always=decision.always)
+
+    async def _ask(self, approval: Approval) -> Decision:
+        approver = self._hands.approver
+        if approver is None:
+            return Decision(approved=False)
+        return await approver.decide(approval)
+
+    async def _run(self, tool: Tool, call: OwedCall, arguments: JsonObject) -> ToolAnswer:
+        where = self._conversation_id
+        if tool.needs_approval:
+            decision = await self._ask(Approval(call.id, call.name, arguments, where))
+            if not decision.approved:
+                raise ToolError(decision.reason or "The user did not allow this call.")
+        context = ToolContext(ToolCall(call.id, call.name, arguments, where))
+        try:
+            given = await invoke(
+                lambda: tool.execute(arguments, context), is_async=is_async(tool.execute)
+            )
         finally:
             context.cancelled.set()  # a thread that was left alone may look
-
-    async def _run(self, tool: Tool, call: OwedCall, context: ToolContext) -> ToolAnswer:
-        approve = tool.approve
-        if approve is not None and not await invoke(
-            lambda: approve(context.call), is_async=is_async(approve)
-        ):
-            return _failed(call, "The user did not allow this call.")
-        given = await invoke(
-            lambda: tool.execute(context.call.arguments, context), is_async=is_async(tool.execute)
-        )
         return self._result(call, given)
 
     def _result(self, call: OwedCall, given: object) -> ToolAnswer:
         try:
             encoded = to_json(given, inf_nan_mode="null")
-        except (PydanticSerializationError, ValueError, RecursionError):
-            return _failed(call, f"The tool gave a {type(given).__name__}, which is not JSON.")
+        except (PydanticSerializationError, ValueError, RecursionError) as error:
+            kind = type(given).__name__
+            raise ToolError(f"The tool gave a {kind}, which is not JSON.") from error
         if len(encoded) > self._limits.result_bytes:
-            return _failed(call, "The tool's result is too large.")
+            raise ToolError("The tool's result is too large.")
         return ToolAnswer(call.id, call.name, cast("JsonValue", json.loads(encoded)))
 
     def _read(self, arguments: str) -> JsonObject | None:
@@ -95,5 +163,11 @@ class Execution:
         return text if len(text) <= most else text[:most] + _CUT
 
 
-def _failed(call: OwedCall, text: str) -> ToolAnswer:
+def _failed(call: OwedCall, text: str) -> Told:
+    if call.kind == "approval":
+        return _denied(call, text)
     return ToolAnswer(call.id, call.name, text, is_error=True)
+
+
+def _denied(call: OwedCall, reason: str) -> Decided:
+    return Decided(call.id, call.name, approved=False, reason=reason)

@@ -19,12 +19,13 @@ _DONE = "[DONE]"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """How to reach the server, and what to ask it for."""
+    """How to reach the server, and what to ask it for; calls are claimed in the name of `claimant`, if there is one."""
 
     channel: Channel
     retry: Retry
     include: Sequence[str]
     waits_while_busy: bool = False
+    claimant: str | None = None
 
 
 class Follower:

@@ -19,7 +19,7 @@ from pydantic_core import to_json
 
 from passback_client.errors import BadSetup
 from passback_client.events import JsonObject
-from passback_client.tools import Approve, Tool, ToolContext, ToolError, invoke, is_async
+from passback_client.tools import Tool, ToolContext, ToolError, invoke, is_async
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class About:
 
     name: str | None = None
     description: str | None = None
-    approve: Approve | None = None
+    needs_approval: bool = False
 
 
 def function_tool(function: Callable[..., object], about: About | None = None) -> Tool:
@@ -48,7 +48,7 @@ def function_tool(function: Callable[..., object], about: About | None = None) -
         described or "",
         _schema(arguments, label),
         _Call(function, arguments, context_name),
-        about.approve,
+        about.needs_approval,
     )
 
 

@@ -39,6 +39,7 @@ class Retry:
         first: before the first repeat; doubled each time, with jitter. A stream's `retry:` takes its place.
         longest: that these pauses become.
         patience: a server that asks for a longer pause than this gets none: its error is raised.
+        claim: for which a call is claimed, 1 to 600; the claim is renewed at a third of it.
         silence: without a byte after which a connection counts as broken; the server pings every 15 s.
     """
 
@@ -46,4 +47,5 @@ class Retry:
     first: float = 0.4
     longest: float = 8.0
     patience: float = 60.0
+    claim: int = 30
     silence: float = 45.0

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from passback_client.events import (
     Event,
     Failure,
+    Interrupt,
     JsonObject,
     MessageStart,
     Output,
@@ -23,7 +24,15 @@ from passback_client.events import (
     Unknown,
     Usage,
 )
-from passback_client.fields import count, objects, optional_text, read_object, seconds, text
+from passback_client.fields import (
+    as_object,
+    count,
+    objects,
+    optional_text,
+    read_object,
+    seconds,
+    text,
+)
 
 
 def parse_event(data: str, place: str) -> Event:
@@ -40,9 +49,23 @@ def parse_event(data: str, place: str) -> Event:
 
 def owed_calls(fields: JsonObject, name: str) -> tuple[OwedCall, ...]:
     return tuple(
-        OwedCall(text(each, "id"), text(each, "name"), text(each, "arguments"), text(each, "kind"))
+        OwedCall(
+            text(each, "id"),
+            text(each, "name"),
+            text(each, "arguments"),
+            text(each, "kind"),
+            optional_text(each, "reason") or "",
+        )
         for each in objects(fields, name)
     )
+
+
+def _interrupt(fields: JsonObject, place: str) -> Interrupt:
+    payload = as_object(fields.get("payload", {}))
+    names = ("kind", "toolCallName", "arguments")
+    kind, name, arguments = (optional_text(payload, each) or "" for each in names)
+    reason = optional_text(fields, "reason") or ""
+    return Interrupt(text(fields, "id"), reason, kind, name, arguments, id=place)
 
 
 def _failure(fields: JsonObject, place: str) -> Failure:
@@ -79,6 +102,7 @@ _KINDS: Mapping[str, Callable[[JsonObject, str], Event]] = {
     "run-start": lambda it, place: RunStart(text(it, "runId"), id=place),
     "run-end": lambda it, place: RunEnd(text(it, "outcome"), optional_text(it, "reason"), id=place),
     "rewind": lambda it, place: Rewind(text(it, "to"), id=place),
+    "interrupt": _interrupt,
     "error": _failure,
     "usage": _usage,
     "output": lambda it, place: Output(it.get("value"), id=place),

@@ -16,13 +16,15 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from typing_extensions import override
 
 from passback_client.answer import Answer
+from passback_client.approvals import Approve
 from passback_client.client import Client as AsyncClient
 from passback_client.conversation import Conversation, MessagePage
 from passback_client.errors import BadSetup
 from passback_client.events import Content, Event, Include, OnBusy, OnDisconnect
 from passback_client.limits import Limits, Retry
+from passback_client.questions import AskUser
 from passback_client.stream import Stream as AsyncStream
-from passback_client.tools import Approve, Tool
+from passback_client.tools import Tool
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _UNWIND_SECONDS = 5
 
 F = TypeVar("F", bound=Callable[..., object])
+Q = TypeVar("Q", bound=AskUser)
 T = TypeVar("T")
 
 
@@ -150,12 +153,21 @@ class Client:
         *,
         api_key: str | None = None,
         tools: Iterable[Tool] = (),
+        approve: Approve | None = None,
+        claims: bool = True,
         limits: Limits | None = None,
         retry: Retry | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._client = AsyncClient(
-            url, api_key=api_key, tools=tools, limits=limits, retry=retry, transport=transport
+            url,
+            api_key=api_key,
+            tools=tools,
+            approve=approve,
+            claims=claims,
+            limits=limits,
+            retry=retry,
+            transport=transport,
         )
         self._loop = _Loop()
 
@@ -174,7 +186,7 @@ class Client:
         *,
         name: str | None = None,
         description: str | None = None,
-        approve: Approve | None = None,
+        needs_approval: bool = False,
     ) -> Callable[[F], F]: ...
 
     def tool(
@@ -184,11 +196,17 @@ class Client:
         *,
         name: str | None = None,
         description: str | None = None,
-        approve: Approve | None = None,
+        needs_approval: bool = False,
     ) -> F | Callable[[F], F]:
         """Make a tool of a typed function, plain or async: as `passback_client.Client.tool`."""
-        decorate = self._client.tool(name=name, description=description, approve=approve)
+        decorate = self._client.tool(
+            name=name, description=description, needs_approval=needs_approval
+        )
         return decorate if function is None else decorate(function)
+
+    def questions(self, function: Q, /) -> Q:
+        """Let the agent ask its user: as `passback_client.Client.questions`."""
+        return self._client.questions(function)
 
     # ---------------------------------------------------------------- talking
     def send(
@@ -221,6 +239,27 @@ class Client:
         return Stream(
             self._loop, self._client.resume(conversation_id, after=after, include=include)
         )
+
+    def decide(
+        self,
+        conversation_id: str,
+        interrupt_id: str,
+        *,
+        approved: bool,
+        reason: str = "",
+        always: bool = False,
+        include: Sequence[Include] = (),
+    ) -> Stream:
+        """Answer an approval that is owed, and go on: as `passback_client.Client.decide`."""
+        stream = self._client.decide(
+            conversation_id,
+            interrupt_id,
+            approved=approved,
+            reason=reason,
+            always=always,
+            include=include,
+        )
+        return Stream(self._loop, stream)
 
     def ask(
         self, message: Content, *, conversation_id: str | None = None, on_busy: OnBusy | None = None

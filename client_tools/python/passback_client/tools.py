@@ -3,7 +3,7 @@
 import inspect
 import re
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -43,9 +43,6 @@ class ToolContext:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
-Approve: TypeAlias = Callable[[ToolCall], bool | Awaitable[bool]]
-"""Asked before each call: False refuses it, and the model is told so."""
-
 Execute: TypeAlias = Callable[[JsonObject, ToolContext], object]
 """Takes the arguments; gives text, a list of parts or any JSON, or raises. Plain or async."""
 
@@ -57,9 +54,9 @@ class Tool:
     Attributes:
         name: 1 to 64 letters, digits, `_` or `-`.
         description: what the model is told of it.
-        parameters: a JSON Schema of type object.
+        parameters: a JSON Schema of type object; None where the server knows it: of `ask_user`.
         execute: plain (it runs in a thread) or async. What it raises becomes an error result.
-        approve: asked before each call.
+        needs_approval: the client's `approve` is asked before each call.
 
     Raises:
         BadSetup: the name is none.
@@ -67,9 +64,9 @@ class Tool:
 
     name: str
     description: str
-    parameters: JsonObject
+    parameters: JsonObject | None
     execute: Execute
-    approve: Approve | None = None
+    needs_approval: bool = False
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -78,6 +75,8 @@ class Tool:
     @property
     def declaration(self) -> JsonObject:
         """As it is posted."""
+        if self.parameters is None:
+            return {"name": self.name}
         return {
             "name": self.name,
             "description": self.description,

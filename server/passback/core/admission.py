@@ -1,6 +1,6 @@
 """What a post means for the conversation that it comes to (DESIGN section 5). Pure."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -11,12 +11,14 @@ from passback.core.errors import (
     Reused,
     UnknownToolCall,
 )
+from passback.core.ids import may_be_ours
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
     AssistantMessage,
     CallId,
     Message,
+    MessageId,
     Owed,
     PostedMessage,
     RunId,
@@ -42,9 +44,12 @@ from passback.core.transcript import (
     MintMessageId,
     closing,
     owed,
-    owing,
+    resumable,
     runnable,
+    transcript_of,
+    unanswered,
     waiting,
+    within,
     written,
 )
 
@@ -57,11 +62,12 @@ class Standing:
     """How a conversation stands when a post comes.
 
     Args:
-        messages: the transcript.
+        messages: the transcript, from the boundary on.
         receipts: what is remembered of those names that the post may be known by.
         running: the run that is going on, if any.
         waiting: whether posts wait in the queue.
         overdue: whether the time for what the client owes is over, and nothing runs.
+        start: the position of the first of `messages`.
     """
 
     messages: Sequence[Message]
@@ -69,6 +75,7 @@ class Standing:
     running: RunId | None = None
     waiting: bool = False
     overdue: bool = False
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +130,7 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
         return joined
     open_calls = () if standing.running else waiting(standing.messages)
     answers = [message for message in post.messages if isinstance(message, Answer)]
-    fresh = _fresh_answers(answers, {call.id: call for call in open_calls}, standing)
+    fresh = _fresh_answers(answers, {each.call.id: each.call for each in open_calls}, standing)
     others = _new_messages(standing, post)
     if not fresh and not others and not _starts(standing, post):
         return _repeat(standing, post)
@@ -133,10 +140,13 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
         if post.on_busy == "reject" and not open_calls:
             raise ConversationBusy("a run of this conversation is going on", retry_after=1)
         return Queues((*fresh.values(), *others), receipts)
-    left = tuple(owing(call) for call in open_calls if call.id not in fresh)
+    left = tuple(each.owed for each in open_calls if each.call.id not in fresh)
     if left and not others and not standing.overdue:
-        return Parks(_written(fresh.values(), mint), receipts, left)
-    return _begins(standing.messages, fresh.values(), others, receipts, mint, standing.overdue)
+        return Parks(_written(standing.messages, fresh.values(), mint), receipts, left)
+    answered = tuple(fresh.values())
+    return _begins(
+        standing.messages, answered, others, mint, receipts=receipts, overdue=standing.overdue
+    )
 
 
 def begins(
@@ -151,25 +161,36 @@ def begins(
 
     Without any it is that of calls whose time is over: the model goes on with the answers that there are.
     """
-    open_ids = {call.id for call in waiting(messages)}
+    open_ids = {each.call.id for each in waiting(messages)}
     answers = [m for m in posted if isinstance(m, Answer) and m.call_id in open_ids]
     others = [message for message in posted if not isinstance(message, Answer)]
     settled = {for_call(each.call_id): _print(each) for each in answers}
-    return _begins(messages, answers, others, settled, mint, overdue)
+    return _begins(messages, answers, others, mint, receipts=settled, overdue=overdue)
 
 
 def _begins(
     messages: Sequence[Message],
     answers: Collection[Answer],
     others: Sequence[PostedMessage],
-    receipts: Mapping[ReceiptName, str],
     mint: MintMessageId,
+    *,
+    receipts: Mapping[ReceiptName, str],
     overdue: bool,
 ) -> Begins:
-    given = _written(answers, mint)
-    closed = _closed((*messages, *given), mint, overdue=overdue, goes_on=bool(others))
-    parked = _parked(messages) if waiting(messages) else ()
-    settled = {for_call(each.call_id): _print(each) for each in (*closed, *parked)}
+    open_calls = waiting(messages)
+    given = _written(messages, answers, mint)
+    turn = (*messages, *given)
+    closed = (
+        _left_behind(turn, mint, overdue=overdue, begun=not open_calls)
+        if others
+        else _unanswered(turn, mint, overdue=overdue)
+    )
+    reason: Synthetic = "timeout" if overdue else "superseded"
+    ends = closing((each.call for each in open_calls), reason, mint)
+    approved = {call.id for call in runnable(turn) if call.asks}
+    cut = (m for m in closed if isinstance(m, ToolMessage) and m.call_id not in approved)
+    parked = _parked(messages) if open_calls else ()
+    settled = {for_call(each.call_id): _print(each) for each in (*cut, *ends, *parked)}
     return Begins((*given, *closed, *others), {**settled, **receipts})
 
 
@@ -227,14 +248,13 @@ def _new_messages(standing: Standing, post: StartRun) -> list[PostedMessage]:
     """The posted messages, answers aside, that are not repeats of earlier ones."""
     new: list[PostedMessage] = []
     seen: dict[ReceiptName, str] = {}
-    given = [each.id for each in standing.messages] if post.named else []
     for message in post.messages:
         if isinstance(message, Answer):
             continue
         name = for_message(message.id)
         known = standing.receipts.get(name)
         first = seen.get(name, known.fingerprint if known else None)
-        if first is None and message.id in post.named and message.id in given:
+        if first is None and message.id in post.named and _is_given(message.id, standing):
             raise Reused("the server gave this id to another message")
         if first is None or message.id not in post.named:
             new.append(message)
@@ -242,6 +262,13 @@ def _new_messages(standing: Standing, post: StartRun) -> list[PostedMessage]:
         elif first != _print(message):
             raise Reused("this message id was used for another message")
     return new
+
+
+def _is_given(name: MessageId, standing: Standing) -> bool:
+    """Whether the server gave an id to a message. Of those before the boundary it knows only what such ids look like."""
+    if any(each.id == name for each in standing.messages):
+        return True
+    return standing.start > 0 and may_be_ours(name)
 
 
 def _fresh_answers(
@@ -300,33 +327,62 @@ def _repeat(standing: Standing, post: StartRun) -> Verdict:
 
 
 # ---------------------------------------------------------------- what an open turn still needs
-def _written(answers: Iterable[Answer], mint: MintMessageId) -> tuple[Message, ...]:
-    return tuple(message for answer in answers for message in written(answer, mint))
+def _written(
+    messages: Sequence[Message], answers: Iterable[Answer], mint: MintMessageId
+) -> tuple[Message, ...]:
+    """Answers as they stand in the transcript: a sub-agent's in its own."""
+    paths = {each.call.id: each.path for each in waiting(messages)}
+    return tuple(
+        within(paths[answer.call_id], message)
+        for answer in answers
+        for message in written(answer, mint)
+    )
 
 
-def _closed(
-    messages: Sequence[Message], mint: MintMessageId, *, overdue: bool, goes_on: bool
-) -> tuple[ToolMessage, ...]:
-    """Results for calls that nobody will make any more.
+def _left_behind(
+    turn: Sequence[Message], mint: MintMessageId, *, overdue: bool, begun: bool
+) -> tuple[Message, ...]:
+    """Results for all calls that are open, because the user goes on without them.
 
-    What the client owes is superseded by the post, or its time is over. What it approved is made now, unless the user
-    goes on without it. A call of the server's own that is still open was cut by a crash.
+    What the client owes is superseded, together with the sub-agents that wait for it, or its time is over. So is what
+    it has approved, if the call cannot have `begun`. A call of the server's own was cut.
     """
     reason: Synthetic = "timeout" if overdue else "superseded"
-    cut = [call for call in runnable(messages) if goes_on or not call.asks]
-    return (*closing(waiting(messages), reason, mint), *closing(cut, "interrupted", mint))
+    ready = runnable(turn)
+    unmade = () if begun else resumable(turn)
+    left = [call for call in unanswered(turn) if call not in ready]
+    cut = [call for call in ready if call not in unmade]
+    return (
+        *closing(left, reason, mint),
+        *closing(unmade, "superseded", mint),
+        *closing(cut, "interrupted", mint),
+    )
 
 
-def _parked(messages: Sequence[Message]) -> list[Answer]:
-    """The client's answers to an open turn's calls that came in earlier posts."""
+def _unanswered(
+    turn: Sequence[Message], mint: MintMessageId, *, overdue: bool
+) -> tuple[Message, ...]:
+    """Results for what the client still owes, and for calls that a crash has cut; what it has answered goes on now."""
+    reason: Synthetic = "timeout" if overdue else "superseded"
+    kept = resumable(turn)
+    late = (within(each.path, closing([each.call], reason, mint)[0]) for each in waiting(turn))
+    cut = [call for call in runnable(turn) if call not in kept]
+    return (*late, *closing(cut, "interrupted", mint))
+
+
+def _parked(messages: Sequence[Message]) -> Iterator[Answer]:
+    """The client's answers to an open turn's calls, and its sub-agents', that came in earlier posts."""
     turn = next(message for message in reversed(messages) if isinstance(message, AssistantMessage))
-    client = {call.id for call in turn.tool_calls if call.client}
-    asked = {call.id for call in turn.tool_calls if call.asks == "approval"}
-    return [
-        message
-        for message in messages
-        if (
-            isinstance(message, ToolMessage) and message.call_id in client and not message.synthetic
-        )
-        or (isinstance(message, ApprovalMessage) and message.call_id in asked)
-    ]
+    calls = {call.id: call for call in turn.tool_calls}
+    for message in messages:
+        match message:
+            case ToolMessage(call_id=call_id, synthetic=None) if call_id in calls:
+                if calls[call_id].client:
+                    yield message
+            case ApprovalMessage(call_id=call_id) if call_id in calls:
+                yield message
+            case _:
+                pass
+    for call in unanswered(messages):
+        if child := transcript_of(call.id, messages):
+            yield from _parked(child)

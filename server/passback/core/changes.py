@@ -14,6 +14,7 @@ from passback.core.messages import (
     ToolSpec,
 )
 from passback.core.posts import Receipt, ReceiptName, Receipts, StartRun
+from passback.core.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class Status:
         answer_by: until when the client has to answer what it owes, in milliseconds of the store's clock; None: for ever.
         overdue: whether that time is over, and nothing runs: the calls count as answered with `timeout`.
         claims: those of calls in `owed` that are not over.
+        state: what the conversation knows beside its messages.
     """
 
     version: int = 0
@@ -85,6 +87,7 @@ class Status:
     answer_by: int | None = field(default=None, compare=False)
     overdue: bool = False
     claims: tuple[Claim, ...] = ()
+    state: State = field(default_factory=State)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +105,20 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a post is judged by: the messages, the client's tools, the asked receipts, and the posts that wait."""
+    """What a post is judged by: the messages from the boundary on, the client's tools, the asked receipts, and the
+    posts that wait.
+    """
 
     status: Status
     messages: tuple[Message, ...] = ()
     tools: tuple[ToolSpec, ...] = ()
     receipts: Receipts = field(default_factory=dict[ReceiptName, Receipt])
     queue: tuple[Queued, ...] = ()
+
+    @property
+    def start(self) -> int:
+        """The position in the record of the first of the messages."""
+        return self.status.state.boundary
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +133,7 @@ class Change:
         mark: `Status.mark` of the run that begins.
         pops: the queued run that begins, which has to be the first of the queue.
         tethered: `Status.tethered` of the run that begins; a take-over leaves it as it is, and `mark` too.
+        state: replaces the conversation's; None keeps it, but a boundary behind what `keep` leaves is 0 then.
     """
 
     key: ConversationKey
@@ -136,6 +147,7 @@ class Change:
     mark: int = 0
     pops: RunId | None = None
     tethered: bool = False
+    state: State | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +197,7 @@ class Commit:
         ends: releases the lease; the last event is then `RunFinished`.
         cut: the run is ended before its own end: `Status.cut`.
         answer_within: seconds for what is owed when it ends: they make `Status.answer_by`, which lasts until a run begins.
+        state: replaces the conversation's, None keeps it.
     """
 
     log: LogWrite
@@ -194,6 +207,7 @@ class Commit:
     ends: bool = False
     cut: bool = False
     answer_within: float | None = None
+    state: State | None = None
 
 
 @dataclass(frozen=True, slots=True)

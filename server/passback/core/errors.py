@@ -22,6 +22,7 @@ PassbackError
 │   │   └── Reused              reused                   an idempotency key or a message id, with other content
 │   ├── NotFound                not_found
 │   │   ├── UnknownConversation conversation_not_found
+│   │   ├── UnknownAgent        agent_not_found          none of the server's agents has this name
 │   │   ├── UnknownRun          run_not_found            no such run, or its log has expired
 │   │   ├── UnknownToolCall     tool_call_not_found      never made, another conversation's or owner's
 │   │   └── CursorExpired       cursor_expired           the log's beginning was trimmed; the history is still whole
@@ -165,6 +166,10 @@ class NotFound(ClientError):
 
 class UnknownConversation(NotFound):
     code = "conversation_not_found"
+
+
+class UnknownAgent(NotFound):
+    code = "agent_not_found"
 
 
 class UnknownRun(NotFound):

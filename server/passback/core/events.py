@@ -121,6 +121,15 @@ class ToolCallEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolProgressed:
+    """How far a server tool's call is, in its own words."""
+
+    call_id: CallId
+    text: str
+    type: Literal["tool-progressed"] = "tool-progressed"
+
+
+@dataclass(frozen=True, slots=True)
 class ToolResulted:
     """The server answered a call: its own tool ran, or the call was invalid."""
 
@@ -158,6 +167,15 @@ class Rewound:
 
 
 @dataclass(frozen=True, slots=True)
+class Nested:
+    """What a sub-agent says that works on the call `call_id`."""
+
+    call_id: CallId
+    event: "RunEvent"
+    type: Literal["nested"] = "nested"
+
+
+@dataclass(frozen=True, slots=True)
 class RunFinished:
     """The last event of a run, exactly one (P6)."""
 
@@ -174,10 +192,12 @@ RunEvent: TypeAlias = (
     | ToolCallStarted
     | ToolCallArguments
     | ToolCallEnded
+    | ToolProgressed
     | ToolResulted
     | UsageReported
     | OutputAccepted
     | Rewound
+    | Nested
     | RunFinished
 )
 

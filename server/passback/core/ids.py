@@ -1,8 +1,12 @@
 """New ids: a prefix that tells people what it names, and 96 random bits. Their alphabet is safe in every wire."""
 
+import re
 import secrets
+from typing import Final
 
 from passback.core.messages import CallId, ConversationId, MessageId, RunId
+
+_MESSAGE_ID: Final = re.compile("msg_[0-9a-f]{24}")
 
 
 def new_conversation_id() -> ConversationId:
@@ -15,6 +19,11 @@ def new_run_id() -> RunId:
 
 def new_message_id() -> MessageId:
     return MessageId(_new("msg"))
+
+
+def may_be_ours(message_id: MessageId, /) -> bool:
+    """Whether an id is as `new_message_id` makes them."""
+    return _MESSAGE_ID.fullmatch(message_id) is not None
 
 
 def new_call_id() -> CallId:

@@ -170,8 +170,11 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
+    """What was said to the agent; `agent` names the one that was asked, where the server has several."""
+
     id: MessageId
     content: Content
+    agent: str = ""
     brief: Brief | None = None
     role: Literal["user"] = "user"
 
@@ -186,14 +189,44 @@ class Reasoning:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of model calls, as the provider counts them."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+    def __sub__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input_tokens - other.input_tokens,
+            self.output_tokens - other.output_tokens,
+            self.cached_tokens - other.cached_tokens,
+            self.reasoning_tokens - other.reasoning_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """One turn's answer; `partial` when it was cut (cancelled, failed, out of tokens)."""
+    """One turn's answer; `partial` when it was cut (cancelled, failed, out of tokens).
+
+    `usage` is that of the model call that said it, None where the provider tells nothing.
+    """
 
     id: MessageId
     content: Content
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: tuple[Reasoning, ...] = ()
     partial: bool = False
+    usage: Usage | None = None
     role: Literal["assistant"] = "assistant"
 
 
@@ -226,10 +259,26 @@ class ApprovalMessage:
     role: Literal["approval"] = "approval"
 
 
+@dataclass(frozen=True, slots=True)
+class ChildMessage:
+    """A message of a transcript within the transcript: of the sub-agent that works on the call `call_id`."""
+
+    call_id: CallId
+    message: "Message"
+    role: Literal["child"] = "child"
+
+    @property
+    def id(self) -> MessageId:
+        return self.message.id
+
+
 ModelMessage: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 """What a model may be shown."""
 
-Message: TypeAlias = ModelMessage | ApprovalMessage
+Aside: TypeAlias = ApprovalMessage | ChildMessage
+"""What stands in a transcript and is not for its own model."""
+
+Message: TypeAlias = ModelMessage | Aside
 Answer: TypeAlias = ToolMessage | ApprovalMessage
 """What a call is answered with by the client."""
 
@@ -240,28 +289,14 @@ OwedKind: TypeAlias = Literal["tool_result", "approval", "question"]
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """What the client has to answer: the result of a tool's call, whether a call may be made, or a call's questions."""
+    """What the client has to answer: the result of a tool's call, whether a call may be made, or a call's questions.
+
+    `parent_id` is the call of the sub-agent that owes it.
+    """
 
     id: CallId
     name: str
     arguments: str
     kind: OwedKind = "tool_result"
     reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens of model calls, as the provider counts them."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
-
-    def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.reasoning_tokens + other.reasoning_tokens,
-        )
+    parent_id: CallId | None = None

@@ -14,10 +14,19 @@ DECISIONS: Final[tuple[str, ...]] = get_args(Decision)
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """A decision, and its reason: what the model is told of a call that is denied, or the person who is asked."""
+    """A decision, and its reason: what the model is told of a call that is denied, or the person who is asked.
+
+    Raises:
+        ConfigurationError: a decision that there is not.
+    """
 
     decision: Decision
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        """What is neither must never pass for `allow`."""
+        if self.decision not in DECISIONS:
+            raise ConfigurationError(f"a permission has to be one of {', '.join(DECISIONS)}")
 
 
 ALLOWED: Final = Permission("allow")

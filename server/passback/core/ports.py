@@ -84,16 +84,25 @@ class ModelClient(Protocol):
 
 
 # ---------------------------------------------------------------- server tools
+def _unheard(_words: str, /) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """Where a server tool is called from; the model cannot see it.
 
     Attributes:
+        run: the run, with its conversation and that one's owner.
+        call_id: the call.
+        deps: what the agent's author gave to `Agent(deps=...)`.
+        progress: tells readers how far the call is, in a few words; what it is told too often is left out.
         data: the structured data that was posted last in the conversation; None: there was none.
     """
 
     run: RunRef
     call_id: CallId
+    deps: object = None
+    progress: Callable[[str], None] = _unheard
     data: JsonValue = None
 
 
@@ -114,8 +123,11 @@ class Toolset(Protocol):
         """Whether the tool's author lets the model make a call; the rules of agent and server go before."""
         ...
 
-    async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
-        """Run a tool. A failure is a result with `is_error`, also bad arguments and a deadline that passed."""
+    async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult | None:
+        """Run a tool. A failure is a result with `is_error`, also bad arguments and a deadline that passed.
+
+        None: it is a sub-agent, and its client owes something. The call is made again when that is answered.
+        """
         ...
 
 
@@ -170,7 +182,9 @@ class Store(Protocol):
 
     async def load(
         self, key: ConversationKey, /, *, receipts: Collection[ReceiptName] = ()
-    ) -> Loaded: ...
+    ) -> Loaded:
+        """A conversation with its messages from the boundary of its state on."""
+        ...
 
     async def park(self, change: Change, /) -> bool:
         """Apply a change that starts no run. False: the version is another one, load again."""

@@ -17,7 +17,6 @@ from passback.core.messages import (
     MessageId,
     PostedMessage,
     RunId,
-    SystemMessage,
     ToolSpec,
     UserMessage,
 )
@@ -120,13 +119,10 @@ def _plain(message: PostedMessage) -> JsonValue:
     plain: dict[str, JsonValue] = asdict(replace(message, id=MessageId("")))
     if isinstance(message, UserMessage):
         said = _said(message.brief)
-        # what says nothing leaves no trace: posts that an older version has seen are known again
-        plain = {key: value for key, value in plain.items() if key != "brief"}
-        if said is not None:
-            plain["brief"] = said
-    elif isinstance(message, SystemMessage):
-        del plain["synthetic"]
-    return plain
+        plain = {**plain, "brief": said, "agent": message.agent or None}
+    # what says nothing leaves no trace: posts that an older version has seen are known again
+    later = {"brief", "agent", "synthetic"} if message.role in ("user", "system") else set[str]()
+    return {key: value for key, value in plain.items() if value is not None or key not in later}
 
 
 def _said(brief: Brief | None) -> dict[str, JsonValue] | None:

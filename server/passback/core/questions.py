@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Final, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
 
 from passback.core.errors import InvalidAnswer
@@ -14,14 +14,12 @@ _Label: TypeAlias = Annotated[str, Field(min_length=1, max_length=400)]
 
 
 class _Shape(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, alias_generator=to_camel, validate_by_name=True
-    )
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=to_camel)
 
 
 class Option(_Shape):
     label: _Label
-    description: _Text | None = None
+    description: _Text = ""
 
 
 class Question(_Shape):
@@ -104,8 +102,6 @@ ASK_USER: Final = ToolSpec(
 )
 """As the model is told of it; written out, because models read plain schemas best. A test compares it with `Questions`."""
 
-_answers: TypeAdapter[Answers] = TypeAdapter(Answers)
-
 
 def refuse_unfit(arguments: str, answer: ToolMessage, /) -> None:
     """Return if the questions of a call can be answered so.
@@ -125,20 +121,21 @@ def refuse_unfit(arguments: str, answer: ToolMessage, /) -> None:
 
 
 def _read(content: Content, asked: int) -> Sequence[Answer]:
-    if isinstance(content, str):
-        if asked == 1:
-            return [Answer(text=content)]
-        raise InvalidAnswer("a text answers one question; here are more")
     match content:
-        case (DataPart(data),):
-            try:
-                return _answers.validate_python(data).answers
-            except ValidationError as error:
-                first = error.errors(include_url=False, include_input=False)[0]
-                place = ".".join(str(step) for step in first["loc"]) or "the answer"
-                raise InvalidAnswer(f"{place}: {first['msg']}") from None
+        case str() if asked == 1:
+            given: JsonValue = {"answers": [{"text": content}]}
+        case str():
+            raise InvalidAnswer("a text answers one question; here are more")
+        case (DataPart(given),):
+            pass
         case _:
             raise InvalidAnswer('questions are answered by {"answers": [...]}, or one by a text')
+    try:
+        return Answers.model_validate(given).answers
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(step) for step in first["loc"]) or "the answer"
+        raise InvalidAnswer(f"{place}: {first['msg']}") from None
 
 
 def _problem(question: Question, answer: Answer) -> str | None:
@@ -149,6 +146,7 @@ def _problem(question: Question, answer: Answer) -> str | None:
         return "only one option can be selected"
     if len(set(answer.selected)) < len(answer.selected):
         return "an option is selected twice"
-    if answer.text and labels and not question.free_text and answer.text not in labels:
+    words_are_fine = not labels or question.free_text
+    if answer.text and not words_are_fine and (answer.selected or answer.text not in labels):
         return "only options can be chosen here"
     return None

@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter
 from passback.core.changes import Queued
 from passback.core.events import RunEvent
 from passback.core.messages import Message, Owed, ToolSpec
+from passback.core.state import State
 
 _TaggedMessage: TypeAlias = Annotated[Message, Field(discriminator="role")]
 _TaggedEvent: TypeAlias = Annotated[RunEvent, Field(discriminator="type")]
@@ -21,6 +22,7 @@ _events: TypeAdapter[list[RunEvent]] = TypeAdapter(list[_TaggedEvent])
 _owed: TypeAdapter[list[Owed]] = TypeAdapter(list[Owed])
 _tools: TypeAdapter[list[ToolSpec]] = TypeAdapter(list[ToolSpec])
 _queued: TypeAdapter[Queued] = TypeAdapter(Queued)
+_state: TypeAdapter[State] = TypeAdapter(State)
 
 
 def dump_message(message: Message, /) -> bytes:
@@ -62,3 +64,12 @@ def dump_queued(queued: Queued, /) -> bytes:
 
 def load_queued(record: bytes, /) -> Queued:
     return _queued.validate_json(record)
+
+
+def dump_state(state: State, /) -> bytes:
+    """Without what is as in a new conversation: mostly that is all but a few numbers."""
+    return _state.dump_json(state, exclude_defaults=True)
+
+
+def load_state(record: bytes, /) -> State:
+    return _state.validate_json(record)

@@ -4,7 +4,8 @@ A transcript keeps one invariant (DESIGN P5): every tool call is answered once, 
 the next other message, or it is one of the calls of the last assistant message and nothing but answers follow it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -13,9 +14,11 @@ from pydantic import JsonValue
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
+    Aside,
     AssistantMessage,
     Brief,
     CallId,
+    ChildMessage,
     Message,
     MessageId,
     ModelMessage,
@@ -39,53 +42,105 @@ MintMessageId: TypeAlias = Callable[[], MessageId]
 
 
 # ---------------------------------------------------------------- what is open
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call without a result, within the sub-agents that work on the calls `path`, outermost first."""
+
+    call: ToolCall
+    path: tuple[CallId, ...] = ()
+
+    @property
+    def owed(self) -> Owed:
+        """As the client is told of it."""
+        call, parent = self.call, self.path[-1] if self.path else None
+        kind = call.asks or "tool_result"
+        return Owed(call.id, call.name, call.arguments, kind, call.reason, parent)
+
+
 def unanswered(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
     """The calls at the tail that have no result yet, in the model's order."""
-    return _tail(messages)[0]
+    return _Tail.of(messages).calls
 
 
-def waiting(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
-    """The calls without a result that the client has to answer."""
-    calls, approved = _tail(messages)
-    return tuple(call for call in calls if _is_owed(call, approved))
+def waiting(messages: Sequence[Message], /) -> tuple[OpenCall, ...]:
+    """The calls without a result that the client has to answer, those of sub-agents included."""
+    return tuple(_waiting(messages, ()))
 
 
 def runnable(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
-    """The calls without a result that the server may make."""
-    calls, approved = _tail(messages)
-    return tuple(call for call in calls if not _is_owed(call, approved))
+    """The calls without a result that the server may make, or go on with, because no sub-agent waits in them."""
+    tail = _Tail.of(messages)
+    return tuple(
+        call
+        for call in tail.calls
+        if not tail.is_owed(call) and not waiting(tail.children.get(call.id, ()))
+    )
+
+
+def resumable(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
+    """Of the runnable calls, those that were handed back before: approved, or with a sub-agent in the middle of its work."""
+    tail = _Tail.of(messages)
+    return tuple(call for call in runnable(messages) if call.asks or call.id in tail.children)
 
 
 def owed(messages: Sequence[Message], /) -> tuple[Owed, ...]:
     """What the client has to answer before the conversation can go on."""
-    return tuple(map(owing, waiting(messages)))
+    return tuple(each.owed for each in _waiting(messages, ()))
 
 
-def owing(call: ToolCall, /) -> Owed:
-    """A waiting call, as the client is told of it."""
-    return Owed(call.id, call.name, call.arguments, call.asks or "tool_result", call.reason)
+def transcript_of(call_id: CallId, messages: Sequence[Message], /) -> tuple[Message, ...]:
+    """What the sub-agent that works on an open call was told and has said."""
+    return _Tail.of(messages).children.get(call_id, ())
 
 
-def _tail(messages: Sequence[Message]) -> tuple[tuple[ToolCall, ...], set[CallId]]:
-    """The last turn's calls without a result, and those that were approved."""
-    answered: set[CallId] = set()
-    approved: set[CallId] = set()
-    for message in reversed(messages):
-        match message:
-            case ToolMessage():
-                answered.add(message.call_id)
-            case ApprovalMessage():
-                approved.add(message.call_id)
-            case AssistantMessage():
-                calls = (call for call in message.tool_calls if call.id not in answered)
-                return tuple(calls), approved
-            case _:
-                break
-    return (), approved
+def within(path: Sequence[CallId], message: Message, /) -> Message:
+    """A message as it stands in the transcript, if it is one of the sub-agents that work on the calls `path`."""
+    for call_id in reversed(path):
+        message = ChildMessage(call_id, message)
+    return message
 
 
-def _is_owed(call: ToolCall, approved: Collection[CallId]) -> bool:
-    return call.client or (call.asks is not None and call.id not in approved)
+def _waiting(messages: Sequence[Message], path: tuple[CallId, ...]) -> Iterator[OpenCall]:
+    tail = _Tail.of(messages)
+    for call in tail.calls:
+        if tail.is_owed(call):
+            yield OpenCall(call, path)
+        elif call.id in tail.children:
+            yield from _waiting(tail.children[call.id], (*path, call.id))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """The last turn: its calls without a result, those that were approved, and what their sub-agents say."""
+
+    calls: tuple[ToolCall, ...]
+    approved: Set[CallId]
+    children: Mapping[CallId, tuple[Message, ...]]
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> "_Tail":
+        answered: set[CallId] = set()
+        approved: set[CallId] = set()
+        children: dict[CallId, list[Message]] = {}
+        calls: tuple[ToolCall, ...] = ()
+        for message in reversed(messages):
+            match message:
+                case ToolMessage():
+                    answered.add(message.call_id)
+                case ApprovalMessage():
+                    approved.add(message.call_id)
+                case ChildMessage():
+                    if message.call_id not in answered:
+                        children.setdefault(message.call_id, []).append(message.message)
+                case AssistantMessage():
+                    calls = tuple(call for call in message.tool_calls if call.id not in answered)
+                    break
+                case _:
+                    break
+        return cls(calls, approved, {key: tuple(reversed(said)) for key, said in children.items()})
+
+    def is_owed(self, call: ToolCall) -> bool:
+        return call.client or (call.asks == "approval" and call.id not in self.approved)
 
 
 def written(answer: Answer, mint: MintMessageId, /) -> tuple[Message, ...]:
@@ -154,7 +209,7 @@ def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
     view: list[ModelMessage] = []
     answers = _answers_by_turn(messages)
     for position, message in enumerate(messages):
-        if isinstance(message, ToolMessage | ApprovalMessage):
+        if isinstance(message, ToolMessage | Aside):
             continue
         if isinstance(message, AssistantMessage):
             view.extend(_with_answers(message, answers.get(position, {})))
@@ -174,7 +229,7 @@ def _answers_by_turn(messages: Sequence[Message]) -> dict[int, dict[CallId, Tool
             current = turns[position] = {}
         elif isinstance(message, ToolMessage):
             current.setdefault(message.call_id, message)
-        elif not isinstance(message, ApprovalMessage):
+        elif not isinstance(message, Aside):
             current = {}
     return turns
 

@@ -172,7 +172,8 @@ class Assembler:
         """The text so far, for a turn that was cut; its calls are void. None: there is none."""
         if not any(self._text):
             return None
-        return AssistantMessage(self._message_id, "".join(self._text), partial=True)
+        text = "".join(self._text)
+        return AssistantMessage(self._message_id, text, partial=True, usage=self._usage)
 
     @property
     def usage(self) -> Usage | None:
@@ -185,6 +186,7 @@ class Assembler:
             calls,
             tuple(self._reasoning),
             partial=self._finish in (None, "length"),
+            usage=self._usage,
         )
 
     def _feed_call(self, chunk: ToolCallChunk) -> Iterable[RunEvent]:

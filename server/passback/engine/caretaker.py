@@ -15,6 +15,7 @@ from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import (
     Answer,
     AssistantMessage,
+    ChildMessage,
     ConversationKey,
     Message,
     RunId,
@@ -25,9 +26,9 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.core.posts import Receipt
 from passback.core.transcript import closing, runnable, unanswered, waiting
+from passback.engine.agents import Agents
 from passback.engine.loop import Work
 from passback.engine.supervisor import Assignment, Supervisor, Tempo
-from passback.engine.toolbox import Equipment
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +45,12 @@ class Caretaker:
     def __init__(
         self,
         store: Store,
-        equipment: Equipment,
+        agents: Agents,
         tempo: Tempo,
         supervisor: Callable[[], Supervisor],
     ) -> None:
         self._store = store
-        self._equipment = equipment
+        self._agents = agents
         self._tempo = tempo
         self._supervisor = supervisor
 
@@ -85,13 +86,28 @@ class Caretaker:
         elif status.overdue and status.owed:
             await self._go_on_without(key, loaded)
 
+    async def _read_from(
+        self, position: int, key: ConversationKey, loaded: Loaded
+    ) -> tuple[Message, ...]:
+        """The messages from a position on, which may be before the boundary."""
+        earlier: list[Message] = []
+        while position < loaded.start:
+            page = await self._store.page(key, start=position, limit=loaded.start - position)
+            if not page.messages:
+                break  # the conversation is gone: whatever is decided now is not written
+            earlier += page.messages
+            position += len(page.messages)
+        return (*earlier, *loaded.messages[max(0, position - loaded.start) :])
+
     # ---------------------------------------------------------------- lost runs
     async def _take_over(self, run: RunRef, loaded: Loaded) -> None:
-        toolbox = await self._equipment.toolbox(loaded.tools)
+        actor = self._agents.asked_in(loaded.messages)
+        toolbox = await actor.equipment.toolbox(loaded.tools)
         begun = toolbox.perhaps_begun(runnable(loaded.messages))
         append = closing(begun, "interrupted", new_message_id)
         events = self._voiding(loaded, append)
         change = _closing_change(run.key, loaded, append)
+        turns = _turns(await self._read_from(loaded.status.mark, run.key, loaded))
         # a lease that nobody works under would hold up the conversation
         with anyio.CancelScope(shield=True):
             lease = await self._store.claim(change, run.run_id, events, lease=self._tempo.lease)
@@ -99,7 +115,8 @@ class Caretaker:
                 return
             logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
             messages = (*loaded.messages, *append)
-            work = Work(toolbox, messages, _turns(messages[loaded.status.mark :]))
+            state = loaded.status.state
+            work = Work(actor.brain, toolbox, messages, turns, state, taken_over=True)
             self._supervisor().spawn(
                 Assignment(
                     lease,
@@ -122,7 +139,7 @@ class Caretaker:
     @staticmethod
     def _voiding(loaded: Loaded, append: Sequence[ToolMessage]) -> tuple[RunEvent, ...]:
         """What the log says of a take-over: what is void, and which server calls got an answer of ours."""
-        owed = {call.id for call in waiting(loaded.messages)}
+        owed = {each.call.id for each in waiting(loaded.messages)}
         answered = [
             ToolResulted(each.call_id, each.content, each.is_error)
             for each in append
@@ -133,23 +150,24 @@ class Caretaker:
     # ---------------------------------------------------------------- posts that waited
     async def _begin_next(self, key: ConversationKey, loaded: Loaded) -> None:
         queued, *others = loaded.queue
-        taken_back = queued.post.on_busy == "rollback" and loaded.status.cut
-        messages = loaded.messages[: loaded.status.mark] if taken_back else loaded.messages
         post = queued.post
+        rolled_back = post.on_busy == "rollback" and loaded.status.cut
+        if rolled_back:
+            loaded = await self._without_last_run(key, loaded)
         fresh = [each for each in post.messages if not isinstance(each, Answer)]
         # what the client answered with a later post is not to be closed as superseded
         posted = (*_answers(loaded.queue), *fresh)
-        verdict = begins(messages, posted, new_message_id, overdue=loaded.status.overdue)
+        verdict = begins(loaded.messages, posted, new_message_id, overdue=loaded.status.overdue)
         change = replace(
             _beginning(key, loaded, verdict, queued.run_id),
             tools=post.tools,
-            keep=None if len(messages) == len(loaded.messages) else len(messages),
-            mark=mark_of(messages, verdict.append),
+            keep=loaded.status.message_count if rolled_back else None,
             pops=queued.run_id,
             tethered=post.on_disconnect == "cancel",
+            state=loaded.status.state if rolled_back else None,
         )
         client = loaded.tools if post.tools is None else post.tools
-        work = await self._work(client, (*messages, *verdict.append))
+        work = await self._work(client, loaded, verdict)
         opening = (RunStarted(queued.run_id),)
         with anyio.CancelScope(shield=True):
             lease = await self._store.begin(change, queued.run_id, opening, lease=self._tempo.lease)
@@ -166,6 +184,20 @@ class Caretaker:
                 )
                 await self._heed_late_posts(lease.run, others)
 
+    async def _without_last_run(self, key: ConversationKey, loaded: Loaded) -> Loaded:
+        """How a conversation stands when what its last run said, and the message that it answered, is taken back.
+
+        If it had moved the boundary, all is read again.
+        """
+        status = loaded.status
+        state, mark = status.state, status.mark
+        if mark < loaded.start:
+            state = replace(state, boundary=0)
+        messages = await self._read_from(state.boundary, key, loaded)
+        kept, gone = messages[: mark - state.boundary], messages[mark - state.boundary :]
+        status = replace(status, message_count=mark, state=state.with_taken_back(gone))
+        return replace(loaded, status=status, messages=kept)
+
     async def _heed_late_posts(self, run: RunRef, known: Sequence[Queued]) -> None:
         """Stop a run for a post that came between the look at the queue and the run's beginning."""
         late = set((await self._store.status(run.key)).queued) - {each.run_id for each in known}
@@ -175,8 +207,11 @@ class Caretaker:
         if any(each.stops for each in queue if each.run_id in late):
             self._supervisor().cancel(run)
 
-    async def _work(self, client: Sequence[ToolSpec], messages: Sequence[Message]) -> Work:
-        return Work(await self._equipment.toolbox(client), messages)
+    async def _work(self, client: Sequence[ToolSpec], loaded: Loaded, verdict: Begins) -> Work:
+        messages = (*loaded.messages, *verdict.append)
+        actor = self._agents.asked_in(messages)
+        toolbox = await actor.equipment.toolbox(client)
+        return Work(actor.brain, toolbox, messages, state=loaded.status.state)
 
     # ---------------------------------------------------------------- answers that did not come
     async def _go_on_without(self, key: ConversationKey, loaded: Loaded) -> None:
@@ -184,7 +219,7 @@ class Caretaker:
         run_id = new_run_id()
         verdict = begins(loaded.messages, _answers(loaded.queue), new_message_id, overdue=True)
         change = _beginning(key, loaded, verdict, run_id)
-        work = await self._work(loaded.tools, (*loaded.messages, *verdict.append))
+        work = await self._work(loaded.tools, loaded, verdict)
         opening = (RunStarted(run_id),)
         with anyio.CancelScope(shield=True):
             lease = await self._store.begin(change, run_id, opening, lease=self._tempo.lease)
@@ -210,16 +245,19 @@ def _beginning(key: ConversationKey, loaded: Loaded, verdict: Begins, run_id: Ru
         loaded.status.version,
         verdict.append,
         {name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()},
-        mark=mark_of(loaded.messages, verdict.append),
+        mark=mark_of(loaded.status.message_count, verdict.append),
     )
 
 
-def mark_of(messages: Sequence[Message], append: Sequence[Message], /) -> int:
-    """`Status.mark` of a run that begins with `append`: answers to calls stay, whatever becomes of the run."""
+def mark_of(count: int, append: Sequence[Message], /) -> int:
+    """`Status.mark` of a run that begins with `append` behind `count` messages: answers to calls stay, whatever
+    becomes of the run.
+    """
     answers = next(
-        (n for n, each in enumerate(append) if not isinstance(each, Answer)), len(append)
+        (n for n, each in enumerate(append) if not isinstance(each, Answer | ChildMessage)),
+        len(append),
     )
-    return len(messages) + answers
+    return count + answers
 
 
 def _turns(messages: Sequence[Message]) -> int:

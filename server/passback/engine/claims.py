@@ -57,6 +57,8 @@ class Claims:
         if status.version == 0:
             raise UnknownConversation("there is no such conversation")
         running = status.run_id if status.running else None
-        standing = Standing(loaded.messages, loaded.receipts, running, overdue=status.overdue)
+        standing = Standing(
+            loaded.messages, loaded.receipts, running, overdue=status.overdue, start=loaded.start
+        )
         refuse_claim(standing, call_id)
         return status

@@ -2,14 +2,13 @@
 
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from passback.core.messages import Message, RunRef, ToolCall
+from passback.core.messages import RunRef, ToolCall
 from passback.core.permissions import Permission, Rule
 from passback.core.ports import ArgumentCheck
 from passback.core.questions import ASK_USER
-from passback.core.transcript import always_allowed
 from passback.engine.assembler import InvalidCall, Turn
 from passback.engine.toolbox import Toolbox
 
@@ -30,11 +29,11 @@ class Judge:
     rules: Sequence[Rule] = ()
 
     async def judge(
-        self, turn: Turn, toolbox: Toolbox, run: RunRef, earlier: Sequence[Message]
+        self, turn: Turn, toolbox: Toolbox, run: RunRef, allowed: Collection[str]
     ) -> Turn:
         """The same turn; its refused calls are invalid, and those marked that a person is asked about.
 
-        In the `earlier` messages a person may have allowed tools for good.
+        Of tools in `allowed` a person has allowed all calls.
         """
         refused: list[InvalidCall] = []
         marked: list[ToolCall] = []
@@ -50,7 +49,7 @@ class Judge:
                 reason = permission.reason or "this tool may not be called"
                 text = f"Not executed: {reason}"
                 refused.append(InvalidCall(call, text, announced=True, synthetic="denied"))
-            elif permission.decision == "ask" and call.name not in always_allowed(earlier):
+            elif permission.decision == "ask" and call.name not in allowed:
                 reason = permission.reason or f"The agent wants to call {call.name}."
                 marked.append(replace(call, asks="approval", reason=reason))
         return turn.judged(refused, marked) if refused or marked else turn
@@ -68,7 +67,7 @@ class Judge:
                 if opinion is not None:
                     return opinion if isinstance(opinion, Permission) else Permission(opinion)
             return toolbox.permission(call)
-        except Exception:  # the tool-call boundary: what cannot be judged is not made
+        except (Exception, SystemExit):  # the tool-call boundary: what cannot be judged is not made
             logger.exception(
                 "permission failed",
                 extra={"action": "permission_failed", "run_id": run.run_id, "call_id": call.id},

@@ -16,8 +16,9 @@ import anyio
 from passback.core.changes import Commit, Lease, LeaseState, LogWrite
 from passback.core.errors import StoreError, StoreUnavailable
 from passback.core.events import START, Logged, Position, RunEvent
-from passback.core.messages import Message, Owed
+from passback.core.messages import Message, Owed, RunRef
 from passback.core.ports import Store
+from passback.core.state import State
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,10 @@ class End:
 
 
 class RunLog:
-    """One run's events under one lease. One producer, the run; any number of readers, each with a position of its own.
+    """One run's events under one lease; any number of readers, each with a position of its own.
+
+    Its producers are the run and what works for it: what one of them shows while another one's commit is under way
+    comes behind that commit.
 
     Args:
         lease: the run's.
@@ -73,6 +77,8 @@ class RunLog:
         self._events = list(opening)
         self._numbered = len(self._events)  # events that were written or are in doubt
         self._in_doubt: deque[Commit | LogWrite] = deque()
+        self._behind: list[RunEvent] = []  # what is shown when the commit in doubt is
+        self._commits_in_doubt = 0
         self._step = 0
         self._writer = writer
         self._on_lease = on_lease
@@ -83,14 +89,28 @@ class RunLog:
     # ---------------------------------------------------------------- the producer
     def append(self, events: Sequence[RunEvent]) -> None:
         """Show events at once; they are stored within the writer's delay, or by the next commit."""
+        if self._commits_in_doubt:
+            self._behind.extend(events)
+            return
         self._events.extend(events)
         self._notify()
         self._writer.mark(self)
 
+    @property
+    def run(self) -> RunRef:
+        return self.lease.run
+
     async def commit(
-        self, append: tuple[Message, ...], events: tuple[RunEvent, ...], end: End | None = None
+        self,
+        append: tuple[Message, ...],
+        events: tuple[RunEvent, ...],
+        end: End | None = None,
+        state: State | None = None,
+        /,
     ) -> None:
         """Store messages together with the events that reveal them, then show those. A write is not cancellable midway.
+
+        `state` replaces the conversation's; None keeps it.
 
         A store that is away for a moment is waited for, about as long as the lease lasts.
 
@@ -102,7 +122,10 @@ class RunLog:
         write = self._waiting_events(events)
         owed, cut = (end.owed, end.cut) if end else ((), False)
         within = self._writer.tool_timeout if owed else None
-        self._in_doubt.append(Commit(write, self._step, append, owed, end is not None, cut, within))
+        self._in_doubt.append(
+            Commit(write, self._step, append, owed, end is not None, cut, within, state)
+        )
+        self._commits_in_doubt += 1
         until = monotonic() + self._writer.lease
         while True:
             try:
@@ -144,13 +167,19 @@ class RunLog:
                 self.posts_wait = await self._writer.commit(write)
                 self._events[write.log.first - 1 - self.start.seq :] = write.log.events
                 self.ended = write.ends
+                self._commits_in_doubt -= 1
             self._in_doubt.popleft()
+            if not self._commits_in_doubt:
+                behind, self._behind = self._behind, []
+                if behind and not self.ended:
+                    self.append(behind)
             self._trim()
             self._notify()
 
     def _waiting_events(self, revealed: tuple[RunEvent, ...] = ()) -> LogWrite:
         """The events that no write carries yet, and those that are not to be seen before it succeeds."""
-        events = (*self._events[self._numbered - self.start.seq :], *revealed)
+        events = (*self._events[self._numbered - self.start.seq :], *self._behind, *revealed)
+        self._behind.clear()
         write = LogWrite(self.lease, self._numbered + 1, events)
         self._numbered += len(events)
         return write

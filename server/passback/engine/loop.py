@@ -8,7 +8,7 @@ from typing import TypeAlias
 from pydantic import JsonValue
 
 from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.errors import ModelAstray, ModelIncomplete, OutputInvalid
+from passback.core.errors import ModelAstray, ModelIncomplete, OutputInvalid, StoreError
 from passback.core.events import (
     Cancelled,
     Completed,
@@ -34,21 +34,25 @@ from passback.core.messages import (
 )
 from passback.core.ports import ModelClient
 from passback.core.prompts import PromptBuilder, RunContext
+from passback.core.state import State
 from passback.core.transcript import (
+    always_allowed,
     closing,
     data_of,
     futile_turns,
     owed,
-    owing,
     paired,
     runnable,
+    transcript_of,
     unanswered,
     waiting,
 )
 from passback.engine.assembler import Assembler, Turn
+from passback.engine.children import CallContext, Journal, nested
 from passback.engine.judging import Judge
-from passback.engine.log import End, RunLog
+from passback.engine.log import End
 from passback.engine.output import OutputJudge
+from passback.engine.progress import Progress
 from passback.engine.toolbox import Toolbox
 
 Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]
@@ -61,6 +65,7 @@ class Brain:
     Args:
         max_futile_turns: how many turns in a row may make nothing but invalid calls, or give no answer that is accepted.
         judge: says which of its calls are made.
+        deps: for its tools; the model cannot see it.
         output: says whether its last word is what was asked for.
         builder: completes what it is asked; None: the transcript's words are all.
         context: what it is told in one run only.
@@ -73,6 +78,7 @@ class Brain:
     max_futile_turns: int = 3
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     judge: Judge = field(default_factory=Judge)
+    deps: object = None
     output: OutputJudge = field(default_factory=OutputJudge)
     builder: PromptBuilder | None = None
     context: RunContext | None = None
@@ -89,18 +95,33 @@ class Brain:
 
 @dataclass(slots=True)
 class Work:
-    """What a run goes on from: the tools, the transcript, and how many turns it has had, under other workers too."""
+    """What a run goes on from.
 
+    Attributes:
+        brain: who works.
+        toolbox: with what.
+        messages: the transcript from the boundary of `state` on.
+        turns: how many it has had, under other workers too.
+        state: what the conversation knows beside its messages.
+        taken_over: whether another worker was at it, and was lost.
+        depth: how many agents call each other.
+        prepared: the first request, once it is encoded.
+    """
+
+    brain: Brain
     toolbox: Toolbox
     messages: Sequence[Message]
     turns: int = 0
+    state: State = field(default_factory=State)
+    taken_over: bool = False
+    depth: int = 0
+    data: JsonValue = None
     prepared: Answering | None = None
 
-    def prepare(self, brain: Brain) -> None:
+    def prepare(self) -> None:
         """Encode the first request ahead of its time, where the model is what comes first."""
-        if unanswered(self.messages) or brain.context is not None:
-            return
-        self.prepared = brain.ask(self.toolbox, self.messages)
+        if not unanswered(self.messages) and self.brain.context is None:
+            self.prepared = self.brain.ask(self.toolbox, self.messages)
 
 
 class Loop:
@@ -110,16 +131,27 @@ class Loop:
         leaving: asked before each turn: whether the run is to be left to another worker.
     """
 
-    def __init__(self, brain: Brain, work: Work, log: RunLog, leaving: Callable[[], bool]) -> None:
-        self._brain = brain
+    def __init__(self, work: Work, log: Journal, leaving: Callable[[], bool]) -> None:
+        self._brain = work.brain
         self._toolbox = work.toolbox
         self._log = log
         self._messages = list(work.messages)
         self._turns = work.turns
+        self._state = self._stored = work.state
+        # approvals come with posts only
+        self._allowed = always_allowed(work.messages).union(work.state.allowed)
+        self._taken_over = work.taken_over
+        self._depth = work.depth
+        self._data = work.data
         self._prepared = work.prepared
-        self._context: str | None = None
+        self._told: str | None = None
         self._leaving = leaving
         self._assembler: Assembler | None = None
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The transcript as it stands."""
+        return self._messages
 
     async def run(self) -> None:
         """To the run's end, or until it is left between two turns.
@@ -128,15 +160,18 @@ class Loop:
             ModelError, StoreError: nothing of the turn that failed was committed.
             ModelAstray, OutputInvalid: after too many turns in vain; they are committed.
         """
+        if self._depth and self._taken_over:
+            await self._close_perhaps_begun()
         if unanswered(self._messages) and await self._answer():
             return
+        self._taken_over = False
         for _ in range(self._turns, self._brain.max_turns):
             if self._leaving():
                 return
             if futile_turns(self._messages) >= self._brain.max_futile_turns:
                 raise _in_vain(self._messages[-1])
             turn = await self._brain.judge.judge(
-                await self._ask(), self._toolbox, self._log.lease.run, self._messages
+                await self._ask(), self._toolbox, self._log.run, self._allowed
             )
             if await self._settle(turn):
                 return
@@ -173,10 +208,9 @@ class Loop:
 
     async def _asking(self) -> Answering:
         brain = self._brain
-        if self._context is None:
-            run = self._log.lease.run
-            self._context = "" if brain.context is None else await brain.context(run)
-        return brain.ask(self._toolbox, self._messages, self._context)
+        if self._told is None:
+            self._told = "" if brain.context is None else await brain.context(self._log.run)
+        return brain.ask(self._toolbox, self._messages, self._told)
 
     async def _settle(self, turn: Turn) -> bool:
         """Commit a turn and run the server's calls. True: the run has ended."""
@@ -215,24 +249,55 @@ class Loop:
     async def _run_server_calls(self, calls: Sequence[ToolCall]) -> None:
         if not calls:
             return
-        data = data_of(self._messages)
-        async with self._toolbox.run(calls, self._log.lease.run, data) as results:
-            async for call, result in results:
-                # of a call that was approved, readers have not seen the end yet
-                ends = [ToolCallEnded(call.id)] if call.asks else []
-                await self._commit([_tool_message(call, result)], [*ends, _resulted(call, result)])
-        # a tool that leaks a cancellation of its own ends without a result
-        for answer in closing(runnable(self._messages), "interrupted", new_message_id):
+        async with self._toolbox.run(calls, self._context) as given:
+            async for call, result in given:
+                if isinstance(result, StoreError):
+                    raise result
+                if result is not None:
+                    await self._commit_result(call, result)
+        if not self._leaving():
+            # a tool that leaks a cancellation of its own ends without a result
+            await self._interrupt(runnable(self._messages))
+
+    async def _commit_result(self, call: ToolCall, result: ToolResult) -> None:
+        # of a call that was approved, readers have not seen the end yet
+        ends = [ToolCallEnded(call.id)] if call.asks else []
+        await self._commit([_tool_message(call, result)], [*ends, _resulted(call, result)])
+
+    async def _close_perhaps_begun(self) -> None:
+        """Close the calls of a sub-agent that the worker before may have begun (P10)."""
+        await self._interrupt(self._toolbox.perhaps_begun(runnable(self._messages)))
+
+    async def _interrupt(self, calls: Sequence[ToolCall]) -> None:
+        for answer in closing(calls, "interrupted", new_message_id):
             event = ToolResulted(answer.call_id, answer.content, answer.is_error)
             await self._commit([answer], [event])
+
+    def _context(self, call: ToolCall) -> CallContext:
+        return CallContext(
+            self._log.run,
+            call.id,
+            self._brain.deps,
+            Progress(self._log, call.id),
+            show=self._log.append,
+            write=self._commit,
+            transcript=transcript_of(call.id, self._messages),
+            declared=self._toolbox.declared,
+            leaving=self._leaving,
+            taken_over=self._taken_over,
+            depth=self._depth,
+            data=self._data if (data := data_of(self._messages)) is None else data,
+        )
 
     async def _hand_back(self, append: Sequence[Message], events: Sequence[RunEvent]) -> bool:
         """End the run if the client owes something. False: it goes on, and nothing was written."""
         calls = waiting([*self._messages, *append])
         if not calls:
             return False
-        ends = [ToolCallEnded(call.id) for call in calls if call.client]
-        outcome = HandedBack(tuple(map(owing, calls)))
+        ends = [
+            nested(each.path, ToolCallEnded(each.call.id)) for each in calls if each.call.client
+        ]
+        outcome = HandedBack(tuple(each.owed for each in calls))
         await self._end(outcome, append, [*events, *ends])
         return True
 
@@ -245,17 +310,21 @@ class Loop:
         cut: bool = False,
     ) -> None:
         # before the write: if its reply is lost, the log sends it again ahead of whatever comes next
-        self._keep(append)
+        state = self._keep(append)
         end = End(owed(self._messages), cut)
-        await self._log.commit(tuple(append), (*events, RunFinished(outcome)), end)
+        await self._log.commit(tuple(append), (*events, RunFinished(outcome)), end, state)
 
     async def _commit(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
-        self._keep(append)
-        await self._log.commit(tuple(append), tuple(events))
+        state = self._keep(append)
+        await self._log.commit(tuple(append), tuple(events), None, state)
 
-    def _keep(self, append: Sequence[Message]) -> None:
+    def _keep(self, append: Sequence[Message]) -> State | None:
+        """Gives what the state is then; None: as it is stored."""
         self._assembler = None
         self._messages.extend(append)
+        self._state = self._state.with_added(append)
+        stored, self._stored = self._stored, self._state
+        return None if self._state == stored else self._state
 
 
 def _in_vain(last: Message) -> ModelAstray | OutputInvalid:

@@ -35,7 +35,9 @@ from passback.core.events import (
     START,
     Cancelled,
     Logged,
+    Nested,
     Position,
+    RunEvent,
     RunFinished,
     RunQueued,
     RunStarted,
@@ -53,14 +55,14 @@ from passback.core.messages import (
 from passback.core.ports import Parked, Store, Take
 from passback.core.posts import Receipt, ReceiptName, StartRun, dated, for_call, receipt_names
 from passback.core.transcript import waiting
+from passback.engine.agents import Actor, Agents
 from passback.engine.attachments import refuse_attachments
 from passback.engine.caretaker import Caretaker, mark_of
 from passback.engine.claims import Claims
-from passback.engine.loop import Brain, Work
+from passback.engine.loop import Work
 from passback.engine.overtaken import ATTEMPTS, step_aside
 from passback.engine.reader import Reader
 from passback.engine.supervisor import Assignment, Supervisor, Tempo
-from passback.engine.toolbox import Equipment
 
 
 class RunService:
@@ -73,18 +75,16 @@ class RunService:
     def __init__(
         self,
         store: Store,
-        brain: Brain,
-        equipment: Equipment | None = None,
+        agents: Agents,
         tempo: Tempo | None = None,
         *,
         heard_of: int = 10_000,
     ) -> None:
         self._store = store
-        self._equipment = equipment or Equipment()
-        self._brain = brain
+        self._agents = agents
         self._tempo = tempo or Tempo()
-        self._caretaker = Caretaker(store, self._equipment, self._tempo, lambda: self._supervisor)
-        self._supervisor = Supervisor(store, brain, self._tempo, self._caretaker.look_after)
+        self._caretaker = Caretaker(store, agents, self._tempo, lambda: self._supervisor)
+        self._supervisor = Supervisor(store, self._tempo, self._caretaker.look_after)
         self._claims = Claims(store)
         self._heard_of: set[ConversationKey] = set()
         self._most_heard_of = heard_of
@@ -94,9 +94,10 @@ class RunService:
         """Own the runs' tasks until the context is left.
 
         Raises:
-            ConfigurationError: two toolsets have a tool of one name.
+            ConfigurationError: two toolsets of an agent have a tool of one name.
         """
-        await self._equipment.toolbox()
+        for actor in self._agents.all:
+            await actor.equipment.toolbox()
         async with self._supervisor.running():
             yield
 
@@ -106,10 +107,10 @@ class RunService:
 
     # ---------------------------------------------------------------- starting
     async def start(self, post: StartRun, /) -> RunRef | Parked:
-        if post.tools is not None:
-            (await self._equipment.toolbox()).refuse_clashes(post.tools)
-        refuse_attachments(post, self._brain.model)
-        if self._brain.tells_time:
+        post = self._agents.addressed(post)
+        brain = self._agents.asked_in(post.messages).brain
+        refuse_attachments(post, brain.model)
+        if brain.tells_time:
             post = dated(post, datetime.now(UTC).isoformat(timespec="seconds"))
         names = receipt_names(post)
         for attempt in range(ATTEMPTS):
@@ -143,10 +144,18 @@ class RunService:
 
     async def _admit(self, post: StartRun, loaded: Loaded) -> RunRef | Parked | None:
         """Store what the post brings. None: the conversation has changed meanwhile, judge again."""
+        actor = self._agents.asked_in((*loaded.messages, *post.messages))
+        if post.tools is not None:
+            (await actor.equipment.toolbox()).refuse_clashes(post.tools)
         status = loaded.status
         running = status.run_id if status.running else None
         standing = Standing(
-            loaded.messages, loaded.receipts, running, bool(loaded.queue), status.overdue
+            loaded.messages,
+            loaded.receipts,
+            running,
+            bool(loaded.queue),
+            status.overdue,
+            loaded.start,
         )
         verdict = accept(standing, post, new_message_id)
         match verdict:
@@ -157,7 +166,7 @@ class RunService:
             case Queues():
                 return await self._enqueue(post, loaded, verdict)
             case Begins():
-                return await self._begin(post, loaded, verdict)
+                return await self._begin(actor, post, loaded, verdict)
             case _:
                 assert_never(verdict)
 
@@ -185,15 +194,18 @@ class RunService:
             self._supervisor.cancel(RunRef(post.key, loaded.status.run_id))
         return RunRef(post.key, run_id)
 
-    async def _begin(self, post: StartRun, loaded: Loaded, verdict: Begins) -> RunRef | None:
+    async def _begin(
+        self, actor: Actor, post: StartRun, loaded: Loaded, verdict: Begins
+    ) -> RunRef | None:
         run = RunRef(post.key, new_run_id())
         change = _change(post, loaded, verdict, run.run_id)
         client = loaded.tools if post.tools is None else post.tools
-        toolbox = await self._equipment.toolbox(client)
+        toolbox = await actor.equipment.toolbox(client)
         opening = (RunStarted(run.run_id),)
-        work = Work(toolbox, (*loaded.messages, *verdict.append))
+        messages = (*loaded.messages, *verdict.append)
+        work = Work(actor.brain, toolbox, messages, state=loaded.status.state)
         # its request is encoded while the store is busy
-        asyncio.get_running_loop().call_soon(self._supervisor.prepare, work)
+        asyncio.get_running_loop().call_soon(work.prepare)
         # a client that leaves now must not leave a lease behind that nobody works under
         with anyio.CancelScope(shield=True):
             lease: Lease | None = await self._store.begin(
@@ -233,9 +245,9 @@ class RunService:
             seen: Sequence[Logged] = log.read(committed)
         else:
             seen = await self._store.read_log(run, after=committed, limit=sys.maxsize)
-        events = [logged.event for logged in seen]
-        begun = {e.call_id for e in events if isinstance(e, ToolCallStarted) and e.client}
-        return begun | {call.id for call in waiting(loaded.messages)}
+        told = [_innermost(logged.event) for logged in seen]
+        begun = {e.call_id for e in told if isinstance(e, ToolCallStarted) and e.client}
+        return begun | {each.call.id for each in waiting(loaded.messages)}
 
     # ---------------------------------------------------------------- reading
     @asynccontextmanager
@@ -291,6 +303,13 @@ class RunService:
         self._supervisor.forsake(going_on)
 
 
+def _innermost(event: RunEvent) -> RunEvent:
+    """What a sub-agent says, however deep it is."""
+    while isinstance(event, Nested):
+        event = event.event
+    return event
+
+
 def _change(
     post: StartRun, loaded: Loaded, verdict: Begins | Parks, run_id: RunId | None
 ) -> Change:
@@ -303,7 +322,7 @@ def _change(
         _receipts(verdict, run_id),
         verdict.owed if isinstance(verdict, Parks) else (),
         post.tools,
-        mark=mark_of(loaded.messages, verdict.append),
+        mark=mark_of(loaded.status.message_count, verdict.append),
         tethered=post.on_disconnect == "cancel",
     )
 

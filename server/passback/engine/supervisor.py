@@ -18,7 +18,7 @@ from passback.core.events import Cancelled, Failed, Outcome, RunEvent
 from passback.core.messages import ConversationKey, RunId, RunRef
 from passback.core.ports import Store
 from passback.engine.log import LogWriter, RunLog
-from passback.engine.loop import Brain, Loop, Work
+from passback.engine.loop import Loop, Work
 
 logger = logging.getLogger(__name__)
 
@@ -122,12 +122,10 @@ class Supervisor:
     def __init__(
         self,
         store: Store,
-        brain: Brain,
         tempo: Tempo,
         look_after: Callable[[ConversationKey], Awaitable[None]],
     ) -> None:
         self._store = store
-        self._brain = brain
         self._look_after = look_after
         self._tempo = tempo
         self._writer = LogWriter(
@@ -168,10 +166,6 @@ class Supervisor:
         """Whether this worker gives its runs away, at the next occasion."""
         return self._draining
 
-    def prepare(self, work: Work) -> None:
-        """Make a run's first request to its model ready, before it is known whether the run begins."""
-        work.prepare(self._brain)
-
     def spawn(self, run: Assignment) -> None:
         """Start a run whose lease was just taken; its opening is in its stored log already."""
         if self._tasks is None:
@@ -185,7 +179,7 @@ class Supervisor:
         if run_id in self._active:  # this worker stood still, and took its own run over
             self._active[run_id].lose()
         self._active[run_id] = active
-        loop = Loop(self._brain, run.work, active.log, lambda: self._draining)
+        loop = Loop(run.work, active.log, lambda: self._draining)
         self._tasks.start_soon(self._supervise, active, loop, name=run_id)
 
     def log_of(self, run: RunRef) -> RunLog | None:

@@ -1,19 +1,18 @@
 """The tools of one run: whose is which, and the server's own are run here."""
 
 import logging
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from pydantic import JsonValue
 
-from passback.core.errors import ConfigurationError, PassbackError, ToolNameClash
+from passback.core.errors import ConfigurationError, PassbackError, StoreError, ToolNameClash
 from passback.core.messages import (
     CallId,
     MessageId,
-    RunRef,
     ToolCall,
     ToolMessage,
     ToolResult,
@@ -28,8 +27,14 @@ from passback.engine.assembler import Executor
 
 logger = logging.getLogger(__name__)
 
+ContextOf: TypeAlias = Callable[[ToolCall], ToolContext]
+
 RESULT_BYTES = 1024 * 1024
 """The largest result of a server tool, whatever the toolset (P11)."""
+
+
+Given: TypeAlias = ToolResult | StoreError | None
+"""What a call gave: a result; None: a sub-agent in it waits for the client; the store failed its sub-agent."""
 
 
 class Toolbox:
@@ -43,7 +48,8 @@ class Toolbox:
     ) -> None:
         self._server = server
         taken = {folded(name) for name in server}
-        self._client = {spec.name: spec for spec in client if folded(spec.name) not in taken}
+        self.declared = tuple(client)
+        self._client = {spec.name: spec for spec in self.declared if folded(spec.name) not in taken}
 
     def refuse_clashes(self, declared: Iterable[ToolSpec]) -> None:
         """Raise `ToolNameClash` when a declared client tool has a server tool's name."""
@@ -70,16 +76,16 @@ class Toolbox:
 
     @asynccontextmanager
     async def run(
-        self, calls: Sequence[ToolCall], run: RunRef, data: JsonValue = None
-    ) -> AsyncGenerator[MemoryObjectReceiveStream[tuple[ToolCall, ToolResult]]]:
-        """Run the server's calls; gives the results as they come. `data` is what they may work on (`ToolContext.data`).
+        self, calls: Sequence[ToolCall], context: ContextOf
+    ) -> AsyncGenerator[MemoryObjectReceiveStream[tuple[ToolCall, Given]]]:
+        """Run the server's calls; gives what they give as it comes.
 
         Neighbouring read-only calls run together, every other one alone, in the model's order.
         """
-        send, receive = anyio.create_memory_object_stream[tuple[ToolCall, ToolResult]](len(calls))
+        send, receive = anyio.create_memory_object_stream[tuple[ToolCall, Given]](len(calls))
         failure: PassbackError | None = None
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._run_batches, calls, run, data, send)
+            tasks.start_soon(self._run_batches, calls, context, send)
             try:
                 with receive:
                     yield receive
@@ -92,15 +98,14 @@ class Toolbox:
     async def _run_batches(
         self,
         calls: Sequence[ToolCall],
-        run: RunRef,
-        data: JsonValue,
-        send: MemoryObjectSendStream[tuple[ToolCall, ToolResult]],
+        context: ContextOf,
+        send: MemoryObjectSendStream[tuple[ToolCall, Given]],
     ) -> None:
         with send:
             for batch in self._batches(calls):
                 async with anyio.create_task_group() as tasks:
                     for call in batch:
-                        tasks.start_soon(self._run_one, call, run, data, send)
+                        tasks.start_soon(self._run_one, call, context(call), send)
 
     def perhaps_begun(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Of open calls, those that a lost worker may have begun and that must not be made twice (P10)."""
@@ -132,23 +137,29 @@ class Toolbox:
     async def _run_one(
         self,
         call: ToolCall,
-        run: RunRef,
-        data: JsonValue,
-        send: MemoryObjectSendStream[tuple[ToolCall, ToolResult]],
+        context: ToolContext,
+        send: MemoryObjectSendStream[tuple[ToolCall, Given]],
     ) -> None:
+        given: Given
         try:
-            context = ToolContext(run, call.id, data)
-            result = _storable(await self._toolset(call).call(call, context))
+            result = await self._toolset(call).call(call, context)
+            given = None if result is None else _storable(result)
+        except StoreError as error:
+            given = error
         except (
             Exception,
             SystemExit,
         ):  # the tool-call boundary: a broken toolset must not end the run
             logger.exception(
                 "toolset failed",
-                extra={"action": "tool_failed", "run_id": run.run_id, "call_id": call.id},
+                extra={
+                    "action": "tool_failed",
+                    "run_id": context.run.run_id,
+                    "call_id": call.id,
+                },
             )
-            result = ToolResult("The tool failed.", is_error=True)
-        await send.send((call, result))
+            given = ToolResult("The tool failed.", is_error=True)
+        await send.send((call, given))
 
 
 @dataclass(frozen=True, slots=True)

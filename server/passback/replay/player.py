@@ -1,6 +1,6 @@
 """A recording as a server: it answers posts with the recorded frames, in their recorded times."""
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator
 from itertools import groupby
 from time import monotonic
 
@@ -10,11 +10,13 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp
 
+from passback.core.changes import Status
 from passback.core.errors import InvalidCursor, UnknownRun, UnknownToolCall
 from passback.core.messages import ConversationId, RunId
 from passback.replay.recording import Exchange, Frame, Recording, answered_calls
 from passback.transport.access import Access
 from passback.transport.body import read_object
+from passback.transport.history import conversation_view
 from passback.transport.http import json_answer
 from passback.transport.routing import Endpoint
 from passback.transport.site import build_site
@@ -134,16 +136,8 @@ class _Player:
             yield "".join(map(_text, together))
 
     async def _conversation(self, request: Request) -> ASGIApp:
-        stands: Mapping[str, object] = {
-            "id": request.path_params["conversation_id"],
-            "status": "idle",
-            "runId": None,
-            "running": None,
-            "queued": [],
-            "owed": [],
-            "messageCount": 0,
-        }
-        return json_answer(request.scope, stands)
+        conversation_id = ConversationId(request.path_params["conversation_id"])
+        return json_answer(request.scope, conversation_view(conversation_id, Status()))
 
     async def _messages(self, request: Request) -> ASGIApp:
         return json_answer(request.scope, {"messages": [], "next": None, "total": 0})

@@ -4,8 +4,9 @@ import hashlib
 import logging
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from passback.core.changes import Change, Claim, Commit, Enqueue, Hold, Lease
@@ -25,9 +26,12 @@ from passback.core.records import (
     dump_message,
     dump_owed,
     dump_queued,
+    dump_state,
     dump_tools,
     load_events,
+    load_state,
 )
+from passback.core.state import State
 from passback.stores.options import milliseconds
 
 logger = logging.getLogger(__name__)
@@ -81,6 +85,22 @@ def fence(epoch: int, nonce: str, /) -> str:
     return f"{epoch}:{nonce}"
 
 
+class PackedState(NamedTuple):
+    """A `State` as a store writes it: a record, and the boundary as a number by which it reads messages."""
+
+    record: bytes
+    boundary: int
+
+
+def pack_state(state: State | None, /) -> PackedState | None:
+    return None if state is None else PackedState(dump_state(state), state.boundary)
+
+
+def unpack_state(record: bytes | None, boundary: int, /) -> State:
+    """The boundary may have been set back since the record was written; without a record there is no other than 0."""
+    return replace(load_state(record), boundary=boundary) if record else State()
+
+
 @dataclass(frozen=True, slots=True)
 class PackedChange:
     """A `Change` as a store writes it."""
@@ -97,6 +117,7 @@ class PackedChange:
     mark: int
     pops: str | None
     tethered: bool
+    state: PackedState | None
 
 
 def pack_change(change: Change, /) -> PackedChange:
@@ -113,6 +134,7 @@ def pack_change(change: Change, /) -> PackedChange:
         change.mark,
         change.pops,
         change.tethered,
+        pack_state(change.state),
     )
 
 
@@ -228,6 +250,7 @@ class PackedCommit:
     cut: bool
     answer_within: int | None
     hands_back: bool
+    state: PackedState | None
 
 
 def pack_commit(commit: Commit, /) -> PackedCommit:
@@ -241,6 +264,7 @@ def pack_commit(commit: Commit, /) -> PackedCommit:
         commit.cut,
         None if commit.answer_within is None else milliseconds(commit.answer_within),
         commit.ends and bool(commit.owed),
+        pack_state(commit.state),
     )
 
 

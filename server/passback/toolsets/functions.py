@@ -20,12 +20,15 @@ from pydantic_core import to_json
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import TOOL_NAME, JsonObject, ToolCall, ToolResult, ToolSpec
-from passback.core.permissions import ALLOWED, DECISIONS, Decision, Permission
+from passback.core.permissions import ALLOWED, Decision, Permission
 from passback.core.ports import ToolContext
 
 logger = logging.getLogger(__name__)
 
 Function: TypeAlias = Callable[..., Any]
+
+_PAUSE = 0.1
+"""Seconds before the first further attempt; before each later one twice as long."""
 
 _CUT = "\n[cut: the result was longer than the limit]"
 
@@ -41,6 +44,7 @@ class FunctionTool:
     Args:
         seconds: deadline of one call; then the result is an error.
         result_limit: characters of a result; what is longer is cut, and says so.
+        retries: how often it is called again, within the deadline, when it raises anything but a `ToolError`.
     """
 
     function: Function
@@ -52,6 +56,7 @@ class FunctionTool:
     seconds: float = 60
     result_limit: int = 64 * 1024
     permission: Permission = ALLOWED
+    retries: int = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, as if it were not decorated."""
@@ -69,7 +74,7 @@ class FunctionTool:
             values[self.context_parameter] = context
         try:
             with anyio.move_on_after(self.seconds):
-                return ToolResult(self._cut(_text(await self._invoke(values))))
+                return ToolResult(self._cut(_text(await self._insist(values))))
         except ToolError as error:
             return ToolResult(self._cut(str(error)), is_error=True)
         except (Exception, SystemExit) as error:  # the tool-call boundary: any failure is a result
@@ -83,6 +88,19 @@ class FunctionTool:
             )
             return ToolResult(f"The tool failed: {type(error).__name__}.", is_error=True)
         return ToolResult(f"The tool did not answer in {self.seconds:g} s.", is_error=True)
+
+    async def _insist(self, values: Mapping[str, Any]) -> object:
+        for attempt in range(self.retries):
+            try:
+                return await self._invoke(values)
+            except ToolError:
+                raise
+            except (
+                Exception
+            ) as error:  # the tool-call boundary: what this may be, only the tool's author knows
+                logger.warning("tool tried again: %s", type(error).__name__, exc_info=True)
+            await anyio.sleep(_PAUSE * 2**attempt)
+        return await self._invoke(values)
 
     async def _invoke(self, values: Mapping[str, Any]) -> object:
         if inspect.iscoroutinefunction(self.function):
@@ -110,6 +128,7 @@ def tool(
     repeatable: bool = False,
     seconds: float = 60,
     permission: Permission | Decision = ALLOWED,
+    retries: int = 0,
 ) -> Callable[[Function], FunctionTool]: ...
 
 
@@ -123,6 +142,7 @@ def tool(
     repeatable: bool = False,
     seconds: float = 60,
     permission: Permission | Decision = ALLOWED,
+    retries: int = 0,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
     """Make a server tool of a typed function: its name, docstring and annotations are what the model is told.
 
@@ -136,13 +156,12 @@ def tool(
         seconds: deadline of one call.
         permission: whether it may be called, where neither the server's settings nor the agent say so: "ask" hands an
             approval to the client, `Permission("ask", "This sends money.")` also says why.
+        retries: how often a call is tried again when the function raises anything but a `ToolError`, within its deadline.
 
     Raises:
-        ConfigurationError: the function cannot be a tool.
+        ConfigurationError: the function cannot be a tool, or there is no such permission.
     """
     allowance = permission if isinstance(permission, Permission) else Permission(permission)
-    if allowance.decision not in DECISIONS:
-        raise ConfigurationError(f"a tool's permission has to be one of {', '.join(DECISIONS)}")
 
     def decorate(function: Function) -> FunctionTool:
         label = name or str(getattr(function, "__name__", ""))
@@ -160,6 +179,7 @@ def tool(
             repeatable=repeatable or read_only,
             seconds=seconds,
             permission=allowance,
+            retries=retries,
         )
 
     return decorate if function is None else decorate(function)

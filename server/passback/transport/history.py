@@ -10,6 +10,7 @@ from passback.core.changes import Status
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
+    ChildMessage,
     ConversationId,
     Message,
     OwedKind,
@@ -18,9 +19,11 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
+from passback.core.state import PlanEntry, PlanPriority, PlanStatus
 from passback.transport.briefs import BriefView, show_brief
 from passback.transport.native import owed_call
 from passback.transport.parts import show_content
+from passback.transport.usage import UsageView, usage_view
 
 
 # ---------------------------------------------------------------- the conversation
@@ -49,15 +52,24 @@ class OwedView(TypedDict):
     arguments: str
     kind: OwedKind
     reason: NotRequired[str]
+    parentToolCallId: NotRequired[str]
     deadline: str | None
     claimedUntil: str | None
+
+
+class PlanEntryView(TypedDict):
+    """One thing that the agent means to do."""
+
+    content: str
+    priority: PlanPriority
+    status: PlanStatus
 
 
 class ConversationView(TypedDict):
     """A conversation without its messages.
 
     `runId` is the newest run that has begun; `owed` is what the client has to answer; `queued` are the runs of those
-    posts that wait, in their order.
+    posts that wait, in their order. `usage` is that of all messages together, `plan` what the agent means to do.
     """
 
     id: str
@@ -67,6 +79,8 @@ class ConversationView(TypedDict):
     queued: list[str]
     owed: list[OwedView]
     messageCount: int
+    usage: UsageView
+    plan: list[PlanEntryView]
 
 
 def conversation_view(conversation_id: ConversationId, status: Status, /) -> ConversationView:
@@ -78,7 +92,13 @@ def conversation_view(conversation_id: ConversationId, status: Status, /) -> Con
         "queued": list(status.queued),
         "owed": owed_views(status),
         "messageCount": status.message_count,
+        "usage": usage_view(status.state.usage),
+        "plan": [_entry(each) for each in status.state.plan],
     }
+
+
+def _entry(entry: PlanEntry) -> PlanEntryView:
+    return {"content": entry.content, "priority": entry.priority, "status": entry.status}
 
 
 def owed_views(status: Status, /) -> list[OwedView]:
@@ -106,14 +126,16 @@ def _running(status: Status) -> RunningView | None:
 class InputView(BriefView):
     """What was said to the agent. `content` is a text, or a list of parts as they are posted.
 
-    A user's message has what its post said beside it, and where the agent is told the time, `at` is when it came.
-    `synthetic` says that the server wrote a message itself: the answer before it did not fit its output schema.
+    `agentId` names the agent that was asked, where the server has several. A user's message has what its post said beside
+    it, and where the agent is told the time, `at` is when it came. `synthetic` says that the server wrote a message itself:
+    the answer before it did not fit its output schema.
     """
 
     id: str
     role: Literal["user", "system"]
     content: JsonValue
     synthetic: NotRequired[str]
+    agentId: NotRequired[str]
 
 
 class FunctionView(TypedDict):
@@ -131,13 +153,14 @@ class ToolCallView(TypedDict):
 
 
 class AssistantView(TypedDict):
-    """One answer of the model; `partial` when it was cut short."""
+    """One answer of the model; `partial` when it was cut short. `usage` is there where the provider told it."""
 
     id: str
     role: Literal["assistant"]
     content: JsonValue
     toolCalls: NotRequired[list[ToolCallView]]
     partial: NotRequired[bool]
+    usage: NotRequired[UsageView]
 
 
 class ToolView(TypedDict):
@@ -162,8 +185,17 @@ class ApprovalView(TypedDict):
     always: NotRequired[bool]
 
 
+class ChildView(TypedDict):
+    """What a sub-agent was told or has said, that works on the call `toolCallId`."""
+
+    id: str
+    role: Literal["child"]
+    toolCallId: str
+    message: "MessageView"
+
+
 MessageView: TypeAlias = Annotated[
-    InputView | AssistantView | ToolView | ApprovalView, Field(discriminator="role")
+    InputView | AssistantView | ToolView | ApprovalView | ChildView, Field(discriminator="role")
 ]
 
 
@@ -175,21 +207,31 @@ def view(message: Message, /) -> MessageView:
             return _tool(message)
         case ApprovalMessage():
             return _approval(message)
+        case ChildMessage(call_id, inner):
+            return {
+                "id": message.id,
+                "role": "child",
+                "toolCallId": call_id,
+                "message": view(inner),
+            }
         case _:
             return _input(message)
 
 
-def _input(message: UserMessage | SystemMessage) -> InputView:
+def _input(message: SystemMessage | UserMessage) -> InputView:
     shown: InputView = {
         "id": message.id,
         "role": message.role,
         "content": show_content(message.content),
     }
-    if isinstance(message, UserMessage):
-        brief = message.brief
-        return shown if brief is None else {**shown, **show_brief(brief)}
-    if message.synthetic:
-        shown["synthetic"] = message.synthetic
+    if isinstance(message, SystemMessage):
+        if message.synthetic:
+            shown["synthetic"] = message.synthetic
+        return shown
+    if message.agent:
+        shown["agentId"] = message.agent
+    if message.brief is not None:
+        shown = {**shown, **show_brief(message.brief)}
     return shown
 
 
@@ -203,6 +245,8 @@ def _assistant(message: AssistantMessage) -> AssistantView:
         shown["toolCalls"] = [_call(call) for call in message.tool_calls]
     if message.partial:
         shown["partial"] = True
+    if message.usage is not None:
+        shown["usage"] = usage_view(message.usage)
     return shown
 
 

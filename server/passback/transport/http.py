@@ -42,6 +42,7 @@ STATUS: Mapping[str, int] = {
     "reused": 422,
     "not_found": 404,
     "conversation_not_found": 404,
+    "agent_not_found": 404,
     "run_not_found": 404,
     "tool_call_not_found": 404,
     # not 404: the run is known, and no repeat brings back what was trimmed

@@ -16,6 +16,7 @@ from passback.core.events import (
     Cursor,
     Failed,
     HandedBack,
+    Nested,
     Outcome,
     OutputAccepted,
     ReasoningDelta,
@@ -28,13 +29,17 @@ from passback.core.events import (
     ToolCallArguments,
     ToolCallEnded,
     ToolCallStarted,
+    ToolProgressed,
     ToolResulted,
     TurnStarted,
     UsageReported,
 )
-from passback.core.messages import MediaPart, Owed, OwedKind, as_text
+from passback.core.messages import CallId, MediaPart, Owed, OwedKind, as_text
+from passback.transport.usage import usage_view
 
-INCLUDABLE = frozenset({"reasoning", "usage", "message-ids", "run", "owed", "output", "rewind"})
+INCLUDABLE = frozenset(
+    {"agents", "message-ids", "output", "owed", "progress", "reasoning", "rewind", "run", "usage"}
+)
 """What a request may ask to be told beyond the protocol's own events."""
 
 DONE = "[DONE]"
@@ -54,6 +59,7 @@ class ToolCallStartEvent(TypedDict):
     type: Literal["tool-call-start"]
     toolCallId: str
     toolCallName: str
+    parentToolCallId: NotRequired[str]
 
 
 class ToolCallArgsEvent(TypedDict):
@@ -62,6 +68,7 @@ class ToolCallArgsEvent(TypedDict):
     type: Literal["tool-call-args"]
     toolCallId: str
     delta: str
+    parentToolCallId: NotRequired[str]
 
 
 class ToolCallEndEvent(TypedDict):
@@ -69,6 +76,7 @@ class ToolCallEndEvent(TypedDict):
 
     type: Literal["tool-call-end"]
     toolCallId: str
+    parentToolCallId: NotRequired[str]
 
 
 class ToolResultEvent(TypedDict):
@@ -77,6 +85,7 @@ class ToolResultEvent(TypedDict):
     type: Literal["tool-result"]
     toolCallId: str
     result: str
+    parentToolCallId: NotRequired[str]
 
 
 class ApprovalPayload(TypedDict):
@@ -107,11 +116,29 @@ class ErrorEvent(TypedDict):
     retryAfter: NotRequired[float]
 
 
+class ToolProgressEvent(TypedDict):
+    """How far a server tool's call is (include: progress)."""
+
+    type: Literal["tool-progress"]
+    toolCallId: str
+    text: str
+    parentToolCallId: NotRequired[str]
+
+
+class AgentTextEvent(TypedDict):
+    """A piece of what a sub-agent says that works on a call (include: agents)."""
+
+    type: Literal["agent-text"]
+    parentToolCallId: str
+    delta: str
+
+
 class ReasoningEvent(TypedDict):
     """A piece of the model's reasoning (include: reasoning)."""
 
     type: Literal["reasoning"]
     delta: str
+    parentToolCallId: NotRequired[str]
 
 
 class UsageEvent(TypedDict):
@@ -122,6 +149,7 @@ class UsageEvent(TypedDict):
     outputTokens: int
     cachedTokens: int
     reasoningTokens: int
+    parentToolCallId: NotRequired[str]
 
 
 class OutputEvent(TypedDict):
@@ -136,6 +164,7 @@ class MessageEvent(TypedDict):
 
     type: Literal["message"]
     messageId: str
+    parentToolCallId: NotRequired[str]
 
 
 class RunQueuedEvent(TypedDict):
@@ -161,13 +190,18 @@ class RunEndEvent(TypedDict):
 
 
 class OwedCall(TypedDict):
-    """A call that the client has to answer; `arguments` is JSON text, `reason` is why an approval is asked for."""
+    """A call that the client has to answer.
+
+    `arguments` is JSON text, `reason` is why an approval is asked for, and `parentToolCallId` is the call of the sub-agent
+    that makes this one.
+    """
 
     id: str
     name: str
     arguments: str
     kind: OwedKind
     reason: NotRequired[str]
+    parentToolCallId: NotRequired[str]
 
 
 class OwedEvent(TypedDict):
@@ -192,6 +226,8 @@ NativeEvent: TypeAlias = Annotated[
     | ToolResultEvent
     | InterruptEvent
     | ErrorEvent
+    | ToolProgressEvent
+    | AgentTextEvent
     | ReasoningEvent
     | UsageEvent
     | OutputEvent
@@ -216,7 +252,13 @@ def native_data(event: NativeEvent, /) -> str:
 # ---------------------------------------------------------------- run events to native ones
 _CallEvent: TypeAlias = ToolCallStarted | ToolCallArguments | ToolCallEnded | ToolResulted
 _AskedEvent: TypeAlias = (
-    RunQueued | RunStarted | TurnStarted | ReasoningDelta | UsageReported | OutputAccepted
+    RunQueued
+    | RunStarted
+    | TurnStarted
+    | ReasoningDelta
+    | UsageReported
+    | ToolProgressed
+    | OutputAccepted
 )
 
 
@@ -244,14 +286,38 @@ class NativeEncoder:
                 | TurnStarted()
                 | ReasoningDelta()
                 | UsageReported()
+                | ToolProgressed()
                 | OutputAccepted()
             ):
                 wanted, native = _asked_event(event)
                 return (native_data(native),) if wanted in self._include else ()
+            case Nested(call_id, inner):
+                return self._nested(call_id, inner)
             case Rewound():  # `rewind` tells of it
                 return ()
             case _:
                 assert_never(event)
+
+    def _nested(self, parent: CallId, event: RunEvent) -> Sequence[str]:
+        """What a sub-agent says. Its calls are told like all others; its words are not the answer, and have to be asked for."""
+        match event:
+            case Nested(call_id, inner):
+                return self._nested(call_id, inner)
+            case TextDelta(text):
+                wanted: set[str] = {"agents"}
+                said: NativeEvent = {
+                    "type": "agent-text",
+                    "parentToolCallId": parent,
+                    "delta": text,
+                }
+            case ToolCallStarted() | ToolCallArguments() | ToolCallEnded() | ToolResulted():
+                wanted, said = set(), _call_event(event, parent)
+            case TurnStarted() | ReasoningDelta() | UsageReported() | ToolProgressed():
+                kind, said = _asked_event(event, parent)
+                wanted = {"agents", kind}
+            case _:  # its run is not one of the client's
+                return ()
+        return (native_data(said),) if wanted <= self._include else ()
 
     def rewind(self, to: Cursor, /) -> Sequence[str]:
         if "rewind" not in self._include:
@@ -277,51 +343,61 @@ class NativeEncoder:
         return endings
 
 
-def _call_event(event: _CallEvent) -> NativeEvent:
+def _call_event(event: _CallEvent, parent: CallId | None = None) -> NativeEvent:
+    native: ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolResultEvent
     match event:
         case ToolCallStarted(call_id, name):
-            return {"type": "tool-call-start", "toolCallId": call_id, "toolCallName": name}
+            native = {"type": "tool-call-start", "toolCallId": call_id, "toolCallName": name}
         case ToolCallArguments(call_id, delta):
-            return {"type": "tool-call-args", "toolCallId": call_id, "delta": delta}
+            native = {"type": "tool-call-args", "toolCallId": call_id, "delta": delta}
         case ToolCallEnded(call_id):
-            return {"type": "tool-call-end", "toolCallId": call_id}
+            native = {"type": "tool-call-end", "toolCallId": call_id}
         case ToolResulted(call_id, content):
-            return {
-                "type": "tool-result",
-                "toolCallId": call_id,
-                "result": as_text(content, media=_url),
-            }
+            result = as_text(content, media=_url)
+            native = {"type": "tool-result", "toolCallId": call_id, "result": result}
         case _:
             assert_never(event)
+    if parent is not None:
+        native["parentToolCallId"] = parent
+    return native
 
 
 def _url(part: MediaPart) -> str:
     return part.url
 
 
-def _asked_event(event: _AskedEvent) -> tuple[str, NativeEvent]:
+def _asked_event(event: _AskedEvent, parent: CallId | None = None) -> tuple[str, NativeEvent]:
     """What has to be included for it to be sent, and what then is."""
+    native: ReasoningEvent | UsageEvent | MessageEvent | ToolProgressEvent
     match event:
         case RunQueued(run_id):
             return "run", {"type": "run-queued", "runId": run_id}
         case RunStarted(run_id):
             return "run", {"type": "run-start", "runId": run_id}
         case TurnStarted(message_id):
-            return "message-ids", {"type": "message", "messageId": message_id}
+            wanted, native = "message-ids", {"type": "message", "messageId": message_id}
         case ReasoningDelta(text):
-            return "reasoning", {"type": "reasoning", "delta": text}
+            wanted, native = "reasoning", {"type": "reasoning", "delta": text}
         case OutputAccepted(value):
             return "output", {"type": "output", "value": value}
+        case ToolProgressed(call_id, text):
+            wanted = "progress"
+            native = {"type": "tool-progress", "toolCallId": call_id, "text": text}
         case UsageReported(usage):
-            return "usage", {
+            view = usage_view(usage)
+            wanted = "usage"
+            native = {
                 "type": "usage",
-                "inputTokens": usage.input_tokens,
-                "outputTokens": usage.output_tokens,
-                "cachedTokens": usage.cached_tokens,
-                "reasoningTokens": usage.reasoning_tokens,
+                "inputTokens": view["inputTokens"],
+                "outputTokens": view["outputTokens"],
+                "cachedTokens": view["cachedTokens"],
+                "reasoningTokens": view["reasoningTokens"],
             }
         case _:
             assert_never(event)
+    if parent is not None:
+        native["parentToolCallId"] = parent
+    return wanted, native
 
 
 def _error(failed: Failed) -> ErrorEvent:
@@ -364,6 +440,8 @@ def owed_call(owed: Owed, /) -> OwedCall:
     }
     if owed.reason:
         call["reason"] = owed.reason
+    if owed.parent_id is not None:
+        call["parentToolCallId"] = owed.parent_id
     return call
 
 

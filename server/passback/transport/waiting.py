@@ -34,6 +34,7 @@ from passback.core.ports import Parked
 from passback.transport.http import error_answer, failure_answer, json_answer, run_headers
 from passback.transport.line import Line
 from passback.transport.native import OwedCall, owed_call
+from passback.transport.usage import UsageView, usage_view
 from passback.transport.wires import Services
 
 MOST_SECONDS = 3600
@@ -41,21 +42,13 @@ MOST_SECONDS = 3600
 
 
 # ---------------------------------------------------------------- shapes
-class UsageView(TypedDict):
-    """Tokens of all model calls of the run."""
-
-    inputTokens: int
-    outputTokens: int
-    cachedTokens: int
-    reasoningTokens: int
-
-
 class RunAnswer(TypedDict):
     """What a run said, whole.
 
     `owed` is what the client has to answer now, with complete arguments; `reason` is there when the run completed.
-    `runId` and `lastEventId` are null when results were stored, no run began, and others are still owed. `usage` is
-    null when the model told nothing of it. `output` is there when an answer was asked for by a schema, and fits it.
+    `runId` and `lastEventId` are null when results were stored, no run began, and others are still owed. `usage` is of
+    all model calls of the run, null when the model told nothing of it. `output` is there when an answer was asked for by
+    a schema, and fits it.
     """
 
     runId: str | None
@@ -117,7 +110,7 @@ class AnswerEncoder:
             "reason": outcome.reason if isinstance(outcome, Completed) else None,
             "text": self._text.getvalue(),
             "owed": _owed_calls(outcome.owed if isinstance(outcome, HandedBack) else ()),
-            "usage": None if self._usage is None else _usage_view(self._usage),
+            "usage": None if self._usage is None else usage_view(self._usage),
             "lastEventId": None,
         }
         if self._output is not None:
@@ -127,15 +120,6 @@ class AnswerEncoder:
 
 def _owed_calls(owed: Sequence[Owed]) -> list[OwedCall]:
     return [owed_call(each) for each in owed]
-
-
-def _usage_view(usage: Usage) -> UsageView:
-    return {
-        "inputTokens": usage.input_tokens,
-        "outputTokens": usage.output_tokens,
-        "cachedTokens": usage.cached_tokens,
-        "reasoningTokens": usage.reasoning_tokens,
-    }
 
 
 def parked_view(parked: Parked, /) -> RunAnswer:

@@ -197,7 +197,8 @@ class _SendMessage:
         asked = asked_form(request)
         key, seen = idempotency_key(request.headers), last_event_id(request)
         post = validated(SendMessage, await read_object(request, self._services.limits))
-        command = await self._command(owner_of(request), key, post)
+        agent = request.path_params.get("agentId", "")
+        command = await self._command(owner_of(request), key, agent, post)
         started = await self._services.runs.start(command)
         include = frozenset(post.include)
         if isinstance(started, Parked):
@@ -205,14 +206,18 @@ class _SendMessage:
         since = seen if seen and seen.cursor.run_id == started.run_id else None
         return run_answer(self._services, asked, started, include=include, since=since)
 
-    async def _command(self, owner: OwnerId, key: str | None, post: SendMessage) -> StartRun:
+    async def _command(
+        self, owner: OwnerId, key: str | None, agent: str, post: SendMessage
+    ) -> StartRun:
         conversation = _conversation(owner, key, post.conversation_id)
         approvals = tuple(
             read_approval(CallId(each.interrupt_id), each.payload) for each in _resumed(post)
         )
-        messages = tuple(self._read(position, each) for position, each in enumerate(post.messages))
         limits = self._services.limits
-        messages = briefed(messages, await read_brief(post, limits))
+        messages = briefed(
+            [self._read(position, each, agent) for position, each in enumerate(post.messages)],
+            await read_brief(post, limits),
+        )
         tools = None if post.tools is None else await parse_tools(post.tools, limits)
         return StartRun(
             ConversationKey(owner, conversation),
@@ -224,15 +229,15 @@ class _SendMessage:
             on_disconnect=post.on_disconnect or "continue",
         )
 
-    def _read(self, position: int, posted: _PostedMessage) -> PostedMessage:
+    def _read(self, position: int, posted: _PostedMessage, agent: str) -> PostedMessage:
         limits = self._services.limits
         if posted.role not in self._services.allow_roles:
             raise InvalidRequest(f"messages.{position}: the role {posted.role!r} is not allowed")
         match posted:
             case PostedUserMessage(content=content):
+                message_id = _given_id(posted) or new_message_id()
                 return UserMessage(
-                    _given_id(posted) or new_message_id(),
-                    read_content(content, limits.attachment_bytes),
+                    message_id, read_content(content, limits.attachment_bytes), agent
                 )
             case PostedSystemMessage(content=content):
                 return SystemMessage(
@@ -332,7 +337,7 @@ _PARAMETERS: tuple[JsonValue, ...] = (
         "When a post is repeated: the `id` that was seen last; what came after it is sent.",
     ),
 )
-_AGENT = parameter("agentId", "path", "Any; the server has one agent.")
+_AGENT = parameter("agentId", "path", "Who is asked; any, where the server has one agent.")
 _CODES = (
     *BODY_ERRORS,
     "invalid_request",
@@ -353,6 +358,7 @@ _CODES = (
     "tool_call_not_found",
     "run_not_found",
     "cursor_expired",
+    "agent_not_found",
     "not_found",
     *RUN_ERRORS,
     *STORE_ERRORS,

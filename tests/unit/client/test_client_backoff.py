@@ -57,6 +57,13 @@ def test_any_number_of_attempts_may_be_asked_for() -> None:
     assert [backoff.pause_after(LOST) for _ in range(2999)][-1] == 5
 
 
+def test_looks_at_what_others_do_become_rarer_and_wait_no_longer_than_that_takes() -> None:
+    backoff = Backoff(RETRY, lambda: 1)
+    assert [backoff.pause_within(None) for _ in range(4)] == [1, 2, 4, 5]
+    assert [backoff.pause_within(most) for most in (3, 0, 9)] == [3, 1, 5]
+    assert len([backoff.pause_within(9) for _ in range(99)]) == 99
+
+
 def test_chance_comes_from_the_system_unless_told_otherwise() -> None:
     assert 0.5 <= Backoff(RETRY).pause_after(LOST) <= 1
 

@@ -10,6 +10,7 @@ from passback_client import (
     Answer,
     BadAnswer,
     Failure,
+    Interrupt,
     LimitExceeded,
     Limits,
     MessageStart,
@@ -67,6 +68,30 @@ def test_every_event_that_a_server_sends_is_known(data: str) -> None:
             },
             Owed((OwedCall("c", "t", "{}", "approval"),), id="1"),
         ),
+        (
+            {
+                "type": "owed",
+                "toolCalls": [
+                    {"id": "c", "name": "t", "arguments": "{}", "kind": "approval", "reason": "r"}
+                ],
+            },
+            Owed((OwedCall("c", "t", "{}", "approval", "r"),), id="1"),
+        ),
+        (
+            {
+                "type": "interrupt",
+                "id": "c",
+                "reason": "r",
+                "payload": {
+                    "kind": "approval",
+                    "toolCallId": "c",
+                    "toolCallName": "t",
+                    "arguments": "{}",
+                },
+            },
+            Interrupt("c", "r", "approval", "t", "{}", id="1"),
+        ),
+        ({"type": "interrupt", "id": "c"}, Interrupt("c", "", "", "", "", id="1")),
         ({"type": "run-queued", "runId": "r"}, RunQueued("r", id="1")),
         ({"type": "run-start", "runId": "r", "more": 1}, RunStart("r", id="1")),
         ({"type": "run-end", "outcome": "cancelled"}, RunEnd("cancelled", id="1")),
@@ -104,6 +129,7 @@ def test_data_becomes_an_event(fields: dict[str, Any], event: object) -> None:
         "{}",
         '{"type": 1}',
         '{"type": "text"}',
+        '{"type": "interrupt", "id": "c", "payload": []}',
         '{"type": "owed", "toolCalls": {}}',
         '{"type": "owed", "toolCalls": [1]}',
         '{"type": "usage", "inputTokens": "1"}',

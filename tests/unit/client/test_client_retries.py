@@ -1,12 +1,12 @@
 """What the client repeats, how, and what it does not; against an HTTP server that is a list."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import anyio
 import httpx
 import pytest
+from tests.support.python_client import IDLE, PAINT, owes
 from tests.support.scripted_http import DONE, Chunks, Reply, Script, frame, refusal, stream
 
 from passback_client import (
@@ -35,24 +35,10 @@ pytestmark = pytest.mark.anyio
 QUICK = Retry(attempts=4, first=0, longest=0)
 LOST = httpx.ReadError("gone")
 INCLUDE = "include=rewind%2Crun%2Cowed"
-PAINT = {"id": "call", "name": "paint", "arguments": "{}", "kind": "tool_result"}
-IDLE: dict[str, Any] = {
-    "id": "c",
-    "running": None,
-    "queued": [],
-    "owed": [],
-    "messageCount": 0,
-    "runId": None,
-}
 
 
 def hello() -> httpx.Response:
     return stream(frame("run.1-2", type="text", content="Hello"), DONE)
-
-
-def owes(*calls: dict[str, str], run: str | None = "run") -> httpx.Response:
-    data = json.dumps({"type": "owed", "toolCalls": calls}).encode()
-    return stream(b"data: " + data + b"\n\n", DONE, run=run)
 
 
 async def said(script: Script, *, limits: Limits | None = None, **how: Any) -> list[Event]:
@@ -67,7 +53,12 @@ def client_of(
     script: Script, *, limits: Limits | None = None, tools: Sequence[Tool] = ()
 ) -> Client:
     return Client(
-        "http://host/base/", retry=QUICK, transport=script.transport, limits=limits, tools=tools
+        "http://host/base/",
+        retry=QUICK,
+        transport=script.transport,
+        limits=limits,
+        tools=tools,
+        claims=False,
     )
 
 
@@ -218,7 +209,8 @@ async def test_results_that_left_others_owed_are_posted_again_after_a_cut() -> N
 
 # ---------------------------------------------------------------- what is answered
 async def test_an_answer_is_told_of_when_it_was_posted() -> None:
-    script = Script(owes(PAINT), refusal(409, "tool_result_conflict"))
+    look = httpx.Response(200, json=IDLE | {"owed": [PAINT], "runId": "run"})
+    script = Script(owes(PAINT), refusal(409, "tool_result_conflict"), look)
     tools = [Tool("paint", "", {}, lambda *_: "blue")]
     told: list[Event] = []
     async with client_of(script, tools=tools) as client:

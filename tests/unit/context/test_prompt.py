@@ -68,7 +68,7 @@ Answer this with nothing but one JSON object that fits this JSON Schema, without
 
 
 def message(content: Content = "hello", brief: Brief | None = None) -> UserMessage:
-    return UserMessage(MessageId("u"), content, brief)
+    return UserMessage(MessageId("u"), content, brief=brief)
 
 
 def shown(content: Content, brief: Brief, **how: Any) -> Content:

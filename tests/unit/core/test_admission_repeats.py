@@ -135,6 +135,20 @@ def test_an_id_that_the_server_gave_is_no_name_for_another_message() -> None:
             judge(IDLE, post(user("mine", message.id), named=[message.id]))
 
 
+@pytest.mark.promise("P8")
+def test_an_id_that_the_server_may_have_given_before_the_boundary_is_no_name_either() -> None:
+    ours, theirs = f"msg_{'0a' * 12}", f"msg_{'0A' * 12}"
+    with pytest.raises(Reused):
+        judge(IDLE, post(user("mine", ours), named=[ours]), start=7)
+    for name, start in ((theirs, 7), (ours, 0)):
+        posted = post(user("mine", name), named=[name])
+        assert judge(IDLE, posted, start=start) == Begins(
+            (user("mine", name),), by_message(user("mine", name))
+        )
+    minted = post(user("mine", ours))
+    assert judge(IDLE, minted, start=7) == Begins((user("mine", ours),), {})
+
+
 def test_a_message_without_a_name_is_new_each_time() -> None:
     receipts = remembered(by_message(MORE))
     assert judge(IDLE, post(MORE), receipts=receipts) == Begins((MORE,), {})

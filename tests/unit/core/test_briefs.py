@@ -23,7 +23,7 @@ DATA = Brief({"a": 1})
 
 
 def said(brief: Brief | None, name: str = "u") -> UserMessage:
-    return UserMessage(MessageId(name), "hi", brief)
+    return UserMessage(MessageId(name), "hi", brief=brief)
 
 
 def answer(*calls: str) -> AssistantMessage:

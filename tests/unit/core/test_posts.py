@@ -125,7 +125,7 @@ def test_posts_that_say_something_else_have_other_fingerprints() -> None:
 
 
 def brief(content: str = "a", **said: Any) -> UserMessage:
-    return UserMessage(MessageId("u"), content, Brief(**said))
+    return UserMessage(MessageId("u"), content, brief=Brief(**said))
 
 
 @pytest.mark.promise("P8")

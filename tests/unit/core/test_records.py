@@ -15,6 +15,7 @@ from passback.core.events import (
     Completed,
     Failed,
     HandedBack,
+    Nested,
     OutputAccepted,
     Position,
     ReasoningDelta,
@@ -27,6 +28,7 @@ from passback.core.events import (
     ToolCallArguments,
     ToolCallEnded,
     ToolCallStarted,
+    ToolProgressed,
     ToolResulted,
     TurnStarted,
     UsageReported,
@@ -36,6 +38,7 @@ from passback.core.messages import (
     AssistantMessage,
     Brief,
     CallId,
+    ChildMessage,
     ConversationId,
     ConversationKey,
     DataPart,
@@ -57,6 +60,7 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.posts import StartRun
+from passback.core.state import PlanEntry, State
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 JSON = st.recursive(
@@ -88,11 +92,13 @@ BRIEFS = st.builds(
 )
 POSTED: st.SearchStrategy[PostedMessage] = st.one_of(
     st.builds(SystemMessage, IDS, CONTENT, st.sampled_from([None, "invalid"])),
-    st.builds(UserMessage, IDS, CONTENT, st.none() | BRIEFS),
+    st.builds(UserMessage, IDS, CONTENT, TEXT, st.none() | BRIEFS),
     st.builds(ToolMessage, IDS, CALL_IDS, CONTENT, st.booleans(), SYNTHETIC),
     st.builds(ApprovalMessage, IDS, CALL_IDS, st.booleans(), TEXT, st.booleans(), TEXT),
 )
-MESSAGES: st.SearchStrategy[Message] = st.one_of(
+COUNTS = st.integers(0, 10**9)
+USAGE = st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS)
+_WHOLE: st.SearchStrategy[Message] = st.one_of(
     POSTED,
     st.builds(
         AssistantMessage,
@@ -101,10 +107,16 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
         st.lists(CALLS, max_size=2).map(tuple),
         st.lists(st.builds(Reasoning, TEXT, TEXT, MAYBE), max_size=2).map(tuple),
         st.booleans(),
+        st.none() | USAGE,
     ),
 )
+MESSAGES = _WHOLE | st.builds(
+    ChildMessage, CALL_IDS, _WHOLE | st.builds(ChildMessage, CALL_IDS, _WHOLE)
+)
 KINDS = st.sampled_from(["tool_result", "approval", "question"])
-OWED = st.lists(st.builds(Owed, CALL_IDS, TEXT, TEXT, KINDS, TEXT), max_size=2).map(tuple)
+OWED = st.lists(
+    st.builds(Owed, CALL_IDS, TEXT, TEXT, KINDS, TEXT, st.none() | CALL_IDS), max_size=2
+).map(tuple)
 REASONS = st.sampled_from(["end_turn", "max_tokens", "max_turns", "refusal", "budget"])
 OUTCOMES = st.one_of(
     st.builds(Completed, REASONS),
@@ -112,9 +124,8 @@ OUTCOMES = st.one_of(
     st.just(Cancelled()),
     st.builds(Failed, TEXT, TEXT, st.booleans(), st.none() | st.floats(0, 1e9)),
 )
-COUNTS = st.integers(0, 10**9)
 RUN_IDS = TEXT.map(RunId)
-EVENTS: st.SearchStrategy[RunEvent] = st.one_of(
+_SAID: st.SearchStrategy[RunEvent] = st.one_of(
     st.builds(RunQueued, RUN_IDS),
     st.builds(Rewound, st.builds(Position, COUNTS, COUNTS)),
     st.builds(RunStarted, RUN_IDS),
@@ -124,11 +135,13 @@ EVENTS: st.SearchStrategy[RunEvent] = st.one_of(
     st.builds(ToolCallStarted, CALL_IDS, TEXT, st.booleans()),
     st.builds(ToolCallArguments, CALL_IDS, TEXT),
     st.builds(ToolCallEnded, CALL_IDS),
+    st.builds(ToolProgressed, CALL_IDS, TEXT),
     st.builds(ToolResulted, CALL_IDS, CONTENT, st.booleans()),
-    st.builds(UsageReported, st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS)),
+    st.builds(UsageReported, USAGE),
     st.builds(OutputAccepted, JSON),
     st.builds(RunFinished, OUTCOMES),
 )
+EVENTS = _SAID | st.builds(Nested, CALL_IDS, _SAID | st.builds(Nested, CALL_IDS, _SAID))
 SPECS = st.builds(ToolSpec, TEXT, TEXT, st.dictionaries(TEXT, JSON, max_size=3))
 POSTS = st.builds(
     StartRun,
@@ -141,6 +154,21 @@ POSTS = st.builds(
     st.sampled_from(["continue", "cancel"]),
 )
 QUEUED = st.builds(Queued, RUN_IDS, POSTS)
+ENTRIES = st.builds(
+    PlanEntry,
+    TEXT,
+    st.sampled_from(["high", "medium", "low"]),
+    st.sampled_from(["pending", "in_progress", "completed"]),
+)
+STATES = st.builds(
+    State,
+    st.lists(ENTRIES, max_size=3).map(tuple),
+    USAGE,
+    st.floats(0, 1e9),
+    st.floats(0, 1e9),
+    COUNTS,
+    st.lists(TEXT, max_size=2).map(tuple),
+)
 
 
 @given(MESSAGES)
@@ -168,6 +196,22 @@ def test_a_post_that_waits_survives_being_written_down(queued: Queued) -> None:
     assert records.load_queued(records.dump_queued(queued)) == queued
 
 
+@given(STATES)
+def test_a_state_survives_being_written_down(state: State) -> None:
+    assert records.load_state(records.dump_state(state)) == state
+
+
+def test_the_stored_form_of_a_state_has_what_is_not_as_in_a_new_one() -> None:
+    state = State((PlanEntry("a"), PlanEntry("b", "low")), Usage(1), 0.5, boundary=7)
+    assert json.loads(records.dump_state(state)) == {
+        "plan": [{"content": "a"}, {"content": "b", "priority": "low"}],
+        "usage": {"input_tokens": 1},
+        "cost": 0.5,
+        "boundary": 7,
+    }
+    assert records.dump_state(State()) == b"{}"
+
+
 def test_the_stored_form_says_the_kind_of_each_value() -> None:
     """Records outlive the version that wrote them: this form is not to change."""
     message = AssistantMessage(
@@ -189,6 +233,7 @@ def test_the_stored_form_says_the_kind_of_each_value() -> None:
         ],
         "reasoning": [],
         "partial": True,
+        "usage": None,
         "role": "assistant",
     }
     finished = RunFinished(HandedBack((Owed(CallId("c"), "t", "{}"),)))
@@ -203,6 +248,7 @@ def test_the_stored_form_says_the_kind_of_each_value() -> None:
                         "arguments": "{}",
                         "kind": "tool_result",
                         "reason": "",
+                        "parent_id": None,
                     }
                 ],
                 "type": "handed-back",

@@ -49,6 +49,7 @@ from passback.core.events import (
 from passback.core.messages import Content, DataPart, TextPart, ToolCall, ToolResult, ToolSpec
 from passback.core.permissions import ALLOWED, Permission
 from passback.core.ports import Store, ToolContext, Toolset
+from passback.engine.agents import Actor, Agents
 from passback.engine.caretaker import LOST
 from passback.engine.loop import Brain
 from passback.engine.runs import RunService
@@ -328,7 +329,7 @@ async def test_a_conversation_that_cannot_be_taken_over_does_not_hold_up_the_oth
 
 async def test_a_conversation_that_was_forgotten_is_found_again(memory: Store) -> None:
     model = ScriptedModel([words(text) for text in "abcd"])
-    service = RunService(memory, Brain(model), tempo=QUICK, heard_of=1)
+    service = RunService(memory, Agents([Actor(Brain(model))]), QUICK, heard_of=1)
     with anyio.fail_after(5):
         async with service.running():
             for key in (KEY, OTHER, KEY, OTHER):

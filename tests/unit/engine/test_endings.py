@@ -49,6 +49,7 @@ from passback.core.messages import (
 )
 from passback.core.permissions import ALLOWED, Permission
 from passback.core.ports import Store, ToolContext
+from passback.engine.agents import Actor, Agents
 from passback.engine.loop import Brain, Work
 from passback.engine.runs import RunService
 from passback.engine.stored import GONE
@@ -345,8 +346,8 @@ async def test_a_call_that_ends_without_a_result_is_closed(memory: Store) -> Non
 async def test_runs_need_their_service_around_them(memory: Store) -> None:
     brain = Brain(ScriptedModel([]))
     with pytest.raises(ShuttingDown):
-        await post(RunService(memory, brain), says())
+        await post(RunService(memory, Agents([Actor(brain)])), says())
     lease = Lease(RunRef(KEY, RunId("r")), 1, "fence")
-    supervisor = Supervisor(memory, brain, QUICK, lambda _: anyio.lowlevel.checkpoint())
+    supervisor = Supervisor(memory, QUICK, lambda _: anyio.lowlevel.checkpoint())
     with pytest.raises(RuntimeError):
-        supervisor.spawn(Assignment(lease, (), Work(Toolbox({}, ()), ())))
+        supervisor.spawn(Assignment(lease, (), Work(brain, Toolbox({}, ()), ())))

@@ -318,7 +318,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
     def same() -> None: ...
 
     with pytest.raises(ConfigurationError, match="two tools are named 'same'"):
-        Agent(tools=[same, tool(same)]).equipment()
+        Agent(tools=[same, tool(same)]).own_toolsets()
 
 
 async def test_an_agent_takes_functions_with_and_without_the_decorator() -> None:
@@ -328,10 +328,40 @@ async def test_an_agent_takes_functions_with_and_without_the_decorator() -> None
     def decorated() -> None: ...
 
     other = Functions([])
-    mine, theirs = Agent(tools=[plain, decorated], toolsets=[other]).equipment().toolsets
+    mine, theirs = Agent(tools=[plain, decorated], toolsets=[other]).own_toolsets()
     assert [spec.name for spec in await mine.specs()] == ["plain", "decorated"]
     assert theirs is other
-    assert Agent().equipment().toolsets == ()
+    assert Agent().own_toolsets() == ()
+
+
+# ---------------------------------------------------------------- trying again
+@pytest.mark.parametrize(("retries", "told"), [(0, "The tool failed: OSError."), (2, "third time")])
+async def test_a_call_is_tried_again_where_its_tool_says_so(retries: int, told: str) -> None:
+    attempts: list[int] = []
+
+    @tool(retries=retries)
+    def flaky() -> str:
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise OSError
+        return "third time"
+
+    got = await Functions([flaky]).call(ToolCall(CallId("c"), "flaky", "{}"), CONTEXT)
+    assert got == ToolResult(told, is_error=not retries)
+    assert len(attempts) == retries + 1
+
+
+async def test_what_a_tool_says_itself_is_not_tried_again() -> None:
+    attempts: list[int] = []
+
+    @tool(retries=5)
+    def sure() -> str:
+        attempts.append(1)
+        raise ToolError("it is not there")
+
+    got = await Functions([sure]).call(ToolCall(CallId("c"), "sure", "{}"), CONTEXT)
+    assert got == ToolResult("it is not there", is_error=True)
+    assert attempts == [1]
 
 
 # ---------------------------------------------------------------- together and alone

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from passback.core.errors import InvalidTool, ToolNameClash
 from passback.core.messages import ToolSpec
+from passback.core.questions import ASK_USER
 from passback.transport.declarations import parse_tools
 from passback.transport.wires import Limits
 
@@ -51,6 +52,17 @@ async def test_a_declaration_is_read() -> None:
 
 async def test_no_declarations_are_no_tools() -> None:
     assert await _parse() == ()
+
+
+@pytest.mark.parametrize("more", [{}, {"parameters": None}, {"description": "Mine."}])
+async def test_ask_user_without_parameters_is_the_built_in_tool(more: dict[str, JsonValue]) -> None:
+    assert await _parse({"name": "ask_user", **more}) == (ASK_USER,)
+
+
+async def test_ask_user_with_parameters_is_the_clients_own() -> None:
+    own: JsonValue = {"name": "ask_user", "parameters": COLOR}
+    assert await _parse(own) == (ToolSpec("ask_user", "", COLOR),)
+    assert (await _parse({"name": "Ask_User"}))[0] != ASK_USER
 
 
 async def test_a_schema_may_come_as_text() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from passback.core.messages import (
+    ApprovalMessage,
     AssistantMessage,
     CallId,
     Message,
@@ -12,6 +13,7 @@ from passback.core.messages import (
     TextPart,
     ToolCall,
     ToolMessage,
+    Usage,
     UserMessage,
 )
 from passback.transport.history import MessageView, view
@@ -46,6 +48,15 @@ MESSAGES: list[tuple[Message, MessageView]] = [
         },
     ),
     (
+        AssistantMessage(ID, "hello", usage=Usage(1, 2, 3, 4)),
+        {
+            "id": "m",
+            "role": "assistant",
+            "content": "hello",
+            "usage": {"inputTokens": 1, "outputTokens": 2, "cachedTokens": 3, "reasoningTokens": 4},
+        },
+    ),
+    (
         ToolMessage(ID, CALL, "done"),
         {"id": "m", "role": "tool", "toolCallId": "c", "content": "done"},
     ),
@@ -59,6 +70,18 @@ MESSAGES: list[tuple[Message, MessageView]] = [
             "isError": True,
             "synthetic": "timeout",
         },
+    ),
+    (
+        ApprovalMessage(ID, CALL, approved=True, tool="t"),
+        {"id": "m", "role": "approval", "toolCallId": "c", "approved": True},
+    ),
+    (
+        ApprovalMessage(ID, CALL, approved=True, always=True, tool="t"),
+        {"id": "m", "role": "approval", "toolCallId": "c", "approved": True, "always": True},
+    ),
+    (
+        ApprovalMessage(ID, CALL, approved=False, reason="Not now.", tool="t"),
+        {"id": "m", "role": "approval", "toolCallId": "c", "approved": False, "reason": "Not now."},
     ),
 ]
 

@@ -10,6 +10,7 @@ from tests.support.logged_runs import RUN, LoggedRuns
 
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.messages import (
+    ApprovalMessage,
     CallId,
     ConversationId,
     ConversationKey,
@@ -110,6 +111,38 @@ async def test_messages_are_read_in_their_order() -> None:
         UserMessage(ids[3], (TextPart("see"), MediaPart("image", "https://x/"))),
     )
     assert len(set(ids)) == 4
+
+
+@pytest.mark.parametrize(
+    ("resume", "told"),
+    [
+        (None, []),
+        ([], []),
+        ({"interruptId": "a", "payload": True}, [("a", True)]),
+        (
+            [
+                {"interruptId": "a", "payload": "yes"},
+                {"interruptId": "b", "payload": {"approved": False}},
+            ],
+            [("a", True), ("b", False)],
+        ),
+    ],
+)
+async def test_answers_to_interrupts_come_before_the_messages(
+    resume: object, told: list[tuple[str, bool]]
+) -> None:
+    runs = _runs()
+    await _post(runs, HELLO | {"resume": resume})
+    *answers, message = runs.posts[0].messages
+    assert [(m.call_id, m.approved) for m in answers if isinstance(m, ApprovalMessage)] == told
+    assert isinstance(message, UserMessage)
+
+
+async def test_an_answer_needs_no_message() -> None:
+    runs = _runs()
+    await _post(runs, {"conversationId": "c", "resume": {"interruptId": "a", "payload": "yes"}})
+    [answer] = runs.posts[0].messages
+    assert answer == ApprovalMessage(answer.id, CallId("a"), approved=True)
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,32 @@ UNFIT: dict[str, tuple[dict[str, Any], int, str]] = {
     "include of other things": ({"include": [1]}, 422, "invalid_request"),
     "resume that is no object": ({"resume": "yes"}, 422, "invalid_request"),
     "resume without id": ({"resume": {"payload": 1}}, 422, "invalid_request"),
+    "resume with an id that is no text": (
+        {"resume": {"interruptId": 1, "payload": True}},
+        422,
+        "invalid_request",
+    ),
+    "resume with an empty id": (
+        {"resume": {"interruptId": "", "payload": True}},
+        422,
+        "invalid_request",
+    ),
+    "resume with a huge id": (
+        {"resume": {"interruptId": "x" * 1_000_000, "payload": True}},
+        422,
+        "invalid_request",
+    ),
+    "resume without payload": ({"resume": {"interruptId": "i"}}, 422, "invalid_request"),
+    "a list of answers, one of which is none": (
+        {"resume": [{"interruptId": "i", "payload": True}, {"interruptId": "j", "payload": 1}]},
+        422,
+        "invalid_request",
+    ),
+    "too many answers": (
+        {"resume": [{"interruptId": "i", "payload": True}] * 1001},
+        422,
+        "invalid_request",
+    ),
     "resume with a payload that says nothing": (
         {"resume": {"interruptId": "i", "payload": {}}},
         422,
@@ -240,8 +266,9 @@ async def test_only_posts_are_routed(method: str) -> None:
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 1001}]},
         {**HELLO, "include": [1] * 200_000},
         {**HELLO, "include": ["x"] * 101},
+        {**HELLO, "resume": [1] * 90_000},
     ],
-    ids=["messages", "parts", "many messages", "many parts", "include", "many words"],
+    ids=["messages", "parts", "many messages", "many parts", "include", "many words", "resume"],
 )
 async def test_of_a_list_that_is_wrong_all_over_only_the_beginning_is_told(
     post: dict[str, object],

@@ -1,6 +1,6 @@
 """What the scripts are told, as they take it."""
 
-from passback.stores.layout import PackedChange, PackedEntry, first_version
+from passback.stores.layout import PackedChange, PackedEntry, PackedState, first_version
 from passback.stores.options import Keep
 from passback.stores.redis.servers import Argument
 
@@ -17,7 +17,13 @@ def transcript(packed: PackedChange, /) -> tuple[Argument, ...]:
         packed.mark,
         packed.pops or "",
         int(packed.tethered),
+        *state(packed.state),
     )
+
+
+def state(packed: PackedState | None, /) -> tuple[Argument, Argument]:
+    """Empty: the state is kept."""
+    return (b"", 0) if packed is None else packed
 
 
 def ttl(keep: Keep, /) -> str:

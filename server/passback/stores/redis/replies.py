@@ -8,7 +8,13 @@ from passback.core.events import START, Logged, Position
 from passback.core.messages import RunId
 from passback.core.posts import ReceiptName
 from passback.core.records import load_message, load_owed, load_queued, load_tools
-from passback.stores.layout import unpack_claims, unpack_entries, unpack_receipt, unpacking
+from passback.stores.layout import (
+    unpack_claims,
+    unpack_entries,
+    unpack_receipt,
+    unpack_state,
+    unpacking,
+)
 from passback.stores.redis.errors import store_error
 from passback.stores.redis.servers import Reply
 
@@ -55,7 +61,8 @@ def page(reply: Reply, start: int, /) -> Page:
 
 def _status(state: Reply) -> Status:
     version, run_id, running, lapsed, expires, owed, count, attempt, *more, queued = state
-    seq, committed, mark, cancelled, cut, tethered, attended, answer_by, overdue, claims, now = more
+    seq, committed, mark, cancelled, cut, tethered, attended, answer_by, overdue, *more = more
+    claims, now, known, boundary = more
     committed_to = position(committed) if committed else START
     open_calls = load_owed(owed)
     return Status(
@@ -78,6 +85,7 @@ def _status(state: Reply) -> Status:
         answer_by=int(answer_by) if answer_by else None,
         overdue=bool(overdue),
         claims=unpack_claims(claims.decode(), open_calls, now) if claims else (),
+        state=unpack_state(known, int(boundary or 0)),
     )
 
 

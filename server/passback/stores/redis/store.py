@@ -327,6 +327,7 @@ class RedisStore:
             int(packed.cut),
             packed.owed,
             "" if within is None else within,
+            *arguments.state(packed.state),
             *arguments.next_entry(write.entry),
             *packed.messages,
         )

@@ -18,6 +18,7 @@ from passback.stores.sqlite.rows import (
     create,
     find,
     now,
+    set_state,
     sweep,
     until,
     update,
@@ -147,9 +148,11 @@ def _apply(
     add_receipts(db, row["id"], change.receipts)
     db.execute(
         "UPDATE extras SET owed = ?, tools = COALESCE(?, tools), key = COALESCE(?, key),"
-        " owed_since = CASE WHEN ? THEN owed_since END WHERE conversation = ?",
-        (change.owed, change.tools, key, change.owes, row["id"]),
+        " owed_since = CASE WHEN ? THEN owed_since END,"
+        " boundary = CASE WHEN boundary > ? THEN 0 ELSE boundary END WHERE conversation = ?",
+        (change.owed, change.tools, key, change.owes, count, row["id"]),
     )
+    set_state(db, row["id"], change.state)
     update(
         db,
         row["id"],

@@ -17,6 +17,7 @@ from passback.stores.sqlite.rows import (
     find,
     microseconds,
     now,
+    set_state,
     until,
     update,
 )
@@ -85,6 +86,7 @@ def commit(
     expiry = until((limits.waiting if waits else keep).conversation)
     update(db, row["id"], **columns, keep_until=expiry)
     db.execute("UPDATE extras SET owed = ? WHERE conversation = ?", (commit.owed, row["id"]))
+    set_state(db, row["id"], commit.state)
     if commit.hands_back:
         db.execute(
             "UPDATE extras SET owner = ?, owed_since = ? WHERE conversation = ?",

@@ -17,6 +17,7 @@ from passback.stores.layout import (
     unpack_entries,
     unpack_key,
     unpack_receipt,
+    unpack_state,
 )
 from passback.stores.sqlite import logs
 from passback.stores.sqlite.logs import Log
@@ -36,9 +37,11 @@ def load(db: sqlite3.Connection, tag: str, names: Collection[ReceiptName], /) ->
     queue = db.execute(
         "SELECT record FROM queue WHERE conversation = ? ORDER BY place", (row["id"],)
     )
+    status = _status(db, row)
+    start, count = status.state.boundary, status.message_count
     return Loaded(
-        _status(db, row),
-        tuple(map(load_message, _records(db, row["id"], 0, row["messages"]))),
+        status,
+        tuple(map(load_message, _records(db, row["id"], start, count))),
         load_tools(tools["tools"]) if tools["tools"] else (),
         dict(_receipts(db, row["id"], names)),
         tuple(load_queued(queued["record"]) for queued in queue),
@@ -99,7 +102,7 @@ def data_version(db: sqlite3.Connection, /) -> int:
 
 def _status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
     extras = db.execute(
-        "SELECT owed, claims FROM extras WHERE conversation = ?", (row["id"],)
+        "SELECT owed, claims, state, boundary FROM extras WHERE conversation = ?", (row["id"],)
     ).fetchone()
     queued = db.execute(
         "SELECT run_id FROM queue WHERE conversation = ? ORDER BY place", (row["id"],)
@@ -125,6 +128,7 @@ def _status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
         answer_by=row["answer_by"],
         overdue=not running and row["answer_by"] is not None and row["answer_by"] <= time,
         claims=unpack_claims(extras["claims"], owed, time) if extras["claims"] else (),
+        state=unpack_state(extras["state"], extras["boundary"]),
     )
 
 

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from passback.stores.layout import first_version
+from passback.stores.layout import PackedState, first_version
 from passback.stores.options import Keep, StoreOptions
 
 SWEEP_LIMIT = 20  # expired conversations and logs that one new run clears away
@@ -99,6 +99,15 @@ def add_receipts(
         "INSERT OR REPLACE INTO receipts VALUES (?, ?, ?)",
         ((conversation, *receipt) for receipt in receipts),
     )
+
+
+def set_state(db: sqlite3.Connection, conversation: int, state: PackedState | None, /) -> None:
+    """None keeps what is there."""
+    if state is not None:
+        db.execute(
+            "UPDATE extras SET state = ?, boundary = ? WHERE conversation = ?",
+            (*state, conversation),
+        )
 
 
 # ---------------------------------------------------------------- going away

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 # The row of a conversation is written with every batch of events, so what may be large is kept apart from it.
 SCHEMA = """
@@ -44,7 +44,9 @@ CREATE TABLE extras (
     key BLOB,                               -- owner and id, once a run has begun
     claims TEXT,                            -- which clients are at work on what is owed
     owner BLOB,                             -- whose it is, once it has owed something
-    owed_since INTEGER                      -- when that was handed back, microseconds
+    owed_since INTEGER,                     -- when that was handed back, microseconds
+    state BLOB,                             -- what is known beside the messages
+    boundary INTEGER NOT NULL DEFAULT 0     -- the position of the first message that is still read
 );
 CREATE INDEX extras_by_owed ON extras (owner, owed_since) WHERE owed_since IS NOT NULL;
 CREATE TABLE messages (
@@ -136,5 +138,10 @@ UPDATE extras SET owner = substr(key, 1, instr(key, x'00') - 1), owed_since = (
 CREATE INDEX extras_by_owed ON extras (owner, owed_since) WHERE owed_since IS NOT NULL;
 """
 
-MIGRATIONS: Mapping[int, str] = {1: _FROM_1, 2: _FROM_2}
+_FROM_3 = """
+ALTER TABLE extras ADD COLUMN state BLOB;
+ALTER TABLE extras ADD COLUMN boundary INTEGER NOT NULL DEFAULT 0;
+"""
+
+MIGRATIONS: Mapping[int, str] = {1: _FROM_1, 2: _FROM_2, 3: _FROM_3}
 """By the version that they lead away from, to the next."""

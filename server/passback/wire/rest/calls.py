@@ -72,6 +72,7 @@ class InboxCallView(TypedDict):
     arguments: str
     kind: OwedKind
     reason: NotRequired[str]
+    parentToolCallId: NotRequired[str]
     deadline: str | None
     claimedUntil: str | None
 

@@ -214,6 +214,15 @@ _PATHS: Mapping[str, JsonValue] = {
                         "queued": ["run_07b2c5de94f1a3688e0d4c17"],
                         "owed": [],
                         "messageCount": 2,
+                        "usage": {
+                            "inputTokens": 812,
+                            "outputTokens": 96,
+                            "cachedTokens": 640,
+                            "reasoningTokens": 0,
+                        },
+                        "plan": [
+                            {"content": "Read the file.", "priority": "high", "status": "completed"}
+                        ],
                     },
                 )
             },

@@ -1,16 +1,18 @@
 -- park, begin, claim and reap: a change of the transcript, which also takes a lease (begin, claim) or ends one (reap).
 -- KEYS state messages receipts runs queue log [due]
--- ARGV kind nonce expected first_version owed tools stay mark pops tethered member channel idle busy
+-- ARGV kind nonce expected first_version owed tools stay mark pops tethered state boundary member channel idle busy
 --   run lease log_ttl log_bytes last record n message*n (receipt value)*
 -- Gives the epoch, or false when the change does not fit.
-local kind, nonce, expected, first_version, owed, tools, stay, mark, pops, tethered = unpack(ARGV, 1, 10)
-local member, channel, idle, busy, run, lease, log_ttl, log_bytes, last, record, n = unpack(ARGV, 11, 21)
+local kind, nonce, expected, first_version, owed, tools, stay, mark, pops, tethered, state, boundary =
+  unpack(ARGV, 1, 12)
+local member, channel, idle, busy, run, lease, log_ttl, log_bytes, last, record, n = unpack(ARGV, 13, 23)
 local takes_over = kind == 'claim' or kind == 'reap'
 local runs_on = kind == 'begin' or kind == 'claim'
 
-local version, seen, running, owner, expires, epoch, drawn, count, attempt, committed, bytes, answer_by = unpack(
+local version, seen, running, owner, expires, epoch, drawn, count, attempt, committed, bytes, answer_by,
+  read_from = unpack(
   redis.call('HMGET', keys.state, 'version', 'nonce', 'running', 'run', 'expires', 'epoch', 'drawn', 'count',
-    'attempt', 'committed', 'bytes', 'answer_by'))
+    'attempt', 'committed', 'bytes', 'answer_by', 'boundary'))
 epoch, count, bytes = tonumber(epoch or 0), tonumber(count or 0), tonumber(bytes or 0)
 if seen == nonce then return epoch end
 if tonumber(version or 0) ~= tonumber(expected) then return false end
@@ -71,6 +73,11 @@ elseif kind == 'claim' then
 end
 set('version', digits((version or first_version - 1) + 1), 'nonce', nonce, 'owed', owed, 'count', digits(kept + n))
 if tools ~= '' then set('tools', tools) end
+if state ~= '' then
+  set('state', state, 'boundary', boundary)
+elseif tonumber(read_from or 0) > kept then
+  set('boundary', '0')
+end
 redis.call('HSET', keys.state, unpack(fields))
 if answer_by and kind == 'begin' then redis.call('HDEL', keys.state, 'answer_by') end
 
@@ -81,8 +88,8 @@ if pops ~= '' then redis.call('LPOP', keys.queue) end
 if kept < count then
   if kept == 0 then redis.call('DEL', keys.messages) else redis.call('LTRIM', keys.messages, 0, kept - 1) end
 end
-local messages_end = 21 + n
-for i = 22, messages_end do redis.call('RPUSH', keys.messages, ARGV[i]) end
+local messages_end = 23 + n
+for i = 24, messages_end do redis.call('RPUSH', keys.messages, ARGV[i]) end
 for i = messages_end + 1, #ARGV, 2 do redis.call('HSET', keys.receipts, ARGV[i], ARGV[i + 1]) end
 if kind ~= 'park' then
   for i = 1, #void, 500 do redis.call('XDEL', keys.log, unpack(void, i, math.min(i + 499, #void))) end

@@ -1,10 +1,11 @@
 -- A turn's messages and the events that reveal them; `ends` releases the lease.
 -- KEYS state messages receipts runs queue log [due]
--- ARGV fence step lease member channel idle busy log_ttl log_bytes run ends cut owed within first last record message*
+-- ARGV fence step lease member channel idle busy log_ttl log_bytes run ends cut owed within state boundary
+--   first last record message*
 -- `within`: milliseconds for the client to answer what it owes; empty for ever.
 -- Gives whether the run has ended and posts wait, or false when the lease was lost.
 local fence, step, lease, member, channel, idle, busy = unpack(ARGV, 1, 7)
-local log_ttl, log_bytes, run, ends, cut, owed, within, first, last, record = unpack(ARGV, 8, 17)
+local log_ttl, log_bytes, run, ends, cut, owed, within, state, boundary, first, last, record = unpack(ARGV, 8, 19)
 
 local version, held, running, epoch, done, seq, ended, count, bytes = unpack(redis.call('HMGET', keys.state,
   'version', 'fence', 'running', 'epoch', 'step', 'seq', 'ended', 'count', 'bytes'))
@@ -16,13 +17,14 @@ if not follows(seq, first, last) then return false end
 check_parts(tonumber(count))
 -- nothing above this line writes
 
-for i = 18, #ARGV do redis.call('RPUSH', keys.messages, ARGV[i]) end
+for i = 20, #ARGV do redis.call('RPUSH', keys.messages, ARGV[i]) end
 if record ~= '' and tonumber(last) > tonumber(seq) then
   seq, bytes = last, add_entry(keys.log, epoch .. '-' .. last, record, tonumber(bytes), tonumber(log_bytes))
 end
 redis.call('HSET', keys.state, 'version', digits(version + 1), 'step', step, 'owed', owed,
-  'expires', digits(now + lease), 'count', digits(count + #ARGV - 17), 'seq', seq, 'committed', epoch .. '-' .. seq,
+  'expires', digits(now + lease), 'count', digits(count + #ARGV - 19), 'seq', seq, 'committed', epoch .. '-' .. seq,
   'bytes', digits(bytes))
+if state ~= '' then redis.call('HSET', keys.state, 'state', state, 'boundary', boundary) end
 if ends == '1' then redis.call('HSET', keys.state, 'running', '0', 'ended', mark, 'cut', cut) end
 local waits = ends == '1' and posts_wait()
 if ends == '1' then

@@ -1,0 +1,46 @@
+/** What the built-in tool `ask_user` asks a person, and what it is answered with. */
+
+import { asRecord, parseJson } from "./json.js";
+
+/**
+ * @typedef {object} Question
+ * @property {string} question
+ * @property {{label: string, description?: string}[]} [options] without any, the answer is free text
+ * @property {boolean} [multiple] whether several options may be chosen; default: false
+ * @property {boolean} [freeText] whether a text of one's own may be given instead of the options or beside them; default: true
+ */
+
+/** @typedef {{questions: Question[]}} Questions the arguments of `ask_user` */
+
+/** @typedef {{selected?: string[], text?: string}} QuestionAnswer labels of options, and a text; empty: passed over */
+
+/** @typedef {{answers: QuestionAnswer[]}} Answers the result of `ask_user`: one answer for each question, in their order */
+
+/**
+ * Reads the arguments of a call of `ask_user` for a form, with the defaults filled in.
+ *
+ * @param {string} text the call's `arguments`
+ * @returns {Required<Question>[] | null} null when they are no questions
+ */
+export function readQuestions(text) {
+  const { questions } = asRecord(parseJson(text));
+  if (!Array.isArray(questions) || questions.length === 0) return null;
+  const read = questions.map(asRecord);
+  if (read.some(({ question }) => typeof question !== "string")) return null;
+  return read.map(({ question, options, multiple, freeText }) => {
+    const known = optionsOf(options);
+    return { question: String(question), options: known, multiple: multiple === true, freeText: freeText !== false || known.length === 0 };
+  });
+}
+
+/**
+ * @param {unknown} options
+ * @returns {{label: string, description?: string}[]}
+ */
+function optionsOf(options) {
+  if (!Array.isArray(options)) return [];
+  return options.map(asRecord).flatMap(({ label, description }) => {
+    if (typeof label !== "string") return [];
+    return [typeof description === "string" ? { label, description } : { label }];
+  });
+}

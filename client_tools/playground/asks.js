@@ -1,0 +1,132 @@
+/** The forms by which a person answers: a result by hand, a decision on a call, questions of the agent. */
+
+import { button, el } from "./dom.js";
+
+/** @typedef {import("../js/src/index.js").Question} Question */
+/** @typedef {import("../js/src/index.js").QuestionAnswer} QuestionAnswer */
+
+/**
+ * @typedef {{content: unknown, isError: boolean}} Result
+ * @typedef {{approved: boolean, reason?: string, always?: boolean}} Verdict
+ */
+/** @typedef {(reply: Result | Verdict) => void} OnReply what the person has chosen; may be called again */
+
+/** Makes the names of one form's radio buttons its own. */
+let forms = 0;
+
+/**
+ * A result for a call that no client runs.
+ *
+ * @param {OnReply} onReply
+ */
+export function resultForm(onReply) {
+  const words = textarea("Result of the call", 2);
+  const failed = el("input", { type: "checkbox" });
+  const onSubmit = () => onReply({ content: words.value, isError: failed.checked });
+  return form(onSubmit, words, el("label", {}, failed, "The tool failed"), submit("Answer"));
+}
+
+/**
+ * Whether a tool of the server may be called. Enter in the reason's field denies: nothing is allowed by accident.
+ *
+ * @param {string} why what the server says about it; may be empty
+ * @param {OnReply} onReply
+ */
+export function approvalForm(why, onReply) {
+  const reason = el("input", { label: "Why not" });
+  reason.placeholder = "Why not (the agent is told)";
+  reason.autocomplete = "off";
+  const deny = () => onReply({ approved: false, ...(reason.value.trim() && { reason: reason.value.trim() }) });
+  const allow = button("Allow", () => onReply({ approved: true }), "button small primary");
+  const always = button("Allow always", () => onReply({ approved: true, always: true }), "button small");
+  always.title = "In this conversation, calls of this tool are not asked about again";
+  const row = el("div", { class: "choices" }, allow, always, el("span", { class: "denial" }, reason, submit("Deny")));
+  return form(deny, ...(why ? [el("p", { class: "why" }, why)] : []), row);
+}
+
+/**
+ * @param {Required<Question>[]} questions
+ * @param {OnReply} onReply
+ */
+export function questionForm(questions, onReply) {
+  forms += 1;
+  const asked = questions.map((question, index) => questionField(question, `question-${forms}-${index}`));
+  const refuse = () => onReply({ content: "The user did not want to answer.", isError: true });
+  return form(
+    () => onReply({ content: { answers: asked.map(({ read }) => read()) }, isError: false }),
+    ...asked.map(({ field }) => field),
+    el("div", { class: "choices" }, submit("Answer", "primary"), button("Rather not say", refuse, "button small quiet")),
+  );
+}
+
+/**
+ * @param {Required<Question>} question
+ * @param {string} name
+ * @returns {{field: HTMLElement, read: () => QuestionAnswer}}
+ */
+function questionField({ question, options, multiple, freeText }, name) {
+  const inputs = options.map(() => choice(multiple, name));
+  const rows = options.map(({ label, description }, index) => optionRow(/** @type {HTMLElement} */ (inputs[index]), label, description));
+  // who has chosen one of several by mistake can take it back
+  if (options.length > 0 && !multiple) rows.push(optionRow(choice(false, name), "None of these"));
+  const words = textarea(options.length > 0 ? `In your own words: ${question}` : question, options.length > 0 ? 1 : 2);
+  words.placeholder = options.length > 0 ? "In your own words" : "";
+  const field = el("fieldset", {}, el("legend", {}, question), ...rows, ...(freeText ? [words] : []));
+  const read = () => {
+    const selected = options.flatMap(({ label }, index) => (inputs[index]?.checked ? [label] : []));
+    const text = words.value.trim();
+    return { ...(selected.length > 0 && { selected }), ...(text && { text }) };
+  };
+  return { field, read };
+}
+
+/**
+ * @param {boolean} multiple
+ * @param {string} name
+ */
+function choice(multiple, name) {
+  const input = el("input", { type: multiple ? "checkbox" : "radio" });
+  input.name = name;
+  return input;
+}
+
+/**
+ * @param {HTMLElement} input
+ * @param {string} label
+ * @param {string} [description]
+ */
+function optionRow(input, label, description) {
+  const about = description ? [el("span", { class: "about" }, description)] : [];
+  return el("label", { class: "option" }, input, el("span", {}, label, ...about));
+}
+
+/**
+ * @param {() => void} onSubmit
+ * @param {...HTMLElement} children
+ */
+function form(onSubmit, ...children) {
+  const made = el("form", { class: "answer-form" }, ...children);
+  made.addEventListener("submit", (event) => {
+    event.preventDefault();
+    onSubmit();
+  });
+  return made;
+}
+
+/**
+ * @param {string} text
+ * @param {string} [more] classes
+ */
+function submit(text, more = "") {
+  return el("button", { class: `button small ${more}`, type: "submit" }, text);
+}
+
+/**
+ * @param {string} label
+ * @param {number} rows
+ */
+function textarea(label, rows) {
+  const words = el("textarea", { label });
+  words.rows = rows;
+  return words;
+}

@@ -1,0 +1,98 @@
+"""Asks before calls are made: of the server's tools that need it, and of the client's."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import anyio
+
+from passback_client.events import JsonObject
+from passback_client.tools import invoke, is_async
+
+_REMEMBERED = 10_000
+"""Tools that are always allowed; the oldest are asked for again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A call that waits for leave.
+
+    Attributes:
+        id: of the call, which is the interrupt's id, too.
+        name: of the tool.
+        arguments: as the model made them.
+        conversation_id: whose call it is.
+        reason: why the server asks, for the person; may be empty.
+        server: whether the tool is the server's.
+    """
+
+    id: str
+    name: str
+    arguments: JsonObject
+    conversation_id: str
+    reason: str = ""
+    server: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What `approve` answers.
+
+    Attributes:
+        approved: whether the call is made.
+        reason: why it is not; the model reads it.
+        always: further calls of the tool in this conversation are allowed, and not asked for.
+    """
+
+    approved: bool
+    reason: str = ""
+    always: bool = False
+
+
+Verdict: TypeAlias = bool | str | Decision
+"""True allows the call, False denies it, and so does a text, which says why."""
+
+Approve: TypeAlias = Callable[[Approval], Verdict | Awaitable[Verdict]]
+"""Asked before calls that need it, for one call at a time. Plain (it runs in a thread) or async."""
+
+
+class Approver:
+    """Asks `approve`, and remembers what is always allowed of the client's tools; the server does so for its own."""
+
+    def __init__(self, approve: Approve, remembered: int = _REMEMBERED) -> None:
+        self._approve = approve
+        self._remembered = remembered
+        self._one_at_a_time = anyio.Lock()
+        self._always: dict[tuple[str, str], None] = {}
+
+    async def decide(self, approval: Approval) -> Decision:
+        """Whatever `approve` raises comes out; what it gives beside `Verdict` is a denial."""
+        tool = (approval.conversation_id, approval.name)
+        async with self._one_at_a_time:
+            if not approval.server and tool in self._always:
+                return Decision(approved=True)
+            given = await invoke(lambda: self._approve(approval), is_async=is_async(self._approve))
+        decision = _decision(given)
+        if decision.approved and decision.always and not approval.server:
+            self._always[tool] = None
+            if len(self._always) > self._remembered:
+                del self._always[next(iter(self._always))]
+        return decision
+
+
+def interrupt_answer(interrupt_id: str, decision: Decision) -> JsonObject:
+    """As it is posted."""
+    payload: JsonObject = {"approved": decision.approved}
+    if decision.approved and decision.always:
+        payload["always"] = True
+    if decision.reason and not decision.approved:
+        payload["reason"] = decision.reason
+    return {"interruptId": interrupt_id, "payload": payload}
+
+
+def _decision(given: object) -> Decision:
+    if isinstance(given, Decision):
+        return given
+    if isinstance(given, str):
+        return Decision(approved=False, reason=given)
+    return Decision(approved=given is True)

@@ -1,0 +1,116 @@
+"""From what a user writes to what runs: agents with their models, tools and rules."""
+
+import importlib
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+
+from passback.agent import Agent
+from passback.core.errors import ConfigurationError
+from passback.core.permissions import Rule, by_pattern
+from passback.core.ports import ModelClient
+from passback.core.questions import ASK_USER
+from passback.engine.agents import Actor, Agents
+from passback.engine.judging import Judge
+from passback.engine.loop import Brain
+from passback.engine.output import OutputJudge
+from passback.engine.toolbox import Equipment
+from passback.schemas.arguments import objection
+from passback.settings import Settings
+from passback.toolsets.agents import AgentTool, AgentTools
+
+MODELS: Mapping[str, str] = {
+    "demo": "passback.models.demo",
+    "openai": "passback.models.openai_chat",
+}
+
+
+class Casting:
+    """Makes the agents of a server. `models` are the model clients that they share, by name."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._opened: dict[str, ModelClient] = {}
+        self._models: dict[int, ModelClient] = {}
+
+    @property
+    def models(self) -> Sequence[ModelClient]:
+        """Each once, the first agent's first."""
+        return tuple(self._models.values())
+
+    def agents(self, given: Sequence[Agent]) -> Agents:
+        """Raises ConfigurationError for agents that cannot work."""
+        names = [agent.name or "" for agent in given]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigurationError(f"two agents are named {name!r}")
+        return Agents([self._actor(agent, ()) for agent in given])
+
+    def _actor(self, agent: Agent, callers: tuple[Agent, ...]) -> Actor:
+        if any(agent is caller for caller in callers):
+            raise ConfigurationError(f"the agent {agent.name!r} calls itself")
+        settings = self._settings
+        top = not callers
+        brain = Brain(
+            self._model(agent.model),
+            agent.told(settings.prompt if top else None),
+            agent.max_turns or settings.max_turns,
+            settings.max_futile_turns,
+            agent.options,
+            Judge(objection, self._rules(agent)),
+            agent.deps,
+            OutputJudge(objection, agent.answer_schema()),
+            agent.layers(),
+            agent.run_context(),
+            agent.tell_time,
+        )
+        toolsets = (*agent.own_toolsets(), *self._delegates(agent, callers))
+        equipment = Equipment(toolsets, (ASK_USER,) if agent.ask_user else ())
+        return Actor(brain, equipment, agent.name or "")
+
+    def _delegates(self, agent: Agent, callers: tuple[Agent, ...]) -> Sequence[AgentTools]:
+        tools = [
+            AgentTool.of(self._actor(other, (*callers, agent)), other.description)
+            for other in agent.agents
+        ]
+        return [AgentTools(tools)] if tools else []
+
+    def _rules(self, agent: Agent) -> Sequence[Rule]:
+        """The server's word goes before the agent's."""
+        server = self._settings.permissions
+        return (*([by_pattern(server)] if server else []), *agent.rules())
+
+    def _model(self, model: ModelClient | str | None) -> ModelClient:
+        """The agent's own client, or the one that a name such as `openai:gpt-5` or the settings say."""
+        if model is None or isinstance(model, str):
+            name = model or self._settings.model
+            if name not in self._opened:
+                self._opened[name] = open_model(name, self._settings)
+            model = self._opened[name]
+        self._models[id(model)] = model
+        return model
+
+
+def open_model(model: str, settings: Settings) -> ModelClient:
+    """Raises ConfigurationError when there is no such kind of model, or it lacks a setting."""
+    kind, _, name = model.partition(":")
+    if kind not in MODELS:
+        raise ConfigurationError(
+            f"PASSBACK_MODEL: no model is called {kind!r}; there are {', '.join(MODELS)}"
+        )
+    with blaming("PASSBACK_MODEL, PASSBACK_MODEL_BASE_URL, PASSBACK_MODEL_API_KEY"):
+        client: ModelClient = importlib.import_module(MODELS[kind]).create(
+            name,
+            base_url=settings.model_base_url,
+            api_key=settings.model_api_key,
+            timeout=settings.model_timeout,
+        )
+    return client
+
+
+@contextmanager
+def blaming(variables: str) -> Generator[None]:
+    """Name the settings at fault: the floors below do not know them."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{variables}: {error.message}") from error

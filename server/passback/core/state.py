@@ -1,0 +1,70 @@
+"""What a conversation knows beside its messages: it changes only together with them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from passback.core.messages import AssistantMessage, ChildMessage, Message, Usage
+from passback.core.transcript import always_allowed
+
+PlanPriority: TypeAlias = Literal["high", "medium", "low"]
+PlanStatus: TypeAlias = Literal["pending", "in_progress", "completed"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEntry:
+    """One thing that the agent means to do."""
+
+    content: str
+    priority: PlanPriority = "medium"
+    status: PlanStatus = "pending"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Derived data of a conversation.
+
+    Attributes:
+        plan: what the agent means to do, in its order.
+        usage: of all messages of the transcript together.
+        cost: of the model calls, in the currency in which the server was told the prices.
+        seconds: for how long runs have worked on it.
+        boundary: the position of the first message that is still read; those before it stay in the record.
+        allowed: tools for which a person allowed all calls to come, in a message before the boundary; sorted.
+    """
+
+    plan: tuple[PlanEntry, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    cost: float = 0.0
+    seconds: float = 0.0
+    boundary: int = 0
+    allowed: tuple[str, ...] = ()
+
+    def with_added(self, messages: Iterable[Message], /) -> "State":
+        """As it is when these messages follow on the transcript."""
+        return replace(self, usage=self.usage + usage_of(messages))
+
+    def with_taken_back(self, messages: Iterable[Message], /) -> "State":
+        """As it is without these messages. What was spent for them stays spent: cost and seconds do not fall."""
+        return replace(self, usage=self.usage - usage_of(messages))
+
+    def with_boundary(self, boundary: int, messages: Sequence[Message], /) -> "State":
+        """As it is when only what stands at `boundary` and behind it is read any more.
+
+        Args:
+            boundary: not before the present one, and not within a turn.
+            messages: those that are read now.
+        """
+        passed = always_allowed(messages[: boundary - self.boundary])
+        return replace(self, boundary=boundary, allowed=tuple(sorted({*self.allowed, *passed})))
+
+
+def usage_of(messages: Iterable[Message], /) -> Usage:
+    """The tokens of the model calls that said these messages, those of sub-agents included."""
+    total = Usage()
+    for message in messages:
+        while isinstance(message, ChildMessage):
+            message = message.message
+        if isinstance(message, AssistantMessage) and message.usage is not None:
+            total += message.usage
+    return total

@@ -1,0 +1,56 @@
+"""The agents of a server: what thinks in a run, and what it brings along."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from passback.core.errors import UnknownAgent
+from passback.core.messages import Message, UserMessage
+from passback.core.posts import StartRun
+from passback.engine.loop import Brain
+from passback.engine.toolbox import Equipment
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """One agent. `name` is what clients ask for it by."""
+
+    brain: Brain
+    equipment: Equipment = field(default_factory=Equipment)
+    name: str = ""
+
+
+class Agents:
+    """The agents of a server by their names; the first is asked where a post names none.
+
+    A server with one agent has it answer to every name: there is a protocol whose path has to hold one.
+    """
+
+    def __init__(self, actors: Sequence[Actor]) -> None:
+        self._actors = {actor.name: actor for actor in actors}
+        self._first = actors[0]
+
+    @property
+    def all(self) -> Sequence[Actor]:
+        return tuple(self._actors.values())
+
+    def addressed(self, post: StartRun) -> StartRun:
+        """A post as it is to be kept: without a name that means nothing here. Raises UnknownAgent."""
+        if not any(isinstance(each, UserMessage) and each.agent for each in post.messages):
+            return post
+        messages = (
+            replace(each, agent=self._known(each.agent)) if isinstance(each, UserMessage) else each
+            for each in post.messages
+        )
+        return replace(post, messages=tuple(messages))
+
+    def asked_in(self, messages: Sequence[Message]) -> Actor:
+        """The agent that the user asked last. Raises UnknownAgent when it is another server's."""
+        asked = (each.agent for each in reversed(messages) if isinstance(each, UserMessage))
+        return self._actors.get(self._known(next(asked, "")), self._first)
+
+    def _known(self, name: str) -> str:
+        if not name or len(self._actors) == 1:
+            return ""
+        if name not in self._actors:
+            raise UnknownAgent("this server has no agent of that name")
+        return name

@@ -1,0 +1,102 @@
+"""Sub-agents: a loop within a call of a loop, whose messages and events stand in those of the run."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from passback.core.events import Nested, Outcome, RunEvent, RunFinished, ToolCallEnded
+from passback.core.messages import CallId, ChildMessage, Message, RunRef, ToolSpec
+from passback.core.ports import ToolContext
+from passback.core.state import State
+from passback.engine.log import End
+
+
+class Journal(Protocol):
+    """Where a loop writes down what happens: `RunLog`, or that part of it which is a sub-agent's."""
+
+    @property
+    def run(self) -> RunRef: ...
+
+    def append(self, events: Sequence[RunEvent], /) -> None:
+        """Show events at once; a take-over may make them void."""
+        ...
+
+    async def commit(
+        self,
+        append: tuple[Message, ...],
+        events: tuple[RunEvent, ...],
+        end: End | None = None,
+        state: State | None = None,
+        /,
+    ) -> None:
+        """Store messages together with the events that reveal them, then show those. Raises StoreError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext(ToolContext):
+    """What the call of a sub-agent needs beside what every tool is told.
+
+    Attributes:
+        show: as `Journal.append`, of the calling loop.
+        write: as `Journal.commit`, of the calling loop, which keeps the conversation's state.
+        transcript: what was said in this call before.
+        declared: the client's tools.
+        leaving: whether the run is to be left to another worker.
+        taken_over: whether another worker was at this call, and was lost.
+        depth: how many agents call each other.
+    """
+
+    show: Callable[[Sequence[RunEvent]], None] = field(kw_only=True)
+    write: Callable[[Sequence[Message], Sequence[RunEvent]], Awaitable[None]] = field(kw_only=True)
+    transcript: tuple[Message, ...] = ()
+    declared: Sequence[ToolSpec] = ()
+    leaving: Callable[[], bool] = bool
+    taken_over: bool = False
+    depth: int = 0
+
+
+class ChildJournal:
+    """A sub-agent's part of a run. Its end is not the run's: `outcome` has it."""
+
+    def __init__(self, context: CallContext, opening: Sequence[Message]) -> None:
+        self.outcome: Outcome | None = None
+        self._context = context
+        self._opening = tuple(opening)
+
+    @property
+    def run(self) -> RunRef:
+        return self._context.run
+
+    def append(self, events: Sequence[RunEvent], /) -> None:
+        self._context.show(self._nested(events))
+
+    async def commit(
+        self,
+        append: tuple[Message, ...],
+        events: tuple[RunEvent, ...],
+        end: End | None = None,
+        _state: State | None = None,
+        /,
+    ) -> None:
+        """As `Journal.commit`. That calls of the client are complete is not said before the run hands them back (P4)."""
+        messages = self._within((*self._opening, *append))
+        if end is not None:
+            events = tuple(event for event in events if not isinstance(event, ToolCallEnded))
+        told = tuple(event for event in events if not isinstance(event, RunFinished))
+        self._opening = ()
+        await self._context.write(messages, self._nested(told))
+        self.outcome = next((e.outcome for e in events if isinstance(e, RunFinished)), None)
+
+    def _within(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        return tuple(ChildMessage(self._context.call_id, message) for message in messages)
+
+    def _nested(self, events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:
+        return tuple(Nested(self._context.call_id, event) for event in events)
+
+
+def nested(path: Sequence[CallId], event: RunEvent, /) -> RunEvent:
+    """An event as readers of the run see it, if a sub-agent that works on the calls `path` says it."""
+    for call_id in reversed(path):
+        event = Nested(call_id, event)
+    return event

@@ -1,0 +1,250 @@
+"""What every store promises of the state: it changes only together with the transcript, which is read from its boundary."""
+
+from dataclasses import replace
+
+import pytest
+from tests.support.conversations import (
+    FINISHED,
+    LONG,
+    LOST,
+    answer,
+    asking,
+    assert_shut_out,
+    begun,
+    change,
+    claimed,
+    ending,
+    new_key,
+    new_nonce,
+    new_run,
+    opening,
+    reaped,
+    turn,
+    user,
+)
+
+from passback.core.changes import Change, Commit, LogWrite, Page
+from passback.core.errors import LeaseLost
+from passback.core.events import Rewound
+from passback.core.messages import ConversationKey, Message, Usage
+from passback.core.ports import Store
+from passback.core.state import PlanEntry, State
+from passback.core.transcript import owed
+
+pytestmark = pytest.mark.anyio
+
+PLAN = (PlanEntry("look", "high", "completed"), PlanEntry("leap"))
+STATE = State(PLAN, Usage(1, 2, 3, 4), 0.125, 1.5, 2, ("rm",))
+MESSAGES: tuple[Message, ...] = (user("a"), user("b"), user("c"), user("d"))
+
+
+async def state(store: Store, key: ConversationKey) -> State:
+    """As both reads tell it."""
+    told = (await store.status(key)).state
+    assert (await store.load(key)).status.state == told
+    return told
+
+
+async def parked(store: Store, how: Change) -> None:
+    """Park with a change as it is, but for its version."""
+    version = (await store.status(how.key)).version
+    assert await store.park(replace(how, nonce=new_nonce(), expected=version))
+
+
+# ---------------------------------------------------------------- written and kept
+async def test_a_conversation_has_an_empty_state_until_one_is_written(store: Store) -> None:
+    key = new_key()
+    assert await state(store, key) == State()
+    held = await begun(store, key, user("a"))
+    await store.commit(ending(held, 0, 2, say="said"), lease=LONG)
+    assert await state(store, key) == State()
+
+
+async def test_each_change_may_write_the_state_and_keeps_it_without_one(store: Store) -> None:
+    key = new_key()
+    states = [replace(STATE, seconds=float(number)) for number in range(6)]
+    await parked(store, replace(change(key, 0, *MESSAGES), state=states[0]))
+    assert await state(store, key) == states[0]
+    await parked(store, change(key))
+    assert await state(store, key) == states[0]
+
+    run_id, version = new_run(), (await store.status(key)).version
+    how = replace(change(key, version), state=states[1])
+    held = await store.begin(how, run_id, opening(run_id), lease=LONG)
+    assert held is not None
+    assert await state(store, key) == states[1]
+    await store.commit(replace(turn(held, 0, 2, say="e"), state=states[2]), lease=LONG)
+    assert await state(store, key) == states[2]
+    await store.commit(turn(held, 1, 2, say="f"), lease=0)
+    assert await state(store, key) == states[2]
+
+    status = await store.status(key)
+    how, gone = replace(change(key, status.version), state=states[3]), (Rewound(status.committed),)
+    held = await store.claim(how, run_id, gone, lease=0)
+    assert held is not None
+    assert await state(store, key) == states[3]
+    held = await claimed(store, key, lease=0)
+    assert await state(store, key) == states[3]
+    how = replace(change(key, (await store.status(key)).version), state=states[4])
+    assert await store.reap(how, run_id, (LOST,))
+    assert await state(store, key) == states[4]
+
+    held = await begun(store, key, lease=0)
+    await reaped(store, key)
+    held = await begun(store, key)
+    assert await state(store, key) == states[4]
+    await store.commit(replace(ending(held, 0, 2), state=states[5]), lease=LONG)
+    assert await state(store, key) == states[5]
+
+
+async def test_a_state_may_become_empty_again_and_goes_with_its_conversation(store: Store) -> None:
+    key = new_key()
+    await parked(store, replace(change(key, 0, *MESSAGES), state=STATE))
+    await parked(store, replace(change(key), state=State()))
+    assert await state(store, key) == State()
+
+    await parked(store, replace(change(key), state=STATE))
+    assert await store.delete(key)
+    assert await state(store, key) == State()
+    await parked(store, change(key, 0, user("anew")))
+    assert await state(store, key) == State()
+
+
+async def test_a_large_plan_is_kept(store: Store) -> None:
+    key, large = new_key(), State(tuple(PlanEntry(f"entry {n}" * 20) for n in range(1000)))
+    await parked(store, replace(change(key, 0, user("a")), state=large))
+    assert await state(store, key) == large
+
+
+# ---------------------------------------------------------------- refused, or sent again
+async def test_a_state_is_refused_with_its_change(store: Store) -> None:
+    key, late = new_key(), State(boundary=1)
+    await parked(store, replace(change(key, 0, *MESSAGES), state=STATE))
+    version = (await store.status(key)).version
+    run_id = new_run()
+
+    refused = replace(change(key, version + 1), state=late)
+    assert await store.park(refused) is False
+    assert await store.begin(refused, run_id, opening(run_id), lease=LONG) is None
+    assert await store.reap(refused, run_id, (LOST,)) is False
+    held = await begun(store, key)
+    assert await store.park(replace(change(key, version + 1), state=late)) is False
+
+    assert await state(store, key) == STATE
+    await store.commit(ending(held, 0, 2), lease=LONG)
+
+
+async def test_who_lost_its_lease_writes_no_state(store: Store) -> None:
+    held = await begun(store, new_key(), user("a"), lease=0)
+    other = await claimed(store, held.run.key)
+    await store.commit(replace(turn(other, 0, 2, say="b"), state=STATE), lease=LONG)
+
+    with pytest.raises(LeaseLost):
+        await store.commit(replace(turn(held, 5, 2, say="late"), state=State()), lease=LONG)
+
+    await assert_shut_out(store, held)
+    assert await state(store, held.run.key) == STATE
+
+
+@pytest.mark.promise("P15")
+async def test_a_state_that_arrives_again_does_not_replace_a_later_one(store: Store) -> None:
+    key = new_key()
+    first = replace(change(key, 0, *MESSAGES), state=State(cost=1.0))
+    assert await store.park(first)
+    held = await begun(store, key)
+    turns = [
+        replace(turn(held, step, 2, say=f"turn {step}"), state=State(cost=2.0 + step))
+        for step in (0, 1)
+    ]
+    for each in turns:
+        await store.commit(each, lease=LONG)
+    end = replace(ending(held, 2, 2), state=State(cost=4.0))
+    await store.commit(end, lease=LONG)
+    await parked(store, replace(change(key), state=STATE))
+    held = await begun(store, key)
+
+    with pytest.raises(LeaseLost):
+        await store.commit(turns[0], lease=LONG)
+    assert await store.commit(end, lease=LONG) is False
+    assert await state(store, key) == STATE
+
+    again = replace(turn(held, 0, 2, say="more"), state=State(cost=5.0))
+    await store.commit(again, lease=LONG)
+    await store.commit(replace(turn(held, 1, 2), state=STATE), lease=LONG)
+    assert await store.commit(again, lease=LONG) is False
+    assert await state(store, key) == STATE
+    assert (await store.status(key)).message_count == 7
+
+
+# ---------------------------------------------------------------- the boundary
+@pytest.mark.parametrize("boundary", [0, 1, 3, 4])
+async def test_messages_are_loaded_from_the_boundary_on_and_all_are_kept(
+    store: Store, boundary: int
+) -> None:
+    key = new_key()
+    await parked(store, replace(change(key, 0, *MESSAGES), state=State(boundary=boundary)))
+
+    loaded = await store.load(key)
+    assert (loaded.start, loaded.messages) == (boundary, MESSAGES[boundary:])
+    assert loaded.status.message_count == 4
+    assert await store.page(key, start=0, limit=9) == Page(MESSAGES, 0, 4)
+    assert await store.page(key, start=1, limit=2) == Page(MESSAGES[1:3], 1, 4)
+
+
+async def test_what_follows_is_at_its_place_behind_the_boundary(store: Store) -> None:
+    key = new_key()
+    await parked(store, replace(change(key, 0, *MESSAGES), state=State(boundary=3)))
+    asked = (asking("x"),)
+    held = await begun(store, key, user("e"))
+    end = Commit(LogWrite(held, 2, (FINISHED,)), 0, asked, owed(asked), ends=True)
+    await store.commit(end, lease=LONG)
+    whole = (*MESSAGES, user("e"), *asked)
+
+    loaded = await store.load(key)
+    assert (loaded.messages, loaded.status.owed) == (whole[3:], owed(asked))
+    await parked(store, change(key, 0, answer("x")))
+    assert (await store.load(key)).messages == (*whole[3:], answer("x"))
+    assert await store.page(key, start=0, limit=9) == Page((*whole, answer("x")), 0, 7)
+
+
+async def test_a_commit_moves_the_boundary_onto_a_message_of_its_own(store: Store) -> None:
+    key = new_key()
+    held = await begun(store, key, *MESSAGES)
+    await store.commit(replace(turn(held, 0, 2, say="e"), state=State(boundary=4)), lease=0)
+    lease = await claimed(store, key)
+
+    loaded = await store.load(key)
+    assert (loaded.start, len(loaded.messages), loaded.status.message_count) == (4, 1, 5)
+    await store.commit(turn(lease, 0, 2, say="f"), lease=LONG)
+    assert len((await store.load(key)).messages) == 2
+
+
+@pytest.mark.parametrize(
+    ("keep", "boundary"), [(0, 0), (1, 0), (2, 2), (3, 2), (4, 2), (9, 2), (None, 2)]
+)
+async def test_a_boundary_behind_what_is_kept_is_set_back(
+    store: Store, keep: int | None, boundary: int
+) -> None:
+    """Also where so much is added that it would be within the record again."""
+    key = new_key()
+    await parked(store, replace(change(key, 0, *MESSAGES), state=STATE))
+    added = (user("e"), user("f"), user("g"))
+
+    await parked(store, replace(change(key, 0, *added), keep=keep))
+
+    loaded = await store.load(key)
+    whole = (*MESSAGES[:keep], *added)
+    assert loaded.status.state == replace(STATE, boundary=boundary)
+    assert (loaded.start, loaded.messages) == (boundary, whole[boundary:])
+
+
+async def test_a_state_that_comes_with_a_rollback_counts(store: Store) -> None:
+    key = new_key()
+    await parked(store, replace(change(key, 0, *MESSAGES), state=STATE))
+    run_id, version = new_run(), (await store.status(key)).version
+    how = Change(key, new_nonce(), version, (user("e"),), keep=1, state=State(boundary=1))
+
+    assert await store.begin(how, run_id, opening(run_id), lease=LONG)
+
+    loaded = await store.load(key)
+    assert (loaded.status.state, loaded.messages) == (State(boundary=1), (user("e"),))

@@ -1,0 +1,200 @@
+/** What the playground does with what people owe, and with calls that other tabs and devices run. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Client } from "../../client_tools/js/src/index.js";
+import { Conversation } from "../../client_tools/playground/conversation.js";
+import { ended, handsBack, json, recordingView, scriptedFetch, text, told, unreachable } from "./playground-support.mjs";
+
+const POST = "POST /send-message";
+const INFO = "GET /conversations/c";
+const MESSAGES = `${INFO}/messages`;
+const STREAM = `${INFO}/stream`;
+const APPROVAL = { id: "call_1", name: "delete_file", arguments: "{}", kind: "approval", reason: "Sure?" };
+const QUESTION = { id: "call_2", name: "ask_user", arguments: '{"questions":[{"question":"Who?"}]}', kind: "question" };
+const BLUE = ["call_3", "change-background-color", '{"color": "blue"}'];
+const OWED_BLUE = { id: BLUE[0], name: BLUE[1], arguments: BLUE[2], kind: "tool_result" };
+const NOBODY = json({ messages: [] });
+const held = () => new Response('{"code": "call_claimed", "message": "held"}', { status: 409, headers: { "Retry-After": "30" } });
+
+function open(script, { claim, confirm = async () => true } = {}) {
+  const { fetch, requests } = scriptedFetch(script, claim);
+  const page = recordingView();
+  const painted = [];
+  const hands = { setBackground: (color) => void painted.push(color), confirm };
+  const retry = { firstDelay: 1, longestDelay: 2000, unanswered: 2 };
+  const connect = ({ tools, trace }) => new Client({ url: "http://x", fetch, unknownTools: "leave", retry, tools, ...(trace && { trace }) });
+  const conversation = new Conversation("c", { connect, view: page.view, hands });
+  const posts = () => requests.filter(({ name }) => name === POST).map(({ body }) => body);
+  return { conversation, requests, posts, painted, ...page };
+}
+
+function owes(...toolCalls) {
+  return ended([{ type: "run-start" }, { type: "owed", toolCalls }, { type: "run-end", outcome: "handed-back" }]);
+}
+
+function parked(...toolCalls) {
+  return ended([{ type: "owed", toolCalls }]);
+}
+
+function stands({ owed = [], running = null, runId = "run" } = {}) {
+  return json({ id: "c", running, queued: [], owed, runId, messageCount: 0 });
+}
+
+function goesOn(words) {
+  return ended([{ type: "run-start" }, text(words)]);
+}
+
+test("an approval and a question are shown, and decided one after the other", async () => {
+  const page = open({ [POST]: [owes(APPROVAL, QUESTION), parked(QUESTION), goesOn("Done.")] });
+  await page.conversation.send("go");
+  assert.deepEqual(told(page.log, "showOwed"), [["showOwed", APPROVAL], ["showOwed", QUESTION]]);
+  await page.conversation.answer({ id: "call_1", approved: false, reason: "No." });
+  await page.conversation.answer({ id: "call_2", content: { answers: [{ text: "Ada" }] }, isError: false });
+  const [, decided, answered] = page.posts();
+  assert.deepEqual(decided.resume, [{ interruptId: "call_1", payload: { approved: false, reason: "No." } }]);
+  assert.deepEqual(answered.messages, [{ role: "tool", toolCallId: "call_2", content: { answers: [{ text: "Ada" }] } }]);
+  assert.deepEqual([decided.tools, answered.tools], [undefined, undefined]);
+  assert.deepEqual(told(page.log, "setDecision", "setResult", "addText"), [
+    ["setDecision", "call_1", false],
+    ["setResult", "call_2", '{"answers":[{"text":"Ada"}]}', false],
+    ["addText", "Done."],
+  ]);
+});
+
+test("what was decided and what is owed is there after a reload", async () => {
+  const call = { id: "call_1", function: { name: "delete_file", arguments: "{}" }, client: false };
+  const messages = [
+    { id: "m1", role: "assistant", content: "", toolCalls: [call] },
+    { id: "m2", role: "approval", toolCallId: "call_1", approved: true },
+  ];
+  const standing = json({ id: "c", running: null, queued: [], owed: [QUESTION], runId: "run", messageCount: 2 });
+  const page = open({ [INFO]: [standing, standing], [MESSAGES]: [json({ messages })] });
+  await page.conversation.load();
+  const past = told(page.log, "addPast").map(([, message]) => message);
+  assert.deepEqual(past.map(({ role, calls, approved }) => [role, calls?.[0].client, approved]), [
+    ["assistant", false, undefined], ["approval", undefined, true],
+  ]);
+  assert.deepEqual(page.log.at(-1), ["showOwed", { ...QUESTION }]);
+  assert.equal(page.posts().length, 0);
+});
+
+test("a decision that is clicked twice is posted once, and one while a tool runs is posted behind its result", async () => {
+  let decide = () => {};
+  const confirm = async () => {
+    decide();
+    return true;
+  };
+  const ask = ["call_4", "ask-user-to-confirm", '{"question": "Really?"}'];
+  const both = owes(APPROVAL, ...handsBack(ask)[0].toolCalls);
+  const page = open({ [POST]: [both, parked(APPROVAL), goesOn("Done.")] }, { confirm });
+  const finished = new Promise((resolve) => (page.view.addText = resolve));
+  decide = () => {
+    void page.conversation.answer({ id: "call_1", approved: true });
+    void page.conversation.answer({ id: "call_1", approved: true });
+  };
+  await page.conversation.send("go");
+  await finished;
+  assert.deepEqual(page.posts().map(({ messages, resume }) => [messages?.[0].toolCallId, resume?.length]), [
+    [undefined, undefined], ["call_4", undefined], [undefined, 1],
+  ]);
+});
+
+test("a stop forgets what was clicked meanwhile", async () => {
+  let stop = () => {};
+  const confirm = (_, signal) => new Promise((_resolve, reject) => {
+    signal.addEventListener("abort", () => reject(signal.reason));
+    stop();
+  });
+  const ask = ["call_4", "ask-user-to-confirm", '{"question": "Really?"}'];
+  const page = open({ [POST]: [owes(APPROVAL, ...handsBack(ask)[0].toolCalls)] }, { confirm });
+  stop = () => {
+    void page.conversation.answer({ id: "call_1", approved: true });
+    void page.conversation.stop();
+  };
+  await page.conversation.send("go");
+  assert.deepEqual([page.posts().length, page.activities.at(-1)], [1, "idle"]);
+});
+
+test("an answer that does not fit is said, and may be given again", async () => {
+  const refused = json({ code: "invalid_answer", message: "there is no such option" }, 422);
+  const page = open({ [POST]: [owes(QUESTION), refused, goesOn("Done.")] });
+  await page.conversation.send("go");
+  const reply = { id: "call_2", content: "Eve", isError: false };
+  await page.conversation.answer(reply);
+  assert.deepEqual(page.log.at(-1), ["addError", "invalid_answer"]);
+  await page.conversation.answer(reply);
+  assert.deepEqual(page.log.at(-1), ["addText", "Done."]);
+});
+
+test("a call that another client holds leaves the page free, and what came of it is shown from the history", async () => {
+  const theirs = { runId: "theirs", firstMessage: 0 };
+  const page = open(
+    {
+      [POST]: [owes(OWED_BLUE)],
+      [INFO]: [
+        stands({ owed: [{ ...OWED_BLUE, claimedUntil: "2026-01-31T12:00:30.000Z" }] }),
+        stands({ runId: "theirs" }),
+        stands({ runId: "theirs" }),
+        stands({ running: theirs, runId: "theirs" }),
+      ],
+      [MESSAGES]: [NOBODY],
+      [STREAM]: [goesOn("missed"), goesOn("Theirs.")],
+    },
+    { claim: held },
+  );
+  const free = [];
+  const { setActivity } = page.view;
+  page.view.setActivity = (activity) => {
+    free.push([activity, page.conversation.isIdle]);
+    setActivity(activity);
+  };
+  await page.conversation.send("blue");
+  assert.deepEqual(page.painted, []);
+  assert.deepEqual(told(page.log, "setCallState"), [["setCallState", "call_3", "elsewhere"], ["setCallState", "call_3", "answered"]]);
+  assert.deepEqual(told(page.log, "clear", "addText"), [["clear"], ["addText", "Theirs."]]);
+  assert.deepEqual(free.find(([activity]) => activity === "elsewhere"), ["elsewhere", true]);
+  assert.deepEqual(free.at(-1), ["idle", true]);
+});
+
+test("who is free may say something instead, and waits no longer", async () => {
+  const waits = stands({ owed: [{ ...OWED_BLUE, claimedUntil: "2026-01-31T12:00:30.000Z" }] });
+  const page = open({ [POST]: [owes(OWED_BLUE), goesOn("Done.")], [INFO]: Array(20).fill(waits) }, { claim: held });
+  const said = new Promise((resolve) => {
+    page.view.setActivity = (activity) => {
+      if (activity === "elsewhere") queueMicrotask(() => resolve(page.conversation.send("never mind")));
+    };
+  });
+  await page.conversation.send("blue");
+  await said;
+  assert.deepEqual(page.log.at(-1), ["addText", "Done."]);
+  assert.deepEqual([page.posts().length, told(page.log, "addError")], [2, []]);
+});
+
+// ---------------------------------------------------------------- looking whether it was answered elsewhere
+test("a look shows how it went on where what is owed was answered elsewhere", async () => {
+  const page = open({
+    [POST]: [owes(APPROVAL)],
+    [INFO]: [stands({ owed: [APPROVAL] }), stands({ runId: "theirs" }), stands({ runId: "theirs" })],
+    [MESSAGES]: [json({ messages: [{ id: "m", role: "user", content: "hi" }] })],
+  });
+  await page.conversation.send("go");
+  await page.conversation.look();
+  assert.deepEqual(told(page.log, "clear"), []);
+  await page.conversation.look();
+  assert.deepEqual(told(page.log, "clear"), [["clear"]]);
+  // nothing is owed any more
+  await page.conversation.look();
+  assert.equal(page.requests.filter(({ name }) => name === INFO).length, 3);
+});
+
+test("a look that fails, or comes too late, changes nothing", async () => {
+  const page = open({ [POST]: [owes(APPROVAL), goesOn("Done.")], [INFO]: [unreachable, unreachable, stands()] });
+  await page.conversation.send("go");
+  await page.conversation.look();
+  const late = page.conversation.look();
+  await page.conversation.send("never mind");
+  await late;
+  assert.deepEqual(told(page.log, "clear", "addError"), []);
+});

@@ -1,0 +1,262 @@
+"""Who is asked for leave, what the answers mean, and where they go; against an HTTP server that is a list."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from tests.support.python_client import IDLE, PAINT, owes
+from tests.support.scripted_http import DONE, Script, frame, refusal, stream
+
+from passback_client import (
+    Approval,
+    BadSetup,
+    Client,
+    Decided,
+    Decision,
+    Event,
+    Interrupt,
+    Limits,
+    OwedCall,
+    Tool,
+    ToolAnswer,
+)
+from passback_client import sync as plain
+from passback_client.approvals import Approver
+from passback_client.execution import Execution, Hands
+
+pytestmark = pytest.mark.anyio
+
+BURN = {
+    "id": "burn-1",
+    "name": "burn",
+    "arguments": '{"what": "all"}',
+    "kind": "approval",
+    "reason": "It is for ever.",
+}
+ASKED = Approval("burn-1", "burn", {"what": "all"}, "c d", "It is for ever.", server=True)
+DENIED: dict[str, Any] = {"approved": False}
+ALLOWED: dict[str, Any] = {"approved": True}
+PAINTING = Tool("paint", "", {"type": "object"}, lambda *_: "blue", needs_approval=True)
+
+
+def hello(run: str = "next") -> httpx.Response:
+    return stream(frame(f"{run}.1-2", type="text", content="Done."), DONE, run=run)
+
+
+def client_of(script: Script, **how: Any) -> Client:
+    return Client("http://host", transport=script.transport, claims=False, **how)
+
+
+async def said(script: Script, approve: Any, *tools: Tool) -> Sequence[Event]:
+    with anyio.fail_after(10):
+        async with client_of(script, approve=approve, tools=tools) as client:
+            return [event async for event in client.send("hi")]
+
+
+# ---------------------------------------------------------------- tools of the server
+async def test_decisions_and_results_of_one_hand_back_are_posted_together() -> None:
+    asked: list[Approval] = []
+
+    async def approve(approval: Approval) -> bool:
+        asked.append(approval)
+        return True
+
+    free = Tool("paint", "", {"type": "object"}, lambda *_: "blue")
+    script = Script(owes(PAINT, BURN), hello())
+    events = await said(script, approve, free)
+    assert asked == [ASKED]
+    assert [each for each in events if isinstance(each, ToolAnswer | Decided)] == [
+        ToolAnswer("call", "paint", "blue"),
+        Decided("burn-1", "burn", approved=True),
+    ]
+    assert len(script.bodies) == 2
+    assert script.bodies[1] == {
+        "include": ["rewind", "run", "owed"],
+        "conversationId": "c d",
+        "messages": [{"role": "tool", "toolCallId": "call", "content": "blue"}],
+        "resume": [{"interruptId": "burn-1", "payload": ALLOWED}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("verdict", "payload"),
+    [
+        (True, ALLOWED),
+        (False, DENIED),
+        ("not today", DENIED | {"reason": "not today"}),
+        (Decision(approved=True, reason="why not"), ALLOWED),
+        (Decision(approved=True, always=True), ALLOWED | {"always": True}),
+        (Decision(approved=False, reason="no", always=True), DENIED | {"reason": "no"}),
+        (Decision(approved=False, reason="\ud800" + "x" * 5000), None),
+        (None, DENIED),
+        (1, DENIED),
+    ],
+    ids=str,
+)
+async def test_what_approve_gives_is_posted(verdict: Any, payload: Any) -> None:
+    script = Script(owes(BURN), hello())
+    await said(script, lambda _: verdict)
+    [answer] = script.bodies[1]["resume"]
+    assert "messages" not in script.bodies[1]
+    if payload is None:
+        payload = DENIED | {"reason": "?" + "x" * 4095 + " [cut]"}
+    assert answer == {"interruptId": "burn-1", "payload": payload}
+
+
+def broken(_: object) -> bool:
+    raise OSError("no terminal")
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (BURN, "OSError: no terminal"),
+        (BURN | {"arguments": "["}, "The arguments are not a JSON object, or are too large."),
+    ],
+    ids=["approve fails", "arguments that nobody can read"],
+)
+async def test_what_cannot_be_asked_is_denied(call: dict[str, str], reason: str) -> None:
+    script = Script(owes(call), hello())
+    events = await said(script, broken)
+    assert Decided("burn-1", "burn", approved=False, reason=reason) in events
+    assert script.bodies[1]["resume"][0]["payload"] == DENIED | {"reason": reason}
+
+
+async def test_without_approve_an_approval_stays_owed_and_a_later_decision_goes_on() -> None:
+    reason = {"reason": "It is for ever.", "payload": {"kind": "approval", "arguments": "{}"}}
+    asks = frame("run.1-2", type="interrupt", id="burn-1", **reason)
+    script = Script(stream(asks, DONE), refusal(503, "store_unavailable", retry_after="0"), hello())
+    async with client_of(script) as client:
+        first = [event async for event in client.send("hi")]
+        how: Any = {"approved": False, "reason": "no", "include": ["usage"]}
+        second = [event async for event in client.decide("c", "burn-1", **how)]
+    interrupt = Interrupt("burn-1", "It is for ever.", "approval", "", "{}", id="run.1-2")
+    assert (first, [type(event).__name__ for event in second]) == ([interrupt], ["Text"])
+    decided = {
+        "include": ["rewind", "run", "owed", "usage"],
+        "conversationId": "c",
+        "resume": {"interruptId": "burn-1", "payload": DENIED | {"reason": "no"}},
+    }
+    assert script.bodies[1:] == [decided, decided]
+    assert len(set(script.headers("idempotency-key")[1:])) == 1
+
+
+async def test_what_nobody_here_can_answer_stays_owed() -> None:
+    kinds = [BURN, BURN | {"kind": "question", "name": "ask_user"}, BURN | {"kind": "new"}]
+    script = Script(owes(*kinds, PAINT), owes(*kinds, run=None))
+    async with client_of(script) as client:
+        events = [event async for event in client.send("hi")]
+    assert [each.call_id for each in events if isinstance(each, ToolAnswer)] == ["call"]
+    assert [m["toolCallId"] for m in script.bodies[1]["messages"]] == ["call"]
+
+
+async def test_a_decision_that_came_too_late_is_dropped_and_the_run_is_read() -> None:
+    newer = httpx.Response(200, json=IDLE | {"runId": "next"})
+    script = Script(owes(BURN), refusal(409, "tool_result_conflict"), newer, hello())
+    events = await said(script, lambda _: False)
+    assert [type(event).__name__ for event in events] == ["Owed", "Text"]
+
+
+def test_the_plain_client_decides_and_is_asked_too() -> None:
+    script = Script(owes(BURN), hello(), hello("last"))
+    how: Any = {"transport": script.transport, "claims": False, "approve": lambda _: "no"}
+    with plain.Client("http://host", **how) as client:
+        assert client.ask("hi").text == "Done."
+        events = list(client.decide("c", "burn-2", approved=True, always=True))
+    assert [type(event).__name__ for event in events] == ["Text"]
+    assert [body.get("resume") for body in script.bodies[1:]] == [
+        [{"interruptId": "burn-1", "payload": DENIED | {"reason": "no"}}],
+        {"interruptId": "burn-2", "payload": ALLOWED | {"always": True}},
+    ]
+
+
+# ---------------------------------------------------------------- tools of the client
+@pytest.mark.parametrize(
+    ("verdict", "content"),
+    [
+        (True, "blue"),
+        (False, "The user did not allow this call."),
+        ("not today", "not today"),
+        (Decision(approved=False, reason="no"), "no"),
+        (Decision(approved=True), "blue"),
+    ],
+    ids=str,
+)
+async def test_a_tool_of_the_client_that_needs_approval_asks_the_same_way(
+    verdict: Any, content: str
+) -> None:
+    asked: list[Approval] = []
+
+    def approve(approval: Approval) -> Any:
+        asked.append(approval)
+        return verdict
+
+    script = Script(owes(PAINT), hello())
+    events = await said(script, approve, PAINTING)
+    assert asked == [Approval("call", "paint", {}, "c d")]
+    [answer] = [event for event in events if isinstance(event, ToolAnswer)]
+    assert (answer.content, answer.is_error) == (content, content != "blue")
+
+
+async def test_a_tool_that_needs_approval_is_refused_where_nobody_can_be_asked() -> None:
+    with pytest.raises(BadSetup, match="approve"):
+        client_of(Script(), tools=[PAINTING])
+    call = OwedCall("call", "paint", "{}")
+    [told] = await Execution(Hands({"paint": PAINTING}, Limits()), "c").answer([call], nobody)
+    text = "The user did not allow this call."
+    assert told == ToolAnswer("call", "paint", text, is_error=True)
+
+
+async def nobody(_: object) -> None:
+    """Nobody else answers the call."""
+
+
+# ---------------------------------------------------------------- asking
+async def decided(approver: Approver, *calls: tuple[str, str]) -> list[Decision]:
+    """Asked for all of these tools and conversations at once."""
+    told: dict[int, Decision] = {}
+
+    async def ask(place: int, name: str, conversation: str) -> None:
+        told[place] = await approver.decide(Approval(f"call-{place}", name, {}, conversation))
+
+    async with anyio.create_task_group() as tasks:
+        for place, (name, conversation) in enumerate(calls):
+            tasks.start_soon(ask, place, name, conversation)
+    return [told[place] for place in range(len(calls))]
+
+
+async def test_one_call_is_asked_for_at_a_time_and_what_is_always_allowed_not_again() -> None:
+    asked: list[tuple[str, str]] = []
+    here: list[str] = []
+
+    async def approve(approval: Approval) -> Decision:
+        assert here == []
+        here.append(approval.id)
+        await anyio.lowlevel.checkpoint()
+        here.clear()
+        asked.append((approval.name, approval.conversation_id))
+        return Decision(approved=True, always=approval.name == "paint")
+
+    calls = [("paint", "c"), ("paint", "c"), ("burn", "c"), ("paint", "d"), ("burn", "c")]
+    given = await decided(Approver(approve), *calls)
+    assert all(decision.approved for decision in given)
+    assert sorted(asked) == [("burn", "c"), ("burn", "c"), ("paint", "c"), ("paint", "d")]
+
+
+async def test_what_is_always_allowed_is_remembered_within_bounds() -> None:
+    asked: list[str] = []
+
+    def approve(approval: Approval) -> Decision:
+        asked.append(approval.name)
+        return Decision(approved=True, always=True)
+
+    approver = Approver(approve, remembered=2)
+    for name in ("a", "b", "c", "b", "c", "a"):
+        await decided(approver, (name, "c"))
+    assert asked == ["a", "b", "c", "a"]
+    server = Approval("call", "c", {}, "c", server=True)
+    await approver.decide(server)
+    await approver.decide(server)
+    assert asked[4:] == ["c", "c"]

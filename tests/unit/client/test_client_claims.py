@@ -1,0 +1,372 @@
+"""Which calls the client claims, for how long, and what it does about those that others have; against a scripted server."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from tests.support.python_client import IDLE, PAINT, owes
+from tests.support.scripted_http import DONE, Reply, Script, frame, refusal, stream
+from typing_extensions import override
+
+from passback_client import (
+    BadAnswer,
+    Client,
+    Event,
+    LimitExceeded,
+    Refused,
+    Retry,
+    Text,
+    Tool,
+    ToolAnswer,
+    ToolContext,
+    Unreachable,
+)
+
+pytestmark = pytest.mark.anyio
+
+AT_ONCE = Retry(attempts=4, first=0, longest=0, claim=0)
+"""Without any pause, not even between renewals."""
+SECONDS = 10
+ANY: dict[str, Any] = {"type": "object"}
+TAKEN = partial(refusal, 409, "call_claimed", retry_after="7")
+SETTLED = partial(refusal, 409, "tool_result_conflict")
+NEWER = IDLE | {"runId": "theirs"}
+SAME = IDLE | {"runId": "run"}
+
+
+class Site(Script):
+    """Claims are answered from lists of their own, and granted at their ends; `claims` has each request."""
+
+    def __init__(
+        self, *replies: Reply, claims: Mapping[str, Sequence[Callable[[], Reply]]] | None = None
+    ) -> None:
+        super().__init__(*replies)
+        self.claims: list[str] = []
+        self.claimants: set[str] = set()
+        self.asked = anyio.Event()
+        self._claims = {call: [*answers] for call, answers in (claims or {}).items()}
+
+    @override
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/claim"):
+            return await super()._answer(request)
+        call = request.url.raw_path.decode().split("/")[-2]
+        self.claims.append(f"{request.method} {call}")
+        self.asked.set()
+        self.asked = anyio.Event()
+        if request.method == "DELETE":
+            self.claimants.add(request.url.params["claimant"])
+            return httpx.Response(204)
+        self.claimants.add(json.loads(request.content)["claimant"])
+        answers = self._claims.get(call)
+        reply = answers.pop(0)() if answers else httpx.Response(200, json={})
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def until(self, count: int) -> None:
+        """Wait for so many requests about claims."""
+        while len(self.claims) < count:
+            await self.asked.wait()
+
+
+def paints(*names: str) -> list[dict[str, str]]:
+    return [PAINT | {"id": name} for name in names]
+
+
+def says(text: str, run: str = "next") -> httpx.Response:
+    return stream(frame(f"{run}.1-2", type="text", content=text), DONE, run=run)
+
+
+def look(fields: dict[str, Any]) -> httpx.Response:
+    return httpx.Response(200, json=fields)
+
+
+class Painter:
+    """A tool that counts; it may wait for something first."""
+
+    def __init__(self, wait: Callable[[], Any] | None = None) -> None:
+        self.painted: list[str] = []
+        self.cancelled = 0
+        self._wait = wait
+
+    async def __call__(self, _: object, context: ToolContext) -> str:
+        self.painted.append(context.call.id)
+        try:
+            if self._wait is not None:
+                await self._wait()
+        except anyio.get_cancelled_exc_class():
+            self.cancelled += 1
+            raise
+        return "blue"
+
+
+def client_of(site: Site, painter: Painter) -> Client:
+    tools = [Tool("paint", "", ANY, painter)]
+    return Client("http://host", retry=AT_ONCE, transport=site.transport, tools=tools)
+
+
+async def said(site: Site, painter: Painter) -> list[Event]:
+    with anyio.fail_after(SECONDS):
+        async with client_of(site, painter) as client:
+            return [event async for event in client.send("hi")]
+
+
+def answered(events: Sequence[Event]) -> list[str]:
+    return [event.call_id for event in events if isinstance(event, ToolAnswer)]
+
+
+def texts(events: Sequence[Event]) -> list[str]:
+    return [event.content for event in events if isinstance(event, Text)]
+
+
+# ---------------------------------------------------------------- one's own calls
+async def test_a_call_is_claimed_and_the_claim_renewed_until_its_result_is_posted() -> None:
+    site = Site(owes(PAINT), says("Done."))
+    painter = Painter(lambda: site.until(3))
+    events = await said(site, painter)
+    assert (answered(events), texts(events), painter.painted) == (["call"], ["Done."], ["call"])
+    assert set(site.claims) == {"POST call"}
+    assert len(site.claims) >= 3
+    assert len(site.claimants) == 1
+    again = Site(owes(PAINT), says("Done."))
+    await said(again, Painter())
+    assert site.claimants.isdisjoint(again.claimants)
+
+
+async def test_all_calls_are_claimed_and_run_together() -> None:
+    names = ["a", "b", "c"]
+    site = Site(owes(*paints(*names)), says("Done."), claims=dict.fromkeys(names, ()))
+    met = anyio.Event()
+    painter = Painter(lambda: _meet(painter, met))
+    events = await said(site, painter)
+    assert answered(events) == names
+    assert site.claims[:3] == ["POST a", "POST b", "POST c"]
+
+
+async def _meet(painter: Painter, met: anyio.Event) -> None:
+    if len(painter.painted) == 3:
+        met.set()
+    await met.wait()
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        lambda: httpx.ConnectError("no"),
+        partial(refusal, 503, "store_unavailable"),
+        partial(refusal, 409, "conversation_busy", retry_after="0"),
+    ],
+)
+async def test_a_claim_without_an_answer_or_at_a_bad_time_is_repeated(
+    failure: Callable[[], Reply],
+) -> None:
+    site = Site(owes(PAINT), says("Done."), claims={"call": [failure, failure]})
+    assert answered(await said(site, Painter())) == ["call"]
+    assert site.claims[:3] == ["POST call"] * 3
+
+
+async def test_a_claim_that_is_refused_or_never_answered_is_an_error_and_others_are_given_back() -> (
+    None
+):
+    wrong = partial(refusal, 422, "invalid_request")
+    site = Site(owes(*paints("a", "b")), claims={"a": [wrong]})
+    painter = Painter()
+    with pytest.raises(Refused, match="invalid_request"):
+        await said(site, painter)
+    assert painter.painted == []
+    assert {"DELETE a", "DELETE b"} < set(site.claims)
+    lost = lambda: httpx.ReadError("gone")  # noqa: E731 - one of a kind
+    with pytest.raises(Unreachable):
+        await said(Site(owes(PAINT), claims={"call": [lost] * 4}), painter)
+
+
+async def test_a_call_whose_id_cannot_be_sent_back_is_a_bad_answer() -> None:
+    with pytest.raises(BadAnswer):
+        await said(Site(owes(*paints("x" * 257))), Painter())
+    site = Site(owes(*paints("a/..")), says("Done."))
+    await said(site, Painter())
+    assert site.claims[0] == "POST a%2F%2E%2E"
+
+
+async def test_a_renewal_that_fails_changes_nothing() -> None:
+    granted = partial(httpx.Response, 200, json={})
+    site = Site(
+        owes(PAINT),
+        says("Done."),
+        claims={"call": [granted, partial(refusal, 500, "internal"), granted, TAKEN]},
+    )
+    events = await said(site, Painter(lambda: site.until(4)))
+    assert (answered(events), texts(events)) == (["call"], ["Done."])
+
+
+# ---------------------------------------------------------------- giving up
+async def test_claims_are_given_back_when_the_run_is_stopped() -> None:
+    site = Site(owes(*paints("a", "b")))
+    begun = anyio.Event()
+
+    async def wait() -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    painter = Painter(wait)
+    with anyio.fail_after(SECONDS):
+        async with client_of(site, painter) as client, anyio.create_task_group() as tasks:
+            stream = client.send("hi")
+            tasks.start_soon(_drain, stream)
+            await begun.wait()
+            site.requests.clear()
+            tasks.cancel_scope.cancel()
+    assert painter.cancelled == 2
+    assert {"DELETE a", "DELETE b"} < set(site.claims)
+    assert len(site.claimants) == 1
+    assert site.requests == []
+
+
+async def _drain(stream: Any) -> None:
+    async for _ in stream:
+        pass
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["while it runs", "while another has it"])
+async def test_claims_are_given_back_when_the_stream_is_cancelled(taken: bool) -> None:
+    cancel = httpx.Response(200, json={"cancelled": False})
+    site = Site(owes(PAINT), cancel, claims={"call": [TAKEN] * 10_000 if taken else []})
+    painter = Painter(anyio.sleep_forever)
+    with anyio.fail_after(SECONDS):
+        async with client_of(site, painter) as client, anyio.create_task_group() as tasks:
+            stream = client.send("hi")
+            tasks.start_soon(_drain, stream)
+            await site.until(3)
+            assert not await stream.cancel()
+    assert (painter.painted, painter.cancelled) == (([], 0) if taken else (["call"], 1))
+    assert taken or site.claims[-1] == "DELETE call"
+
+
+async def test_claims_are_given_back_when_the_results_are_refused() -> None:
+    site = Site(owes(PAINT), refusal(413, "result_too_large"))
+    with pytest.raises(Refused, match="result_too_large"):
+        await said(site, Painter())
+    assert site.claims[-1] == "DELETE call"
+
+
+async def test_a_claim_that_cannot_be_given_back_is_left_to_lapse() -> None:
+    site = Site(owes(*paints("x" * 256)), refusal(413, "result_too_large"))
+    site.transport = httpx.MockTransport(partial(_without_deletes, site))
+    with pytest.raises(Refused, match="result_too_large"):
+        await said(site, Painter())
+
+
+async def _without_deletes(site: Site, request: httpx.Request) -> httpx.Response:
+    if request.method == "DELETE":
+        raise httpx.ConnectError("no")
+    return await site._answer(request)
+
+
+# ---------------------------------------------------------------- the calls of others
+async def test_a_call_that_another_client_has_is_run_when_its_claim_lapses() -> None:
+    site = Site(owes(PAINT), says("Done."), claims={"call": [TAKEN] * 3})
+    painter = Painter()
+    assert answered(await said(site, painter)) == ["call"]
+    assert painter.painted == ["call"]
+    assert site.claims[:4] == ["POST call"] * 4
+
+
+@pytest.mark.parametrize(
+    "settled", [SETTLED, partial(refusal, 404, "tool_call_not_found")], ids=["answered", "gone"]
+)
+async def test_a_call_that_another_client_answered_is_not_run_and_its_run_is_read(
+    settled: Callable[[], Reply],
+) -> None:
+    site = Site(
+        owes(PAINT), look(NEWER), says("Theirs.", "theirs"), claims={"call": [TAKEN, settled]}
+    )
+    painter = Painter()
+    events = await said(site, painter)
+    assert (texts(events), answered(events), painter.painted) == (["Theirs."], [], [])
+    assert site.routes[1:] == [
+        "GET /conversations/c%20d",
+        "GET /conversations/c/stream?include=rewind%2Crun%2Cowed&runId=theirs",
+    ]
+    assert site.claims == ["POST call"] * 2
+
+
+async def test_what_was_settled_without_another_run_is_the_end() -> None:
+    site = Site(owes(PAINT), look(SAME), claims={"call": [SETTLED]})
+    assert answered(await said(site, Painter())) == []
+    contradicts = Site(
+        owes(PAINT),
+        *[look(SAME | {"owed": [PAINT]}) for _ in range(100)],
+        claims={"call": [SETTLED] * 200},
+    )
+    with pytest.raises(LimitExceeded):
+        await said(contradicts, Painter())
+
+
+async def test_ones_own_results_are_posted_while_others_are_waited_for() -> None:
+    theirs = paints("theirs")
+    site = Site(
+        owes(*paints("mine", "theirs", "old")),
+        owes(*theirs, run=None),
+        look(NEWER),
+        says("Both.", "theirs"),
+        claims={"theirs": [TAKEN, TAKEN, SETTLED], "old": [SETTLED]},
+    )
+    painter = Painter()
+    events = await said(site, painter)
+    assert (answered(events), painter.painted, texts(events)) == (["mine"], ["mine"], ["Both."])
+    assert [message["toolCallId"] for message in site.bodies[1]["messages"]] == ["mine"]
+
+
+async def test_a_tool_whose_call_was_answered_meanwhile_is_cancelled_and_the_run_is_read() -> None:
+    granted = partial(httpx.Response, 200, json={})
+    site = Site(
+        owes(PAINT),
+        look(NEWER),
+        says("Theirs.", "theirs"),
+        claims={"call": [granted, granted, SETTLED]},
+    )
+    painter = Painter(anyio.sleep_forever)
+    events = await said(site, painter)
+    assert (painter.cancelled, answered(events), texts(events)) == (1, [], ["Theirs."])
+    assert "DELETE call" not in site.claims
+
+
+# ---------------------------------------------------------------- results that came too late
+async def test_a_result_that_came_too_late_is_dropped_and_the_run_of_the_first_one_is_read() -> (
+    None
+):
+    site = Site(owes(PAINT), SETTLED(), look(NEWER), says("Theirs.", "theirs"))
+    painter = Painter()
+    events = await said(site, painter)
+    assert (answered(events), texts(events), painter.painted) == ([], ["Theirs."], ["call"])
+
+
+async def test_results_beside_one_that_came_too_late_are_posted_again_and_not_made_again() -> None:
+    late, mine = paints("late", "mine")
+    site = Site(
+        owes(late, mine),
+        SETTLED(),
+        look(SAME | {"owed": [mine]}),
+        says("Done."),
+    )
+    painter = Painter()
+    events = await said(site, painter)
+    assert (answered(events), sorted(painter.painted)) == (["mine"], ["late", "mine"])
+    sent = [[message["toolCallId"] for message in body["messages"]] for body in site.bodies[1:]]
+    assert sent == [["late", "mine"], ["mine"]]
+
+
+async def test_a_refusal_of_results_that_are_all_still_owed_is_an_error_however_often_it_comes() -> (
+    None
+):
+    late, mine = paints("late", "mine")
+    left = SAME | {"owed": [mine]}
+    site = Site(owes(late, mine), SETTLED(), look(left), SETTLED(), look(left))
+    with pytest.raises(Refused, match="tool_result_conflict"):
+        await said(site, Painter())
+    assert site.claims[-1] == "DELETE mine"

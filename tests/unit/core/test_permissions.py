@@ -1,0 +1,40 @@
+"""What may be said of a tool's being called: decisions, and patterns of names."""
+
+from dataclasses import replace
+
+import pytest
+from tests.support.judging import KEY, call
+
+from passback.core.errors import ConfigurationError
+from passback.core.messages import RunId, RunRef
+from passback.core.permissions import Decision, Permission, by_pattern
+
+CALL = call("s", client=False)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "name", "decision"),
+    [
+        ({"delete_*": "ask"}, "delete_file", "ask"),
+        ({"delete_*": "ask"}, "Delete_file", None),
+        ({"delete_*": "ask"}, "undelete_file", None),
+        ({"delete_?": "ask"}, "delete_a", "ask"),
+        ({"delete_[ab]": "ask"}, "delete_c", None),
+        ({"delete_*": "ask", "*": "deny"}, "delete_file", "ask"),
+        ({"*": "deny", "delete_*": "allow"}, "delete_file", "deny"),
+        ({}, "delete_file", None),
+    ],
+)
+def test_the_first_pattern_that_fits_the_whole_name_decides(
+    patterns: dict[str, Decision], name: str, decision: Decision | None
+) -> None:
+    run = RunRef(KEY, RunId("r"))
+    assert by_pattern(patterns)(replace(CALL, name=name), run) == decision
+
+
+@pytest.mark.parametrize("word", ["", "yes", "ALLOW", None, True, False, "asks"])
+def test_what_is_no_decision_is_no_permission(word: Decision) -> None:
+    with pytest.raises(ConfigurationError, match="one of allow, deny, ask"):
+        Permission(word)
+    with pytest.raises(ConfigurationError, match="'delete' has to be one of allow, deny, ask"):
+        by_pattern({"delete": word})

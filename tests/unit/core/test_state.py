@@ -1,0 +1,57 @@
+"""What a conversation knows beside its messages, and what it takes along when its boundary moves."""
+
+from dataclasses import replace
+
+from passback.core.messages import (
+    ApprovalMessage,
+    AssistantMessage,
+    CallId,
+    Message,
+    MessageId,
+    Usage,
+    UserMessage,
+)
+from passback.core.state import PlanEntry, State, usage_of
+
+PLAN = (PlanEntry("look"),)
+
+
+def said(usage: Usage | None = None) -> AssistantMessage:
+    return AssistantMessage(MessageId("a"), "text", usage=usage)
+
+
+def approval(tool: str, *, approved: bool = True, always: bool = True) -> ApprovalMessage:
+    call = CallId("c")
+    return ApprovalMessage(MessageId("p"), call, approved, always=always, tool=tool)
+
+
+USER = UserMessage(MessageId("u"), "hi")
+MESSAGES: list[Message] = [USER, said(Usage(1, 2)), USER, said(), said(Usage(10, 20, 30, 40))]
+
+
+def test_usage_is_that_of_the_messages_that_tell_it() -> None:
+    assert usage_of(MESSAGES) == Usage(11, 22, 30, 40)
+    assert usage_of([]) == Usage()
+
+
+def test_what_is_taken_back_was_not_used_but_stays_paid() -> None:
+    known = State(PLAN, Usage(5), cost=0.25, seconds=3, boundary=7)
+    added = known.with_added(MESSAGES)
+    assert added == replace(known, usage=Usage(16, 22, 30, 40))
+    assert added.with_taken_back(MESSAGES) == known
+
+
+def test_a_boundary_takes_along_what_was_allowed_before_it() -> None:
+    """What is approved once, denied, or said behind the boundary, is not."""
+    messages: list[Message] = [
+        approval("rm"),
+        approval("once", always=False),
+        approval("no", approved=False),
+        USER,
+        approval("later"),
+    ]
+    known = State(PLAN, boundary=10, allowed=("shell", "cat"))
+    moved = known.with_boundary(14, messages)
+    assert moved == State(PLAN, boundary=14, allowed=("cat", "rm", "shell"))
+    assert moved.with_boundary(15, messages[4:]).allowed == ("cat", "later", "rm", "shell")
+    assert moved.with_boundary(14, messages[4:]) == moved

@@ -1,0 +1,261 @@
+"""A person allows or denies calls of the server's tools: they are made, once, on any worker, or not at all."""
+
+import anyio
+import pytest
+from tests.support.deeds import Deeds, asked, called, of_calls, results
+from tests.support.runs import (
+    OTHER,
+    PAINT,
+    approval,
+    at_once,
+    call_ids,
+    contents,
+    denial,
+    events,
+    let_pass,
+    outcome,
+    park,
+    post,
+    record,
+    reply,
+    result,
+    says,
+    until,
+    worker,
+)
+
+from passback.core.errors import PassbackError, ResultConflict
+from passback.core.events import (
+    Completed,
+    HandedBack,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolResulted,
+    TurnStarted,
+)
+from passback.core.messages import (
+    ApprovalMessage,
+    CallId,
+    RunRef,
+    ToolMessage,
+)
+from passback.core.permissions import by_pattern
+from passback.core.ports import Store
+from passback.core.transcript import SYNTHETIC_TEXT
+from passback.engine.runs import RunService
+from passback.models.scripted import ScriptedModel
+from passback.models.scripted import says as words
+from passback.toolsets.functions import tool
+
+pytestmark = pytest.mark.anyio
+
+INTERRUPTED = SYNTHETIC_TEXT["interrupted"]
+DENIED = SYNTHETIC_TEXT["denied"]
+
+
+# ---------------------------------------------------------------- yes and no
+@pytest.mark.promise("P1", "P4")
+async def test_what_is_allowed_is_made_by_the_run_that_goes_on_on_any_worker(store: Store) -> None:
+    deeds = Deeds()
+    pay = deeds.tool("pay", "ask")
+    model = ScriptedModel([words("paid")])
+    async with (
+        worker(store, ScriptedModel([called("pay")]), pay) as one,
+        worker(store, model, pay) as other,
+    ):
+        [call] = await asked(one)
+        run = await post(other, approval(call))
+        said = await events(other, run)
+        turn = next(each.message_id for each in said if isinstance(each, TurnStarted))
+        assert said == [
+            RunStarted(run.run_id),
+            ToolCallEnded(call),
+            ToolResulted(call, "pay done"),
+            TurnStarted(turn),
+            TextDelta("paid"),
+            RunFinished(Completed()),
+        ]
+        assert await events(one, run) == said
+        _, _, given, done, _ = await record(one)
+        assert given == ApprovalMessage(given.id, call, True, tool="pay")
+        assert isinstance(done, ToolMessage)
+        assert (done.content, done.synthetic) == ("pay done", None)
+    assert deeds.done == {"pay": 1}
+    assert [message.role for message in model.requests[0].messages] == ["user", "assistant", "tool"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"), [("", DENIED), ("Too much.", f"{DENIED} The user says: Too much.")]
+)
+async def test_what_is_denied_is_not_made_and_the_model_is_told(
+    store: Store, reason: str, told: str
+) -> None:
+    deeds = Deeds()
+    model = ScriptedModel([called("pay"), words("pity")])
+    async with worker(store, model, deeds.tool("pay", "ask")) as runs:
+        [call] = await asked(runs)
+        run = await post(runs, denial(call, reason))
+        assert of_calls(await events(runs, run)) == []
+        assert (await contents(runs))[-1] == "pity"
+        assert await results(runs) == [told]
+    shown = model.requests[1].messages[-1]
+    assert isinstance(shown, ToolMessage)
+    assert (shown.content, shown.is_error, shown.synthetic) == (told, True, "denied")
+    assert deeds.done == {}
+
+
+@pytest.mark.promise("P2", "P5")
+async def test_several_are_answered_one_by_one_and_made_in_the_models_order(store: Store) -> None:
+    deeds = Deeds()
+    tools = [deeds.tool(name, "ask") for name in ("pay", "send", "drop")]
+    model = ScriptedModel([called("pay", "drop", "send"), words("so")])
+    async with worker(store, model, *tools) as one, worker(store, model, *tools) as other:
+        pay, drop, send = await asked(one)
+        assert [each.id for each in (await park(other, approval(send))).owed] == [pay, drop]
+        assert await call_ids(one) == [pay, drop]
+        assert [each.id for each in (await park(one, denial(drop))).owed] == [pay]
+        assert deeds.done == {}
+        run = await post(other, approval(pay))
+        assert of_calls(await events(one, run)) == [
+            ToolCallEnded(pay),
+            ToolResulted(pay, "pay done"),
+            ToolCallEnded(send),
+            ToolResulted(send, "send done"),
+        ]
+    shown = [m.call_id for m in model.requests[1].messages if isinstance(m, ToolMessage)]
+    assert shown == [pay, drop, send]
+    assert deeds.done == {"pay": 1, "send": 1}
+
+
+@pytest.mark.promise("P1", "P4")
+async def test_beside_calls_that_need_no_person(store: Store) -> None:
+    """The server's own are made at once; the rest is owed together, and goes on together."""
+    deeds = Deeds()
+    tools = [deeds.tool("look"), deeds.tool("pay", "ask")]
+    model = ScriptedModel([called("pay", "look", "paint"), words("so")])
+    async with worker(store, model, *tools) as runs:
+        run = await post(runs, says(), tools=[PAINT])
+        said = await events(runs, run)
+        pay, paint = await call_ids(runs)
+        ends = [each.call_id for each in said if isinstance(each, ToolCallEnded)]
+        assert pay not in ends
+        assert ends[-1] == paint
+        assert deeds.done == {"look": 1}
+        assert [each.id for each in (await park(runs, approval(pay))).owed] == [paint]
+        assert deeds.done == {"look": 1}
+        assert await reply(runs, result(paint)) == "so"
+        assert await results(runs) == ["look done", "done", "pay done"]
+    assert deeds.done == {"look": 1, "pay": 1}
+
+
+# ---------------------------------------------------------------- always
+async def test_always_is_for_the_tool_in_this_conversation_and_never_over_a_deny(
+    store: Store,
+) -> None:
+    deeds = Deeds()
+    tools = [deeds.tool("pay", "ask"), deeds.tool("send", "ask")]
+    model = ScriptedModel(
+        [
+            *[called("pay"), called("pay", "send"), words("one")],
+            *[called("pay"), words("two"), called("pay"), words("three")],
+            called("pay"),
+        ]
+    )
+    async with worker(store, model, *tools) as runs:
+        [call] = await asked(runs)
+        await outcome(runs, await post(runs, approval(call, always=True)))
+        [send] = await call_ids(runs)  # pay was made at once, send is asked about
+        assert deeds.done == {"pay": 2}
+        assert await reply(runs, denial(send)) == "one"
+        assert await reply(runs, says("again")) == "two"
+        assert deeds.done == {"pay": 3}
+        async with worker(store, model, *tools, rules=[by_pattern({"pay": "deny"})]) as strict:
+            assert await reply(strict, says("once more")) == "three"
+        assert deeds.done == {"pay": 3}
+        assert len(await asked(runs, OTHER)) == 1
+
+
+async def test_once_is_once(memory: Store) -> None:
+    deeds = Deeds()
+    model = ScriptedModel([called("pay"), called("pay")])
+    async with worker(memory, model, deeds.tool("pay", "ask")) as runs:
+        [call] = await asked(runs)
+        assert isinstance(await outcome(runs, await post(runs, approval(call))), HandedBack)
+        assert await call_ids(runs) != [call]
+    assert deeds.done == {"pay": 1}
+
+
+# ---------------------------------------------------------------- said twice, or by two
+@pytest.mark.promise("P8", "P9")
+async def test_an_equal_answer_joins_and_another_is_a_conflict(store: Store) -> None:
+    deeds = Deeds()
+    pay = deeds.tool("pay", "ask")
+    model = ScriptedModel([called("pay"), words("paid")])
+    async with worker(store, model, pay) as one, worker(store, model, pay) as other:
+        [call] = await asked(one)
+        run = await post(one, approval(call))
+        for runs in (other, one):
+            assert await post(runs, approval(call)) == run
+            with pytest.raises(ResultConflict):
+                await post(runs, denial(call))
+            assert await outcome(runs, run) == Completed()
+        assert len(await record(one)) == 5
+    assert deeds.done == {"pay": 1}
+
+
+@pytest.mark.promise("P9")
+async def test_of_a_yes_and_a_no_at_once_one_counts(store: Store) -> None:
+    deeds = Deeds()
+    pay = deeds.tool("pay", "ask")
+    model = ScriptedModel([called("pay"), words("so")])
+    answers: list[RunRef] = []
+    refused: list[PassbackError] = []
+    async with worker(store, model, pay) as one, worker(store, model, pay) as other:
+        [call] = await asked(one)
+
+        async def answer(runs: RunService, given: ApprovalMessage) -> None:
+            try:
+                answers.append(await post(runs, given))
+            except ResultConflict as error:
+                refused.append(error)
+
+        async with at_once() as tasks:
+            tasks.start_soon(answer, one, approval(call))
+            tasks.start_soon(answer, other, denial(call))
+        assert (len(answers), len(refused)) == (1, 1)
+        assert await outcome(one, answers[0]) == Completed()
+        [given] = [each for each in await record(one) if isinstance(each, ApprovalMessage)]
+        assert deeds.done == ({"pay": 1} if given.approved else {})
+
+
+@pytest.mark.promise("P4")
+async def test_an_answer_that_comes_before_the_run_hands_back_waits_for_that(store: Store) -> None:
+    gate = anyio.Event()
+
+    @tool
+    async def look() -> str:
+        await gate.wait()
+        return "seen"
+
+    deeds = Deeds()
+    model = ScriptedModel([called("pay", "look"), words("paid")])
+    async with worker(store, model, look, deeds.tool("pay", "ask")) as runs:
+        run = await post(runs, says())
+        begun = await until(runs, run, ToolCallStarted)
+        await until(runs, run, ToolCallEnded)
+        assert isinstance(begun.event, ToolCallStarted)
+        answers: list[RunRef] = []
+
+        async def answer(call: CallId) -> None:
+            answers.append(await post(runs, approval(call)))
+
+        async with at_once() as tasks:
+            tasks.start_soon(answer, begun.event.call_id)
+            await let_pass(runs)
+            assert answers == []
+            gate.set()
+        assert await outcome(runs, answers[0]) == Completed()
+    assert deeds.done == {"pay": 1}

@@ -1,0 +1,277 @@
+"""Whether a call of a server tool is made, is not, or is asked about: who says so, and what becomes of it."""
+
+from typing import Any, cast
+
+import pytest
+from pydantic import JsonValue
+from tests.support.deeds import Deeds
+from tests.support.runs import (
+    PAINT,
+    call_ids,
+    denial,
+    events,
+    outcome,
+    post,
+    record,
+    reply,
+    result,
+    says,
+    worker,
+)
+
+from passback.core.errors import ConfigurationError
+from passback.core.events import (
+    Completed,
+    HandedBack,
+    RunFinished,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolResulted,
+)
+from passback.core.messages import AssistantMessage, DataPart, Owed, RunRef, ToolCall, ToolMessage
+from passback.core.permissions import ALLOWED, Decision, Permission, Rule, by_pattern
+from passback.core.ports import Store
+from passback.core.questions import ASK_USER
+from passback.engine.runs import RunService
+from passback.models.scripted import ScriptedModel, calls
+from passback.models.scripted import says as words
+from passback.toolsets.functions import tool
+
+pytestmark = pytest.mark.anyio
+
+
+def one_of(*names: str) -> ScriptedModel:
+    return ScriptedModel([calls(*((name, {}) for name in names)), words("so")])
+
+
+async def answers_in(runs: RunService) -> list[ToolMessage]:
+    return [message for message in await record(runs) if isinstance(message, ToolMessage)]
+
+
+async def becomes(runs: RunService) -> str:
+    """What becomes of the only call of a run: it is done, asked about, or why it is not done."""
+    ending = await outcome(runs, await post(runs, says()))
+    if isinstance(ending, HandedBack):
+        [owed] = ending.owed
+        return f"{owed.kind}: {owed.reason}"
+    [answer] = await answers_in(runs)
+    assert answer.is_error is (answer.synthetic == "denied")
+    return str(answer.content)
+
+
+# ---------------------------------------------------------------- who decides
+async def no_opinion(_call: ToolCall, _run: RunRef) -> None:
+    """Async, and of no help."""
+
+
+def fails(_call: ToolCall, _run: RunRef) -> Decision:
+    raise RuntimeError("secret")
+
+
+async def fails_later(_call: ToolCall, _run: RunRef) -> Decision:
+    raise RuntimeError("secret")
+
+
+def stops_the_process(_call: ToolCall, _run: RunRef) -> Decision:
+    raise SystemExit(1)
+
+
+def always(answer: object) -> Rule:
+    async def judge(_call: ToolCall, _run: RunRef) -> Decision:
+        return cast("Decision", answer)
+
+    return judge
+
+
+ALLOW, DENY, ASK = (by_pattern({"pay": each}) for each in ("allow", "deny", "ask"))
+DONE, ASKED = "pay done", "approval: The agent wants to call pay."
+DENIED = "Not executed: this tool may not be called"
+UNKNOWN = "Not executed: whether it may be called could not be found out"
+NOT_TODAY = Permission("deny", "Not today.")
+CASES: dict[str, tuple[Permission | Decision, list[Rule], str]] = {
+    "nobody says a word": (ALLOWED, [], DONE),
+    "the tool asks": ("ask", [], ASKED),
+    "the tool says why": (Permission("ask", "It is a lot."), [], "approval: It is a lot."),
+    "the tool is not to be called": ("deny", [], DENIED),
+    "the tool says why not": (NOT_TODAY, [], "Not executed: Not today."),
+    "a rule allows what the tool asks for": ("ask", [ALLOW], DONE),
+    "a rule asks": ("allow", [ASK], ASKED),
+    "a rule denies": ("ask", [DENY], DENIED),
+    "a rule says why": ("allow", [always(NOT_TODAY)], "Not executed: Not today."),
+    "the first rule counts": ("deny", [ALLOW, DENY, ASK], DONE),
+    "one without an opinion is passed over": ("allow", [no_opinion, ASK], ASKED),
+    "a pattern that does not fit has no opinion": ("ask", [by_pattern({"p": "allow"})], ASKED),
+    "nobody has an opinion": ("ask", [no_opinion, always(None)], ASKED),
+    "a rule fails": ("allow", [fails, ALLOW], UNKNOWN),
+    "a rule fails later": ("allow", [fails_later], UNKNOWN),
+    "a rule would end the process": ("allow", [stops_the_process], UNKNOWN),
+    **{
+        f"a rule says {word!r}": ("allow", [always(word)], UNKNOWN)
+        for word in ("yes", "denied", "", True, False, 0)
+    },
+}
+
+
+@pytest.mark.promise("P5")
+@pytest.mark.parametrize(("permission", "rules", "told"), CASES.values(), ids=CASES)
+async def test_the_first_opinion_counts_and_what_cannot_be_judged_is_not_made(
+    memory: Store, permission: Permission | Decision, rules: list[Rule], told: str
+) -> None:
+    deeds = Deeds()
+    async with worker(memory, one_of("pay"), deeds.tool("pay", permission), rules=rules) as runs:
+        assert await becomes(runs) == told
+    assert deeds.done == ({"pay": 1} if told == DONE else {})
+
+
+async def test_a_rule_sees_the_call_and_its_run(memory: Store) -> None:
+    seen: list[tuple[str, str, RunRef]] = []
+
+    def judge(call: ToolCall, run: RunRef) -> None:
+        seen.append((call.name, call.arguments, run))
+
+    @tool
+    def send(to: str) -> str:
+        return f"sent to {to}"
+
+    model = ScriptedModel([calls(("send", {"to": "bob"})), words("so")])
+    async with worker(memory, model, send, rules=[judge]) as runs:
+        run = await post(runs, says())
+        assert await outcome(runs, run) == Completed()
+    assert seen == [("send", '{"to": "bob"}', run)]
+
+
+async def test_a_rule_that_fails_is_logged_and_its_words_go_nowhere(
+    memory: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with worker(memory, one_of("pay"), Deeds().tool("pay"), rules=[fails]) as runs:
+        said = await events(runs, await post(runs, says()))
+        assert "secret" not in repr(said)
+        assert "secret" not in repr(await record(runs))
+    assert "permission failed" in caplog.messages
+
+
+@pytest.mark.parametrize("broken", ["maybe", ""])
+def test_a_tool_needs_a_permission_that_there_is(broken: Any) -> None:
+    with pytest.raises(ConfigurationError, match="one of allow, deny, ask"):
+        tool(permission=broken)
+
+
+# ---------------------------------------------------------------- what is seen of it
+@pytest.mark.promise("P1", "P4")
+async def test_a_call_that_is_asked_about_has_no_end_and_the_run_is_handed_back(
+    store: Store,
+) -> None:
+    deeds = Deeds()
+    pay = deeds.tool("pay", Permission("ask", "It is a lot."))
+    async with worker(store, one_of("pay"), pay) as runs:
+        run = await post(runs, says())
+        said = await events(runs, run)
+        (call_id,) = await call_ids(runs)
+        owed = (Owed(call_id, "pay", "{}", "approval", "It is a lot."),)
+        assert (await runs.status(run.key)).owed == owed
+    assert [
+        type(event) for event in said if isinstance(event, ToolCallStarted | ToolCallEnded)
+    ] == [ToolCallStarted]
+    assert said[-1] == RunFinished(HandedBack(owed))
+    assert deeds.done == {}
+
+
+@pytest.mark.promise("P4", "P5")
+async def test_a_denied_call_has_a_result_instead_of_an_end_and_the_model_goes_on(
+    store: Store,
+) -> None:
+    model = one_of("pay", "look")
+    deeds = Deeds()
+    tools = [deeds.tool("pay", NOT_TODAY), deeds.tool("look")]
+    async with worker(store, model, *tools) as runs:
+        said = await events(runs, await post(runs, says()))
+        paid, looked = (message for message in model.requests[1].messages[2:])
+        assert [event for event in said if isinstance(event, ToolCallEnded | ToolResulted)] == [
+            ToolResulted(_call_of(paid), "Not executed: Not today.", is_error=True),
+            ToolCallEnded(_call_of(looked)),
+            ToolResulted(_call_of(looked), "look done"),
+        ]
+        assert said[-1] == RunFinished(Completed())
+    assert deeds.done == {"look": 1}
+
+
+def _call_of(message: object) -> Any:
+    assert isinstance(message, ToolMessage)
+    return message.call_id
+
+
+async def test_a_model_that_is_denied_again_and_again_ends_with_its_turns(memory: Store) -> None:
+    model = ScriptedModel([calls(("pay", {}))] * 4)
+    async with worker(memory, model, Deeds().tool("pay", "deny")) as runs:
+        assert await outcome(runs, await post(runs, says())) == Completed("max_turns")
+
+
+async def test_invalid_arguments_of_a_call_that_is_asked_about_are_told_by_the_tool(
+    memory: Store,
+) -> None:
+    """The server's tools judge their arguments when they are called; a person may say no before."""
+
+    @tool(permission="ask")
+    def send(to: str) -> str:
+        return f"sent to {to}"
+
+    model = ScriptedModel([calls(("send", {"whom": "bob"})), words("so")])
+    async with worker(memory, model, send) as runs:
+        await outcome(runs, await post(runs, says()))
+        (call_id,) = await call_ids(runs)
+        assert await reply(runs, denial(call_id)) == "so"
+
+
+# ---------------------------------------------------------------- questions
+FORM: dict[str, JsonValue] = {
+    "questions": [{"question": "?", "options": [{"label": "a"}], "freeText": False}]
+}
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "offered by the agent"])
+async def test_a_call_of_ask_user_is_owed_as_a_question(store: Store, declared: bool) -> None:
+    model = ScriptedModel([calls(("ask_user", FORM)), words("so")])
+    offers = [] if declared else [ASK_USER]
+    async with worker(store, model, offers=offers) as runs:
+        run = await post(runs, says(), tools=[ASK_USER] if declared else None)
+        ending = await outcome(runs, run)
+        assert isinstance(ending, HandedBack)
+        assert [(each.name, each.kind) for each in ending.owed] == [("ask_user", "question")]
+        (call_id,) = await call_ids(runs)
+        assert ToolCallEnded(call_id) in await events(runs, run)
+        answer = (DataPart({"answers": [{"selected": ["a"]}]}),)
+        assert await reply(runs, result(call_id, answer)) == "so"
+    assert ASK_USER in model.requests[0].tools
+
+
+async def test_a_clients_own_ask_user_is_a_tool_like_any_other(memory: Store) -> None:
+    own = PAINT.__class__("ask_user", "Mine.", PAINT.parameters)
+    model = ScriptedModel([calls(("ask_user", {"any": 1})), words("so")])
+    async with worker(memory, model, offers=[ASK_USER]) as runs:
+        ending = await outcome(runs, await post(runs, says(), tools=[own]))
+        assert isinstance(ending, HandedBack)
+        assert [each.kind for each in ending.owed] == ["tool_result"]
+        assert await reply(runs, result(ending.owed[0].id, "whatever")) == "so"
+    assert model.requests[0].tools == (own,)
+
+
+@pytest.mark.promise("P4")
+async def test_questions_that_do_not_fit_the_schema_are_told_to_the_model(memory: Store) -> None:
+    bad: dict[str, JsonValue] = {"questions": [{"question": "?", "options": ["a"]}]}
+    model = ScriptedModel([calls(("ask_user", bad)), words("sorry")])
+    async with worker(memory, model, offers=[ASK_USER]) as runs:
+        assert await reply(runs, says()) == "sorry"
+        [answer] = await answers_in(runs)
+    assert answer.synthetic == "invalid"
+    assert "at $.questions[0].options[0]" in str(answer.content)
+
+
+async def test_a_servers_own_ask_user_wins(memory: Store) -> None:
+    deeds = Deeds()
+    async with worker(
+        memory, one_of("ask_user"), deeds.tool("ask_user"), offers=[ASK_USER]
+    ) as runs:
+        assert await reply(runs, says()) == "so"
+        [turn] = [m for m in await record(runs) if isinstance(m, AssistantMessage) and m.tool_calls]
+    assert deeds.done == {"ask_user": 1}
+    assert turn.tool_calls[0].asks is None
