@@ -23,6 +23,7 @@ from passback.core.prompts import RunContext
 from passback.schemas.declared import Unfit, judged
 from passback.toolsets.data import DATA_TOOLS
 from passback.toolsets.functions import Function, Functions, FunctionTool, tool
+from passback.toolsets.plan import PlanTools
 
 if TYPE_CHECKING:
     from passback.session import Session
@@ -47,6 +48,7 @@ class Agent:
             where it has no opinion; then the tool's own permission counts.
         ask_user: whether the model may ask the user by the built-in tool `ask_user`, also where the client has not
             declared that it shows such questions.
+        plan: whether it has the tool `update_plan`, by which it says what it means to do.
         context: gives text that the model is told in one run only, behind the prompt: a function of the run, plain or async.
         tell_time: whether the model is told when each message came.
         data_tools: whether the model may query, summarise and validate the structured data of posts; it is then shown no
@@ -67,6 +69,7 @@ class Agent:
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     permissions: Mapping[str, Decision] | Rule | None = None
     ask_user: bool = False
+    plan: bool = False
     context: Told | None = None
     tell_time: bool = False
     data_tools: bool = False
@@ -98,7 +101,8 @@ class Agent:
         """Without the agents. Raises ConfigurationError when a function cannot be a tool, or two have one name."""
         functions = [one if isinstance(one, FunctionTool) else tool(one) for one in self.tools]
         own = [Functions(functions)] if functions else []
-        return (*own, *([DATA_TOOLS] if self.data_tools else []), *self.toolsets)
+        data, plan = [DATA_TOOLS] if self.data_tools else [], [PlanTools()] if self.plan else []
+        return (*own, *data, *plan, *self.toolsets)
 
     def rules(self) -> tuple[Rule, ...]:
         """What the agent says of permissions. Raises ConfigurationError when it makes no sense."""

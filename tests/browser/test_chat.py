@@ -39,6 +39,7 @@ async def test_only_what_is_new_is_posted(playground: Playground) -> None:
         "change-background-color",
         "get-time-zone",
         "ask-user-to-confirm",
+        "ask_user",
     ]
     assert second == {
         "conversationId": first["conversationId"],

@@ -27,8 +27,9 @@ from passback.core.changes import Change, Commit, LogWrite, Page
 from passback.core.errors import LeaseLost
 from passback.core.events import Rewound
 from passback.core.messages import ConversationKey, Message, Usage
+from passback.core.plans import PlanEntry
 from passback.core.ports import Store
-from passback.core.state import PlanEntry, State
+from passback.core.state import State
 from passback.core.transcript import owed
 
 pytestmark = pytest.mark.anyio

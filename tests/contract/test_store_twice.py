@@ -25,9 +25,10 @@ from passback.core.changes import Change, Commit, Enqueue, Held, Hold, Lease, Lo
 from passback.core.errors import LeaseLost
 from passback.core.events import Rewound, RunEvent, TextDelta
 from passback.core.messages import CallId, ConversationKey, Message, RunId, RunRef, ToolSpec
+from passback.core.plans import PlanEntry
 from passback.core.ports import Store
 from passback.core.posts import Receipt
-from passback.core.state import PlanEntry, State
+from passback.core.state import State
 from passback.core.transcript import owed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P15")]

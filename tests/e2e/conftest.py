@@ -170,6 +170,20 @@ async def raw(played: Server) -> AsyncGenerator[Client]:
         yield client
 
 
+@pytest.fixture(scope="module")
+async def asking() -> AsyncGenerator[Server]:
+    """Its agent has a tool `echo` that needs approval."""
+    permissions = {"PASSBACK_PERMISSIONS": "echo=ask"}
+    async with running_server("tests.support.puppet:agent", environment=permissions) as server:
+        yield server
+
+
+@pytest.fixture
+async def raw_asking(asking: Server) -> AsyncGenerator[Client]:
+    async with client_of(asking.url) as client:
+        yield client
+
+
 # ---------------------------------------------------------------- nothing may change
 @pytest.fixture
 async def waiting(client: Client, conversation: str) -> AsyncGenerator[tuple[Client, str]]:

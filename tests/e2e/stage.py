@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from tests.support.model_server import ModelServer, Reply, calls
-from tests.support.retelling import asked, history, names_of, posted
+from tests.support.model_server import ModelServer, Reply, calls, says
+from tests.support.retelling import asked, history, names_of, posted, resumed
 from tests.support.wire import DONE, Answer, Client, Json, Stream, client_tool, keyed
 
 TOOLS = [client_tool(name) for name in ("zone", "color", "clock")]
@@ -49,6 +49,34 @@ GO = ["user: go", "assistant: -> zone, color"]
 OWING = [past("user: go", then=call_of("zone", "color"))]
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A post that comes when nothing runs.
+
+    Args:
+        given: what came before.
+        post: what it brings.
+        answer: see `Stage.seen`.
+        adds: to the history; a run that begins also adds what the model says.
+        asks: what the model is shown by the run that begins.
+    """
+
+    given: Sequence[Past]
+    post: Post
+    answer: str
+    adds: Sequence[str] = ()
+    asks: Sequence[str] = ()
+
+
+def row(given: Sequence[Past], *lines: str, is_: str, key: str = "") -> Row:
+    """A row that changes nothing."""
+    return Row(given, Post(lines, key), is_)
+
+
+def begins(given: Sequence[Past], *lines: str, adds: Sequence[str], asks: Sequence[str]) -> Row:
+    return Row(given, Post(lines), "runs", adds, asks)
+
+
 class Stage:
     """One conversation.
 
@@ -75,13 +103,14 @@ class Stage:
             if "x-run-id" in answer.headers:
                 self.runs.append(answer.headers["x-run-id"])
 
-    async def call_elsewhere(self) -> None:
-        """Another conversation owes a result, which a post here may bring: `foreign: ...`."""
-        self.model.play(call_of("zone"))
+    async def call_elsewhere(self, tool: str = "zone") -> None:
+        """Another conversation owes an answer, which a post here may bring: `foreign: ...`, `foreign? yes`."""
+        self.model.play(call_of(tool))
         elsewhere = f"{self.conversation}-2"
         words = [posted("user: go", {})]
         answer = await next(self._clients).post(elsewhere, *words, tools=TOOLS)
-        self.calls["foreign"] = answer.call.id
+        begun = next(frame for frame in answer.frames if frame.type == "tool-call-start")
+        self.calls["foreign"] = begun.event["toolCallId"]
 
     async def post(self, post: Post) -> Answer:
         async with await self.posting(post) as stream:
@@ -92,8 +121,10 @@ class Stage:
         client = next(self._clients)
         names = names_of(await self.messages())
         ids = {name: call_id for call_id, name in names.items()} | self.calls
-        messages = [posted(line, ids) for line in post.lines]
+        answers = [answer for line in post.lines if (answer := resumed(line, ids))]
+        messages = [posted(line, ids) for line in post.lines if not resumed(line, ids)]
         more: Json = {"headers": keyed(post.key)} if post.key else {}
+        more |= {"resume": answers} if answers else {}
         more |= {"onBusy": post.on_busy} if post.on_busy else {}
         return client.stream(self.conversation, messages, tools=TOOLS, include=INCLUDE, **more)
 
@@ -109,6 +140,21 @@ class Stage:
         """The tools whose calls are owed."""
         found = await self._looks.conversation(self.conversation)
         return [each["name"] for each in found.get("owed", [])]
+
+    async def play(self, what: Row) -> None:
+        """Lead to where a row begins, post what it posts, and see what becomes of it."""
+        await self.lead(*what.given)
+        before, owed = await self.history(), await self.owed()
+        self.model.play(says("good"))
+        answer = await self.post(what.post)
+        assert self.seen(answer) == what.answer
+        ran = what.answer == "runs"
+        assert self.asked() == ([what.asks] if ran else [])
+        assert await self.history() == [*before, *what.adds, *(["assistant: good"] if ran else [])]
+        if what.adds:
+            left = what.answer.removeprefix("owes ").split(", ")
+            owed = [name for name in owed if name in left]
+        assert await self.owed() == owed
 
     def asked(self) -> list[list[str]]:
         """What the model was shown, each time since the last `play`."""
@@ -126,7 +172,11 @@ class Stage:
         if answer.headers["x-run-id"] in self.runs:
             return f"joins {self.runs.index(answer.headers['x-run-id']) + 1}"
         waited = answer.types[:1] == ["run-queued"]
-        assert answer.types[waited:] == ["run-start", "text", "run-end", DONE]
+        # what was allowed is made first
+        told = [
+            kind for kind in answer.types[waited:] if kind not in {"tool-call-end", "tool-result"}
+        ]
+        assert told == ["run-start", "text", "run-end", DONE]
         return "waits, runs" if waited else "runs"
 
 

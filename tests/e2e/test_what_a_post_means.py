@@ -4,11 +4,21 @@ The rows of what runs are in `test_a_post_meanwhile.py`. Each post goes to the o
 the model's service refuses what providers refuse.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import pytest
-from tests.e2e.stage import GO, OWING, PAID, SUPERSEDED, Past, Post, Stage, call_of, past
+from tests.e2e.stage import (
+    GO,
+    OWING,
+    PAID,
+    SUPERSEDED,
+    Past,
+    Post,
+    Row,
+    Stage,
+    begins,
+    call_of,
+    past,
+    row,
+)
 from tests.support.model_server import calls, says
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P2", "P5", "P9")]
@@ -27,34 +37,6 @@ MADE_UP = [past("user: go", then=call_of("fly", "zone"))]
 NAMED = [past("user#m-1: hi", then=says("hello"), key="key-1")]
 MIX = ["user: go", "assistant: -> zone, price, color"]
 NO_OBJECT = "Not executed: the arguments are not a JSON object: [1]"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A post that comes when nothing runs.
-
-    Args:
-        given: what came before.
-        post: what it brings.
-        answer: see `Stage.seen`.
-        adds: to the history; a run that begins also adds what the model says.
-        asks: what the model is shown by the run that begins.
-    """
-
-    given: Sequence[Past]
-    post: Post
-    answer: str
-    adds: Sequence[str] = ()
-    asks: Sequence[str] = ()
-
-
-def row(given: Sequence[Past], *lines: str, is_: str, key: str = "") -> Row:
-    """A row that changes nothing."""
-    return Row(given, Post(lines, key), is_)
-
-
-def begins(given: Sequence[Past], *lines: str, adds: Sequence[str], asks: Sequence[str]) -> Row:
-    return Row(given, Post(lines), "runs", adds, asks)
 
 
 ROWS = {
@@ -224,14 +206,4 @@ ROWS = {
 @pytest.mark.parametrize("what", ROWS.values(), ids=ROWS)
 async def test_a_post_when_nothing_runs(stage: Stage, what: Row) -> None:
     await stage.call_elsewhere()
-    await stage.lead(*what.given)
-    before, owed = await stage.history(), await stage.owed()
-    stage.model.play(says("good"))
-    answer = await stage.post(what.post)
-    assert stage.seen(answer) == what.answer
-    ran = what.answer == "runs"
-    assert stage.asked() == ([what.asks] if ran else [])
-    assert await stage.history() == [*before, *what.adds, *(["assistant: good"] if ran else [])]
-    if what.adds:
-        owed = [name for name in owed if what.answer == f"owes {name}"]
-    assert await stage.owed() == owed
+    await stage.play(what)

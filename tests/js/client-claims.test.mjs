@@ -183,18 +183,25 @@ test("after a reload, the run of another client's answer is found, too", async (
   assert.deepEqual(await sending.text(), "Theirs.");
 });
 
+test("after a reload, a run that has ended is not given again", async (t) => {
+  const { client, requests } = await scripted(t, [stands({ owed: [OWED] }), stands()], ANSWERED);
+  const { events, error } = await collect(client({ tools: { f: { execute: () => "" } } }).resume("c"));
+  assert.deepEqual([error, events, requests.length], [null, [{ type: "owed", toolCalls: [OWED] }, elsewhere("answered")], 2]);
+});
+
 test("a claim that has lapsed, or was given back, is taken over", async (t) => {
   for (const script of [[], [stands({ owed: [{ ...OWED, claimedUntil: null }] })]]) {
     const seconds = script.length === 0 ? 0 : 30;
     const { client, requests } = await scripted(
       t,
       [stream({ events: handsBack(CALL) }), ...script, DONE],
-      inTurn(claimed(seconds), granted),
+      inTurn(claimed(seconds), ...(seconds ? [] : [claimed(seconds)]), granted),
     );
     const ran = [];
     const tools = { f: { execute: () => void ran.push("f") } };
     const { events } = await collect(client({ tools }).send("x"));
     assert.deepEqual([ran, requests.length, events.slice(-2)[0]], [["f"], 2 + script.length, text("Done.")]);
+    assert.equal(events.filter(({ type }) => type === "call-elsewhere").length, 1);
   }
 });
 
@@ -217,6 +224,23 @@ test("what is ready is posted, and what another client holds is waited for behin
   assert.equal(error, null);
   assert.deepEqual([ran, requests[1].body.messages.map(({ toolCallId }) => toolCallId)], [["2"], ["2"]]);
   assert.deepEqual(events.at(-1), text("Theirs."));
+});
+
+test("while answers are on their way, no other call is begun", async (t) => {
+  const parked = stream({ events: [{ type: "owed", toolCalls: [OWED] }], run: "run" });
+  let isPosted = false;
+  const slow = (response, request) => {
+    isPosted = true;
+    setTimeout(() => parked(response, request), 60);
+  };
+  const { client } = await scripted(t, [stream({ events: handsBack(["1", "f", "{}"], ["2", "f", "{}"]) }), slow, DONE], (response, request) => {
+    if (request.path.includes("/2/")) return granted(response, request);
+    (isPosted || request.method === "DELETE" ? granted : claimed(0))(response, request);
+  });
+  const ran = [];
+  const tools = { f: { execute: (_, { toolCallId }) => void ran.push(toolCallId) } };
+  await collect(client({ tools, retry: { firstDelay: 10 } }).send("x"));
+  assert.deepEqual(ran, ["2", "1"]);
 });
 
 test("a tool whose call was answered elsewhere is told, and nothing is posted for it", async (t) => {

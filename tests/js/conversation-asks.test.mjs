@@ -101,6 +101,15 @@ test("a decision that is clicked twice is posted once, and one while a tool runs
   ]);
 });
 
+test("a decision that is clicked again while it is on its way is not posted again", async () => {
+  const page = open({ [POST]: [owes(APPROVAL), goesOn("Done."), goesOn("Yes.")] });
+  await page.conversation.send("go");
+  const decision = { id: "call_1", approved: true };
+  await Promise.all([page.conversation.answer(decision), page.conversation.answer(decision)]);
+  await page.conversation.send("and?");
+  assert.deepEqual(page.posts().map(({ resume, messages }) => resume?.length ?? messages[0].content), ["go", 1, "and?"]);
+});
+
 test("a stop forgets what was clicked meanwhile", async () => {
   let stop = () => {};
   const confirm = (_, signal) => new Promise((_resolve, reject) => {

@@ -3,6 +3,7 @@
 `tests.support.moves` has the steps; this module knows what was promised to whom, and looks whether it holds.
 """
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,14 @@ from tests.support.conversations import new_key
 from tests.support.dictated import Dictated, Dictation
 from tests.support.faults import Mortal, mortal
 from tests.support.runs import QUICK, standing
-from tests.support.transcripts import answers_of, faults_of, open_calls
+from tests.support.transcripts import (
+    answers_of,
+    approvals_of,
+    awaited_calls,
+    calls_of,
+    faults_of,
+    words_of,
+)
 
 from passback.core.changes import Status
 from passback.core.events import (
@@ -28,6 +36,7 @@ from passback.core.events import (
     ToolCallStarted,
 )
 from passback.core.messages import (
+    Answer,
     AssistantMessage,
     CallId,
     Message,
@@ -37,7 +46,7 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.ports import Parked, Store
+from passback.core.ports import Parked, Store, ToolContext
 from passback.core.posts import StartRun
 from passback.toolsets.functions import FunctionTool, tool
 
@@ -92,6 +101,7 @@ class Life:
         workers: those that live.
         accepted: the posts that were acknowledged, in that order.
         doubtful: texts whose post got no answer: they may have been stored, once.
+        made: how often the tool that asks first was called, by the call.
         waiting: the post that waits for its calls to be handed back, with the worker that has it.
     """
 
@@ -107,6 +117,7 @@ class Life:
         self.gates: list[anyio.Event] = []
         self.waiting: tuple[RunId | None, Mortal, anyio.CancelScope, anyio.Event] | None = None
         self.numbers = count(1)
+        self.made: Counter[CallId] = Counter()
         self._stack = stack
         self._logs: dict[RunRef, Sequence[Logged]] = {}
         self._before: Sequence[Message] = ()
@@ -147,7 +158,13 @@ class Life:
                 self.gates.remove(gate)
             return "noted"
 
-        return [look, note]
+        @tool(permission="ask")
+        async def wipe(context: ToolContext) -> str:
+            """Is not repeated, and not made before a person has allowed it."""
+            self.made[context.call_id] += 1
+            return "wiped"
+
+        return [look, note, wipe]
 
     @property
     def steady(self) -> bool:
@@ -177,7 +194,7 @@ class Life:
         begun = [
             each.call_id for each in fresh if isinstance(each, ToolCallStarted) and each.client
         ]
-        return begun + [call.id for call in open_calls(await self.messages()) if call.client]
+        return begun + [call.id for call in awaited_calls(await self.messages())]
 
     @property
     def runs(self) -> list[RunRef]:
@@ -207,13 +224,14 @@ class Life:
         status, messages = await self.status(), await self.messages()
         assert self.model.violations == []
         assert faults_of(messages, running=status.running) == []
-        owing = [] if status.running else [call.id for call in open_calls(messages)]
+        owing = [] if status.running else [call.id for call in awaited_calls(messages)]
         assert [each.id for each in status.owed] == owing, (status, messages)
         assert status.state.usage == used(messages)
         assert status.state.boundary <= len(messages)
         logs = {run: await self._logged(run) for run in self.runs}
         await self._each_message_stands_once(status, messages, logs)
         self._answers_stay(messages, logs)
+        self._nothing_was_made_twice_or_unasked(messages)
         self._before = messages
 
     async def _logged(self, run: RunRef) -> Sequence[Logged]:
@@ -256,9 +274,17 @@ class Life:
         for each in self.accepted:
             waited = isinstance(each.answer, RunRef) and was_queued(logs.get(each.answer, ()))
             for posted in each.post.messages:
-                if isinstance(posted, ToolMessage) and not waited:
-                    stored = answers[posted.call_id]
-                    assert (stored.content, stored.is_error) == (posted.content, posted.is_error)
+                if waited or not isinstance(posted, Answer):
+                    continue
+                kept = answers if isinstance(posted, ToolMessage) else approvals_of(messages)
+                assert words_of(kept[posted.call_id]) == words_of(posted)
+
+    def _nothing_was_made_twice_or_unasked(self, messages: Sequence[Message]) -> None:
+        """Also when its worker died, and when what the run said was taken back."""
+        allowed = {call for call, each in approvals_of(messages).items() if each.approved}
+        asking = {call.id for call in calls_of(messages) if call.asks}
+        assert all(times == 1 for times in self.made.values())
+        assert self.made.keys() & asking <= allowed
 
     async def check_logs(self) -> None:
         """At the end: each run reads the same again, from anywhere, on any worker, for those who were cut, too."""

@@ -1,6 +1,6 @@
 """The steps of a conversation's life: what clients, the model, operators and misfortune do. See `tests.support.lives`."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -8,13 +8,17 @@ import anyio
 from tests.support.faults import Fault, Mortal
 from tests.support.lives import Acknowledged, Life, Reader
 from tests.support.runs import ASK, PAINT, followed
-from tests.support.transcripts import answers_of, calls_of, open_calls
+from tests.support.transcripts import (
+    calls_of,
+)
+from tests.support.verdicts import verdict_on
 from tests.support.walks import Pick
 
 from passback.core.changes import Change, Status
 from passback.core.deltas import Finish, FinishReason, TextChunk, ToolCallChunk, UsageChunk
 from passback.core.errors import (
     ConversationBusy,
+    InvalidAnswer,
     ModelUnavailable,
     NothingToDo,
     PassbackError,
@@ -27,8 +31,11 @@ from passback.core.errors import (
 )
 from passback.core.ids import new_nonce
 from passback.core.messages import (
+    Answer,
+    ApprovalMessage,
     CallId,
-    Message,
+    Content,
+    DataPart,
     MessageId,
     PostedMessage,
     RunRef,
@@ -38,11 +45,17 @@ from passback.core.messages import (
 )
 from passback.core.ports import Parked
 from passback.core.posts import OnBusy, StartRun
+from passback.core.questions import ASK_USER
 
-REFUSALS = (ConversationBusy, NothingToDo, ResultConflict, Reused, UnknownToolCall, QueueFull)
+REFUSALS = (
+    *(ConversationBusy, InvalidAnswer, NothingToDo, QueueFull, ResultConflict),
+    *(Reused, UnknownToolCall),
+)
 ON_BUSY: list[OnBusy] = ["reject", "enqueue", "interrupt", "rollback"]
 STOPS = {"interrupt", "rollback"}
-Answer: TypeAlias = RunRef | Parked | PassbackError
+TOOLS = (PAINT, ASK, ASK_USER)
+FORM = '{"questions": [{"question": "What is it called?"}]}'
+Told: TypeAlias = RunRef | Parked | PassbackError
 Move: TypeAlias = Callable[[Life, Pick], Awaitable[None]]
 
 
@@ -57,13 +70,17 @@ async def call(life: Life, pick: Pick) -> None:
     dictation = life.dictation()
     if dictation is None:
         return
-    name = pick.of(["paint", "ask", "paint", "look", "note", "fly"])
+    name = pick.of(["paint", "ask", "wipe", "ask_user", "paint", "wipe", "look", "note", "fly"])
     given = pick.of([None, "c0", "c1", f"c{next(life.numbers)}"])
-    arguments = "[1" if pick.seldom() else pick.of(["{}", '{"n": 1}', ""])
+    fitting = [FORM] if name == "ask_user" else ["{}", "", "{}"]
+    arguments = "[1" if pick.seldom() else pick.of([*fitting * 2, '{"n": 1}'])
     before = len(await life.begun(await life.status()))
     dictation.say(ToolCallChunk(dictation.calls, given, name, arguments))
     dictation.calls += 1
-    while name in {"paint", "ask"} and len(await life.begun(await life.status())) == before:
+    while (
+        name in {spec.name for spec in TOOLS}
+        and len(await life.begun(await life.status())) == before
+    ):
         await anyio.lowlevel.checkpoint()
 
 
@@ -73,6 +90,18 @@ async def a_turn(life: Life, pick: Pick) -> None:
         await call(life, pick)
         await life.settle()
     await finish(life, pick)
+
+
+async def a_turn_that_asks(life: Life, pick: Pick) -> None:
+    """One or two calls that a person has to allow, perhaps with a question."""
+    if dictation := life.dictation():
+        names = ["wipe", *pick.of([[], ["wipe"], ["ask_user"]])]
+        for name in names:
+            arguments = FORM if name == "ask_user" else "{}"
+            dictation.say(ToolCallChunk(dictation.calls, None, name, arguments))
+            dictation.calls += 1
+            await life.settle()
+        dictation.say(Finish("tool_calls"), None)
 
 
 async def finish(life: Life, pick: Pick) -> None:
@@ -104,30 +133,43 @@ async def a_tool_ends(life: Life, pick: Pick) -> None:
 async def message(life: Life, pick: Pick) -> None:
     """A user's, sometimes with results, before or behind them."""
     on_busy, name = pick.of(ON_BUSY), MessageId(f"u{next(life.numbers)}")
-    results = await some_results(life, pick, 2) if pick.below(3) == 0 else []
+    answers = await some_answers(life, pick, 2) if pick.below(3) == 0 else []
     user = UserMessage(name, f"words {name}")
-    place = pick.below(len(results) + 1)
-    messages: list[PostedMessage] = [*results[:place], user, *results[place:]]
+    place = pick.below(len(answers) + 1)
+    messages: list[PostedMessage] = [*answers[:place], user, *answers[place:]]
     key = f"key-{name}" if pick.seldom() else None
     named = frozenset([name]) if pick.below(2) else frozenset[MessageId]()
     await send(
         life,
         a_worker(life, pick),
-        StartRun(life.key, tuple(messages), (PAINT, ASK), key, named, on_busy),
+        StartRun(life.key, tuple(messages), TOOLS, key, named, on_busy),
     )
 
 
-async def results(life: Life, pick: Pick) -> None:
-    given = tuple(await some_results(life, pick, 3))
+async def answers(life: Life, pick: Pick) -> None:
+    given = tuple(await some_answers(life, pick, 3))
     await send(life, a_worker(life, pick), StartRun(life.key, given))
 
 
-async def right_results(life: Life, pick: Pick) -> None:
+async def right_answers(life: Life, pick: Pick) -> None:
     """All that is owed, in any order."""
-    calls = [each.id for each in (await life.status()).owed]
-    given = [result(life, each, "right") for each in (calls[::-1] if pick.below(2) else calls)]
+    owed = (await life.status()).owed
+    given = [
+        approval(life, pick, each.id) if each.kind == "approval" else result(life, each.id, "right")
+        for each in (owed[::-1] if pick.below(2) else owed)
+    ]
     if given:
         await send(life, a_worker(life, pick), StartRun(life.key, tuple(given)))
+
+
+async def a_bad_answer(life: Life, pick: Pick) -> None:
+    """To a question: it changes nothing."""
+    status = await life.status()
+    asked = [each.id for each in status.owed if each.kind == "question"]
+    if asked and life.steady and not (status.running or status.lapsed or life.waiting):
+        bad = (DataPart({"answers": []}),)
+        post = StartRun(life.key, (result(life, pick.of(asked), bad),))
+        assert isinstance(await deliver(life, a_worker(life, pick), post), InvalidAnswer)
 
 
 async def repeat(life: Life, pick: Pick) -> None:
@@ -153,7 +195,7 @@ async def nobody_follows(life: Life, pick: Pick) -> None:
         return
     name = MessageId(f"u{next(life.numbers)}")
     words = (UserMessage(name, f"words {name}"),)
-    post = StartRun(life.key, words, (PAINT, ASK), on_disconnect="cancel")
+    post = StartRun(life.key, words, TOOLS, on_disconnect="cancel")
     await send(life, a_worker(life, pick), post)
     while (await life.status()).running:
         await anyio.lowlevel.checkpoint()
@@ -163,19 +205,31 @@ def a_worker(life: Life, pick: Pick) -> Mortal:
     return pick.of(life.workers)
 
 
-def result(life: Life, call_id: CallId, content: str, *, is_error: bool = False) -> ToolMessage:
+def result(life: Life, call_id: CallId, content: Content, *, is_error: bool = False) -> ToolMessage:
     return ToolMessage(MessageId(f"t{next(life.numbers)}"), call_id, content, is_error)
 
 
-async def some_results(life: Life, pick: Pick, most: int) -> list[ToolMessage]:
-    """Of calls that are owed, being made, answered, the server's, or nobody's."""
+def approval(life: Life, pick: Pick, call_id: CallId) -> ApprovalMessage:
+    name, approved = MessageId(f"a{next(life.numbers)}"), pick.below(3) < 2
+    reason = "" if approved else pick.of(["", "not now"])
+    return ApprovalMessage(name, call_id, approved, reason, approved and pick.seldom())
+
+
+async def some_answers(life: Life, pick: Pick, most: int) -> list[Answer]:
+    """To calls that are owed, being made, answered, the server's, or nobody's; seldom of the wrong kind."""
     status, messages = await life.status(), await life.messages()
     known = [*(each.id for each in status.owed), *await life.begun(status)] * 3
     known += [each.id for each in calls_of(messages)[-4:]] + [CallId("nobody's")]
-    return [
-        result(life, pick.of(known), pick.of(["one", "two"]), is_error=pick.seldom())
-        for _ in range(1 + pick.below(most))
-    ]
+    asking = {each.id for each in calls_of(messages) if each.asks == "approval"}
+    given: list[Answer] = []
+    for _ in range(1 + pick.below(most)):
+        call_id = pick.of(known)
+        if (call_id in asking) is not pick.seldom():
+            given.append(approval(life, pick, call_id))
+        else:
+            words = pick.of(["one", "two"])
+            given.append(result(life, call_id, words, is_error=pick.seldom()))
+    return given
 
 
 # ---------------------------------------------------------------- what becomes of a post
@@ -184,7 +238,7 @@ async def send(life: Life, worker: Mortal, post: StartRun) -> None:
     if life.waiting:
         return
     status, messages = await life.status(), await life.messages()
-    posted = [each for each in post.messages if isinstance(each, ToolMessage)]
+    posted = [each for each in post.messages if isinstance(each, Answer)]
     if {each.call_id for each in posted} & set(await life.begun(status)):
         await wait_with(life, worker, post, status)
         return
@@ -222,7 +276,7 @@ def texts_of(post: StartRun) -> list[object]:
     return [each.content for each in post.messages if isinstance(each, UserMessage)]
 
 
-async def deliver(life: Life, worker: Mortal, post: StartRun) -> Answer:
+async def deliver(life: Life, worker: Mortal, post: StartRun) -> Told:
     """Post, and write down what was acknowledged."""
     try:
         answer = await worker.runs.start(post)
@@ -238,43 +292,10 @@ async def deliver(life: Life, worker: Mortal, post: StartRun) -> Answer:
     return answer
 
 
-def kind_of(answer: Answer, life: Life) -> str:
+def kind_of(answer: Told, life: Life) -> str:
     if isinstance(answer, RunRef):
         return "runs" if life.accepted[-1].own else "joins"
     return "owes" if isinstance(answer, Parked) else answer.code
-
-
-def verdict_on(
-    posted: Sequence[ToolMessage], status: Status, messages: Sequence[Message]
-) -> str | None:
-    """What the table says of results; None: it depends on more than the transcript."""
-    if status.lapsed or status.queued:
-        return None
-    open_ids = set[CallId]() if status.running else {each.id for each in open_calls(messages)}
-    known = {
-        call_id: answer
-        for call_id, answer in answers_of(messages).items()
-        if is_clients(call_id, messages) and answer.synthetic in {None, "superseded"}
-    }
-    for each in posted:
-        first = known.setdefault(each.call_id, each) if each.call_id in open_ids else None
-        first = first or known.get(each.call_id)
-        if first is None:
-            return UnknownToolCall.code
-        if (first.content, first.is_error) != (each.content, each.is_error):
-            return ResultConflict.code
-    return verdict_on_good_ones({each.call_id for each in posted}, open_ids)
-
-
-def verdict_on_good_ones(posted: set[CallId], open_ids: set[CallId]) -> str | None:
-    """They are equal to what is known, or the first."""
-    if posted & open_ids:
-        return "owes" if open_ids - posted else "runs"
-    return None if open_ids else "joins"  # some of them may be of the turn that is still open
-
-
-def is_clients(call_id: CallId, messages: Sequence[Message]) -> bool:
-    return any(each.client for each in calls_of(messages) if each.id == call_id)
 
 
 # ---------------------------------------------------------------- readers
@@ -354,7 +375,7 @@ async def an_answer_is_lost(life: Life, pick: Pick) -> None:
     post = StartRun(
         life.key,
         (UserMessage(name, f"words {name}"),),
-        (PAINT, ASK),
+        TOOLS,
         named=frozenset([name]),
         on_busy=pick.of(ON_BUSY[:2]),
     )
@@ -386,7 +407,8 @@ async def end(life: Life) -> None:
 
 MOVES: list[Move] = [
     *[say, say, call, call, a_turn, a_turn, a_turn, finish, finish, fail, a_tool_ends, a_tool_ends],
-    *[message, message, message, results, results, results, right_results, right_results, repeat],
+    *[message, message, message, answers, answers, answers, right_answers, right_answers, repeat],
     *[a_reader_comes, a_reader_comes_back, a_reader_leaves, nobody_follows, cancel],
+    *[a_turn_that_asks, a_turn_that_asks, right_answers, right_answers, a_bad_answer],
     *[kill, kill, stop, visit, visit, a_boundary_is_set, the_store_fails, an_answer_is_lost],
 ]

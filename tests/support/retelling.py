@@ -1,4 +1,4 @@
-"""Conversations as lines to read and to compare: `user: hi`, `assistant: well -> zone, color`, `zone: UTC`.
+"""Conversations as lines to read and to compare: `user: hi`, `assistant: well -> zone, color`, `zone: UTC`, `wipe? yes`.
 
 A result goes by the name of the tool that was called; so a conversation of a test calls no tool twice.
 """
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tests.support.wire import Json
 
+_ANSWER = re.compile(r"(?P<who>\w+)\? (?P<word>yes|always|no)(, (?P<reason>.*))?")
 _LINE = re.compile(r"(?P<who>\w+)(#(?P<id>[\w-]+))?(?P<error> \(error\))?: (?P<text>.*)")
 
 
@@ -20,6 +21,17 @@ def posted(line: str, ids: Mapping[str, str]) -> Json:
         return {"role": "user", "content": found["text"], **named}
     call = {"role": "tool", "toolCallId": ids[found["who"]], "content": found["text"]}
     return call | ({"isError": True} if found["error"] else {})
+
+
+def resumed(line: str, ids: Mapping[str, str]) -> Json | None:
+    """A line that answers an interrupt: `wipe? yes`, `wipe? always`, `wipe? no, not now`. None: it is a message."""
+    found = _ANSWER.fullmatch(line)
+    if found is None:
+        return None
+    payload: Json = {"approved": found["word"] != "no"}
+    payload |= {"always": True} if found["word"] == "always" else {}
+    payload |= {"reason": found["reason"]} if found["reason"] else {}
+    return {"interruptId": ids[found["who"]], "payload": payload}
 
 
 def history(messages: Sequence[Json]) -> list[str]:
@@ -42,6 +54,12 @@ def names_of(messages: Sequence[Json], key: str = "toolCalls") -> dict[str, str]
 def _lines(messages: Sequence[Json], calls: str, call: str) -> Iterable[str]:
     names = names_of(messages, calls)
     for each in messages:
+        if each["role"] == "approval":
+            word = "always" if each.get("always") else "yes" if each["approved"] else "no"
+            yield ", ".join(
+                [f"{names[each['toolCallId']]}? {word}", *filter(None, [each.get("reason")])]
+            )
+            continue
         who = names[each[call]] if each["role"] == "tool" else each["role"]
         if each.get("synthetic"):
             yield f"{who} ({each['synthetic']})"

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from passback.core.messages import (
+    Answer,
+    ApprovalMessage,
     Aside,
     AssistantMessage,
     CallId,
@@ -22,9 +24,14 @@ def faults_of(messages: Sequence[Message], *, running: bool) -> list[str]:
             faults += _turn(messages, position, message)
         elif isinstance(message, ToolMessage) and _caller(messages, position) is None:
             faults.append(f"{position}: answers no call of the turn before it")
+    faults += _approvals(messages)
     if not running:
+        awaited = awaited_calls(messages)
+        # what was allowed waits for the answers to the others
         faults += [
-            f"{call.id} waits for a server" for call in open_calls(messages) if not call.client
+            f"{call.id} waits for a server"
+            for call in open_calls(messages)
+            if call not in awaited and not (call.asks and awaited)
         ]
     return faults
 
@@ -40,6 +47,16 @@ def open_calls(messages: Sequence[Message]) -> list[ToolCall]:
     return [call for call in calls_of(messages) if call.id not in answered]
 
 
+def awaited_calls(messages: Sequence[Message]) -> list[ToolCall]:
+    """Open calls that the client has to answer."""
+    allowed = approvals_of(messages)
+    return [
+        call
+        for call in open_calls(messages)
+        if call.client or (call.asks == "approval" and call.id not in allowed)
+    ]
+
+
 def calls_of(messages: Sequence[Message]) -> list[ToolCall]:
     return [
         call for each in messages if isinstance(each, AssistantMessage) for call in each.tool_calls
@@ -48,6 +65,32 @@ def calls_of(messages: Sequence[Message]) -> list[ToolCall]:
 
 def answers_of(messages: Sequence[Message]) -> dict[CallId, ToolMessage]:
     return {each.call_id: each for each in messages if isinstance(each, ToolMessage)}
+
+
+def approvals_of(messages: Sequence[Message]) -> dict[CallId, ApprovalMessage]:
+    return {each.call_id: each for each in messages if isinstance(each, ApprovalMessage)}
+
+
+def words_of(answer: Answer) -> tuple[object, ...]:
+    """What an answer says: equal for equal ones."""
+    if isinstance(answer, ApprovalMessage):
+        return "approval", answer.approved, answer.reason, answer.always
+    return "result", answer.content, answer.is_error
+
+
+def _approvals(messages: Sequence[Message]) -> Iterable[str]:
+    """A person was asked about what is answered; what was not allowed has not been made."""
+    asking = {call.id for call in calls_of(messages) if call.asks == "approval"}
+    answers, approvals = answers_of(messages), approvals_of(messages)
+    given = Counter(each.call_id for each in messages if isinstance(each, ApprovalMessage))
+    yield from (f"{call}: nobody asked about it" for call in given if call not in asking)
+    yield from (f"{call} was answered {count} times" for call, count in given.items() if count > 1)
+    for call in asking & answers.keys():
+        allowed = call in approvals and approvals[call].approved
+        if answers[call].synthetic is None and not allowed:
+            yield f"{call} was made, and nobody allowed it"
+        if (call in approvals and not allowed) is not (answers[call].synthetic == "denied"):
+            yield f"{call} is {answers[call].synthetic}"
 
 
 def _shape(messages: Sequence[Message]) -> Iterable[str]:
@@ -65,7 +108,7 @@ def _shape(messages: Sequence[Message]) -> Iterable[str]:
 
 def _turn(messages: Sequence[Message], position: int, turn: AssistantMessage) -> Iterable[str]:
     behind = messages[position + 1 :]
-    end = next((n for n, each in enumerate(behind) if each.role != "tool"), len(behind))
+    end = next((n for n, each in enumerate(behind) if not isinstance(each, Answer)), len(behind))
     answers = Counter(each.call_id for each in behind[:end] if isinstance(each, ToolMessage))
     for call in turn.tool_calls:
         if answers[call.id] > 1 or (answers[call.id] == 0 and end < len(behind)):
@@ -74,7 +117,7 @@ def _turn(messages: Sequence[Message], position: int, turn: AssistantMessage) ->
 
 def _caller(messages: Sequence[Message], position: int) -> AssistantMessage | None:
     answer, before = messages[position], messages[:position]
-    turn = next((each for each in reversed(before) if each.role != "tool"), None)
+    turn = next((each for each in reversed(before) if not isinstance(each, Answer)), None)
     if isinstance(turn, AssistantMessage) and isinstance(answer, ToolMessage):
         return turn if answer.call_id in {call.id for call in turn.tool_calls} else None
     return None

@@ -19,6 +19,7 @@ from passback_client.errors import (
     Unreachable,
 )
 from passback_client.events import (
+    AgentText,
     Decided,
     Event,
     Failure,
@@ -37,6 +38,7 @@ from passback_client.events import (
     ToolCallArgs,
     ToolCallEnd,
     ToolCallStart,
+    ToolProgress,
     ToolResult,
     Unknown,
     Usage,
@@ -47,6 +49,7 @@ from passback_client.stream import Stream
 from passback_client.tools import Tool, ToolCall, ToolContext, ToolError
 
 __all__ = [
+    "AgentText",
     "Answer",
     "Approval",
     "BadAnswer",
@@ -89,6 +92,7 @@ __all__ = [
     "ToolCallStart",
     "ToolContext",
     "ToolError",
+    "ToolProgress",
     "ToolResult",
     "Unknown",
     "Unreachable",

@@ -62,6 +62,22 @@ class ToolResult(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
+class ToolProgress(_Placed):
+    """How far a call of a server tool is (include: progress)."""
+
+    call_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentText(_Placed):
+    """A piece of what a sub-agent says that works on a call (include: agents)."""
+
+    parent_call_id: str
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
 class ToolAnswer(_Placed):
     """A tool of this client ran, and its result was posted. It comes from this library, not from the server."""
 
@@ -214,6 +230,8 @@ Event: TypeAlias = (
     | ToolCallArgs
     | ToolCallEnd
     | ToolResult
+    | ToolProgress
+    | AgentText
     | ToolAnswer
     | Decided
     | Interrupt
@@ -229,7 +247,7 @@ Event: TypeAlias = (
     | Unknown
 )
 
-Include: TypeAlias = Literal["reasoning", "usage", "message-ids", "output"]
+Include: TypeAlias = Literal["reasoning", "usage", "message-ids", "output", "progress", "agents"]
 OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "rollback"]
 OnDisconnect: TypeAlias = Literal["continue", "cancel"]
 Content: TypeAlias = str | list[JsonObject]

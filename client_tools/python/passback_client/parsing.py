@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from passback_client.events import (
+    AgentText,
     Event,
     Failure,
     Interrupt,
@@ -20,6 +21,7 @@ from passback_client.events import (
     ToolCallArgs,
     ToolCallEnd,
     ToolCallStart,
+    ToolProgress,
     ToolResult,
     Unknown,
     Usage,
@@ -96,6 +98,12 @@ _KINDS: Mapping[str, Callable[[JsonObject, str], Event]] = {
     "tool-call-end": lambda it, place: ToolCallEnd(text(it, "toolCallId"), id=place),
     "tool-result": lambda it, place: ToolResult(
         text(it, "toolCallId"), text(it, "result"), id=place
+    ),
+    "tool-progress": lambda it, place: ToolProgress(
+        text(it, "toolCallId"), text(it, "text"), id=place
+    ),
+    "agent-text": lambda it, place: AgentText(
+        text(it, "parentToolCallId"), text(it, "delta"), id=place
     ),
     "owed": lambda it, place: Owed(owed_calls(it, "toolCalls"), id=place),
     "run-queued": lambda it, place: RunQueued(text(it, "runId"), id=place),

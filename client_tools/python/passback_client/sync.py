@@ -4,80 +4,30 @@ An event loop in a thread of its own runs the async client: there is one impleme
 tool of the client's works the same in both.
 """
 
-import asyncio
-import threading
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, overload
+from typing import Self, TypeVar, overload
 
 import httpx
-from anyio.from_thread import BlockingPortal, start_blocking_portal
 from typing_extensions import override
 
 from passback_client.answer import Answer
 from passback_client.approvals import Approve
 from passback_client.client import Client as AsyncClient
 from passback_client.conversation import Conversation, MessagePage
-from passback_client.errors import BadSetup
 from passback_client.events import Content, Event, Include, OnBusy, OnDisconnect
 from passback_client.limits import Limits, Retry
+from passback_client.loop import Loop
 from passback_client.questions import AskUser
 from passback_client.stream import Stream as AsyncStream
 from passback_client.tools import Tool
 
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-_UNWIND_SECONDS = 5
-
 F = TypeVar("F", bound=Callable[..., object])
 Q = TypeVar("Q", bound=AskUser)
-T = TypeVar("T")
 
 
-class _Loop:
-    """An event loop in a thread, from `open` to `close`."""
-
-    def __init__(self) -> None:
-        self._context: AbstractContextManager[BlockingPortal] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return self._loop is not None
-
-    def open(self) -> None:
-        self._context = start_blocking_portal("asyncio")
-        self._loop = self._context.__enter__().call(asyncio.get_running_loop)
-
-    def close(self) -> None:
-        context, self._context, self._loop = self._context, None, None
-        assert context is not None
-        context.__exit__(None, None, None)
-
-    def run(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Wait for it; what interrupts the waiting, such as Ctrl-C, cancels it."""
-        if self._loop is None:
-            raise BadSetup("the client is not open: use it in `with Client(...) as client`")
-        ended = threading.Event()
-
-        async def tracked() -> T:
-            try:
-                return await work()
-            finally:
-                ended.set()
-
-        # not the portal's own way: that waits until the task runs, and could be interrupted without a future to cancel
-        future = asyncio.run_coroutine_threadsafe(tracked(), self._loop)
-        try:
-            return future.result()
-        finally:
-            future.cancel()
-            ended.wait(_UNWIND_SECONDS)
-
-
-def _events(loop: _Loop, stream: AsyncStream) -> Generator[Event]:
+def _events(loop: Loop, stream: AsyncStream) -> Generator[Event]:
     try:
         while (event := loop.run(partial(_next, stream))) is not None:
             yield event
@@ -93,7 +43,7 @@ async def _next(stream: AsyncStream) -> Event | None:
 class Stream(Iterator[Event]):
     """What is said, in all runs that a post leads to: as the async `passback_client.Stream`."""
 
-    def __init__(self, loop: _Loop, stream: AsyncStream) -> None:
+    def __init__(self, loop: Loop, stream: AsyncStream) -> None:
         self._loop = loop
         self._stream = stream
         self._events = _events(loop, stream)
@@ -169,7 +119,7 @@ class Client:
             retry=retry,
             transport=transport,
         )
-        self._loop = _Loop()
+        self._loop = Loop()
 
     # ---------------------------------------------------------------- tools
     def add_tool(self, tool: Tool) -> None:

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from passback.core.errors import InvalidCursor
 from passback.core.messages import CallId, Content, MessageId, Owed, RunId, Usage
+from passback.core.plans import Plan
 
 CompletedReason: TypeAlias = Literal["end_turn", "max_tokens", "max_turns", "refusal", "budget"]
 
@@ -140,6 +141,14 @@ class ToolResulted:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanUpdated:
+    """What the agent means to do now: it replaces what it said before."""
+
+    entries: Plan
+    type: Literal["plan-updated"] = "plan-updated"
+
+
+@dataclass(frozen=True, slots=True)
 class UsageReported:
     """Tokens of the model call that just ended."""
 
@@ -194,6 +203,7 @@ RunEvent: TypeAlias = (
     | ToolCallEnded
     | ToolProgressed
     | ToolResulted
+    | PlanUpdated
     | UsageReported
     | OutputAccepted
     | Rewound

@@ -9,6 +9,8 @@ from typing import Final, Literal, NewType, TypeAlias
 
 from pydantic import JsonValue
 
+from passback.core.plans import Plan
+
 OwnerId = NewType("OwnerId", str)
 ConversationId = NewType("ConversationId", str)
 RunId = NewType("RunId", str)
@@ -127,10 +129,11 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a server tool gave; a failure is `is_error`, never an exception."""
+    """What a server tool gave; a failure is `is_error`, never an exception. `plan` replaces what the agent means to do."""
 
     content: Content
     is_error: bool = False
+    plan: Plan | None = None
 
 
 # ---------------------------------------------------------------- messages

@@ -2,22 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
 
 from passback.core.messages import AssistantMessage, ChildMessage, Message, Usage
-from passback.core.transcript import always_allowed
-
-PlanPriority: TypeAlias = Literal["high", "medium", "low"]
-PlanStatus: TypeAlias = Literal["pending", "in_progress", "completed"]
-
-
-@dataclass(frozen=True, slots=True)
-class PlanEntry:
-    """One thing that the agent means to do."""
-
-    content: str
-    priority: PlanPriority = "medium"
-    status: PlanStatus = "pending"
+from passback.core.plans import PlanEntry
+from passback.core.transcript import always_allowed, last_asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +19,7 @@ class State:
         seconds: for how long runs have worked on it.
         boundary: the position of the first message that is still read; those before it stay in the record.
         allowed: tools for which a person allowed all calls to come, in a message before the boundary; sorted.
+        agent: the name of the one that the user asked last before the boundary.
     """
 
     plan: tuple[PlanEntry, ...] = ()
@@ -39,6 +28,7 @@ class State:
     seconds: float = 0.0
     boundary: int = 0
     allowed: tuple[str, ...] = ()
+    agent: str = ""
 
     def with_added(self, messages: Iterable[Message], /) -> "State":
         """As it is when these messages follow on the transcript."""
@@ -55,8 +45,14 @@ class State:
             boundary: not before the present one, and not within a turn.
             messages: those that are read now.
         """
-        passed = always_allowed(messages[: boundary - self.boundary])
-        return replace(self, boundary=boundary, allowed=tuple(sorted({*self.allowed, *passed})))
+        passed = messages[: boundary - self.boundary]
+        allowed, asked = always_allowed(passed).union(self.allowed), last_asked(passed)
+        return replace(
+            self,
+            boundary=boundary,
+            allowed=tuple(sorted(allowed)),
+            agent=self.agent if asked is None else asked,
+        )
 
 
 def usage_of(messages: Iterable[Message], /) -> Usage:

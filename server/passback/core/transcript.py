@@ -161,6 +161,12 @@ def always_allowed(messages: Iterable[Message], /) -> frozenset[str]:
     )
 
 
+def last_asked(messages: Sequence[Message], /) -> str | None:
+    """The name of the agent that the user asked last, empty where none was named; None: the user says nothing here."""
+    asked = (each.agent for each in reversed(messages) if isinstance(each, UserMessage))
+    return next(asked, None)
+
+
 def closing(
     calls: Iterable[ToolCall], reason: Synthetic, mint: MintMessageId, /
 ) -> tuple[ToolMessage, ...]:

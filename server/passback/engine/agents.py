@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from passback.core.errors import UnknownAgent
 from passback.core.messages import Message, UserMessage
 from passback.core.posts import StartRun
+from passback.core.transcript import last_asked
 from passback.engine.loop import Brain
 from passback.engine.toolbox import Equipment
 
@@ -43,10 +44,13 @@ class Agents:
         )
         return replace(post, messages=tuple(messages))
 
-    def asked_in(self, messages: Sequence[Message]) -> Actor:
-        """The agent that the user asked last. Raises UnknownAgent when it is another server's."""
-        asked = (each.agent for each in reversed(messages) if isinstance(each, UserMessage))
-        return self._actors.get(self._known(next(asked, "")), self._first)
+    def asked_in(self, messages: Sequence[Message], before: str = "") -> Actor:
+        """The agent that the user asked last. Raises UnknownAgent when it is another server's.
+
+        `before` is the name of the one that was asked before the first of the messages.
+        """
+        asked = last_asked(messages)
+        return self._actors.get(self._known(before if asked is None else asked), self._first)
 
     def _known(self, name: str) -> str:
         if not name or len(self._actors) == 1:

@@ -101,7 +101,8 @@ class Caretaker:
 
     # ---------------------------------------------------------------- lost runs
     async def _take_over(self, run: RunRef, loaded: Loaded) -> None:
-        actor = self._agents.asked_in(loaded.messages)
+        state = loaded.status.state
+        actor = self._agents.asked_in(loaded.messages, state.agent)
         toolbox = await actor.equipment.toolbox(loaded.tools)
         begun = toolbox.perhaps_begun(runnable(loaded.messages))
         append = closing(begun, "interrupted", new_message_id)
@@ -115,7 +116,6 @@ class Caretaker:
                 return
             logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
             messages = (*loaded.messages, *append)
-            state = loaded.status.state
             work = Work(actor.brain, toolbox, messages, turns, state, taken_over=True)
             self._supervisor().spawn(
                 Assignment(
@@ -187,16 +187,20 @@ class Caretaker:
     async def _without_last_run(self, key: ConversationKey, loaded: Loaded) -> Loaded:
         """How a conversation stands when what its last run said, and the message that it answered, is taken back.
 
-        If it had moved the boundary, all is read again.
+        What a person had allowed, and was done, stays done. If the run had moved the boundary, all is read again.
         """
-        status = loaded.status
-        state, mark = status.state, status.mark
-        if mark < loaded.start:
+        state = loaded.status.state
+        if loaded.status.mark < loaded.start:
             state = replace(state, boundary=0)
         messages = await self._read_from(state.boundary, key, loaded)
-        kept, gone = messages[: mark - state.boundary], messages[mark - state.boundary :]
-        status = replace(status, message_count=mark, state=state.with_taken_back(gone))
-        return replace(loaded, status=status, messages=kept)
+        begun = loaded.status.mark - state.boundary
+        keep = begun + _made(messages[begun:])
+        status = replace(
+            loaded.status,
+            message_count=state.boundary + keep,
+            state=state.with_taken_back(messages[keep:]),
+        )
+        return replace(loaded, status=status, messages=messages[:keep])
 
     async def _heed_late_posts(self, run: RunRef, known: Sequence[Queued]) -> None:
         """Stop a run for a post that came between the look at the queue and the run's beginning."""
@@ -208,10 +212,10 @@ class Caretaker:
             self._supervisor().cancel(run)
 
     async def _work(self, client: Sequence[ToolSpec], loaded: Loaded, verdict: Begins) -> Work:
-        messages = (*loaded.messages, *verdict.append)
-        actor = self._agents.asked_in(messages)
+        messages, state = (*loaded.messages, *verdict.append), loaded.status.state
+        actor = self._agents.asked_in(messages, state.agent)
         toolbox = await actor.equipment.toolbox(client)
-        return Work(actor.brain, toolbox, messages, state=loaded.status.state)
+        return Work(actor.brain, toolbox, messages, state=state)
 
     # ---------------------------------------------------------------- answers that did not come
     async def _go_on_without(self, key: ConversationKey, loaded: Loaded) -> None:
@@ -258,6 +262,14 @@ def mark_of(count: int, append: Sequence[Message], /) -> int:
         len(append),
     )
     return count + answers
+
+
+def _made(behind: Sequence[Message]) -> int:
+    """How many results a run begins with: of calls that were made because a person had allowed them."""
+    return next(
+        (n for n, each in enumerate(behind) if not isinstance(each, Answer | ChildMessage)),
+        len(behind),
+    )
 
 
 def _turns(messages: Sequence[Message]) -> int:

@@ -38,6 +38,7 @@ class CallContext(ToolContext):
     """What the call of a sub-agent needs beside what every tool is told.
 
     Attributes:
+        ended: to be called when the call has.
         show: as `Journal.append`, of the calling loop.
         write: as `Journal.commit`, of the calling loop, which keeps the conversation's state.
         transcript: what was said in this call before.
@@ -47,6 +48,7 @@ class CallContext(ToolContext):
         depth: how many agents call each other.
     """
 
+    ended: Callable[[], None] = field(kw_only=True)
     show: Callable[[Sequence[RunEvent]], None] = field(kw_only=True)
     write: Callable[[Sequence[Message], Sequence[RunEvent]], Awaitable[None]] = field(kw_only=True)
     transcript: tuple[Message, ...] = ()

@@ -16,6 +16,7 @@ from passback.core.events import (
     HandedBack,
     Outcome,
     OutputAccepted,
+    PlanUpdated,
     RunEvent,
     RunFinished,
     ToolCallEnded,
@@ -105,6 +106,7 @@ class Work:
         state: what the conversation knows beside its messages.
         taken_over: whether another worker was at it, and was lost.
         depth: how many agents call each other.
+        data: what its tools may work on, where the transcript has no structured data of its own.
         prepared: the first request, once it is encoded.
     """
 
@@ -262,7 +264,11 @@ class Loop:
     async def _commit_result(self, call: ToolCall, result: ToolResult) -> None:
         # of a call that was approved, readers have not seen the end yet
         ends = [ToolCallEnded(call.id)] if call.asks else []
-        await self._commit([_tool_message(call, result)], [*ends, _resulted(call, result)])
+        events: list[RunEvent] = [*ends, _resulted(call, result)]
+        if result.plan is not None:
+            events.append(PlanUpdated(result.plan))
+            self._state = replace(self._state, plan=result.plan)
+        await self._commit([_tool_message(call, result)], events)
 
     async def _close_perhaps_begun(self) -> None:
         """Close the calls of a sub-agent that the worker before may have begun (P10)."""
@@ -274,11 +280,13 @@ class Loop:
             await self._commit([answer], [event])
 
     def _context(self, call: ToolCall) -> CallContext:
+        progress = Progress(self._log, call.id)
         return CallContext(
             self._log.run,
             call.id,
             self._brain.deps,
-            Progress(self._log, call.id),
+            progress,
+            ended=progress.end,
             show=self._log.append,
             write=self._commit,
             transcript=transcript_of(call.id, self._messages),

@@ -25,11 +25,15 @@ class Progress:
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
         self._last = -_SHORTEST
-        self.ended = False
+        self._ended = False
+
+    def end(self) -> None:
+        """Tell nothing more."""
+        self._ended = True
 
     def __call__(self, words: str, /) -> None:
         now = monotonic()
-        if self.ended or now - self._last < _SHORTEST:
+        if self._ended or now - self._last < _SHORTEST:
             return
         self._last = now
         if get_ident() == self._thread:
@@ -38,5 +42,5 @@ class Progress:
             self._loop.call_soon_threadsafe(self._tell, str(words))
 
     def _tell(self, words: str) -> None:
-        if not self.ended:
+        if not self._ended:
             self._journal.append([ToolProgressed(self._call_id, mended(words[:_LONGEST]))])

@@ -144,7 +144,8 @@ class RunService:
 
     async def _admit(self, post: StartRun, loaded: Loaded) -> RunRef | Parked | None:
         """Store what the post brings. None: the conversation has changed meanwhile, judge again."""
-        actor = self._agents.asked_in((*loaded.messages, *post.messages))
+        messages = (*loaded.messages, *post.messages)
+        actor = self._agents.asked_in(messages, loaded.status.state.agent)
         if post.tools is not None:
             (await actor.equipment.toolbox()).refuse_clashes(post.tools)
         status = loaded.status

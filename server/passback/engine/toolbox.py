@@ -20,14 +20,15 @@ from passback.core.messages import (
     folded,
 )
 from passback.core.permissions import Permission
-from passback.core.ports import ToolContext, Toolset
+from passback.core.ports import Toolset
 from passback.core.records import dump_message
 from passback.core.text import mended
 from passback.engine.assembler import Executor
+from passback.engine.children import CallContext
 
 logger = logging.getLogger(__name__)
 
-ContextOf: TypeAlias = Callable[[ToolCall], ToolContext]
+ContextOf: TypeAlias = Callable[[ToolCall], CallContext]
 
 RESULT_BYTES = 1024 * 1024
 """The largest result of a server tool, whatever the toolset (P11)."""
@@ -137,7 +138,7 @@ class Toolbox:
     async def _run_one(
         self,
         call: ToolCall,
-        context: ToolContext,
+        context: CallContext,
         send: MemoryObjectSendStream[tuple[ToolCall, Given]],
     ) -> None:
         given: Given
@@ -159,6 +160,7 @@ class Toolbox:
                 },
             )
             given = ToolResult("The tool failed.", is_error=True)
+        context.ended()
         await send.send((call, given))
 
 

@@ -19,10 +19,10 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.state import PlanEntry, PlanPriority, PlanStatus
 from passback.transport.briefs import BriefView, show_brief
 from passback.transport.native import owed_call
 from passback.transport.parts import show_content
+from passback.transport.plans import PlanEntryView, plan_entry
 from passback.transport.usage import UsageView, usage_view
 
 
@@ -57,14 +57,6 @@ class OwedView(TypedDict):
     claimedUntil: str | None
 
 
-class PlanEntryView(TypedDict):
-    """One thing that the agent means to do."""
-
-    content: str
-    priority: PlanPriority
-    status: PlanStatus
-
-
 class ConversationView(TypedDict):
     """A conversation without its messages.
 
@@ -93,12 +85,8 @@ def conversation_view(conversation_id: ConversationId, status: Status, /) -> Con
         "owed": owed_views(status),
         "messageCount": status.message_count,
         "usage": usage_view(status.state.usage),
-        "plan": [_entry(each) for each in status.state.plan],
+        "plan": [plan_entry(each) for each in status.state.plan],
     }
-
-
-def _entry(entry: PlanEntry) -> PlanEntryView:
-    return {"content": entry.content, "priority": entry.priority, "status": entry.status}
 
 
 def owed_views(status: Status, /) -> list[OwedView]:
@@ -123,7 +111,7 @@ def _running(status: Status) -> RunningView | None:
 
 
 # ---------------------------------------------------------------- its messages
-class InputView(BriefView):
+class InputView(BriefView, TypedDict):
     """What was said to the agent. `content` is a text, or a list of parts as they are posted.
 
     `agentId` names the agent that was asked, where the server has several. A user's message has what its post said beside

@@ -1,15 +1,9 @@
-"""The native events of the `/send-message` protocol: their shapes, and the encoder that several routes share.
-
-Only `text` has a field `content`: a published client prints that field of whatever event it meets.
-"""
+"""The encoder of the native events of the `/send-message` protocol, which several routes share."""
 
 import json
 from collections.abc import Sequence
 from json.encoder import encode_basestring_ascii as quoted
-from typing import Annotated, Literal, NotRequired, TypeAlias, assert_never
-
-from pydantic import Field, JsonValue, TypeAdapter
-from typing_extensions import TypedDict
+from typing import TypeAlias, assert_never
 
 from passback.core.events import (
     Completed,
@@ -19,6 +13,7 @@ from passback.core.events import (
     Nested,
     Outcome,
     OutputAccepted,
+    PlanUpdated,
     ReasoningDelta,
     Rewound,
     RunEvent,
@@ -34,212 +29,46 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
-from passback.core.messages import CallId, MediaPart, Owed, OwedKind, as_text
+from passback.core.messages import CallId, MediaPart, Owed, as_text
+from passback.transport.native_shapes import (
+    ApprovalPayload,
+    ErrorEvent,
+    InterruptEvent,
+    MessageEvent,
+    NativeEvent,
+    OwedCall,
+    OwedEvent,
+    PlanEvent,
+    ReasoningEvent,
+    RunEndEvent,
+    ToolCallArgsEvent,
+    ToolCallEndEvent,
+    ToolCallStartEvent,
+    ToolProgressEvent,
+    ToolResultEvent,
+    UsageEvent,
+)
+from passback.transport.plans import plan_entry
 from passback.transport.usage import usage_view
 
 INCLUDABLE = frozenset(
-    {"agents", "message-ids", "output", "owed", "progress", "reasoning", "rewind", "run", "usage"}
+    {
+        "agents",
+        "message-ids",
+        "output",
+        "owed",
+        "plan",
+        "progress",
+        "reasoning",
+        "rewind",
+        "run",
+        "usage",
+    }
 )
 """What a request may ask to be told beyond the protocol's own events."""
 
 DONE = "[DONE]"
 
-
-# ---------------------------------------------------------------- shapes
-class TextEvent(TypedDict):
-    """A piece of the answer; the pieces joined are the whole."""
-
-    type: Literal["text"]
-    content: str
-
-
-class ToolCallStartEvent(TypedDict):
-    """The model begins a call, of a client tool or of a server tool."""
-
-    type: Literal["tool-call-start"]
-    toolCallId: str
-    toolCallName: str
-    parentToolCallId: NotRequired[str]
-
-
-class ToolCallArgsEvent(TypedDict):
-    """A piece of the call's arguments: at least one comes, and joined they are one JSON text."""
-
-    type: Literal["tool-call-args"]
-    toolCallId: str
-    delta: str
-    parentToolCallId: NotRequired[str]
-
-
-class ToolCallEndEvent(TypedDict):
-    """The arguments are complete. The result of a client tool may be posted from this moment on."""
-
-    type: Literal["tool-call-end"]
-    toolCallId: str
-    parentToolCallId: NotRequired[str]
-
-
-class ToolResultEvent(TypedDict):
-    """The server answered a call itself: its own tool ran, or the call was not valid."""
-
-    type: Literal["tool-result"]
-    toolCallId: str
-    result: str
-    parentToolCallId: NotRequired[str]
-
-
-class ApprovalPayload(TypedDict):
-    """The call that needs approval; `arguments` is JSON text."""
-
-    kind: Literal["approval"]
-    toolCallId: str
-    toolCallName: str
-    arguments: str
-
-
-class InterruptEvent(TypedDict):
-    """A person has to say whether a call of a server tool may be made. `resume` answers; `id` is the call's."""
-
-    type: Literal["interrupt"]
-    id: str
-    reason: str
-    payload: ApprovalPayload
-
-
-class ErrorEvent(TypedDict):
-    """The run failed; `[DONE]` follows. The conversation stays usable. `retryAfter` is in seconds, where known."""
-
-    type: Literal["error"]
-    error: str
-    code: str
-    retryable: bool
-    retryAfter: NotRequired[float]
-
-
-class ToolProgressEvent(TypedDict):
-    """How far a server tool's call is (include: progress)."""
-
-    type: Literal["tool-progress"]
-    toolCallId: str
-    text: str
-    parentToolCallId: NotRequired[str]
-
-
-class AgentTextEvent(TypedDict):
-    """A piece of what a sub-agent says that works on a call (include: agents)."""
-
-    type: Literal["agent-text"]
-    parentToolCallId: str
-    delta: str
-
-
-class ReasoningEvent(TypedDict):
-    """A piece of the model's reasoning (include: reasoning)."""
-
-    type: Literal["reasoning"]
-    delta: str
-    parentToolCallId: NotRequired[str]
-
-
-class UsageEvent(TypedDict):
-    """Tokens of the model call that just ended (include: usage)."""
-
-    type: Literal["usage"]
-    inputTokens: int
-    outputTokens: int
-    cachedTokens: int
-    reasoningTokens: int
-    parentToolCallId: NotRequired[str]
-
-
-class OutputEvent(TypedDict):
-    """The answer fits the output schema that was asked for: this is it; its text was a draft (include: output)."""
-
-    type: Literal["output"]
-    value: JsonValue
-
-
-class MessageEvent(TypedDict):
-    """What follows belongs to this assistant message (include: message-ids)."""
-
-    type: Literal["message"]
-    messageId: str
-    parentToolCallId: NotRequired[str]
-
-
-class RunQueuedEvent(TypedDict):
-    """The run waits until another one of its conversation has ended (include: run)."""
-
-    type: Literal["run-queued"]
-    runId: str
-
-
-class RunStartEvent(TypedDict):
-    """The run begins (include: run)."""
-
-    type: Literal["run-start"]
-    runId: str
-
-
-class RunEndEvent(TypedDict):
-    """The last event of a run (include: run). `reason` is there when it completed, or failed: then it is the code."""
-
-    type: Literal["run-end"]
-    outcome: Literal["completed", "handed-back", "cancelled", "failed"]
-    reason: NotRequired[str]
-
-
-class OwedCall(TypedDict):
-    """A call that the client has to answer.
-
-    `arguments` is JSON text, `reason` is why an approval is asked for, and `parentToolCallId` is the call of the sub-agent
-    that makes this one.
-    """
-
-    id: str
-    name: str
-    arguments: str
-    kind: OwedKind
-    reason: NotRequired[str]
-    parentToolCallId: NotRequired[str]
-
-
-class OwedEvent(TypedDict):
-    """What the client has to answer before the conversation goes on (include: owed)."""
-
-    type: Literal["owed"]
-    toolCalls: list[OwedCall]
-
-
-class RewindEvent(TypedDict):
-    """Another worker took the run over: of this run, all is void that came behind the id `to` (include: rewind)."""
-
-    type: Literal["rewind"]
-    to: str
-
-
-NativeEvent: TypeAlias = Annotated[
-    TextEvent
-    | ToolCallStartEvent
-    | ToolCallArgsEvent
-    | ToolCallEndEvent
-    | ToolResultEvent
-    | InterruptEvent
-    | ErrorEvent
-    | ToolProgressEvent
-    | AgentTextEvent
-    | ReasoningEvent
-    | UsageEvent
-    | OutputEvent
-    | MessageEvent
-    | RunQueuedEvent
-    | RunStartEvent
-    | RunEndEvent
-    | OwedEvent
-    | RewindEvent,
-    Field(discriminator="type"),
-]
-NATIVE_EVENT: TypeAdapter[NativeEvent] = TypeAdapter(NativeEvent)
 
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -251,15 +80,7 @@ def native_data(event: NativeEvent, /) -> str:
 
 # ---------------------------------------------------------------- run events to native ones
 _CallEvent: TypeAlias = ToolCallStarted | ToolCallArguments | ToolCallEnded | ToolResulted
-_AskedEvent: TypeAlias = (
-    RunQueued
-    | RunStarted
-    | TurnStarted
-    | ReasoningDelta
-    | UsageReported
-    | ToolProgressed
-    | OutputAccepted
-)
+_AskedEvent: TypeAlias = TurnStarted | ReasoningDelta | UsageReported | ToolProgressed | PlanUpdated
 
 
 class NativeEncoder:
@@ -287,16 +108,29 @@ class NativeEncoder:
                 | ReasoningDelta()
                 | UsageReported()
                 | ToolProgressed()
+                | PlanUpdated()
                 | OutputAccepted()
             ):
-                wanted, native = _asked_event(event)
-                return (native_data(native),) if wanted in self._include else ()
+                return self._asked(event)
             case Nested(call_id, inner):
                 return self._nested(call_id, inner)
             case Rewound():  # `rewind` tells of it
                 return ()
             case _:
                 assert_never(event)
+
+    def _asked(self, event: RunQueued | RunStarted | OutputAccepted | _AskedEvent) -> Sequence[str]:
+        native: NativeEvent
+        match event:
+            case RunQueued(run_id):
+                wanted, native = "run", {"type": "run-queued", "runId": run_id}
+            case RunStarted(run_id):
+                wanted, native = "run", {"type": "run-start", "runId": run_id}
+            case OutputAccepted(value):
+                wanted, native = "output", {"type": "output", "value": value}
+            case _:
+                wanted, native = _asked_event(event)
+        return (native_data(native),) if wanted in self._include else ()
 
     def _nested(self, parent: CallId, event: RunEvent) -> Sequence[str]:
         """What a sub-agent says. Its calls are told like all others; its words are not the answer, and have to be asked for."""
@@ -312,7 +146,13 @@ class NativeEncoder:
                 }
             case ToolCallStarted() | ToolCallArguments() | ToolCallEnded() | ToolResulted():
                 wanted, said = set(), _call_event(event, parent)
-            case TurnStarted() | ReasoningDelta() | UsageReported() | ToolProgressed():
+            case (
+                TurnStarted()
+                | ReasoningDelta()
+                | UsageReported()
+                | ToolProgressed()
+                | PlanUpdated()
+            ):
                 kind, said = _asked_event(event, parent)
                 wanted = {"agents", kind}
             case _:  # its run is not one of the client's
@@ -368,21 +208,18 @@ def _url(part: MediaPart) -> str:
 
 def _asked_event(event: _AskedEvent, parent: CallId | None = None) -> tuple[str, NativeEvent]:
     """What has to be included for it to be sent, and what then is."""
-    native: ReasoningEvent | UsageEvent | MessageEvent | ToolProgressEvent
+    native: ReasoningEvent | UsageEvent | MessageEvent | ToolProgressEvent | PlanEvent
     match event:
-        case RunQueued(run_id):
-            return "run", {"type": "run-queued", "runId": run_id}
-        case RunStarted(run_id):
-            return "run", {"type": "run-start", "runId": run_id}
         case TurnStarted(message_id):
             wanted, native = "message-ids", {"type": "message", "messageId": message_id}
         case ReasoningDelta(text):
             wanted, native = "reasoning", {"type": "reasoning", "delta": text}
-        case OutputAccepted(value):
-            return "output", {"type": "output", "value": value}
         case ToolProgressed(call_id, text):
             wanted = "progress"
             native = {"type": "tool-progress", "toolCallId": call_id, "text": text}
+        case PlanUpdated(entries):
+            wanted = "plan"
+            native = {"type": "plan", "entries": [plan_entry(each) for each in entries]}
         case UsageReported(usage):
             view = usage_view(usage)
             wanted = "usage"

@@ -8,7 +8,7 @@ from pydantic import JsonValue, TypeAdapter
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
 from passback.transport.http import STATUS
-from passback.transport.native import NATIVE_EVENT
+from passback.transport.native_shapes import NATIVE_EVENT
 from passback.transport.waiting import MOST_SECONDS, RunAnswer, RunGoesOn
 from passback.transport.wires import Wire
 

@@ -33,7 +33,8 @@ from passback.core.messages import Owed, RunRef, Usage
 from passback.core.ports import Parked
 from passback.transport.http import error_answer, failure_answer, json_answer, run_headers
 from passback.transport.line import Line
-from passback.transport.native import OwedCall, owed_call
+from passback.transport.native import owed_call
+from passback.transport.native_shapes import OwedCall
 from passback.transport.usage import UsageView, usage_view
 from passback.transport.wires import Services
 

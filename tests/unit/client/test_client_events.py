@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from passback_client import (
+    AgentText,
     Answer,
     BadAnswer,
     Failure,
@@ -26,6 +27,7 @@ from passback_client import (
     ToolCallArgs,
     ToolCallEnd,
     ToolCallStart,
+    ToolProgress,
     ToolResult,
     Unknown,
     Usage,
@@ -110,6 +112,14 @@ def test_every_event_that_a_server_sends_is_known(data: str) -> None:
                 "reasoningTokens": 4,
             },
             Usage(1, 2, 3, 4, id="1"),
+        ),
+        (
+            {"type": "tool-progress", "toolCallId": "c", "text": "half"},
+            ToolProgress("c", "half", id="1"),
+        ),
+        (
+            {"type": "agent-text", "parentToolCallId": "c", "delta": "a"},
+            AgentText("c", "a", id="1"),
         ),
         ({"type": "message", "messageId": "m"}, MessageStart("m", id="1")),
         ({"type": "new", "a": 1}, Unknown("new", {"type": "new", "a": 1}, id="1")),

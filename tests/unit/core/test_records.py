@@ -17,6 +17,7 @@ from passback.core.events import (
     HandedBack,
     Nested,
     OutputAccepted,
+    PlanUpdated,
     Position,
     ReasoningDelta,
     Rewound,
@@ -59,8 +60,9 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
+from passback.core.plans import PlanEntry
 from passback.core.posts import StartRun
-from passback.core.state import PlanEntry, State
+from passback.core.state import State
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 JSON = st.recursive(
@@ -125,6 +127,12 @@ OUTCOMES = st.one_of(
     st.builds(Failed, TEXT, TEXT, st.booleans(), st.none() | st.floats(0, 1e9)),
 )
 RUN_IDS = TEXT.map(RunId)
+ENTRIES = st.builds(
+    PlanEntry,
+    TEXT,
+    st.sampled_from(["high", "medium", "low"]),
+    st.sampled_from(["pending", "in_progress", "completed"]),
+)
 _SAID: st.SearchStrategy[RunEvent] = st.one_of(
     st.builds(RunQueued, RUN_IDS),
     st.builds(Rewound, st.builds(Position, COUNTS, COUNTS)),
@@ -137,6 +145,7 @@ _SAID: st.SearchStrategy[RunEvent] = st.one_of(
     st.builds(ToolCallEnded, CALL_IDS),
     st.builds(ToolProgressed, CALL_IDS, TEXT),
     st.builds(ToolResulted, CALL_IDS, CONTENT, st.booleans()),
+    st.builds(PlanUpdated, st.lists(ENTRIES, max_size=2).map(tuple)),
     st.builds(UsageReported, USAGE),
     st.builds(OutputAccepted, JSON),
     st.builds(RunFinished, OUTCOMES),
@@ -154,12 +163,6 @@ POSTS = st.builds(
     st.sampled_from(["continue", "cancel"]),
 )
 QUEUED = st.builds(Queued, RUN_IDS, POSTS)
-ENTRIES = st.builds(
-    PlanEntry,
-    TEXT,
-    st.sampled_from(["high", "medium", "low"]),
-    st.sampled_from(["pending", "in_progress", "completed"]),
-)
 STATES = st.builds(
     State,
     st.lists(ENTRIES, max_size=3).map(tuple),
@@ -168,6 +171,7 @@ STATES = st.builds(
     st.floats(0, 1e9),
     COUNTS,
     st.lists(TEXT, max_size=2).map(tuple),
+    TEXT,
 )
 
 

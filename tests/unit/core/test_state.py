@@ -6,12 +6,14 @@ from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
     CallId,
+    ChildMessage,
     Message,
     MessageId,
     Usage,
     UserMessage,
 )
-from passback.core.state import PlanEntry, State, usage_of
+from passback.core.plans import PlanEntry
+from passback.core.state import State, usage_of
 
 PLAN = (PlanEntry("look"),)
 
@@ -32,6 +34,24 @@ MESSAGES: list[Message] = [USER, said(Usage(1, 2)), USER, said(), said(Usage(10,
 def test_usage_is_that_of_the_messages_that_tell_it() -> None:
     assert usage_of(MESSAGES) == Usage(11, 22, 30, 40)
     assert usage_of([]) == Usage()
+
+
+def test_usage_is_also_that_of_sub_agents() -> None:
+    inner = ChildMessage(CallId("b"), said(Usage(1)))
+    messages: list[Message] = [
+        ChildMessage(CallId("a"), inner),
+        ChildMessage(CallId("a"), USER),
+        said(Usage(10)),
+    ]
+    assert usage_of(messages) == Usage(11)
+
+
+def test_a_boundary_takes_along_who_was_asked_last_before_it() -> None:
+    second, first = replace(USER, agent="second"), replace(USER, agent="")
+    moved = State().with_boundary(2, [second, said(), first])
+    assert moved.agent == "second"
+    assert moved.with_boundary(3, [said()]).agent == "second"
+    assert moved.with_boundary(3, [first]).agent == ""
 
 
 def test_what_is_taken_back_was_not_used_but_stays_paid() -> None:

@@ -28,6 +28,7 @@ from passback.core.events import (
     Cancelled,
     Completed,
     HandedBack,
+    TextDelta,
     ToolResulted,
 )
 from passback.core.messages import (
@@ -122,6 +123,25 @@ async def test_a_message_while_an_allowed_call_is_made(
         assert [m.call_id for m in await record(runs) if isinstance(m, ApprovalMessage)] == [call]
         assert await post(runs, approval(call)) == run
     assert deeds.done == {"pay": 1}
+
+
+@pytest.mark.promise("P5", "P9")
+async def test_a_rollback_leaves_the_result_of_what_was_allowed(store: Store) -> None:
+    """It was done: that stays true, as with the client's own results."""
+    deeds = Deeds()
+    stalls: list[Step] = ["half", anyio.Event()]
+    model = ScriptedModel([called("pay"), called("look"), stalls, words("two")])
+    tools = [deeds.tool("pay", "ask"), deeds.tool("look")]
+    async with worker(store, model, *tools) as runs:
+        [call] = await asked(runs)
+        run = await post(runs, approval(call))
+        await until(runs, run, TextDelta)
+        second = await post(runs, says("next", "u2"), on_busy="rollback")
+        assert await outcome(runs, second) == Completed()
+        assert await outcome(runs, run) == Cancelled()
+        assert await contents(runs) == ["go", "", "pay done", "next", "two"]
+        assert await post(runs, approval(call)) == run
+    assert deeds.done == {"pay": 1, "look": 1}
 
 
 @pytest.mark.promise("P7", "P8")

@@ -9,6 +9,7 @@ from tests.support.faults import Faults, mortal
 from tests.support.runs import (
     KEY,
     PAINT,
+    QUICK,
     call_ids,
     contents,
     outcome,
@@ -42,9 +43,14 @@ from passback.core.messages import (
     ToolMessage,
     Usage,
 )
+from passback.core.plans import PlanEntry
 from passback.core.ports import Store
 from passback.core.posts import StartRun
-from passback.core.state import PlanEntry, State
+from passback.core.state import State
+from passback.core.transcript import owed
+from passback.engine.agents import Actor, Agents
+from passback.engine.loop import Brain
+from passback.engine.runs import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import tool
@@ -200,6 +206,26 @@ async def test_what_was_allowed_for_good_before_the_boundary_stays_allowed(memor
     async with worker(memory, model, burn) as runs:
         assert await outcome(runs, await post(runs, says("more"))) == Completed()
         assert (await contents(runs))[-3:] == ["", "burnt", "again"]
+
+
+async def test_the_agent_that_was_asked_before_the_boundary_answers_what_it_asked_for(
+    store: Store,
+) -> None:
+    asking = ToolCall(new_call_id(), "paint", "{}", client=True)
+    asked = AssistantMessage(new_message_id(), "", (asking,))
+    messages: list[Message] = [replace(says("old"), agent="second"), said("zero")]
+    known = State().with_boundary(2, messages)
+    owing = owed([asked])
+    assert await store.park(replace(change(KEY, 0, *messages, asked), state=known, owed=owing))
+    silent, model = ScriptedModel([]), ScriptedModel([words("done")])
+    agents = Agents([Actor(Brain(silent)), Actor(Brain(model), name="second")])
+    service = RunService(store, agents, QUICK)
+    with anyio.fail_after(10):
+        async with service.running():
+            run = await post(service, result(asking.id), tools=[PAINT])
+            assert await outcome(service, run) == Completed()
+    assert silent.requests == []
+    assert (await store.load(KEY)).messages[-1].role == "assistant"
 
 
 # ---------------------------------------------------------------- a boundary that moved within a run

@@ -7,6 +7,7 @@ import anyio
 import pytest
 from tests.support.runs import (
     DYING,
+    KEY,
     PAINT,
     QUICK,
     at_once,
@@ -24,7 +25,7 @@ from tests.support.runs import (
     says as user,
 )
 
-from passback.core.deltas import Finish
+from passback.core.deltas import Finish, UsageChunk
 from passback.core.errors import ModelRejected, ResultConflict, UnknownToolCall
 from passback.core.events import (
     Cancelled,
@@ -45,9 +46,11 @@ from passback.core.messages import (
     Message,
     MessageId,
     ToolMessage,
+    Usage,
     UserMessage,
 )
 from passback.core.ports import ModelClient, Store, Toolset
+from passback.core.state import State, usage_of
 from passback.engine.agents import Actor, Agents
 from passback.engine.loop import Brain
 from passback.engine.runs import RunService
@@ -128,6 +131,18 @@ async def test_an_agent_gives_a_task_and_gets_the_others_last_words(store: Store
     assert [message.role for message in lead.requests[1].messages] == ["user", "assistant", "tool"]
     children = [message for message in messages if isinstance(message, ChildMessage)]
     assert [type(child.message) for child in children] == [UserMessage, AssistantMessage]
+
+
+async def test_what_sub_agents_use_counts_also_of_those_that_work_together(store: Store) -> None:
+    tasks = calls(("helper", {"task": "a"}), ("other", {"task": "b"}))
+    lead = ScriptedModel([[UsageChunk(Usage(1)), *tasks], [UsageChunk(Usage(20)), *says("done")]])
+    one = ScriptedModel([[UsageChunk(Usage(300)), *says("here")]])
+    other = ScriptedModel([[UsageChunk(Usage(4000)), *says("there")]])
+    both = helper(one, together=True), helper(other, name="other", together=True)
+    async with boss(store, lead, *both) as runs:
+        assert await outcome(runs, await post(runs, user())) == Completed()
+        assert (await runs.status(KEY)).state == State(usage=Usage(4321))
+        assert usage_of(await record(runs)) == Usage(4321)
 
 
 async def test_a_sub_agent_uses_tools_of_its_own(memory: Store) -> None:

@@ -2,10 +2,12 @@
 
 import pytest
 
+from passback.core.changes import Status
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
     CallId,
+    ConversationId,
     Message,
     MessageId,
     Reasoning,
@@ -16,7 +18,9 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.transport.history import MessageView, view
+from passback.core.plans import PlanEntry
+from passback.core.state import State
+from passback.transport.history import MessageView, conversation_view, view
 
 ID, CALL = MessageId("m"), CallId("c")
 MESSAGES: list[tuple[Message, MessageView]] = [
@@ -89,3 +93,19 @@ MESSAGES: list[tuple[Message, MessageView]] = [
 @pytest.mark.parametrize(("message", "shown"), MESSAGES)
 def test_a_message_is_shown(message: Message, shown: MessageView) -> None:
     assert view(message) == shown
+
+
+def test_a_conversation_is_shown_with_its_usage_and_its_plan() -> None:
+    plan = (PlanEntry("look", "high", "completed"), PlanEntry("leap"))
+    status = Status(state=State(plan, Usage(1, 2, 3, 4)))
+    shown = conversation_view(ConversationId("c"), status)
+    assert shown["usage"] == {
+        "inputTokens": 1,
+        "outputTokens": 2,
+        "cachedTokens": 3,
+        "reasoningTokens": 4,
+    }
+    assert shown["plan"] == [
+        {"content": "look", "priority": "high", "status": "completed"},
+        {"content": "leap", "priority": "medium", "status": "pending"},
+    ]

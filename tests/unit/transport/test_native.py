@@ -10,7 +10,8 @@ from jsonschema import Draft202012Validator
 from passback.core.events import Cursor, Rewound, RunEvent
 from passback.core.messages import RunId
 from passback.core.records import load_events
-from passback.transport.native import DONE, NATIVE_EVENT, NativeEncoder
+from passback.transport.native import DONE, NativeEncoder
+from passback.transport.native_shapes import NATIVE_EVENT
 
 VECTORS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "vectors" / "agkit.json").read_text(encoding="utf-8")

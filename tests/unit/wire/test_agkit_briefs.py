@@ -152,6 +152,9 @@ async def test_the_history_shows_when_it_was_posted_and_what_the_server_said() -
     [plain] = runs.posts[0].messages
     assert view(plain) == HELLO | {"id": "u"}
     assert isinstance(plain, UserMessage)
-    assert view(UserMessage(plain.id, "hello", brief=Brief(at="now"))) == HELLO | {"id": "u", "at": "now"}
+    assert view(UserMessage(plain.id, "hello", brief=Brief(at="now"))) == HELLO | {
+        "id": "u",
+        "at": "now",
+    }
     refused = SystemMessage(plain.id, "no", synthetic="invalid")
     assert view(refused) == {"id": "u", "role": "system", "content": "no", "synthetic": "invalid"}

@@ -19,10 +19,8 @@ from passback.core.messages import (
     OwnerId,
     RunId,
     RunRef,
-    Usage,
     UserMessage,
 )
-from passback.core.state import PlanEntry, State
 from passback.transport.access import Access
 from passback.transport.signal import Signal
 from passback.transport.site import build_site
@@ -79,22 +77,6 @@ async def test_a_conversation_is_told_without_its_messages() -> None:
         "usage": {"inputTokens": 0, "outputTokens": 0, "cachedTokens": 0, "reasoningTokens": 0},
         "plan": [],
     }
-
-
-async def test_a_conversation_is_told_with_its_usage_and_its_plan() -> None:
-    plan = (PlanEntry("look", "high", "completed"), PlanEntry("leap"))
-    status = replace(IDLE, state=State(plan, Usage(1, 2, 3, 4)))
-    answer = await _get(_runs(status), "/conversations/c")
-    assert answer.json["usage"] == {
-        "inputTokens": 1,
-        "outputTokens": 2,
-        "cachedTokens": 3,
-        "reasoningTokens": 4,
-    }
-    assert answer.json["plan"] == [
-        {"content": "look", "priority": "high", "status": "completed"},
-        {"content": "leap", "priority": "medium", "status": "pending"},
-    ]
 
 
 async def test_owed_calls_are_told_with_their_deadline_and_their_claims() -> None:

@@ -1,0 +1,63 @@
+"""`update_plan`: the tool by which an agent says what it means to do, and how far it is."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from passback.core.messages import ToolCall, ToolResult, ToolSpec
+from passback.core.permissions import ALLOWED, Permission
+from passback.core.plans import PlanEntry, PlanPriority, PlanStatus
+from passback.core.ports import ToolContext
+
+UPDATE_PLAN = "update_plan"
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    content: Annotated[str, Field(min_length=1, max_length=1000)]
+    priority: PlanPriority = "medium"
+    status: PlanStatus = "pending"
+
+
+class _Entries(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    entries: Annotated[
+        list[_Entry],
+        Field(max_length=100, description="All of the plan: it replaces the last one."),
+    ]
+
+
+class PlanTools:
+    """A toolset of the one tool."""
+
+    async def specs(self) -> Sequence[ToolSpec]:
+        return [
+            ToolSpec(
+                UPDATE_PLAN,
+                "Say what you mean to do, and how far you are: the user sees it. Use it for work of several steps; give "
+                "the whole plan each time, with at most one entry in progress.",
+                _Entries.model_json_schema(),
+            )
+        ]
+
+    def is_read_only(self, name: str, /) -> bool:
+        return False
+
+    def is_repeatable(self, name: str, /) -> bool:
+        return True
+
+    def permission(self, call: ToolCall, /) -> Permission:
+        return ALLOWED
+
+    async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
+        try:
+            given = _Entries.model_validate_json(call.arguments).entries
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(str(step) for step in first["loc"]) or "arguments"
+            return ToolResult(f"The plan is not valid: {place}: {first['msg']}", is_error=True)
+        plan = tuple(PlanEntry(each.content, each.priority, each.status) for each in given)
+        return ToolResult("The user sees the plan.", plan=plan)
