@@ -16,9 +16,9 @@ from passback.core.messages import (
     ApprovalMessage,
     Aside,
     AssistantMessage,
-    Brief,
     CallId,
     ChildMessage,
+    JsonObject,
     Message,
     MessageId,
     ModelMessage,
@@ -194,15 +194,20 @@ def futile_turns(messages: Sequence[Message], /) -> int:
 
 
 # ---------------------------------------------------------------- what was posted beside words
-def brief_of(messages: Sequence[Message], /) -> Brief | None:
-    """That of the last user message."""
-    return next((each.brief for each in reversed(messages) if isinstance(each, UserMessage)), None)
+def schema_of(
+    messages: Sequence[Message], earlier: JsonObject | None = None, /
+) -> JsonObject | None:
+    """What the answer to the last user message has to fit; without any user message, what had to before: `earlier`."""
+    for message in reversed(messages):
+        if isinstance(message, UserMessage):
+            return None if message.brief is None else message.brief.output_schema
+    return earlier
 
 
-def data_of(messages: Sequence[Message], /) -> JsonValue:
-    """The structured data that was posted last; None: there was none."""
+def data_of(messages: Sequence[Message], earlier: JsonValue = None, /) -> JsonValue:
+    """The structured data that was posted last; without any, what there was before: `earlier`."""
     briefs = (each.brief for each in reversed(messages) if isinstance(each, UserMessage))
-    return next((brief.data for brief in briefs if brief and brief.data is not None), None)
+    return next((brief.data for brief in briefs if brief and brief.data is not None), earlier)
 
 
 # ---------------------------------------------------------------- what a model may be shown

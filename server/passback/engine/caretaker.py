@@ -191,7 +191,7 @@ class Caretaker:
         """
         state = loaded.status.state
         if loaded.status.mark < loaded.start:
-            state = replace(state, boundary=0)
+            state = replace(state, boundary=0, data=None, output_schema=None)
         messages = await self._read_from(state.boundary, key, loaded)
         begun = loaded.status.mark - state.boundary
         keep = begun + _made(messages[begun:])

@@ -85,9 +85,11 @@ class Brain:
     context: RunContext | None = None
     tells_time: bool = False
 
-    def ask(self, toolbox: Toolbox, messages: Sequence[Message], context: str = "") -> Answering:
+    def ask(
+        self, toolbox: Toolbox, messages: Sequence[Message], state: State, context: str = ""
+    ) -> Answering:
         """The model's answer to a transcript, begun by entering it."""
-        schema = self.output.asked(messages)
+        schema = self.output.asked(messages, state)
         request = ModelRequest(paired(messages), self.prompt, toolbox.specs(), self.options, schema)
         if self.builder is not None:
             request = self.builder.build(request, context)
@@ -106,7 +108,6 @@ class Work:
         state: what the conversation knows beside its messages.
         taken_over: whether another worker was at it, and was lost.
         depth: how many agents call each other.
-        data: what its tools may work on, where the transcript has no structured data of its own.
         prepared: the first request, once it is encoded.
     """
 
@@ -117,13 +118,12 @@ class Work:
     state: State = field(default_factory=State)
     taken_over: bool = False
     depth: int = 0
-    data: JsonValue = None
     prepared: Answering | None = None
 
     def prepare(self) -> None:
         """Encode the first request ahead of its time, where the model is what comes first."""
         if not unanswered(self.messages) and self.brain.context is None:
-            self.prepared = self.brain.ask(self.toolbox, self.messages)
+            self.prepared = self.brain.ask(self.toolbox, self.messages, self.state)
 
 
 class Loop:
@@ -144,7 +144,6 @@ class Loop:
         self._allowed = always_allowed(work.messages).union(work.state.allowed)
         self._taken_over = work.taken_over
         self._depth = work.depth
-        self._data = work.data
         self._prepared = work.prepared
         self._told: str | None = None
         self._leaving = leaving
@@ -212,7 +211,7 @@ class Loop:
         brain = self._brain
         if self._told is None:
             self._told = "" if brain.context is None else await brain.context(self._log.run)
-        return brain.ask(self._toolbox, self._messages, self._told)
+        return brain.ask(self._toolbox, self._messages, self._state, self._told)
 
     async def _settle(self, turn: Turn) -> bool:
         """Commit a turn and run the server's calls. True: the run has ended."""
@@ -232,7 +231,7 @@ class Loop:
         self, turn: Turn, append: Sequence[Message], events: Sequence[RunEvent]
     ) -> bool:
         """End the run, unless its last word is not what was asked for: then the model is told so. True: it has ended."""
-        said = await self._brain.output.judge(turn, self._messages)
+        said = await self._brain.output.judge(turn, self._messages, self._state)
         if isinstance(said, SystemMessage):
             await self._commit([*append, said], events)
             return False
@@ -294,7 +293,7 @@ class Loop:
             leaving=self._leaving,
             taken_over=self._taken_over,
             depth=self._depth,
-            data=self._data if (data := data_of(self._messages)) is None else data,
+            data=data_of(self._messages, self._state.data),
         )
 
     async def _hand_back(self, append: Sequence[Message], events: Sequence[RunEvent]) -> bool:

@@ -10,7 +10,8 @@ from passback.core.events import OutputAccepted
 from passback.core.ids import new_message_id
 from passback.core.messages import JsonObject, Message, SystemMessage, ToolSpec, as_text
 from passback.core.ports import ArgumentCheck
-from passback.core.transcript import brief_of
+from passback.core.state import State
+from passback.core.transcript import schema_of
 from passback.engine.assembler import Turn
 
 _ANSWERS = 1024 * 1024
@@ -31,19 +32,19 @@ class OutputJudge:
     check: ArgumentCheck | None = None
     schema: JsonObject | None = None
 
-    def asked(self, messages: Sequence[Message]) -> JsonObject | None:
+    def asked(self, messages: Sequence[Message], state: State) -> JsonObject | None:
         """What the answer to a transcript has to fit. None: it is free."""
-        brief = brief_of(messages)
-        return self.schema if brief is None or brief.output_schema is None else brief.output_schema
+        posted = schema_of(messages, state.output_schema)
+        return self.schema if posted is None else posted
 
     async def judge(
-        self, turn: Turn, messages: Sequence[Message]
+        self, turn: Turn, messages: Sequence[Message], state: State
     ) -> OutputAccepted | SystemMessage | None:
         """The output of a turn without calls, or what the model is told of its answer. None: there is no output.
 
         A refusal is an answer without output.
         """
-        schema = self.asked(messages)
+        schema = self.asked(messages, state)
         if schema is None or turn.finish == "refusal":
             return None
         if turn.finish == "length":

@@ -20,6 +20,7 @@ from passback.core.messages import (
 )
 from passback.core.permissions import ALLOWED, Permission
 from passback.core.ports import ToolContext
+from passback.core.state import State
 from passback.engine.agents import Actor
 from passback.engine.children import CallContext, ChildJournal
 from passback.engine.loop import Loop, Work
@@ -100,7 +101,7 @@ class AgentTools:
             (*context.transcript, *opening),
             taken_over=context.taken_over,
             depth=context.depth + 1,
-            data=context.data,
+            state=State(data=context.data),
         )
         loop = Loop(work, journal, context.leaving)
         try:

@@ -266,5 +266,6 @@ def test_the_page_shows_what_the_model_is_shown() -> None:
 
 
 def test_the_page_has_the_guides() -> None:
-    quoted = ["\n".join(re.findall(r"> (.*)", each)) for each in re.findall(r"(?:> .*\n)+", PAGE)]
+    blocks = re.findall(r"(?:^> .*\n)+", PAGE, re.MULTILINE)
+    quoted = ["\n".join(line.removeprefix("> ") for line in each.splitlines()) for each in blocks]
     assert sorted(quoted) == sorted([ASK_GUIDE, DATA_GUIDE])

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 
 import pytest
+from pydantic import JsonValue
 from tests.support.judging import result, user
 
 from passback.core.messages import (
     AssistantMessage,
     Brief,
     CallId,
+    JsonObject,
     Message,
     MessageId,
     SystemMessage,
@@ -16,9 +18,12 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.transcript import brief_of, data_of, futile_turns, paired
+from passback.core.state import State
+from passback.core.transcript import data_of, futile_turns, paired, schema_of
 
-SCHEMA = Brief(output_schema={"type": "object"})
+OBJECT: JsonObject = {"type": "object"}
+EARLIER: JsonObject = {"type": "object", "title": "earlier"}
+SCHEMA = Brief(output_schema=OBJECT)
 DATA = Brief({"a": 1})
 
 
@@ -40,20 +45,38 @@ def invalid(call: str) -> ToolMessage:
 
 
 @pytest.mark.parametrize(
-    ("messages", "brief", "data"),
+    ("messages", "schema", "data"),
     [
-        ([], None, None),
-        ([said(DATA), answer()], DATA, {"a": 1}),
-        ([said(DATA), answer(), said(SCHEMA, "u2")], SCHEMA, {"a": 1}),
-        ([said(DATA), said(Brief([2]), "u2"), said(None, "u3")], None, [2]),
-        ([said(Brief(0)), answer("c"), result("c")], Brief(0), 0),
+        ([], EARLIER, "earlier"),
+        ([answer("c"), result("c")], EARLIER, "earlier"),
+        ([said(DATA), answer()], None, {"a": 1}),
+        ([said(DATA), answer(), said(SCHEMA, "u2")], OBJECT, {"a": 1}),
+        ([said(SCHEMA), said(Brief([2]), "u2"), said(None, "u3")], None, [2]),
+        ([said(SCHEMA), answer("c"), result("c")], OBJECT, "earlier"),
+        ([said(Brief(0))], None, 0),
     ],
 )
-def test_the_last_brief_counts_and_the_last_data(
-    messages: Sequence[Message], brief: Brief | None, data: object
+def test_the_last_message_says_the_schema_and_the_last_data_count(
+    messages: Sequence[Message], schema: JsonObject | None, data: JsonValue
 ) -> None:
-    assert brief_of(messages) == brief
-    assert data_of(messages) == data
+    assert schema_of(messages, EARLIER) == schema
+    assert data_of(messages, "earlier") == data
+
+
+@pytest.mark.parametrize("boundary", range(4))
+def test_a_boundary_takes_along_what_was_posted_before_it(boundary: int) -> None:
+    messages: list[Message] = [
+        said(Brief([1], output_schema=OBJECT)),
+        answer("c"),
+        result("c"),
+    ]
+    whole = State().with_boundary(0, messages)
+    moved = State().with_boundary(boundary, messages)
+    for state in (moved, moved.with_boundary(3, messages[boundary:])):
+        left = messages[state.boundary :]
+        assert schema_of(left, state.output_schema) == OBJECT
+        assert data_of(left, state.data) == [1]
+    assert whole == State()
 
 
 @pytest.mark.parametrize(

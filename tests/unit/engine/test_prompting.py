@@ -7,26 +7,47 @@ import anyio
 import pytest
 from pydantic import JsonValue
 from tests.support.faults import mortal
-from tests.support.runs import KEY, events, outcome, post, reading, record, says, worker
+from tests.support.runs import (
+    KEY,
+    events,
+    outcome,
+    post,
+    reading,
+    record,
+    result,
+    says,
+    worker,
+)
 
 from passback.context.prompt import Layers
+from passback.core.changes import Change
 from passback.core.errors import Reused, UnsupportedAttachment
-from passback.core.events import Completed, Failed, TextDelta
+from passback.core.events import Completed, Failed, OutputAccepted, TextDelta
+from passback.core.ids import new_nonce
 from passback.core.messages import (
+    AssistantMessage,
     Brief,
+    CallId,
     Content,
+    JsonObject,
     MediaPart,
     MessageId,
     RunRef,
     SystemMessage,
     TextPart,
+    ToolCall,
     UserMessage,
 )
 from passback.core.ports import Store, ToolContext
 from passback.core.posts import StartRun
+from passback.core.state import State
+from passback.engine.agents import Actor
+from passback.engine.loop import Brain
+from passback.engine.toolbox import Equipment
 from passback.models import scripted
 from passback.models.scripted import ScriptedModel
-from passback.toolsets.functions import tool
+from passback.toolsets.agents import AgentTool, AgentTools
+from passback.toolsets.functions import Functions, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -159,3 +180,38 @@ async def test_what_the_model_can_be_shown_is_not_refused(memory: Store) -> None
     async with worker(memory, model) as runs:
         posted = UserMessage(MessageId("u"), (TextPart("see"), PNG))
         assert await outcome(runs, await post(runs, posted)) == Completed()
+
+
+# ---------------------------------------------------------------- elsewhere
+async def test_a_sub_agent_works_on_the_same_data(memory: Store) -> None:
+    inner = ScriptedModel([scripted.calls(("look", {})), scripted.says("seen")])
+    actor = Actor(Brain(inner), Equipment([Functions([look])]), "helper")
+    task = scripted.calls(("helper", {"task": "look"}))
+    outer = ScriptedModel([task, scripted.says("done")])
+    helpers = AgentTools([AgentTool.of(actor, "Helps.")])
+    async with worker(memory, outer, toolsets=[helpers]) as runs:
+        assert await outcome(runs, await post(runs, briefed())) == Completed()
+    assert str(inner.requests[1].messages[-1].content) == '{"data":{"a":1}}'
+    # its task is all that it is told
+    assert [each.content for each in inner.requests[0].messages] == ["look"]
+
+
+async def test_what_was_posted_before_the_boundary_counts(store: Store) -> None:
+    schema: JsonObject = {"type": "object", "required": ["a"]}
+    state = State(data=[1], output_schema=schema)
+    how = Change(KEY, new_nonce(), 0, (says(), *owing()), state=replace(state, boundary=1))
+    assert await store.park(how)
+    model = ScriptedModel(
+        [scripted.calls(("look", {})), scripted.says("{}"), scripted.says('{"a":1}')]
+    )
+    async with worker(store, model, look) as runs:
+        told = await events(runs, await post(runs, result(CallId("c"))))
+        results = [str(each.content) for each in await record(runs) if each.role == "tool"]
+    assert OutputAccepted({"a": 1}) in told
+    assert results == ["done", '{"data":[1]}']
+    assert [request.output_schema for request in model.requests] == [schema] * 3
+
+
+def owing() -> tuple[AssistantMessage, ...]:
+    call = ToolCall(CallId("c"), "paint", "{}", client=True)
+    return (AssistantMessage(MessageId("a"), "", (call,)),)

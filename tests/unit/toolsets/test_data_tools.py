@@ -37,7 +37,7 @@ DOUBLINGS = " | ".join(["[@, @]"] * 60)
 
 async def call(name: str, data: JsonValue = ORDERS, **arguments: Any) -> ToolResult:
     made = ToolCall(CallId("c"), name, json.dumps(arguments))
-    return await DATA_TOOLS.call(made, ToolContext(RUN, CallId("c"), data))
+    return await DATA_TOOLS.call(made, ToolContext(RUN, CallId("c"), data=data))
 
 
 async def test_the_tools_change_nothing_and_may_run_together() -> None:
