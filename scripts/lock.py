@@ -15,10 +15,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "requirements"
-# the arguments of `uv pip compile` for each file; the first one sets the versions of the next two
+# the arguments of `uv pip compile` for each file; the first one sets the versions of the next three
 LOCKS = {
-    "dev": ("pyproject.toml", "--group=dev"),
-    "test": ("pyproject.toml", "--group=test", "--constraints=requirements/dev.txt"),
+    "dev": ("pyproject.toml", "--all-extras", "--group=dev"),
+    "test": (
+        "pyproject.toml",
+        "--all-extras",
+        "--group=test",
+        "--constraints=requirements/dev.txt",
+    ),
+    "extras": ("pyproject.toml", "--all-extras", "--constraints=requirements/dev.txt"),
     "runtime": ("pyproject.toml", "--constraints=requirements/dev.txt"),
     "node": ("--group=node",),
     "redis-server": ("--group=redis-server", "--no-deps"),
@@ -46,7 +52,8 @@ def _header(pyproject: str) -> str:
     """Says which requests of pyproject.toml the file answers."""
     tables = tomllib.loads(pyproject)
     asked = [tables["build-system"], tables["dependency-groups"]]
-    asked += [tables["project"][key] for key in ("dependencies", "requires-python")]
+    keys = ("dependencies", "optional-dependencies", "requires-python")
+    asked += [tables["project"][key] for key in keys]
     digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
     return f"# Written by scripts/lock; do not edit.\n# from sha256:{digest}\n"
 

@@ -12,8 +12,9 @@
 
 from passback.agent import Agent
 from passback.core.permissions import Permission
-from passback.core.ports import ToolContext
+from passback.core.toolsets import ToolContext
 from passback.toolsets.functions import ToolError, tool
+from passback.toolsets.mcp import MCPServer
 
-__all__ = ["Agent", "Permission", "ToolContext", "ToolError", "tool"]
+__all__ = ["Agent", "MCPServer", "Permission", "ToolContext", "ToolError", "tool"]
 __version__ = "0.1.0"

@@ -18,11 +18,14 @@ from passback.context.told import Told, run_context
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject, ToolSpec
 from passback.core.permissions import Decision, Rule, by_pattern
-from passback.core.ports import ModelClient, Toolset
+from passback.core.ports import ModelClient
 from passback.core.prompts import RunContext
-from passback.schemas.declared import Unfit, judged
+from passback.core.toolsets import Toolset
+from passback.schemas.declared import Unfit, fit
 from passback.toolsets.data import DATA_TOOLS
 from passback.toolsets.functions import Function, Functions, FunctionTool, tool
+from passback.toolsets.mcp import MCPServer
+from passback.toolsets.mcp.server import refuse_clashes
 from passback.toolsets.plan import PlanTools
 
 if TYPE_CHECKING:
@@ -37,11 +40,13 @@ class Agent:
         model: a client, or a name as in `PASSBACK_MODEL` (`openai:gpt-5`); None: what the settings say.
         prompt: what the model is told first.
         tools: server tools: functions, decorated with `@tool` or plain.
-        toolsets: other sources of server tools.
+        toolsets: other sources of server tools, such as an `MCPServer`.
         agents: other agents, that it may give tasks to as if they were tools; each needs a name and a description.
         name: what clients and other agents ask for it by; None: as `passback serve MODULE:NAME` names it.
         description: what other agents are told of it.
         max_turns: model calls in one run; None: what the settings say.
+        window: tokens that the model takes, request and answer together, with which older parts of a conversation make
+            room for new ones; 0: nothing is left out; None: what the settings say.
         options: goes to the model's service as it is, such as `{"temperature": 0}`.
         permissions: which server tools may be called: decisions by name, the first pattern that fits counts
             (`{"delete_*": "ask", "*": "allow"}`), or a function that judges a call, plain or async, and may give None
@@ -69,6 +74,7 @@ class Agent:
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     permissions: Mapping[str, Decision] | Rule | None = None
     ask_user: bool = False
+    window: int | None = None
     plan: bool = False
     context: Told | None = None
     tell_time: bool = False
@@ -98,8 +104,14 @@ class Agent:
         )
 
     def own_toolsets(self) -> tuple[Toolset, ...]:
-        """Without the agents. Raises ConfigurationError when a function cannot be a tool, or two have one name."""
+        """Without the agents.
+
+        Raises:
+            ConfigurationError: a function cannot be a tool, or two tools have one name or could get one.
+        """
         functions = [one if isinstance(one, FunctionTool) else tool(one) for one in self.tools]
+        servers = [one for one in self.toolsets if isinstance(one, MCPServer)]
+        refuse_clashes(servers, [one.spec.name for one in functions])
         own = [Functions(functions)] if functions else []
         data, plan = [DATA_TOOLS] if self.data_tools else [], [PlanTools()] if self.plan else []
         return (*own, *data, *plan, *self.toolsets)
@@ -136,6 +148,6 @@ class Agent:
         if given is None:
             return None
         try:
-            return judged(given.model_json_schema() if isinstance(given, type) else dict(given))
+            return fit(given.model_json_schema() if isinstance(given, type) else dict(given))
         except Unfit as problem:
             raise ConfigurationError(f"the agent's output_schema: {problem}") from None

@@ -13,6 +13,7 @@ from passback.backend import Backend
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
 from passback.core.ports import ModelClient, Store
+from passback.core.toolsets import Connected
 from passback.settings import Settings
 from passback.transport.access import Access
 from passback.transport.openapi import compose
@@ -57,6 +58,10 @@ class Application:
     @property
     def models(self) -> Sequence[ModelClient]:
         return self._backend.models
+
+    @property
+    def connected(self) -> Sequence[Connected]:
+        return self._backend.connected
 
     def running(self) -> AbstractAsyncContextManager[Sequence[str]]:
         """As `Backend.running`."""

@@ -3,8 +3,12 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import anyio
+
 from passback.agent import Agent
 from passback.casting import Casting, blaming
+from passback.core.errors import ToolsetUnavailable
+from passback.core.toolsets import Connected
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
 from passback.settings import Settings
@@ -25,10 +29,11 @@ class Backend:
         casting = Casting(settings)
         self.runs = RunService(self.store, casting.agents(agents or (Agent(),)), _tempo(settings))
         self.models = casting.models
+        self.connected = casting.connected
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[Sequence[str]]:
-        """Connect to the store and own the runs; gives warnings about the store's settings.
+        """Connect to the store and the toolsets, and own the runs; gives warnings about them.
 
         Raises:
             ConfigurationError, StoreError: the store cannot be used.
@@ -39,8 +44,27 @@ class Backend:
             with blaming("PASSBACK_STORE"):
                 await stack.enter_async_context(self.store)
                 warnings = await self.store.check()
+            for one in self.connected:
+                await stack.enter_async_context(one.running())
+            warnings = [*warnings, *await _readiness(self.connected)]
             await stack.enter_async_context(self.runs.running())
             yield warnings
+
+
+async def _readiness(toolsets: Sequence[Connected]) -> Sequence[str]:
+    """Wait for all of them at once. One that cannot be used is no reason not to serve: it may come."""
+    warnings: list[str] = []
+
+    async def wait(one: Connected) -> None:
+        try:
+            warnings.extend(await one.ready())
+        except ToolsetUnavailable as error:
+            warnings.append(f"{error.message}; its tools are left out until it can be")
+
+    async with anyio.create_task_group() as tasks:
+        for one in toolsets:
+            tasks.start_soon(wait, one)
+    return warnings
 
 
 def _tempo(settings: Settings) -> Tempo:

@@ -5,37 +5,50 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 from passback.agent import Agent
+from passback.context.compaction import Compaction
 from passback.core.errors import ConfigurationError
 from passback.core.permissions import Rule, by_pattern
 from passback.core.ports import ModelClient
 from passback.core.questions import ASK_USER
+from passback.core.toolsets import Connected
 from passback.engine.agents import Actor, Agents
 from passback.engine.judging import Judge
 from passback.engine.loop import Brain
 from passback.engine.output import OutputJudge
 from passback.engine.toolbox import Equipment
+from passback.models.choice import Choice, choices, kinds
+from passback.models.fallback import Fallback
 from passback.schemas.arguments import objection
-from passback.settings import Settings
+from passback.settings import LEAST_WINDOW, MOST_WINDOW, Settings
 from passback.toolsets.agents import AgentTool, AgentTools
 
 MODELS: Mapping[str, str] = {
     "demo": "passback.models.demo",
     "openai": "passback.models.openai_chat",
+    "anthropic": "passback.models.anthropic",
 }
+
+KEYLESS_MODELS = frozenset({"demo"})
 
 
 class Casting:
-    """Makes the agents of a server. `models` are the model clients that they share, by name."""
+    """Makes the agents of a server, and knows what they share."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._opened: dict[str, ModelClient] = {}
         self._models: dict[int, ModelClient] = {}
+        self._connected: dict[int, Connected] = {}
 
     @property
     def models(self) -> Sequence[ModelClient]:
         """Each once, the first agent's first."""
         return tuple(self._models.values())
+
+    @property
+    def connected(self) -> Sequence[Connected]:
+        """The toolsets with connections or processes, each once."""
+        return tuple(self._connected.values())
 
     def agents(self, given: Sequence[Agent]) -> Agents:
         """Raises ConfigurationError for agents that cannot work."""
@@ -58,12 +71,15 @@ class Casting:
             agent.options,
             Judge(objection, self._rules(agent)),
             agent.deps,
+            Compaction(self._window(agent)),
             OutputJudge(objection, agent.answer_schema()),
             agent.layers(),
             agent.run_context(),
             agent.tell_time,
         )
-        toolsets = (*agent.own_toolsets(), *self._delegates(agent, callers))
+        own = agent.own_toolsets()
+        self._connected |= {id(one): one for one in own if isinstance(one, Connected)}
+        toolsets = (*own, *self._delegates(agent, callers))
         equipment = Equipment(toolsets, (ASK_USER,) if agent.ask_user else ())
         return Actor(brain, equipment, agent.name or "")
 
@@ -73,6 +89,16 @@ class Casting:
             for other in agent.agents
         ]
         return [AgentTools(tools)] if tools else []
+
+    def _window(self, agent: Agent) -> int:
+        """Tokens; 0: nothing is left out."""
+        if agent.window is None:
+            return self._settings.model_window
+        if agent.window != 0 and not LEAST_WINDOW <= agent.window <= MOST_WINDOW:
+            raise ConfigurationError(
+                f"Agent: window must be 0, or from {LEAST_WINDOW} to {MOST_WINDOW} tokens"
+            )
+        return agent.window
 
     def _rules(self, agent: Agent) -> Sequence[Rule]:
         """The server's word goes before the agent's."""
@@ -90,20 +116,29 @@ class Casting:
         return model
 
 
-def open_model(model: str, settings: Settings) -> ModelClient:
-    """Raises ConfigurationError when there is no such kind of model, or it lacks a setting."""
-    kind, _, name = model.partition(":")
-    if kind not in MODELS:
-        raise ConfigurationError(
-            f"PASSBACK_MODEL: no model is called {kind!r}; there are {', '.join(MODELS)}"
-        )
+def open_model(names: str, settings: Settings) -> ModelClient:
+    """The model of a name such as `openai:gpt-5`; of several with commas, each stands in for the one before.
+
+    Raises:
+        ConfigurationError: there is no such kind of model, or it lacks a setting.
+    """
+    for kind in kinds(names):
+        if kind not in MODELS:
+            raise ConfigurationError(
+                f"PASSBACK_MODEL: no model is called {kind!r}; there are {', '.join(MODELS)}"
+            )
     with blaming("PASSBACK_MODEL, PASSBACK_MODEL_BASE_URL, PASSBACK_MODEL_API_KEY"):
-        client: ModelClient = importlib.import_module(MODELS[kind]).create(
-            name,
-            base_url=settings.model_base_url,
-            api_key=settings.model_api_key,
-            timeout=settings.model_timeout,
+        chosen = choices(
+            names, settings.model_base_url, settings.model_api_key, keyless=KEYLESS_MODELS
         )
+        clients = [_model_client(choice, settings.model_timeout) for choice in chosen]
+    return clients[0] if len(clients) == 1 else Fallback(clients)
+
+
+def _model_client(choice: Choice, timeout: float) -> ModelClient:
+    client: ModelClient = importlib.import_module(MODELS[choice.kind]).create(
+        choice.name, base_url=choice.base_url, api_key=choice.api_key, timeout=timeout
+    )
     return client
 
 

@@ -27,6 +27,7 @@ from passback.agent import Agent
 from passback.app import Application
 from passback.core.errors import ConfigurationError, PassbackError
 from passback.core.ports import ModelClient
+from passback.core.toolsets import Connected
 from passback.replay.player import replay_site
 from passback.replay.recording import load as load_recording
 from passback.settings import Settings, load, variable
@@ -240,6 +241,8 @@ async def check(settings: Settings, agents: Sequence[Agent]) -> int:
     healthy = await _report("store", application.store.location, lambda: _check_store(application))
     for model in application.models:
         healthy &= await _report("model", model.name, partial(_check_model, model))
+    for one in application.connected:
+        healthy &= await _report("tools", one.name, partial(_check_tools, one))
     return 0 if healthy else EXIT_FAILED
 
 
@@ -268,6 +271,11 @@ async def _check_model(model: ModelClient) -> Sequence[str]:
     finally:
         await model.aclose()
     return ()
+
+
+async def _check_tools(toolset: Connected) -> Sequence[str]:
+    async with toolset.running():
+        return await toolset.ready()
 
 
 # ---------------------------------------------------------------- replay
@@ -335,8 +343,12 @@ def _log_to_stderr(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # at info it writes a line with the URL for each request to the model
-    logging.getLogger("httpx").setLevel(max(logging.WARNING, logging.getLogger().level))
+    # at info these write a line with the URL for each request to the model or to an MCP server
+    for name in ("httpx", "httpx2"):
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
+    # and these write down what an MCP server sends, and the id of the session with it
+    for name in ("mcp", "client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _warn(text: str) -> None:

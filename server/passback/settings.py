@@ -18,6 +18,10 @@ from passback.core.posts import OnBusy
 
 PREFIX = "PASSBACK_"
 
+LEAST_WINDOW = 1_000
+MOST_WINDOW = 100_000_000
+"""Tokens that a model's window may be set to."""
+
 
 # ---------------------------------------------------------------- kinds of values
 def _text(value: str) -> str:
@@ -46,6 +50,13 @@ def _count(low: int, high: int) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def _window(value: str) -> int:
+    number = int(value)
+    if number != 0 and not LEAST_WINDOW <= number <= MOST_WINDOW:
+        raise ValueError(f"must be 0, or from {LEAST_WINDOW} to {MOST_WINDOW}")
+    return number
 
 
 def _flag(value: str) -> bool:
@@ -131,13 +142,25 @@ class Settings:
         "where conversations are kept: redis://, rediss://, redis+sentinel://, redis+cluster://, "
         "sqlite:///FILE or memory: (default: a SQLite file in your state folder)",
     )
-    model: str = _setting("demo", _text, "the model: demo, or openai:NAME")
+    model: str = _setting(
+        "demo",
+        _text,
+        "the model: demo, openai:NAME or anthropic:NAME; of several with commas the next is asked when one fails",
+    )
     model_base_url: str | None = _setting(
-        None, _text, "address of an OpenAI-compatible service, such as http://127.0.0.1:11434/v1"
+        None,
+        _text,
+        "address of a service that speaks the model's protocol, such as http://127.0.0.1:11434/v1",
     )
     model_api_key: str | None = _secret(None, _text, "its key; the variable is safer than the flag")
     model_timeout: float = _setting(
         60, _number(1, 3600), "seconds that a model may be silent before or in its answer"
+    )
+    model_window: int = _setting(
+        128_000,
+        _window,
+        "tokens that the model takes, request and answer together; older parts of a conversation make room for new ones "
+        "(0: nothing is left out)",
     )
     prompt: str | None = _setting(
         None, _text, "what the model is told first (default: the agent's)"

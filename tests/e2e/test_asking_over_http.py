@@ -212,10 +212,11 @@ BAD: dict[str, tuple[dict[str, Any], int, str]] = {
 }
 
 
-@pytest.mark.parametrize(("body", "status", "code"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 async def test_a_bad_answer_changes_nothing(
-    model: ModelServer, raw: Client, conversation: str, body: Json, status: int, code: str
+    model: ModelServer, raw: Client, conversation: str, bad: tuple[Json, int, str]
 ) -> None:
+    body, status, code = bad
     call = await asked(model, raw, conversation)
     before = await raw.conversation(conversation)
     text = {"conversationId": conversation, "messages": [], **body}

@@ -1,19 +1,12 @@
 """A real model's service behind the server, with all that can go wrong there: one `error` event, and life goes on."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
 
 import anyio
 import pytest
-from tests.support.model_server import (
-    Act,
-    ModelServer,
-    Reply,
-    calls,
-    event,
-    fails,
-    model_server,
-    says,
-)
+from tests.support.dialects import DIALECTS, Dialect
+from tests.support.model_server import Act, ModelServer, Reply, Step, fails, listening
 from tests.support.server import running_server
 from tests.support.wire import COLOR, DONE, ZONE, Answer, Client, Json, client_of, result, user
 
@@ -22,12 +15,21 @@ pytestmark = pytest.mark.anyio
 KEY = "sk-test-key"
 
 
-@pytest.fixture(scope="module")
-async def stage() -> AsyncGenerator[tuple[Client, ModelServer]]:
-    """A client of a server, and the model's service behind it."""
-    async with model_server() as model:
+@dataclass(frozen=True)
+class Stage:
+    """A client of a server, the model's service behind it, and how that speaks."""
+
+    client: Client
+    model: ModelServer
+    dialect: Dialect
+
+
+@pytest.fixture(scope="module", params=DIALECTS, ids=str)
+async def whole_stage(request: pytest.FixtureRequest) -> AsyncGenerator[Stage]:
+    dialect: Dialect = request.param
+    async with listening(dialect.serve([])) as model:
         environment = {
-            "PASSBACK_MODEL": "openai:mock",
+            "PASSBACK_MODEL": f"{dialect.kind}:mock",
             "PASSBACK_MODEL_BASE_URL": model.base_url,
             "PASSBACK_MODEL_API_KEY": KEY,
         }
@@ -35,26 +37,24 @@ async def stage() -> AsyncGenerator[tuple[Client, ModelServer]]:
             running_server(environment=environment) as server,
             client_of(server.url) as client,
         ):
-            yield client, model
+            yield Stage(client, model, dialect)
+    model.assert_obeyed()
 
 
 @pytest.fixture
-def model(stage: tuple[Client, ModelServer]) -> ModelServer:
-    stage[1].play()
-    return stage[1]
+def model(whole_stage: Stage) -> ModelServer:
+    whole_stage.model.play()
+    return whole_stage.model
 
 
 @pytest.fixture
-def client(stage: tuple[Client, ModelServer]) -> Client:
-    return stage[0]
+def client(whole_stage: Stage) -> Client:
+    return whole_stage.client
 
 
-def asked(model: ModelServer) -> list[list[Json]]:
-    """The messages of each request, as role and content."""
-    return [
-        [{"role": m["role"], "content": m.get("content")} for m in request.json["messages"]]
-        for request in model.requests
-    ]
+@pytest.fixture
+def dialect(whole_stage: Stage) -> Dialect:
+    return whole_stage.dialect
 
 
 def check_failure(answer: Answer, *, said: str = "") -> Json:
@@ -69,27 +69,31 @@ def check_failure(answer: Answer, *, said: str = "") -> Json:
 
 # ---------------------------------------------------------------- what goes well
 async def test_a_tool_round_trip_asks_the_model_twice_with_paired_messages(
-    client: Client, model: ModelServer, conversation: str
+    client: Client, model: ModelServer, dialect: Dialect, conversation: str
 ) -> None:
-    model.play(calls(("id-1", "set-color", '{"color": "blue"}')), says("It is", " blue."))
+    model.play(
+        dialect.calls(("id-1", "set-color", '{"color": "blue"}')), dialect.says("It is", " blue.")
+    )
     first = await client.post(conversation, user("set color"), tools=[COLOR])
     told = await client.post(conversation, result(first.call.id, "done"))
     assert (first.call.name, first.call.arguments) == ("set-color", {"color": "blue"})
     assert first.call.id.startswith("call_")
     assert told.text == "It is blue."
     one, two = model.requests
-    assert [request.path for request in (one, two)] == ["/v1/chat/completions"] * 2
-    assert {request.headers["authorization"] for request in (one, two)} == {f"Bearer {KEY}"}
-    assert [tool["function"]["name"] for tool in two.json["tools"]] == ["set-color"]
-    assert [message["role"] for message in two.json["messages"]] == ["user", "assistant", "tool"]
+    assert [request.path for request in (one, two)] == [dialect.path] * 2
+    header, before = dialect.key
+    assert {request.headers[header] for request in (one, two)} == {before + KEY}
+    [tool] = two.json["tools"]
+    assert tool.get("function", tool)["name"] == "set-color"
+    assert len(two.json["messages"]) == 3
 
 
 @pytest.mark.promise("P5")
 async def test_superseded_and_parked_calls_stay_paired_for_the_model(
-    client: Client, model: ModelServer, conversation: str
+    client: Client, model: ModelServer, dialect: Dialect, conversation: str
 ) -> None:
-    both = calls(("a", "set-color", '{"color": "red"}'), ("b", "get-time-zone", "{}"))
-    model.play(both, says("never mind"), both, says("all set"))
+    both = dialect.calls(("a", "set-color", '{"color": "red"}'), ("b", "get-time-zone", "{}"))
+    model.play(both, dialect.says("never mind"), both, dialect.says("all set"))
     await client.post(conversation, user("do both"), tools=[COLOR, ZONE])
     await client.post(conversation, user("forget it"))
     second = await client.post(conversation, user("do both"))
@@ -101,10 +105,10 @@ async def test_superseded_and_parked_calls_stay_paired_for_the_model(
 
 
 async def test_text_comes_as_the_model_says_it(
-    client: Client, model: ModelServer, conversation: str
+    client: Client, model: ModelServer, dialect: Dialect, conversation: str
 ) -> None:
     gate = anyio.Event()
-    model.play(Reply([event(content="first "), gate, event(content="second"), event("stop")]))
+    model.play(Reply([*dialect.begins("first "), gate, *dialect.begins("second"), *dialect.ends]))
     async with client.stream(conversation, [user("go")]) as stream:
         assert (await stream.next()).event["content"] == "first "
         gate.set()
@@ -112,29 +116,45 @@ async def test_text_comes_as_the_model_says_it(
 
 
 # ---------------------------------------------------------------- what does not
-FAILURES = {
-    "refused": (fails(401), "model_rejected", ""),
-    "bad request": (fails(400), "model_rejected", ""),
-    "rate limited": (fails(429, retry_after="60"), "model_rate_limited", ""),
-    "cut before the first byte": (Reply([Act.CUT]), None, ""),
-    "cut in the middle": (Reply([event(content="half"), Act.CUT]), None, "half"),
-    "ended without an end": (Reply([event(content="half")]), "model_incomplete", "half"),
-    "garbage": (Reply([event(content="half"), b"data: {broken\n\n", Act.CUT]), None, "half"),
+def half(*steps: Step) -> Callable[[Dialect], Reply]:
+    """An answer that goes on like this after its first word."""
+    return lambda dialect: Reply([*dialect.begins("half"), *steps])
+
+
+def cut_call(dialect: Dialect) -> Reply:
+    return Reply([*dialect.begins_call(("a", "x", "")), Act.CUT])
+
+
+def reply(one: Reply) -> Callable[[Dialect], Reply]:
+    return lambda _: one
+
+
+FAILURES: dict[str, tuple[Callable[[Dialect], Reply], str | None, str]] = {
+    "refused": (reply(fails(401)), "model_rejected", ""),
+    "bad request": (reply(fails(400)), "model_rejected", ""),
+    "rate limited": (reply(fails(429, retry_after="60")), "model_rate_limited", ""),
+    "overloaded": (reply(fails(529, retry_after="60")), "model_unavailable", ""),
+    "cut before the first byte": (reply(Reply([Act.CUT])), None, ""),
+    "not a byte": (reply(Reply([])), "model_incomplete", ""),
+    "cut in the middle": (half(Act.CUT), None, "half"),
+    "ended without an end": (half(), "model_incomplete", "half"),
+    "garbage": (half(b"data: {broken\n\n", Act.CUT), None, "half"),
     "not a stream": (
-        Reply([b"<html>"], headers={"content-type": "text/html"}),
+        reply(Reply([b"<html>"], headers={"content-type": "text/html"})),
         "model_rejected",
         "",
     ),
     "an error inside the stream": (
-        Reply([event(content="half"), {"error": {"message": "overloaded", "code": 503}}]),
-        None,
+        lambda dialect: Reply([*dialect.begins("half"), dialect.fault]),
+        "model_unavailable",
         "half",
     ),
-    "a call cut off": (
-        Reply([event(tool_calls=[{"index": 0, "id": "a", "function": {"name": "x"}}]), Act.CUT]),
-        None,
+    "an error that begins the stream": (
+        lambda dialect: Reply([dialect.fault]),
+        "model_unavailable",
         "",
     ),
+    "a call cut off": (cut_call, None, ""),
 }
 MODEL_CODES = {"model_unavailable", "model_incomplete", "model_error"}
 
@@ -144,14 +164,15 @@ MODEL_CODES = {"model_unavailable", "model_incomplete", "model_error"}
 async def test_a_failing_model_is_one_error_and_the_conversation_stays_usable(
     client: Client,
     model: ModelServer,
+    dialect: Dialect,
     conversation: str,
-    failure: tuple[Reply, str | None, str],
+    failure: tuple[Callable[[Dialect], Reply], str | None, str],
 ) -> None:
-    reply, code, said = failure
-    model.play(reply)
+    answer, code, said = failure
+    model.play(answer(dialect))
     error = check_failure(await client.post(conversation, user("go")), said=said)
     assert error["code"] in ({code} if code else MODEL_CODES)
-    model.will(says("back again"))
+    model.will(dialect.says("back again"))
     await client.post(conversation, user("again"))
     told = await client.post(conversation, user("at last"))
     assert (told.text, told.types) == ("back again", ["text", DONE])
@@ -162,28 +183,27 @@ async def test_a_failing_model_is_one_error_and_the_conversation_stays_usable(
 
 
 async def test_a_client_tools_call_that_is_cut_off_is_never_handed_out(
-    client: Client, model: ModelServer, conversation: str
+    client: Client, model: ModelServer, dialect: Dialect, conversation: str
 ) -> None:
-    start = {"index": 0, "id": "a", "function": {"name": "set-color", "arguments": '{"col'}}
-    model.play(Reply([event(tool_calls=[start]), Act.CUT]))
+    model.play(Reply([*dialect.begins_call(("a", "set-color", '{"col')), Act.CUT]))
     cut = await client.post(conversation, user("go"), tools=[COLOR])
     assert cut.types == ["tool-call-start", "tool-call-args", "error", DONE]
     assert (await client.conversation(conversation))["owed"] == []
     call_id = cut.frames[0].event["toolCallId"]
     told = await client.post(conversation, result(call_id, "blue"))
     assert (told.status, told.json["code"]) == (404, "tool_call_not_found")
-    model.will(says("back again"))
+    model.will(dialect.says("back again"))
     await client.post(conversation, user("again"))
     assert (await client.post(conversation, user("at last"))).text == "back again"
 
 
 async def test_a_model_that_is_overloaded_for_a_moment_is_asked_again_unseen(
-    client: Client, model: ModelServer, conversation: str
+    client: Client, model: ModelServer, dialect: Dialect, conversation: str
 ) -> None:
-    model.play(fails(503), says("here"))
+    model.play(fails(503), dialect.says("here"))
     answer = await client.post(conversation, user("go"))
     assert (answer.text, answer.types) == ("here", ["text", DONE])
-    assert asked(model) == [[{"role": "user", "content": "go"}]] * 2
+    assert [dialect.asked(request) for request in model.requests] == [[("user", ["go"])]] * 2
 
 
 async def test_a_model_that_cannot_be_reached_is_one_error(conversation: str) -> None:
@@ -200,22 +220,28 @@ async def test_a_model_that_cannot_be_reached_is_one_error(conversation: str) ->
 
 
 async def test_a_cancelled_run_hangs_up_on_a_model_that_has_stalled(
-    client: Client, model: ModelServer, conversation: str
+    client: Client, model: ModelServer, dialect: Dialect, conversation: str
 ) -> None:
-    model.play(Reply([event(content="half"), Act.STALL]))
-    async with client.stream(conversation, [user("go")]) as stream:
+    model.play(Reply([*dialect.begins("half"), Act.STALL]))
+    async with client.stream(conversation, [user("go")], include=["usage"]) as stream:
         await stream.next()
         await client.cancel(conversation)
         with anyio.fail_after(5):
-            assert (await stream.whole()).types == ["text", DONE]
+            told = await stream.whole()
             await model.left.wait()
+    assert told.types == ["text", "usage", DONE]
+    usage = told.frames[-2].event
+    assert (usage["outputTokens"], usage["estimated"]) == (1, True)
 
 
+@pytest.mark.parametrize("dialect", DIALECTS, ids=str)
 @pytest.mark.parametrize("said", ["", "half"])
-async def test_a_model_that_stalls_is_given_up(conversation: str, said: str) -> None:
-    stalls = Reply([event(content=said), Act.STALL])
-    async with model_server(stalls) as model:
-        settings = ("--model", "openai:mock", "--model-base-url", model.base_url)
+async def test_a_model_that_stalls_is_given_up(
+    conversation: str, said: str, dialect: Dialect
+) -> None:
+    stalls = Reply([*dialect.begins(said), Act.STALL])
+    async with listening(dialect.serve([stalls])) as model:
+        settings = ("--model", f"{dialect.kind}:mock", "--model-base-url", model.base_url)
         async with (
             running_server(*settings, "--model-timeout", "1") as server,
             client_of(server.url) as client,

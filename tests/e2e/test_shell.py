@@ -1,18 +1,16 @@
 """docs/shell.md, executed; and how a run that breaks looks to a script."""
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import anyio
 import pytest
 from tests.e2e.workers import broken_off
 from tests.support.model_server import Act, ModelServer, Reply, event, fails, says
-from tests.support.pages import blocks_of, marked
+from tests.support.pages import blocks_of, check_commands
 from tests.support.programs import program
 from tests.support.server import Server, running_server
 from tests.support.wire import Client
@@ -21,35 +19,13 @@ pytestmark = pytest.mark.anyio
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "shell.md"
 BLOCKS = blocks_of(PAGE.read_text("utf-8"))
-ADDRESS = "http://127.0.0.1:8000"
 SECONDS = 50
 
 
 @pytest.mark.timeout(120)
 async def test_the_chapter_prints_what_it_shows(tmp_path: Path) -> None:
-    commands = [block.text for block in BLOCKS if block.language == "sh"]
-    expected = [
-        told.text if told and told.language == "text" else ""
-        for block, told in pairwise([*BLOCKS, None])
-        if block and block.language == "sh"
-    ]
-    assert len(commands) > 10
     async with running_server() as server:
-        script = "".join(f"{command}printf '\\0'\n" for command in commands)
-        output = await shell(script.replace(ADDRESS, server.url), tmp_path)
-    assert [marked(text) for text in output.split("\0")] == [*expected, ""]
-
-
-async def shell(script: str, folder: Path) -> str:
-    """Run a script; what it prints."""
-    jq = Path(program("jq", variable="TEST_JQ"))
-    curl = Path(program("curl"))
-    path = os.pathsep.join([str(jq.parent), str(curl.parent), os.environ["PATH"]])
-    with anyio.fail_after(100):
-        done = await anyio.run_process(
-            [program("bash"), "-c", script], cwd=folder, env={**os.environ, "PATH": path}
-        )
-    return done.stdout.decode()
+        assert await check_commands(BLOCKS, server.url, tmp_path) > 10
 
 
 def test_the_chapter_is_linked_and_its_links_lead_somewhere() -> None:

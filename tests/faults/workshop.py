@@ -7,7 +7,7 @@ from tests.faults.pace import pause
 from tests.faults.places import DONE_WORK, WORK
 
 from passback.agent import Agent
-from passback.core.ports import ToolContext
+from passback.core.toolsets import ToolContext
 from passback.toolsets.functions import tool
 
 SECONDS = 0.3

@@ -140,7 +140,7 @@ test("after a reload an approval is owed, and approve is asked where there is on
   const stands = json({ running: null, runId: "run", owed: [{ ...APPROVAL, deadline: null, claimedUntil: null }] });
   const { client } = await scripted(t, [stands, stands, goesOn()]);
   const { events } = await collect(client().resume("c"));
-  assert.deepEqual(events, [{ type: "owed", toolCalls: [{ ...APPROVAL, claimedUntil: null }] }]);
+  assert.deepEqual(events, [{ type: "owed", toolCalls: [{ ...APPROVAL, deadline: null, claimedUntil: null }] }]);
   assert.equal(await client({ approve: () => true }).resume("c").text(), "Done.");
 });
 

@@ -6,9 +6,10 @@ from contextlib import aclosing, asynccontextmanager
 
 import anyio
 from tests.support.pairing import violations_of
+from tests.support.walks import Pick
 
-from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.messages import MediaPart
+from passback.core.deltas import ModelDelta, ModelRequest, UsageChunk
+from passback.core.messages import MediaPart, Usage
 from passback.models.openai_chat.encoding import request_body
 
 
@@ -80,3 +81,7 @@ class Dictated:
     async def check(self) -> None: ...
 
     async def aclose(self) -> None: ...
+
+
+def some_usage(pick: Pick) -> UsageChunk:
+    return UsageChunk(Usage(1 + pick.below(5), pick.below(5), pick.below(3), pick.below(2)))

@@ -10,6 +10,7 @@ import anyio.abc
 from tests.support.runs import QUICK, worker
 
 from passback.core.changes import Lease
+from passback.core.context import ContextPolicy
 from passback.core.errors import StoreFull, StoreUnavailable
 from passback.core.ports import ModelClient, Store
 from passback.engine.runs import RunService
@@ -104,6 +105,7 @@ async def mortal(
     model: ModelClient,
     *tools: FunctionTool,
     tempo: Tempo = QUICK,
+    context: ContextPolicy | None = None,
     seconds: float = 10,
     **brain_is: Any,
 ) -> AsyncGenerator[Mortal]:
@@ -112,7 +114,15 @@ async def mortal(
 
     async def live(*, task_status: anyio.abc.TaskStatus[Mortal]) -> None:
         with anyio.CancelScope() as scope:
-            given = worker(faults.store, model, *tools, tempo=tempo, seconds=seconds, **brain_is)
+            given = worker(
+                faults.store,
+                model,
+                *tools,
+                tempo=tempo,
+                context=context,
+                seconds=seconds,
+                **brain_is,
+            )
             async with given as runs:
                 one = Mortal(runs, faults, scope)
                 task_status.started(one)

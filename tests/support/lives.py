@@ -46,8 +46,9 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.ports import Parked, Store, ToolContext
+from passback.core.ports import Parked, Store
 from passback.core.posts import StartRun
+from passback.core.toolsets import ToolContext
 from passback.toolsets.functions import FunctionTool, tool
 
 SECONDS = 60
@@ -226,7 +227,8 @@ class Life:
         assert faults_of(messages, running=status.running) == []
         owing = [] if status.running else [call.id for call in awaited_calls(messages)]
         assert [each.id for each in status.owed] == owing, (status, messages)
-        assert status.state.usage == used(messages)
+        # what was estimated and then taken back leaves its mark
+        assert replace(status.state.usage, estimated=False) == used(messages)
         assert status.state.boundary <= len(messages)
         logs = {run: await self._logged(run) for run in self.runs}
         await self._each_message_stands_once(status, messages, logs)
@@ -306,7 +308,7 @@ class Life:
 def used(messages: Sequence[Message]) -> Usage:
     """The tokens of all messages that tell them, added up."""
     told = [each.usage for each in messages if isinstance(each, AssistantMessage) and each.usage]
-    return sum(told, Usage())
+    return replace(sum(told, Usage()), estimated=False)
 
 
 def _told(log: Sequence[Logged]) -> list[Logged]:

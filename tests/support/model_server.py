@@ -164,13 +164,17 @@ class ModelServer:
             self.open_answers -= 1
 
     def _reply_to(self, request: Request) -> Reply:
-        if request.path.endswith("/models"):
+        if request.path.partition("?")[0].endswith("/models"):
             return self.models
-        messages: list[Json] = request.json["messages"]
-        if wrong := "; ".join(violations_of(messages)):
-            self.violations.append(f"{wrong}, in {json.dumps(messages, indent=1)}")
+        body = request.json
+        if wrong := "; ".join(self.breaches_of(body)):
+            self.violations.append(f"{wrong}, in {json.dumps(body['messages'], indent=1)}")
             return fails(400, {"error": {"message": wrong, "type": "invalid_request_error"}})
         return self._answer_to(request)
+
+    def breaches_of(self, body: Json) -> Sequence[str]:
+        """What the provider would refuse in a request."""
+        return violations_of(body["messages"])
 
     def _answer_to(self, request: Request) -> Reply:
         self.requests.append(request)

@@ -7,19 +7,26 @@ from typing import TypeAlias
 import anyio
 from tests.support.faults import Fault, Mortal
 from tests.support.lives import Acknowledged, Life, Reader
-from tests.support.runs import ASK, PAINT, followed
-from tests.support.transcripts import (
-    calls_of,
+from tests.support.model_moves import (
+    TOOLS,
+    a_tool_ends,
+    a_turn,
+    a_turn_that_asks,
+    call,
+    fail,
+    finish,
+    say,
 )
+from tests.support.runs import followed
+from tests.support.transcripts import calls_of
 from tests.support.verdicts import verdict_on
 from tests.support.walks import Pick
 
 from passback.core.changes import Change, Status
-from passback.core.deltas import Finish, FinishReason, TextChunk, ToolCallChunk, UsageChunk
+from passback.core.deltas import Finish, TextChunk
 from passback.core.errors import (
     ConversationBusy,
     InvalidAnswer,
-    ModelUnavailable,
     NothingToDo,
     PassbackError,
     QueueFull,
@@ -40,12 +47,10 @@ from passback.core.messages import (
     PostedMessage,
     RunRef,
     ToolMessage,
-    Usage,
     UserMessage,
 )
 from passback.core.ports import Parked
 from passback.core.posts import OnBusy, StartRun
-from passback.core.questions import ASK_USER
 
 REFUSALS = (
     *(ConversationBusy, InvalidAnswer, NothingToDo, QueueFull, ResultConflict),
@@ -53,80 +58,8 @@ REFUSALS = (
 )
 ON_BUSY: list[OnBusy] = ["reject", "enqueue", "interrupt", "rollback"]
 STOPS = {"interrupt", "rollback"}
-TOOLS = (PAINT, ASK, ASK_USER)
-FORM = '{"questions": [{"question": "What is it called?"}]}'
 Told: TypeAlias = RunRef | Parked | PassbackError
 Move: TypeAlias = Callable[[Life, Pick], Awaitable[None]]
-
-
-# ---------------------------------------------------------------- the model
-async def say(life: Life, pick: Pick) -> None:
-    if dictation := life.dictation():
-        dictation.say(TextChunk(pick.of(["word ", "another ", "\ud800", ""])))
-
-
-async def call(life: Life, pick: Pick) -> None:
-    """Begin a call, mostly of the client."""
-    dictation = life.dictation()
-    if dictation is None:
-        return
-    name = pick.of(["paint", "ask", "wipe", "ask_user", "paint", "wipe", "look", "note", "fly"])
-    given = pick.of([None, "c0", "c1", f"c{next(life.numbers)}"])
-    fitting = [FORM] if name == "ask_user" else ["{}", "", "{}"]
-    arguments = "[1" if pick.seldom() else pick.of([*fitting * 2, '{"n": 1}'])
-    before = len(await life.begun(await life.status()))
-    dictation.say(ToolCallChunk(dictation.calls, given, name, arguments))
-    dictation.calls += 1
-    while (
-        name in {spec.name for spec in TOOLS}
-        and len(await life.begun(await life.status())) == before
-    ):
-        await anyio.lowlevel.checkpoint()
-
-
-async def a_turn(life: Life, pick: Pick) -> None:
-    """Some calls, one or the other of them invalid or the server's, and the end of the answer."""
-    for _ in range(1 + pick.below(3)):
-        await call(life, pick)
-        await life.settle()
-    await finish(life, pick)
-
-
-async def a_turn_that_asks(life: Life, pick: Pick) -> None:
-    """One or two calls that a person has to allow, perhaps with a question."""
-    if dictation := life.dictation():
-        names = ["wipe", *pick.of([[], ["wipe"], ["ask_user"]])]
-        for name in names:
-            arguments = FORM if name == "ask_user" else "{}"
-            dictation.say(ToolCallChunk(dictation.calls, None, name, arguments))
-            dictation.calls += 1
-            await life.settle()
-        dictation.say(Finish("tool_calls"), None)
-
-
-async def finish(life: Life, pick: Pick) -> None:
-    if dictation := life.dictation():
-        reason: FinishReason = "tool_calls" if dictation.calls else "stop"
-        told = [] if pick.seldom() else [some_usage(pick)]
-        dictation.say(*told, Finish("length" if pick.seldom() else reason), None)
-
-
-def some_usage(pick: Pick) -> UsageChunk:
-    return UsageChunk(Usage(1 + pick.below(5), pick.below(5), pick.below(3), pick.below(2)))
-
-
-async def fail(life: Life, pick: Pick) -> None:
-    """In one way or another, or the answer just breaks off."""
-    if dictation := life.dictation():
-        if pick.below(2):
-            dictation.say(some_usage(pick))
-        dictation.say(pick.of([ModelUnavailable("gone"), None, RuntimeError("broken")]))
-
-
-async def a_tool_ends(life: Life, pick: Pick) -> None:
-    del pick
-    if life.gates:
-        life.gates[0].set()
 
 
 # ---------------------------------------------------------------- posts

@@ -1,7 +1,15 @@
 """The fenced blocks of a page of the documentation, and what in its answers differs from run to run."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from tests.support.programs import shell
+
+ADDRESS = "http://127.0.0.1:8000"
+"""Where a page's commands expect the server."""
 
 SHAPES = {
     r"\brun_[0-9a-f]{24}\b": "run_…",
@@ -31,3 +39,17 @@ def marked(text: str) -> str:
     for shape, mark in SHAPES.items():
         text = re.sub(shape, mark, text)
     return text
+
+
+async def check_commands(blocks: Sequence[Block], url: str, folder: Path) -> int:
+    """Run a page's commands in their order; each prints what the page shows below it. Gives their number."""
+    commands = [block.text for block in blocks if block.language == "sh"]
+    expected = [
+        told.text if told and told.language == "text" else ""
+        for block, told in pairwise([*blocks, None])
+        if block and block.language == "sh"
+    ]
+    script = "".join(f"{command}printf '\\0'\n" for command in commands)
+    output = await shell(script.replace(ADDRESS, url), folder)
+    assert [marked(text) for text in output.split("\0")] == [*expected, ""]
+    return len(commands)

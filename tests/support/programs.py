@@ -2,8 +2,10 @@
 
 import os
 import shutil
+from pathlib import Path
 from typing import NoReturn
 
+import anyio
 import pytest
 
 
@@ -18,3 +20,14 @@ def missing(name: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(f"{name} is missing")
     pytest.skip(f"{name} is missing")
+
+
+async def shell(script: str, folder: Path) -> str:
+    """Run a script of bash that may use `curl` and `jq`; what it prints."""
+    jq, curl = Path(program("jq", variable="TEST_JQ")), Path(program("curl"))
+    path = os.pathsep.join([str(jq.parent), str(curl.parent), os.environ["PATH"]])
+    with anyio.fail_after(100):
+        done = await anyio.run_process(
+            [program("bash"), "-c", script], cwd=folder, env={**os.environ, "PATH": path}
+        )
+    return done.stdout.decode()

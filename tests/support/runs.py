@@ -9,6 +9,7 @@ import anyio
 import anyio.abc
 from tests.support.transcripts import said_in
 
+from passback.core.context import ContextPolicy, Unbounded
 from passback.core.events import (
     START,
     Logged,
@@ -35,8 +36,9 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.permissions import Rule
-from passback.core.ports import ModelClient, Parked, Store, Toolset
+from passback.core.ports import ModelClient, Parked, Store
 from passback.core.posts import OnBusy, OnDisconnect, StartRun
+from passback.core.toolsets import Toolset
 from passback.engine.agents import Actor, Agents
 from passback.engine.judging import Judge
 from passback.engine.loop import Brain
@@ -78,6 +80,7 @@ async def worker(
     toolsets: Sequence[Toolset] = (),
     rules: Sequence[Rule] = (),
     offers: Sequence[ToolSpec] = (),
+    context: ContextPolicy | None = None,
     seconds: float = 10,
     **brain_is: Any,
 ) -> AsyncGenerator[RunService]:
@@ -86,7 +89,8 @@ async def worker(
     `offers` are client tools that its agent offers also where no client has declared them.
     """
     functions = [Functions(tools)] if tools else []
-    brain = Brain(model, "be brief", max_turns=4, judge=Judge(objection, rules))
+    judge = Judge(objection, rules)
+    brain = Brain(model, "be brief", 4, judge=judge, context=context or Unbounded())
     brain = replace(brain, **{"output": OutputJudge(objection), **brain_is})
     equipment = Equipment([*functions, *toolsets], offers)
     service = RunService(store, Agents([Actor(brain, equipment)]), tempo)

@@ -11,8 +11,10 @@ from tests.support.bridge import Exchange, ask, exchange
 
 from passback.agent import Agent
 from passback.app import Application, create_app
+from passback.casting import open_model
 from passback.core.errors import ConfigurationError
 from passback.models.demo import DemoModel
+from passback.models.fallback import Fallback
 from passback.models.scripted import ScriptedModel, says
 from passback.settings import load
 from passback.toolsets.functions import tool
@@ -98,6 +100,20 @@ async def test_for_how_long_a_run_goes_on_without_a_reader_is_a_setting() -> Non
                 await anyio.lowlevel.checkpoint()
 
 
+async def test_several_models_are_asked_in_turn() -> None:
+    settings = load(
+        {
+            "PASSBACK_MODEL": "anthropic:a, openai:b,demo",
+            "PASSBACK_MODEL_API_KEY": "sk-one,sk-two,",
+            "PASSBACK_MODEL_TIMEOUT": "7",
+        }
+    )
+    model = open_model(settings.model, settings)
+    assert isinstance(model, Fallback)
+    assert model.name == "anthropic:a,openai:b,demo"
+    await model.aclose()
+
+
 def test_the_agents_model_comes_before_the_settings() -> None:
     nonsense = load({**MEMORY, "PASSBACK_MODEL": "nonsense"})
     mine = ScriptedModel([])
@@ -130,10 +146,25 @@ def test_agents_that_cannot_be_told_apart_are_refused(agents: Sequence[Agent], w
         Application(load(MEMORY), *agents)
 
 
+@pytest.mark.parametrize("window", [-1, 999, 100_000_001])
+def test_a_window_that_is_none_is_refused(window: int) -> None:
+    with pytest.raises(ConfigurationError, match="window must be 0, or from 1000"):
+        Application(load(MEMORY), Agent(window=window))
+
+
+@pytest.mark.parametrize("window", [None, 0, 1_000])
+def test_a_window_may_be_the_agents_own(window: int | None) -> None:
+    Application(load(MEMORY), Agent(window=window))
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "why"),
     [
         ("MODEL", "gpt-5", "PASSBACK_MODEL: no model is called 'gpt-5'"),
+        ("MODEL", "demo,gpt-5", "PASSBACK_MODEL: no model is called 'gpt-5'"),
+        ("MODEL", "demo,", "PASSBACK_MODEL: no model is called ''"),
+        ("MODEL", "anthropic:", "the model needs a name: anthropic:NAME"),
+        ("MODEL", "anthropic:a", "PASSBACK_MODEL_API_KEY: Anthropic needs a key"),
         ("WIRES", "agkit,nosuchwire", "PASSBACK_WIRES: there is no wire called 'nosuchwire'"),
         ("WIRES", "os.path", "PASSBACK_WIRES: there is no wire called 'os.path'"),
         ("STORE", "mysql://db", "the store's URL has to begin with one of"),

@@ -77,7 +77,7 @@ def test_the_help_names_every_flag_with_its_variable(capsys: pytest.CaptureFixtu
         (
             ["--model", "gpt"],
             {},
-            "passback: PASSBACK_MODEL: no model is called 'gpt'; there are demo, openai\n",
+            "passback: PASSBACK_MODEL: no model is called 'gpt'; there are demo, openai, anthropic\n",
         ),
         (["--store", "mysql:x"], {}, "passback: PASSBACK_STORE: the store's URL has to begin"),
         (

@@ -18,6 +18,7 @@ GOOD: list[tuple[str, str, object]] = [
     ("model_base_url", "http://127.0.0.1:11434/v1", "http://127.0.0.1:11434/v1"),
     ("model_api_key", "sk-secret", "sk-secret"),
     ("model_timeout", "2.5", 2.5),
+    ("model_window", "1000", 1_000),
     ("prompt", "Be brief.", "Be brief."),
     ("max_turns", "3", 3),
     ("max_futile_turns", "1", 1),
@@ -57,6 +58,9 @@ BAD: list[tuple[str, str, str]] = [
     ("port", "secret", "must be a number"),
     ("max_turns", "1.5", "must be a number"),
     ("max_turns", "0", "must be from 1 to 1000"),
+    ("model_window", "999", "must be 0, or from 1000 to 100000000"),
+    ("model_window", "-1", "must be 0, or from 1000 to 100000000"),
+    ("model_window", "many", "must be a number"),
     ("permissions", "delete", "must be PATTERN=DECISION"),
     ("permissions", "=ask", "must be PATTERN=DECISION"),
     (

@@ -67,6 +67,8 @@ import { asRecord, parseJson } from "./json.js";
  * @property {"tool_result" | "approval" | "question" | (string & {})} kind what is owed: the result of a client's tool, a
  *   decision on a server's tool, a person's answers to the questions in `arguments`
  * @property {string} [reason] why a person is asked, for those of kind "approval"
+ * @property {string} [parentToolCallId] the call by which an agent was given the task in which this one was made
+ * @property {string | null} [deadline] until when it can be answered, RFC 3339 in UTC: `client.conversation` knows it
  * @property {string | null} [claimedUntil] until when a client has claimed it, RFC 3339 in UTC: `client.conversation` knows it
  */
 
@@ -122,13 +124,12 @@ export function readEvent(data, place) {
 export function readOwed(value) {
   if (!Array.isArray(value)) throw new ProtocolError("the list of owed calls is none");
   return value.map((each) => {
-    const { id, name, arguments: text, kind, reason, claimedUntil } = asRecord(each);
+    const call = asRecord(each);
+    const { id, name, arguments: text, kind } = call;
     if (typeof id !== "string" || typeof name !== "string" || typeof text !== "string") {
       throw new ProtocolError("an owed call has no id, no name or no arguments");
     }
-    const call = { id, name, arguments: text, kind: String(kind) };
-    if (typeof reason === "string") Object.assign(call, { reason });
-    if (claimedUntil === null || typeof claimedUntil === "string") Object.assign(call, { claimedUntil });
-    return call;
+    // fields of a later server are passed on
+    return { ...call, id, name, arguments: text, kind: String(kind) };
   });
 }

@@ -108,6 +108,14 @@ export type OwedCall = {
      */
     reason?: string;
     /**
+     * the call by which an agent was given the task in which this one was made
+     */
+    parentToolCallId?: string;
+    /**
+     * until when it can be answered, RFC 3339 in UTC: `client.conversation` knows it
+     */
+    deadline?: string | null;
+    /**
      * until when a client has claimed it, RFC 3339 in UTC: `client.conversation` knows it
      */
     claimedUntil?: string | null;

@@ -20,6 +20,7 @@ from passback_client.errors import (
 )
 from passback_client.events import (
     AgentText,
+    ContextUse,
     Decided,
     Event,
     Failure,
@@ -56,6 +57,7 @@ __all__ = [
     "BadSetup",
     "Busy",
     "Client",
+    "ContextUse",
     "Conversation",
     "CursorExpired",
     "Decided",

@@ -209,6 +209,19 @@ class Output(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
+class ContextUse(_Placed):
+    """How full the model's window is, in estimated tokens (include: context).
+
+    With a `window` it is a warning; with a `step` the model is shown less from here on, and `before` is what it was.
+    """
+
+    used: int
+    window: int | None = None
+    step: str | None = None
+    before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class MessageStart(_Placed):
     """What follows belongs to this message of the history (include: message-ids)."""
 
@@ -243,6 +256,7 @@ Event: TypeAlias = (
     | Failure
     | Usage
     | Output
+    | ContextUse
     | MessageStart
     | Unknown
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from passback_client.events import (
     AgentText,
+    ContextUse,
     Event,
     Failure,
     Interrupt,
@@ -86,6 +87,14 @@ def _usage(fields: JsonObject, place: str) -> Usage:
     return Usage(given, said, cached, thought, id=place)
 
 
+def _context(fields: JsonObject, place: str) -> ContextUse:
+    window, before = (
+        count(fields, name) if name in fields else None for name in ("window", "before")
+    )
+    step = optional_text(fields, "step")
+    return ContextUse(count(fields, "used"), window, step, before, id=place)
+
+
 _KINDS: Mapping[str, Callable[[JsonObject, str], Event]] = {
     "text": lambda it, place: Text(text(it, "content"), id=place),
     "reasoning": lambda it, place: Reasoning(text(it, "delta"), id=place),
@@ -114,5 +123,6 @@ _KINDS: Mapping[str, Callable[[JsonObject, str], Event]] = {
     "error": _failure,
     "usage": _usage,
     "output": lambda it, place: Output(it.get("value"), id=place),
+    "context": _context,
     "message": lambda it, place: MessageStart(text(it, "messageId"), id=place),
 }

@@ -15,12 +15,11 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from passback.context.outline import outline
-from passback.core.deltas import ModelRequest
 from passback.core.messages import (
     Brief,
     Content,
     JsonObject,
-    ModelMessage,
+    Message,
     TextPart,
     UserMessage,
 )
@@ -64,20 +63,11 @@ class Layers:
 
     pasted: int | None = None
 
-    def build(self, request: ModelRequest, context: str, /) -> ModelRequest:
-        if context:
-            system = static_prompt(request.system, [context])
-            request = replace(request, system=system, static=len(request.system))
-        if any(_brief(message) for message in request.messages):
-            request = replace(request, messages=[*map(self._shown, request.messages)])
-        return request
-
-    def _shown(self, message: ModelMessage) -> ModelMessage:
-        brief = _brief(message)
-        if brief is None:
+    def shown(self, message: Message, /) -> Message:
+        if not isinstance(message, UserMessage) or message.brief is None:
             return message
-        before, behind = self._user_context(brief), _appended(brief)
-        return UserMessage(message.id, _around(before, message.content, behind))
+        before, behind = self._user_context(message.brief), _appended(message.brief)
+        return replace(message, content=_around(before, message.content, behind), brief=None)
 
     def _user_context(self, brief: Brief) -> str:
         told = [
@@ -95,10 +85,6 @@ class Layers:
         shown = _json(outline(data))
         size = len(text.encode())
         return f'<structured_data preview="true" bytes="{size}">\n{shown}\n</structured_data>'
-
-
-def _brief(message: ModelMessage) -> Brief | None:
-    return message.brief if isinstance(message, UserMessage) else None
 
 
 def _appended(brief: Brief) -> str:

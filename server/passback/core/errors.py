@@ -44,9 +44,12 @@ PassbackError
 │   ├── ModelUnavailable        model_unavailable        refused, 5xx, overloaded, timed out
 │   ├── ModelRateLimited        model_rate_limited
 │   ├── ModelRejected           model_rejected           it refused the request or the credentials
+│   ├── ModelContextExceeded    model_context_exceeded   what it was shown is too long for it
 │   ├── ModelIncomplete         model_incomplete         its answer broke off or makes no sense
 │   ├── ModelAstray             model_astray             turn after turn, none of its calls was valid
 │   └── OutputInvalid           output_invalid           again and again, its answer did not fit the output schema
+├── ToolsetUnavailable          toolset_unavailable      where server tools come from cannot be used now
+├── ContextTooLarge             context_too_large        what has to be shown to the model is larger than its window
 ├── RunLost                     lost                     the workers of a run died before its end
 ├── ShuttingDown                shutting_down            this worker takes no new runs
 └── ConfigurationError          configuration_error      settings that cannot work; fatal at start
@@ -262,6 +265,10 @@ class ModelRejected(ModelError):
     code = "model_rejected"
 
 
+class ModelContextExceeded(ModelError):
+    code = "model_context_exceeded"
+
+
 class ModelIncomplete(ModelError):
     code = "model_incomplete"
     retryable = True
@@ -275,6 +282,15 @@ class ModelAstray(ModelError):
 class OutputInvalid(ModelError):
     code = "output_invalid"
     retryable = True
+
+
+class ToolsetUnavailable(PassbackError):
+    code = "toolset_unavailable"
+    retryable = True
+
+
+class ContextTooLarge(PassbackError):
+    code = "context_too_large"
 
 
 class RunLost(PassbackError):

@@ -10,6 +10,9 @@ from passback.core.errors import InvalidCursor
 from passback.core.messages import CallId, Content, MessageId, Owed, RunId, Usage
 from passback.core.plans import Plan
 
+CompactionStep: TypeAlias = Literal["snip", "micro", "summary", "cut"]
+"""How room was made: old results were left out, large ones shortened, the model wrote a summary, or nothing took its place."""
+
 CompletedReason: TypeAlias = Literal["end_turn", "max_tokens", "max_turns", "refusal", "budget"]
 
 
@@ -165,6 +168,25 @@ class OutputAccepted:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextWarned:
+    """What the model is shown has begun to fill its window: both in tokens, `used` estimated."""
+
+    used: int
+    window: int
+    type: Literal["context-warned"] = "context-warned"
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The model is shown less from here on: estimated tokens before and after. The record is as it was."""
+
+    step: CompactionStep
+    before: int
+    after: int
+    type: Literal["compacted"] = "compacted"
+
+
+@dataclass(frozen=True, slots=True)
 class Rewound:
     """Another worker took the run over: what came after `to` was never committed and is void (P10).
 
@@ -206,6 +228,8 @@ RunEvent: TypeAlias = (
     | PlanUpdated
     | UsageReported
     | OutputAccepted
+    | ContextWarned
+    | Compacted
     | Rewound
     | Nested
     | RunFinished

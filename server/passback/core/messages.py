@@ -193,12 +193,13 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of model calls, as the provider counts them."""
+    """Tokens of model calls, as the provider counts them; `estimated` where an answer was cut before it said."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    estimated: bool = False
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -206,6 +207,7 @@ class Usage:
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
+            self.estimated or other.estimated,
         )
 
     def __sub__(self, other: "Usage") -> "Usage":
@@ -214,6 +216,7 @@ class Usage:
             self.output_tokens - other.output_tokens,
             self.cached_tokens - other.cached_tokens,
             self.reasoning_tokens - other.reasoning_tokens,
+            self.estimated,
         )
 
 
@@ -263,6 +266,22 @@ class ApprovalMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class SummaryMessage:
+    """From here on, a model is shown `content` in place of what came before, but for the `keeps` messages right before it.
+
+    `asked` is the user's last message, in words, where it is not among those that are kept. `usage` is that of the model
+    call that wrote the summary.
+    """
+
+    id: MessageId
+    content: str
+    keeps: int
+    asked: str = ""
+    usage: "Usage | None" = None
+    role: Literal["summary"] = "summary"
+
+
+@dataclass(frozen=True, slots=True)
 class ChildMessage:
     """A message of a transcript within the transcript: of the sub-agent that works on the call `call_id`."""
 
@@ -278,7 +297,7 @@ class ChildMessage:
 ModelMessage: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 """What a model may be shown."""
 
-Aside: TypeAlias = ApprovalMessage | ChildMessage
+Aside: TypeAlias = ApprovalMessage | ChildMessage | SummaryMessage
 """What stands in a transcript and is not for its own model."""
 
 Message: TypeAlias = ModelMessage | Aside

@@ -31,6 +31,15 @@ class Permission:
 
 ALLOWED: Final = Permission("allow")
 
+
+def permission_of(given: Permission | Decision, /) -> Permission:
+    """What an author wrote. Raises ConfigurationError for a decision that there is not."""
+    permission = given if isinstance(given, Permission) else Permission(given)
+    if permission.decision not in DECISIONS:
+        raise ConfigurationError(f"a tool's permission has to be one of {', '.join(DECISIONS)}")
+    return permission
+
+
 Rule: TypeAlias = Callable[
     [ToolCall, RunRef], Permission | Decision | Awaitable[Permission | Decision | None] | None
 ]

@@ -8,8 +8,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from pydantic import JsonValue
-
 from passback.core.changes import (
     Change,
     Commit,
@@ -37,11 +35,8 @@ from passback.core.messages import (
     OwnerId,
     RunId,
     RunRef,
-    ToolCall,
-    ToolResult,
     ToolSpec,
 )
-from passback.core.permissions import Permission
 from passback.core.posts import ReceiptName, StartRun
 
 
@@ -81,54 +76,6 @@ class ModelClient(Protocol):
         ...
 
     async def aclose(self) -> None: ...
-
-
-# ---------------------------------------------------------------- server tools
-def _unheard(_words: str, /) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ToolContext:
-    """Where a server tool is called from; the model cannot see it.
-
-    Attributes:
-        run: the run, with its conversation and that one's owner.
-        call_id: the call.
-        deps: what the agent's author gave to `Agent(deps=...)`.
-        progress: tells readers how far the call is, in a few words; what it is told too often is left out.
-        data: the structured data that was posted last in the conversation; None: there was none.
-    """
-
-    run: RunRef
-    call_id: CallId
-    deps: object = None
-    progress: Callable[[str], None] = _unheard
-    data: JsonValue = None
-
-
-class Toolset(Protocol):
-    """Server tools only: a client tool has no Toolset."""
-
-    async def specs(self) -> Sequence[ToolSpec]: ...
-
-    def is_read_only(self, name: str, /) -> bool:
-        """Whether calls of this tool may run together with others."""
-        ...
-
-    def is_repeatable(self, name: str, /) -> bool:
-        """Whether a call may be made again when it is not known whether its first attempt was made."""
-        ...
-
-    def permission(self, call: ToolCall, /) -> Permission:
-        """Whether the tool's author lets the model make a call; the rules of agent and server go before."""
-        ...
-
-    async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult | None:
-        """Run a tool. A failure is a result with `is_error`, also bad arguments and a deadline that passed.
-
-        None: it is a sub-agent, and its client owes something. The call is made again when that is answered.
-        """
-        ...
 
 
 # ---------------------------------------------------------------- client tools

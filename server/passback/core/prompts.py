@@ -3,18 +3,14 @@
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
 
-from passback.core.deltas import ModelRequest
-from passback.core.messages import RunRef
+from passback.core.messages import Message, RunRef
 
 
 class PromptBuilder(Protocol):
-    """Makes whole what a model is asked."""
+    """Says how a model is shown what was posted beside words."""
 
-    def build(self, request: ModelRequest, context: str, /) -> ModelRequest:
-        """The request as the model gets it: without any `Brief`, and with `context`, that of this run.
-
-        Pure: every worker makes the same of the same, and the request of a turn begins as that of the turn before.
-        """
+    def shown(self, message: Message, /) -> Message:
+        """The message with its `Brief` as a part of its words. Pure: the same on every worker, and in every turn."""
         ...
 
 

@@ -5,7 +5,14 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
-from passback.core.messages import AssistantMessage, ChildMessage, JsonObject, Message, Usage
+from passback.core.messages import (
+    AssistantMessage,
+    ChildMessage,
+    JsonObject,
+    Message,
+    SummaryMessage,
+    Usage,
+)
 from passback.core.plans import PlanEntry
 from passback.core.transcript import always_allowed, data_of, last_asked, schema_of
 
@@ -69,6 +76,6 @@ def usage_of(messages: Iterable[Message], /) -> Usage:
     for message in messages:
         while isinstance(message, ChildMessage):
             message = message.message
-        if isinstance(message, AssistantMessage) and message.usage is not None:
+        if isinstance(message, AssistantMessage | SummaryMessage) and message.usage is not None:
             total += message.usage
     return total

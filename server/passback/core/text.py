@@ -10,3 +10,11 @@ def mended(text: str, /) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+_CUT = "\n[cut: the result was longer than the limit]"
+
+
+def shortened(text: str, limit: int, /) -> str:
+    """At most `limit` characters of a tool's result; what is cut says so."""
+    return text if len(text) <= limit else text[:limit] + _CUT

@@ -4,6 +4,7 @@ A transcript keeps one invariant (DESIGN P5): every tool call is answered once, 
 the next other message, or it is one of the calls of the last assistant message and nothing but answers follow it.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,7 @@ from passback.core.messages import (
     MessageId,
     ModelMessage,
     Owed,
+    SummaryMessage,
     Synthetic,
     SystemMessage,
     ToolCall,
@@ -132,6 +134,8 @@ class _Tail:
                 case ChildMessage():
                     if message.call_id not in answered:
                         children.setdefault(message.call_id, []).append(message.message)
+                case SummaryMessage():
+                    continue
                 case AssistantMessage():
                     calls = tuple(call for call in message.tool_calls if call.id not in answered)
                     break
@@ -186,7 +190,7 @@ def futile_turns(messages: Sequence[Message], /) -> int:
                 turns += bool(message.tool_calls)  # an answer is counted by what was said to it
             case SystemMessage(synthetic="invalid"):
                 turns += 1
-            case ToolMessage(synthetic="invalid"):
+            case SummaryMessage() | ToolMessage(synthetic="invalid"):
                 pass
             case _:
                 break
@@ -211,25 +215,71 @@ def data_of(messages: Sequence[Message], earlier: JsonValue = None, /) -> JsonVa
 
 
 # ---------------------------------------------------------------- what a model may be shown
+def boundary(messages: Sequence[Message], /) -> int:
+    """The place of the first message that `view` needs."""
+    last = _last_summary(messages)
+    return 0 if last is None else _first_kept(*last)
+
+
+def view(messages: Sequence[Message], /) -> Sequence[Message]:
+    """The transcript as it is to be shown: the last summary as a user's message, what it keeps, and what follows.
+
+    It costs as much as what follows the boundary, however long the record is.
+    """
+    last = _last_summary(messages)
+    if last is None:
+        return messages
+    place, summary = last
+    kept = messages[_first_kept(place, summary) : place]
+    return (
+        UserMessage(summary.id, _summary_text(summary)),
+        *(message for message in kept if not isinstance(message, SummaryMessage)),
+        *messages[place + 1 :],
+    )
+
+
+def _last_summary(messages: Sequence[Message]) -> tuple[int, SummaryMessage] | None:
+    for place in range(len(messages) - 1, -1, -1):
+        message = messages[place]
+        if isinstance(message, SummaryMessage):
+            return place, message
+    return None
+
+
+def _first_kept(place: int, summary: SummaryMessage) -> int:
+    return max(0, place - max(0, summary.keeps))
+
+
+def _summary_text(summary: SummaryMessage) -> str:
+    said = tagged("earlier-conversation", f"What was said before, in short.\n\n{summary.content}")
+    if not summary.asked:
+        return said
+    return f"{said}\n{tagged('last-user-message', summary.asked)}"
+
+
+def tagged(tag: str, text: str, /) -> str:
+    """The text between two tags, which nothing in it can close."""
+    return f"<{tag}>\n{re.sub(rf'(?i)<(?=/?{tag})', '< ', text)}\n</{tag}>"
+
+
 def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
     """A view that every provider accepts: each call answered once, in order, next to it; nothing empty.
 
     On a transcript that keeps the invariant only the order of answers changes. What is missing all the same
     (never by our own writes) is filled in as `interrupted`; an answer without its call is left out.
     """
-    view: list[ModelMessage] = []
+    shown: list[ModelMessage] = []
+    messages = view(messages)
     answers = _answers_by_turn(messages)
     for position, message in enumerate(messages):
-        if isinstance(message, ToolMessage | Aside):
-            continue
         if isinstance(message, AssistantMessage):
-            view.extend(_with_answers(message, answers.get(position, {})))
+            shown.extend(_with_answers(message, answers.get(position, {})))
         elif isinstance(message, SystemMessage) and message.synthetic:
             # it answers what the model said last, which for all providers is a user's part
-            view.append(UserMessage(message.id, message.content))
-        else:
-            view.append(message)
-    return tuple(view)
+            shown.append(UserMessage(message.id, message.content))
+        elif isinstance(message, UserMessage | SystemMessage):
+            shown.append(message)
+    return tuple(shown)
 
 
 def _answers_by_turn(messages: Sequence[Message]) -> dict[int, dict[CallId, ToolMessage]]:

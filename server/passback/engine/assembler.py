@@ -49,6 +49,9 @@ _ARGUMENTS = 256 * 1024
 _SHOWN = 200
 """Characters of invalid arguments that the model is shown again."""
 
+_CHARS_PER_TOKEN = 4
+"""About; for answers that were cut before the provider counted them."""
+
 
 @dataclass(frozen=True, slots=True)
 class InvalidCall:
@@ -105,16 +108,22 @@ class _OpenCall:
 
 
 class Assembler:
-    """Feed it the model's batches, then ask once for the `turn`, or for what there is as `partial`."""
+    """Feed it the model's batches, then ask once for the `turn`, or for what there is as `partial`.
+
+    Attributes:
+        silent: readers have seen nothing of it yet.
+    """
 
     def __init__(
         self, message_id: MessageId, whose: Whose, new_call_id: Callable[[], CallId]
     ) -> None:
+        self.silent = True
         self._message_id = message_id
         self._whose = whose
         self._new_call_id = new_call_id
         self._text: list[str] = []
         self._reasoning: list[Reasoning] = []
+        self._thought = 0
         self._calls: dict[int, _OpenCall] = {}
         self._finish: FinishReason | None = None
         self._usage: Usage | None = None
@@ -131,6 +140,7 @@ class Assembler:
                 case ToolCallChunk():
                     events.extend(self._feed_call(delta))
                 case ReasoningChunk(text):
+                    self._thought += len(text)
                     events.append(ReasoningDelta(mended(text)))
                 case ReasoningBlock(reasoning):
                     self._reasoning.append(reasoning)
@@ -140,6 +150,7 @@ class Assembler:
                     self._finish = reason
                 case _:
                     assert_never(delta)
+        self.silent = self.silent and not events
         return events
 
     def finish(self) -> tuple[list[RunEvent], Turn]:
@@ -177,7 +188,20 @@ class Assembler:
 
     @property
     def usage(self) -> Usage | None:
-        return self._usage
+        """What the provider counted; as long as the answer is not whole, with an estimate of its tokens so far."""
+        said = self._said()
+        if self._finish is not None or (self._usage is None and not said):
+            return self._usage
+        counted = self._usage or Usage()
+        tokens = max(counted.output_tokens, -(-said // _CHARS_PER_TOKEN))
+        return replace(counted, output_tokens=tokens, estimated=True)
+
+    def _said(self) -> int:
+        """Characters of the answer so far, thoughts and calls included."""
+        calls = (
+            len(call.name or "") + sum(map(len, call.arguments)) for call in self._calls.values()
+        )
+        return self._thought + sum(map(len, self._text)) + sum(calls)
 
     def _message(self, calls: tuple[ToolCall, ...]) -> AssistantMessage:
         return AssistantMessage(

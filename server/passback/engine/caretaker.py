@@ -20,6 +20,7 @@ from passback.core.messages import (
     Message,
     RunId,
     RunRef,
+    SummaryMessage,
     ToolMessage,
     ToolSpec,
 )
@@ -189,11 +190,12 @@ class Caretaker:
 
         What a person had allowed, and was done, stays done. If the run had moved the boundary, all is read again.
         """
-        state = loaded.status.state
-        if loaded.status.mark < loaded.start:
+        state, mark = loaded.status.state, loaded.status.mark
+        last_run = loaded.messages[max(0, mark - loaded.start) :]
+        if mark < loaded.start or any(isinstance(each, SummaryMessage) for each in last_run):
             state = replace(state, boundary=0, data=None, output_schema=None)
         messages = await self._read_from(state.boundary, key, loaded)
-        begun = loaded.status.mark - state.boundary
+        begun = mark - state.boundary
         keep = begun + _made(messages[begun:])
         status = replace(
             loaded.status,

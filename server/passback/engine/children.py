@@ -6,8 +6,8 @@ from typing import Protocol
 
 from passback.core.events import Nested, Outcome, RunEvent, RunFinished, ToolCallEnded
 from passback.core.messages import CallId, ChildMessage, Message, RunRef, ToolSpec
-from passback.core.ports import ToolContext
 from passback.core.state import State
+from passback.core.toolsets import ToolContext
 from passback.engine.log import End
 
 

@@ -7,8 +7,15 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
+from passback.core.context import Context, ContextPolicy, Unbounded
 from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.errors import ModelAstray, ModelIncomplete, OutputInvalid, StoreError
+from passback.core.errors import (
+    ModelAstray,
+    ModelContextExceeded,
+    ModelIncomplete,
+    OutputInvalid,
+    StoreError,
+)
 from passback.core.events import (
     Cancelled,
     Completed,
@@ -28,6 +35,8 @@ from passback.core.ids import new_call_id, new_message_id
 from passback.core.messages import (
     JsonObject,
     Message,
+    ModelMessage,
+    SummaryMessage,
     SystemMessage,
     ToolCall,
     ToolMessage,
@@ -38,11 +47,11 @@ from passback.core.prompts import PromptBuilder, RunContext
 from passback.core.state import State
 from passback.core.transcript import (
     always_allowed,
+    boundary,
     closing,
     data_of,
     futile_turns,
     owed,
-    paired,
     runnable,
     transcript_of,
     unanswered,
@@ -67,9 +76,10 @@ class Brain:
         max_futile_turns: how many turns in a row may make nothing but invalid calls, or give no answer that is accepted.
         judge: says which of its calls are made.
         deps: for its tools; the model cannot see it.
+        context: decides what it is shown of a transcript that becomes too large for it.
         output: says whether its last word is what was asked for.
-        builder: completes what it is asked; None: the transcript's words are all.
-        context: what it is told in one run only.
+        builder: says how it is shown what was posted beside words; None: not at all.
+        told: what it is told in one run only.
         tells_time: whether it is told when a message came.
     """
 
@@ -80,20 +90,41 @@ class Brain:
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     judge: Judge = field(default_factory=Judge)
     deps: object = None
+    context: ContextPolicy = field(default_factory=Unbounded)
     output: OutputJudge = field(default_factory=OutputJudge)
     builder: PromptBuilder | None = None
-    context: RunContext | None = None
+    told: RunContext | None = None
     tells_time: bool = False
 
+    def seen(self, messages: Sequence[Message]) -> list[Message]:
+        """A transcript with all that the model is told, as its words."""
+        return list(messages if self.builder is None else map(self.builder.shown, messages))
+
+    def watch(self, toolbox: Toolbox, told: str = "") -> Context:
+        """What the model is to be shown in a run in which it is told so."""
+        return self.context.watch(self.model, self._request(toolbox, (), None, told))
+
     def ask(
-        self, toolbox: Toolbox, messages: Sequence[Message], state: State, context: str = ""
+        self,
+        toolbox: Toolbox,
+        messages: Sequence[ModelMessage],
+        schema: JsonObject | None = None,
+        told: str = "",
     ) -> Answering:
-        """The model's answer to a transcript, begun by entering it."""
-        schema = self.output.asked(messages, state)
-        request = ModelRequest(paired(messages), self.prompt, toolbox.specs(), self.options, schema)
-        if self.builder is not None:
-            request = self.builder.build(request, context)
-        return self.model.stream(request)
+        """The model's answer to what it is shown, begun by entering it."""
+        return self.model.stream(self._request(toolbox, messages, schema, told))
+
+    def _request(
+        self,
+        toolbox: Toolbox,
+        messages: Sequence[ModelMessage],
+        schema: JsonObject | None,
+        told: str,
+    ) -> ModelRequest:
+        system, static = self.prompt, None
+        if told:
+            system, static = "\n\n".join(filter(None, (system, told))), len(system)
+        return ModelRequest(messages, system, toolbox.specs(), self.options, schema, static)
 
 
 @dataclass(slots=True)
@@ -108,6 +139,7 @@ class Work:
         state: what the conversation knows beside its messages.
         taken_over: whether another worker was at it, and was lost.
         depth: how many agents call each other.
+        sight: what the model is shown, once it was looked at.
         prepared: the first request, once it is encoded.
     """
 
@@ -118,12 +150,18 @@ class Work:
     state: State = field(default_factory=State)
     taken_over: bool = False
     depth: int = 0
+    sight: Context | None = None
     prepared: Answering | None = None
 
     def prepare(self) -> None:
         """Encode the first request ahead of its time, where the model is what comes first."""
-        if not unanswered(self.messages) and self.brain.context is None:
-            self.prepared = self.brain.ask(self.toolbox, self.messages, self.state)
+        if unanswered(self.messages) or self.brain.told is not None:
+            return
+        self.sight = self.brain.watch(self.toolbox)
+        shown = self.sight.at_once(self.brain.seen(self.messages))
+        if shown is not None:
+            schema = self.brain.output.asked(self.messages, self.state)
+            self.prepared = self.brain.ask(self.toolbox, shown, schema)
 
 
 class Loop:
@@ -138,12 +176,15 @@ class Loop:
         self._toolbox = work.toolbox
         self._log = log
         self._messages = list(work.messages)
+        self._seen = work.brain.seen(work.messages)
         self._turns = work.turns
+        self._start = work.state.boundary
         self._state = self._stored = work.state
         # approvals come with posts only
         self._allowed = always_allowed(work.messages).union(work.state.allowed)
         self._taken_over = work.taken_over
         self._depth = work.depth
+        self._sight = work.sight or work.brain.watch(work.toolbox)
         self._prepared = work.prepared
         self._told: str | None = None
         self._leaving = leaving
@@ -170,7 +211,7 @@ class Loop:
             if self._leaving():
                 return
             if futile_turns(self._messages) >= self._brain.max_futile_turns:
-                raise _in_vain(self._messages[-1])
+                raise _in_vain(self._messages)
             turn = await self._brain.judge.judge(
                 await self._ask(), self._toolbox, self._log.run, self._allowed
             )
@@ -191,13 +232,25 @@ class Loop:
         await self._end(outcome, append, events, cut=isinstance(outcome, Cancelled))
 
     async def _ask(self) -> Turn:
-        """One model call."""
+        """One model call; a second one, if the first was refused as too long and room could be made."""
+        try:
+            turn = await self._listen()
+        except ModelContextExceeded:
+            silent = self._assembler is not None and self._assembler.silent
+            if not (silent and self._sight.exceeded()):
+                raise
+            turn = await self._listen()
+        if turn.usage is not None:
+            self._sight.counted(turn.usage)
+        return turn
+
+    async def _listen(self) -> Turn:
+        answering = self._prepared or await self._asking()
+        self._prepared = None
         message_id = new_message_id()
         assembler = Assembler(message_id, self._toolbox.whose, new_call_id)
         self._assembler = assembler
         self._log.append([TurnStarted(message_id)])
-        answering = self._prepared or await self._asking()
-        self._prepared = None
         async with answering as batches:
             async for deltas in batches:
                 if events := assembler.feed(deltas):
@@ -210,8 +263,23 @@ class Loop:
     async def _asking(self) -> Answering:
         brain = self._brain
         if self._told is None:
-            self._told = "" if brain.context is None else await brain.context(self._log.run)
-        return brain.ask(self._toolbox, self._messages, self._state, self._told)
+            self._told = "" if brain.told is None else await brain.told(self._log.run)
+            if self._told:
+                self._sight = brain.watch(self._toolbox, self._told)
+        shown = await self._shown()
+        schema = brain.output.asked(self._messages, self._state)
+        return brain.ask(self._toolbox, shown, schema, self._told)
+
+    async def _shown(self) -> Sequence[ModelMessage]:
+        """What the model is shown; what had to be done for it is committed."""
+        if (shown := self._sight.at_once(self._seen)) is not None:
+            return shown
+        fitted = await self._sight.fit(self._seen)
+        if fitted.append:
+            await self._commit(fitted.append, fitted.events)
+        elif fitted.events:
+            self._log.append(fitted.events)
+        return fitted.messages
 
     async def _settle(self, turn: Turn) -> bool:
         """Commit a turn and run the server's calls. True: the run has ended."""
@@ -329,13 +397,18 @@ class Loop:
         """Gives what the state is then; None: as it is stored."""
         self._assembler = None
         self._messages.extend(append)
+        self._seen.extend(append)
         self._state = self._state.with_added(append)
+        if any(isinstance(message, SummaryMessage) for message in append):
+            read = self._messages[self._state.boundary - self._start :]
+            self._state = self._state.with_boundary(self._start + boundary(self._messages), read)
         stored, self._stored = self._stored, self._state
         return None if self._state == stored else self._state
 
 
-def _in_vain(last: Message) -> ModelAstray | OutputInvalid:
+def _in_vain(messages: Sequence[Message]) -> ModelAstray | OutputInvalid:
     """Why a run fails whose model was told the same again and again."""
+    last = next(each for each in reversed(messages) if not isinstance(each, SummaryMessage))
     if isinstance(last, SystemMessage):
         return OutputInvalid("the model's answer did not fit the output schema, again and again")
     return ModelAstray("the model made nothing but invalid tool calls, again and again")

@@ -20,9 +20,9 @@ from passback.core.messages import (
     folded,
 )
 from passback.core.permissions import Permission
-from passback.core.ports import Toolset
 from passback.core.records import dump_message
 from passback.core.text import mended
+from passback.core.toolsets import Toolset
 from passback.engine.assembler import Executor
 from passback.engine.children import CallContext
 

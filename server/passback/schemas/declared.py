@@ -6,7 +6,7 @@ from passback.core.messages import JsonObject
 from passback.schemas.metaschemas import metaschema
 from passback.schemas.references import KEYS, anchors, is_bounded, parts, target, texts
 
-_PARTS = 1_000
+_VALUES = 1_000
 """Objects, arrays and booleans in one schema: checking one costs up to 0.2 ms, another value some hundredths of that."""
 
 
@@ -14,23 +14,22 @@ class Unfit(Exception):
     """What is wrong with a schema, in words."""
 
 
-def judged(declared: JsonValue, /, *, of: str | None = "object") -> JsonObject:
-    """The schema of an object; its type is added where it says none. A hostile one may take long.
+def fit(schema: JsonValue, /, *, of: str | None = "object") -> JsonObject:
+    """The schema, with its type. May take a fifth of a second: not for the event loop.
 
     Args:
-        declared: whatever was declared.
-        of: the type that it has to say; None: any or none.
+        schema: nested no deeper than a parser allows.
+        of: the type that it has to be of; None: any.
 
     Raises:
-        Unfit: says why it is none.
+        Unfit: it is none that values can be checked with.
     """
-    if not isinstance(declared, dict):
+    if not isinstance(schema, dict):
         raise Unfit("its schema is not an object")
-    schema: dict[str, JsonValue] = {**declared}
     if of is not None and schema.setdefault("type", of) != of:
         raise Unfit(f"its schema is not of type {of!r}")
-    if part_count(schema) > _PARTS:
-        raise Unfit(f"its schema has more than {_PARTS} parts")
+    if size(schema) > _VALUES:
+        raise Unfit(f"its schema has more than {_VALUES} parts")
     fitting = metaschema(schema)
     if fitting is None:
         raise Unfit("its $schema is none of draft 2020-12, 2019-09 and draft-07")
@@ -41,8 +40,8 @@ def judged(declared: JsonValue, /, *, of: str | None = "object") -> JsonObject:
     return schema
 
 
-def part_count(schema: JsonObject, /) -> int:
-    """How many parts a schema has: objects, arrays and booleans."""
+def size(schema: JsonObject, /) -> int:
+    """How many parts cost time to check."""
     return sum(1 for _ in parts(dict(schema)))
 
 

@@ -19,8 +19,8 @@ from passback.core.messages import (
     as_text,
 )
 from passback.core.permissions import ALLOWED, Permission
-from passback.core.ports import ToolContext
 from passback.core.state import State
+from passback.core.toolsets import ToolContext
 from passback.engine.agents import Actor
 from passback.engine.children import CallContext, ChildJournal
 from passback.engine.loop import Loop, Work

@@ -12,9 +12,9 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from passback.core.messages import JsonObject, ToolSpec
-from passback.core.ports import ToolContext
+from passback.core.toolsets import ToolContext
 from passback.schemas.arguments import objection
-from passback.schemas.declared import Unfit, judged
+from passback.schemas.declared import Unfit, fit
 from passback.toolsets.functions import Functions, ToolError, tool
 from passback.toolsets.querying import run_query
 
@@ -61,7 +61,7 @@ async def validate_data(
     if len(part) == _PART:
         raise ToolError("This part of the data is too large to be validated at once.")
     try:
-        fitting: JsonObject = await anyio.to_thread.run_sync(lambda: judged(schema, of=None))
+        fitting: JsonObject = await anyio.to_thread.run_sync(lambda: fit(schema, of=None))
     except Unfit as problem:
         raise ToolError(f"The schema cannot be used: {problem}.") from None
     wrong = await objection(ToolSpec("data", "", fitting), part)

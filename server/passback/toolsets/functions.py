@@ -20,8 +20,9 @@ from pydantic_core import to_json
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import TOOL_NAME, JsonObject, ToolCall, ToolResult, ToolSpec
-from passback.core.permissions import ALLOWED, Decision, Permission
-from passback.core.ports import ToolContext
+from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
+from passback.core.text import shortened
+from passback.core.toolsets import ToolContext
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +30,6 @@ Function: TypeAlias = Callable[..., Any]
 
 _PAUSE = 0.1
 """Seconds before the first further attempt; before each later one twice as long."""
-
-_CUT = "\n[cut: the result was longer than the limit]"
 
 
 class ToolError(Exception):
@@ -112,7 +111,7 @@ class FunctionTool:
 
     def _cut(self, text: str) -> str:
         text = text.encode(errors="replace").decode()  # a lone surrogate could not be stored
-        return text if len(text) <= self.result_limit else text[: self.result_limit] + _CUT
+        return shortened(text, self.result_limit)
 
 
 @overload
@@ -161,7 +160,7 @@ def tool(
     Raises:
         ConfigurationError: the function cannot be a tool, or there is no such permission.
     """
-    allowance = permission if isinstance(permission, Permission) else Permission(permission)
+    allowance = permission_of(permission)
 
     def decorate(function: Function) -> FunctionTool:
         label = name or str(getattr(function, "__name__", ""))

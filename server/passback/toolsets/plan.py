@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from passback.core.messages import ToolCall, ToolResult, ToolSpec
 from passback.core.permissions import ALLOWED, Permission
 from passback.core.plans import PlanEntry, PlanPriority, PlanStatus
-from passback.core.ports import ToolContext
+from passback.core.toolsets import ToolContext
 
 UPDATE_PLAN = "update_plan"
 

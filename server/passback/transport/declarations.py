@@ -17,7 +17,7 @@ from passback.core.errors import (
 )
 from passback.core.messages import TOOL_NAME, JsonObject, ToolSpec, folded
 from passback.core.questions import ASK_USER
-from passback.schemas.declared import Unfit, judged, part_count
+from passback.schemas.declared import Unfit, fit, size
 from passback.transport.body import parse_json
 from passback.transport.wires import Limits
 
@@ -49,15 +49,15 @@ def _parse_all(declared: Sequence[JsonValue], limits: Limits) -> tuple[ToolSpec,
     if len(declared) > limits.tools:
         raise InvalidTool(f"there are more than {limits.tools} tools")
     specs: dict[str, ToolSpec] = {}
-    size = 0
+    total = 0
     for position, declaration in enumerate(declared):
         spec = _parse_one(position, declaration, limits)
         key = folded(spec.name)
         if key in specs:
             raise ToolNameClash(f"two tools are named {spec.name!r}, or look alike")
         specs[key] = spec
-        size += part_count(spec.parameters)
-        if size > _POST_VALUES:
+        total += size(spec.parameters)
+        if total > _POST_VALUES:
             raise InvalidTool("the schemas of all tools together are too large")
     return tuple(specs.values())
 
@@ -117,7 +117,7 @@ def _read_schema(declared: JsonValue, limits: Limits) -> JsonObject:
 def _judge(text: str, depth: int) -> JsonObject | str:
     """The schema, or what is wrong with it; the same tools come with every post, so the last ones are remembered."""
     try:
-        return judged(parse_json(text.encode(), depth=depth))
+        return fit(parse_json(text.encode(), depth=depth))
     except BadRequest as error:
         return f"its schema cannot be read: {error.message}"
     except Unfit as problem:

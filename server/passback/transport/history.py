@@ -14,6 +14,7 @@ from passback.core.messages import (
     ConversationId,
     Message,
     OwedKind,
+    SummaryMessage,
     SystemMessage,
     ToolCall,
     ToolMessage,
@@ -173,6 +174,14 @@ class ApprovalView(TypedDict):
     always: NotRequired[bool]
 
 
+class SummaryView(TypedDict):
+    """In place of what came before it, the model is shown `content` from here on."""
+
+    id: str
+    role: Literal["summary"]
+    content: str
+
+
 class ChildView(TypedDict):
     """What a sub-agent was told or has said, that works on the call `toolCallId`."""
 
@@ -183,7 +192,8 @@ class ChildView(TypedDict):
 
 
 MessageView: TypeAlias = Annotated[
-    InputView | AssistantView | ToolView | ApprovalView | ChildView, Field(discriminator="role")
+    InputView | AssistantView | ToolView | ApprovalView | ChildView | SummaryView,
+    Field(discriminator="role"),
 ]
 
 
@@ -195,6 +205,8 @@ def view(message: Message, /) -> MessageView:
             return _tool(message)
         case ApprovalMessage():
             return _approval(message)
+        case SummaryMessage():
+            return {"id": message.id, "role": "summary", "content": message.content}
         case ChildMessage(call_id, inner):
             return {
                 "id": message.id,

@@ -67,9 +67,13 @@ STATUS: Mapping[str, int] = {
     "model_unavailable": 503,
     "model_rate_limited": 429,
     "model_rejected": 502,
+    "model_context_exceeded": 502,
     "model_incomplete": 502,
     "model_astray": 502,
     "output_invalid": 502,
+    "toolset_unavailable": 503,
+    # not 413: the post was taken, and is in the record
+    "context_too_large": 422,
     "lost": 500,
     "shutting_down": 503,
     "configuration_error": 500,

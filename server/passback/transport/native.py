@@ -6,7 +6,9 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import TypeAlias, assert_never
 
 from passback.core.events import (
+    Compacted,
     Completed,
+    ContextWarned,
     Cursor,
     Failed,
     HandedBack,
@@ -29,9 +31,10 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
-from passback.core.messages import CallId, MediaPart, Owed, as_text
+from passback.core.messages import CallId, MediaPart, Owed, Usage, as_text
 from passback.transport.native_shapes import (
     ApprovalPayload,
+    ContextEvent,
     ErrorEvent,
     InterruptEvent,
     MessageEvent,
@@ -53,16 +56,8 @@ from passback.transport.usage import usage_view
 
 INCLUDABLE = frozenset(
     {
-        "agents",
-        "message-ids",
-        "output",
-        "owed",
-        "plan",
-        "progress",
-        "reasoning",
-        "rewind",
-        "run",
-        "usage",
+        *("agents", "context", "message-ids", "output", "owed", "plan", "progress"),
+        *("reasoning", "rewind", "run", "usage"),
     }
 )
 """What a request may ask to be told beyond the protocol's own events."""
@@ -80,7 +75,8 @@ def native_data(event: NativeEvent, /) -> str:
 
 # ---------------------------------------------------------------- run events to native ones
 _CallEvent: TypeAlias = ToolCallStarted | ToolCallArguments | ToolCallEnded | ToolResulted
-_AskedEvent: TypeAlias = TurnStarted | ReasoningDelta | UsageReported | ToolProgressed | PlanUpdated
+_CountedEvent: TypeAlias = UsageReported | ContextWarned | Compacted
+_AskedEvent: TypeAlias = TurnStarted | ReasoningDelta | ToolProgressed | PlanUpdated | _CountedEvent
 
 
 class NativeEncoder:
@@ -110,6 +106,8 @@ class NativeEncoder:
                 | ToolProgressed()
                 | PlanUpdated()
                 | OutputAccepted()
+                | ContextWarned()
+                | Compacted()
             ):
                 return self._asked(event)
             case Nested(call_id, inner):
@@ -152,6 +150,8 @@ class NativeEncoder:
                 | UsageReported()
                 | ToolProgressed()
                 | PlanUpdated()
+                | ContextWarned()
+                | Compacted()
             ):
                 kind, said = _asked_event(event, parent)
                 wanted = {"agents", kind}
@@ -208,33 +208,53 @@ def _url(part: MediaPart) -> str:
 
 def _asked_event(event: _AskedEvent, parent: CallId | None = None) -> tuple[str, NativeEvent]:
     """What has to be included for it to be sent, and what then is."""
-    native: ReasoningEvent | UsageEvent | MessageEvent | ToolProgressEvent | PlanEvent
+    native: (
+        ReasoningEvent | UsageEvent | MessageEvent | ToolProgressEvent | PlanEvent | ContextEvent
+    )
     match event:
         case TurnStarted(message_id):
-            wanted, native = "message-ids", {"type": "message", "messageId": message_id}
+            wanted = "message-ids"
+            native = {"type": "message", "messageId": message_id}
         case ReasoningDelta(text):
-            wanted, native = "reasoning", {"type": "reasoning", "delta": text}
+            wanted = "reasoning"
+            native = {"type": "reasoning", "delta": text}
         case ToolProgressed(call_id, text):
             wanted = "progress"
             native = {"type": "tool-progress", "toolCallId": call_id, "text": text}
         case PlanUpdated(entries):
             wanted = "plan"
             native = {"type": "plan", "entries": [plan_entry(each) for each in entries]}
-        case UsageReported(usage):
-            view = usage_view(usage)
-            wanted = "usage"
-            native = {
-                "type": "usage",
-                "inputTokens": view["inputTokens"],
-                "outputTokens": view["outputTokens"],
-                "cachedTokens": view["cachedTokens"],
-                "reasoningTokens": view["reasoningTokens"],
-            }
         case _:
-            assert_never(event)
+            wanted, native = _counted_event(event)
     if parent is not None:
         native["parentToolCallId"] = parent
     return wanted, native
+
+
+def _counted_event(event: _CountedEvent) -> tuple[str, UsageEvent | ContextEvent]:
+    match event:
+        case UsageReported(usage):
+            return "usage", _usage(usage)
+        case ContextWarned(used, window):
+            return "context", {"type": "context", "used": used, "window": window}
+        case Compacted(step, before, after):
+            return "context", {"type": "context", "used": after, "step": step, "before": before}
+        case _:
+            assert_never(event)
+
+
+def _usage(usage: Usage) -> UsageEvent:
+    view = usage_view(usage)
+    event: UsageEvent = {
+        "type": "usage",
+        "inputTokens": view["inputTokens"],
+        "outputTokens": view["outputTokens"],
+        "cachedTokens": view["cachedTokens"],
+        "reasoningTokens": view["reasoningTokens"],
+    }
+    if "estimated" in view:
+        event["estimated"] = True
+    return event
 
 
 def _error(failed: Failed) -> ErrorEvent:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, NotRequired, TypeAlias
 from pydantic import Field, JsonValue, TypeAdapter
 from typing_extensions import TypedDict
 
+from passback.core.events import CompactionStep
 from passback.core.messages import OwedKind
 from passback.transport.plans import PlanEntryView
 
@@ -116,13 +117,31 @@ class ReasoningEvent(TypedDict):
 
 
 class UsageEvent(TypedDict):
-    """Tokens of the model call that just ended (include: usage)."""
+    """Tokens of the model call that just ended (include: usage).
+
+    `estimated` is there when its answer was cut before the provider had counted it.
+    """
 
     type: Literal["usage"]
     inputTokens: int
     outputTokens: int
     cachedTokens: int
     reasoningTokens: int
+    estimated: NotRequired[bool]
+    parentToolCallId: NotRequired[str]
+
+
+class ContextEvent(TypedDict):
+    """How full the model's window is, in estimated tokens (include: context).
+
+    With `window`: a warning. With `step` and `before`: the model is shown less from here on.
+    """
+
+    type: Literal["context"]
+    used: int
+    window: NotRequired[int]
+    step: NotRequired[CompactionStep]
+    before: NotRequired[int]
     parentToolCallId: NotRequired[str]
 
 
@@ -206,6 +225,7 @@ NativeEvent: TypeAlias = Annotated[
     | ReasoningEvent
     | UsageEvent
     | OutputEvent
+    | ContextEvent
     | MessageEvent
     | RunQueuedEvent
     | RunStartEvent

@@ -28,9 +28,11 @@ RUN_ERRORS = (
     "model_unavailable",
     "model_rate_limited",
     "model_rejected",
+    "model_context_exceeded",
     "model_incomplete",
     "model_astray",
     "output_invalid",
+    "context_too_large",
     "lost",
 )
 """Codes with which the answer of a run may be refused, or tell of its failure before anything else was sent."""

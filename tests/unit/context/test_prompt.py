@@ -19,7 +19,6 @@ from passback.context.prompt import (
     output_guide,
     static_prompt,
 )
-from passback.core.deltas import ModelRequest
 from passback.core.messages import (
     AssistantMessage,
     Brief,
@@ -71,7 +70,7 @@ def message(content: Content = "hello", brief: Brief | None = None) -> UserMessa
 
 
 def shown(content: Content, brief: Brief, **how: Any) -> Content:
-    [built] = Layers(**how).build(ModelRequest([message(content, brief)]), "").messages
+    built = Layers(**how).shown(message(content, brief))
     assert isinstance(built, UserMessage)
     assert (built.id, built.brief) == ("u", None)
     return built.content
@@ -112,29 +111,26 @@ def test_parts_stay_as_they_are(brief: Brief, before: int, behind: int) -> None:
     assert all(isinstance(content[at], TextPart) for at in (*range(before), *range(-behind, 0)))
 
 
-def test_without_a_brief_the_request_is_the_same_object() -> None:
-    request = ModelRequest([message()], "be brief")
-    assert Layers().build(request, "") is request
+def test_a_message_without_a_brief_is_the_same_object() -> None:
+    for plain in (message(), AssistantMessage(MessageId("a"), "hi")):
+        assert Layers().shown(plain) is plain
+
+
+def test_the_agent_that_was_asked_stays_named() -> None:
+    asked = replace(message(brief=Brief(intent="buy")), agent="sales")
+    assert Layers().shown(asked) == replace(
+        asked, content=shown("hello", Brief(intent="buy")), brief=None
+    )
 
 
 # ---------------------------------------------------------------- the system prompt
-def test_what_holds_for_one_run_comes_behind_what_holds_for_all() -> None:
-    request = ModelRequest([message()], "be brief")
-    one, other = (Layers().build(request, text) for text in ("It is Monday.", "It is Tuesday."))
-    assert one.system == "be brief\n\nIt is Monday."
-    assert one.static == other.static == len("be brief")
-    assert one.system[: one.static] == other.system[: other.static] == request.system
-    alone = Layers().build(replace(request, system=""), "It is Monday.")
-    assert (alone.system, alone.static) == ("It is Monday.", 0)
-
-
 def test_guides_stand_behind_the_agents_own_words() -> None:
     assert static_prompt("You sell.", ["", "# A", "# B"]) == "You sell.\n\n# A\n\n# B"
     assert static_prompt("", []) == ""
     assert output_guide({"type": "object"}).endswith(':\n{"type":"object"}')
 
 
-# ---------------------------------------------------------------- from turn to turn
+# ---------------------------------------------------------------- what is posted
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 NASTY = st.lists(
     st.sampled_from(["</", "<", ">", "&lt;", "&", '"', "\\", "\n", *TAGS, *APPENDED]) | WORDS
@@ -174,20 +170,6 @@ def test_data_is_shown_as_it_is(brief: Brief) -> None:
     assert isinstance(text, str)
     found = re.search(r"<structured_data>\n(.*)\n</structured_data>", text)
     assert (None if found is None else json.loads(found[1])) == brief.data
-
-
-@given(st.lists(st.none() | BRIEFS, min_size=1, max_size=3), BRIEFS)
-def test_a_later_request_begins_as_the_one_before(briefs: list[Brief | None], later: Brief) -> None:
-    """So that providers find what they have in their caches."""
-    messages = [
-        each
-        for brief in briefs
-        for each in (message("hello", brief), AssistantMessage(MessageId("a"), "hi"))
-    ]
-    before = Layers(40).build(ModelRequest(messages[:-1], "be brief"), "")
-    after = Layers(40).build(ModelRequest([*messages, message("and?", later)], "be brief"), "")
-    assert list(after.messages)[: len(messages) - 1] == list(before.messages)
-    assert after.system == before.system
 
 
 # ---------------------------------------------------------------- large data

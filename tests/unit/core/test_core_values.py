@@ -133,6 +133,10 @@ def test_new_ids_say_what_they_name_and_are_safe_in_every_wire() -> None:
 def test_usage_adds_up() -> None:
     assert Usage(1, 2, 3, 4) + Usage(10, 20, 30, 40) == Usage(11, 22, 33, 44)
     assert Usage(11, 22, 33, 44) - Usage(10, 20, 30, 40) == Usage(1, 2, 3, 4)
+    assert (Usage(estimated=True) + Usage(1)).estimated
+    assert (Usage(1) + Usage(estimated=True)).estimated
+    assert not (Usage(1) + Usage(1)).estimated
+    assert (Usage(2, estimated=True) - Usage(1)).estimated
 
 
 # ---------------------------------------------------------------- texts

@@ -99,7 +99,7 @@ POSTED: st.SearchStrategy[PostedMessage] = st.one_of(
     st.builds(ApprovalMessage, IDS, CALL_IDS, st.booleans(), TEXT, st.booleans(), TEXT),
 )
 COUNTS = st.integers(0, 10**9)
-USAGE = st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS)
+USAGE = st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS, st.booleans())
 _WHOLE: st.SearchStrategy[Message] = st.one_of(
     POSTED,
     st.builds(
@@ -260,6 +260,12 @@ def test_the_stored_form_says_the_kind_of_each_value() -> None:
             "type": "run-finished",
         },
     ]
+
+
+def test_usage_of_older_records_was_counted() -> None:
+    counts = '{"input_tokens":1,"output_tokens":2,"cached_tokens":3,"reasoning_tokens":4}'
+    record = f'[{{"usage":{counts},"type":"usage-reported"}}]'.encode()
+    assert records.load_events(record) == [UsageReported(Usage(1, 2, 3, 4))]
 
 
 @pytest.mark.parametrize("record", [b"", b"{}", b'{"role":"nobody","id":"m","content":""}'])

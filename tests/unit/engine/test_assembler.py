@@ -84,6 +84,29 @@ def test_the_last_usage_counts() -> None:
     assert one.finish()[1].usage == Usage(1, 2)
 
 
+@pytest.mark.parametrize(
+    ("deltas", "usage"),
+    [
+        ([TextChunk("1234")], Usage(0, 1, estimated=True)),
+        ([TextChunk("12345")], Usage(0, 2, estimated=True)),
+        ([ReasoningChunk("12"), TextChunk("3"), TextChunk("4")], Usage(0, 1, estimated=True)),
+        ([ToolCallChunk(0, name="paint", arguments="{}")], Usage(0, 2, estimated=True)),
+        ([UsageChunk(Usage(7, 1, 3))], Usage(7, 1, 3, estimated=True)),
+        ([UsageChunk(Usage(7, 1, 3)), TextChunk("x" * 40)], Usage(7, 10, 3, estimated=True)),
+        ([TextChunk("x"), UsageChunk(Usage(7, 5))], Usage(7, 5, estimated=True)),
+        ([TextChunk("x" * 40), UsageChunk(Usage(7, 1)), Finish("stop")], Usage(7, 1)),
+        ([TextChunk("x" * 40), Finish("stop")], None),
+    ],
+)
+def test_the_tokens_of_an_answer_that_is_not_whole_are_estimated(
+    deltas: list[ModelDelta], usage: Usage | None
+) -> None:
+    one = assembler()
+    for delta in deltas:
+        one.feed([delta])
+    assert one.usage == usage
+
+
 def test_a_client_call_streams_under_an_id_of_ours() -> None:
     events, turn = assembled(
         ToolCallChunk(0, provider_id="p", name="paint"),

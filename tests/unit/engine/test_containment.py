@@ -48,7 +48,8 @@ from passback.core.events import (
 )
 from passback.core.messages import Content, DataPart, TextPart, ToolCall, ToolResult, ToolSpec
 from passback.core.permissions import ALLOWED, Permission
-from passback.core.ports import Store, ToolContext, Toolset
+from passback.core.ports import Store
+from passback.core.toolsets import ToolContext, Toolset
 from passback.engine.agents import Actor, Agents
 from passback.engine.caretaker import LOST
 from passback.engine.loop import Brain

@@ -48,7 +48,8 @@ from passback.core.messages import (
     Usage,
 )
 from passback.core.permissions import ALLOWED, Permission
-from passback.core.ports import Store, ToolContext
+from passback.core.ports import Store
+from passback.core.toolsets import ToolContext
 from passback.engine.agents import Actor, Agents
 from passback.engine.loop import Brain, Work
 from passback.engine.runs import RunService
@@ -229,7 +230,20 @@ async def test_the_usage_of_a_failed_answer_is_reported(memory: Store) -> None:
     script: list[Step] = [UsageChunk(Usage(5, 0)), ModelUnavailable("gone")]
     async with worker(memory, ScriptedModel([script])) as runs:
         said = await events(runs, await post(runs, says()))
-    assert said[-2] == UsageReported(Usage(5, 0))
+    assert said[-2] == UsageReported(Usage(5, 0, estimated=True))
+
+
+async def test_the_usage_of_a_cancelled_answer_is_estimated(memory: Store) -> None:
+    script: list[Step] = [UsageChunk(Usage(5, 1)), "half an answer", anyio.Event()]
+    async with worker(memory, ScriptedModel([script])) as runs:
+        run = await post(runs, says())
+        await until(runs, run, TextDelta)
+        await runs.cancel(run)
+        said = await events(runs, run)
+    assert said[-2:] == [
+        UsageReported(Usage(5, 4, estimated=True)),
+        RunFinished(Cancelled()),
+    ]
 
 
 async def test_an_unknown_failure_is_logged_and_its_text_is_not_told(

@@ -10,7 +10,8 @@ from passback.agent import Agent
 from passback.core.events import Completed, PlanUpdated, ToolResulted
 from passback.core.messages import CallId, RunId, RunRef, ToolCall
 from passback.core.plans import PlanEntry
-from passback.core.ports import Store, ToolContext
+from passback.core.ports import Store
+from passback.core.toolsets import ToolContext
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.toolsets.plan import PlanTools
 

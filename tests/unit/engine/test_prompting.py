@@ -38,9 +38,10 @@ from passback.core.messages import (
     ToolCall,
     UserMessage,
 )
-from passback.core.ports import Store, ToolContext
+from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.core.state import State
+from passback.core.toolsets import ToolContext
 from passback.engine.agents import Actor
 from passback.engine.loop import Brain
 from passback.engine.toolbox import Equipment
@@ -118,7 +119,7 @@ async def test_the_context_is_found_out_once_in_each_run(memory: Store) -> None:
         return f"Run {len(asked)}."
 
     model = ScriptedModel([scripted.calls(("look", {})), scripted.says("a"), scripted.says("b")])
-    async with worker(memory, model, look, builder=Layers(), context=context) as runs:
+    async with worker(memory, model, look, builder=Layers(), told=context) as runs:
         first = await post(runs, says())
         assert await outcome(runs, first) == Completed()
         second = await post(runs, says("again", "u2"))
@@ -134,7 +135,7 @@ async def test_a_context_that_cannot_be_found_out_fails_the_run(memory: Store) -
         raise OSError("secret")
 
     model = ScriptedModel([])
-    async with worker(memory, model, context=context) as runs:
+    async with worker(memory, model, told=context) as runs:
         ended = await outcome(runs, await post(runs, says()))
     assert isinstance(ended, Failed)
     assert (ended.code, "secret" in ended.message) == ("internal", False)

@@ -49,7 +49,7 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.ports import ModelClient, Store, Toolset
+from passback.core.ports import ModelClient, Store
 from passback.core.state import State, usage_of
 from passback.engine.agents import Actor, Agents
 from passback.engine.loop import Brain
@@ -78,10 +78,8 @@ def helper(
     agents: Sequence[AgentTool] = (),
     together: bool = False,
 ) -> AgentTool:
-    toolsets: list[Toolset] = [Functions(tools)]
-    if agents:
-        toolsets.append(AgentTools(agents))
-    actor = Actor(Brain(model, "help", max_turns=3), Equipment(toolsets), name)
+    equipment = Equipment((Functions(tools), AgentTools(agents)))
+    actor = Actor(Brain(model, "help", max_turns=3), equipment, name)
     return AgentTool.of(actor, "Helps.", together=together)
 
 

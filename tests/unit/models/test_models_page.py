@@ -21,4 +21,4 @@ def test_an_example_makes_an_agent(example: str) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 3

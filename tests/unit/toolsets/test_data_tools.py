@@ -16,7 +16,7 @@ from passback.core.messages import (
     ToolCall,
     ToolResult,
 )
-from passback.core.ports import ToolContext
+from passback.core.toolsets import ToolContext
 from passback.toolsets.data import DATA_TOOLS
 from passback.toolsets.querying import answer_query
 from passback.toolsets.summary import summary

@@ -16,7 +16,8 @@ from passback.agent import Agent
 from passback.core.errors import ConfigurationError
 from passback.core.events import ToolResulted
 from passback.core.messages import CallId, RunId, RunRef, ToolCall, ToolResult, ToolSpec
-from passback.core.ports import Store, ToolContext
+from passback.core.ports import Store
+from passback.core.toolsets import ToolContext
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 from passback.stores.open import open_store
@@ -332,36 +333,6 @@ async def test_an_agent_takes_functions_with_and_without_the_decorator() -> None
     assert [spec.name for spec in await mine.specs()] == ["plain", "decorated"]
     assert theirs is other
     assert Agent().own_toolsets() == ()
-
-
-# ---------------------------------------------------------------- trying again
-@pytest.mark.parametrize(("retries", "told"), [(0, "The tool failed: OSError."), (2, "third time")])
-async def test_a_call_is_tried_again_where_its_tool_says_so(retries: int, told: str) -> None:
-    attempts: list[int] = []
-
-    @tool(retries=retries)
-    def flaky() -> str:
-        attempts.append(1)
-        if len(attempts) < 3:
-            raise OSError
-        return "third time"
-
-    got = await Functions([flaky]).call(ToolCall(CallId("c"), "flaky", "{}"), CONTEXT)
-    assert got == ToolResult(told, is_error=not retries)
-    assert len(attempts) == retries + 1
-
-
-async def test_what_a_tool_says_itself_is_not_tried_again() -> None:
-    attempts: list[int] = []
-
-    @tool(retries=5)
-    def sure() -> str:
-        attempts.append(1)
-        raise ToolError("it is not there")
-
-    got = await Functions([sure]).call(ToolCall(CallId("c"), "sure", "{}"), CONTEXT)
-    assert got == ToolResult("it is not there", is_error=True)
-    assert attempts == [1]
 
 
 # ---------------------------------------------------------------- together and alone

@@ -11,6 +11,7 @@ from passback.core.messages import (
     Message,
     MessageId,
     Reasoning,
+    SummaryMessage,
     SystemMessage,
     TextPart,
     ToolCall,
@@ -86,6 +87,10 @@ MESSAGES: list[tuple[Message, MessageView]] = [
     (
         ApprovalMessage(ID, CALL, approved=False, reason="Not now.", tool="t"),
         {"id": "m", "role": "approval", "toolCallId": "c", "approved": False, "reason": "Not now."},
+    ),
+    (
+        SummaryMessage(ID, "In short.", 2, asked="what?", usage=Usage(1)),
+        {"id": "m", "role": "summary", "content": "In short."},
     ),
 ]
 

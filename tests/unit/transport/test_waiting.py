@@ -100,6 +100,19 @@ async def test_it_waits_for_the_end_and_sums_up_what_the_model_calls_used() -> N
     assert answer.json == WHOLE | {"usage": usage, "lastEventId": "run_1.1-4"}
 
 
+async def test_usage_that_was_estimated_in_part_says_so() -> None:
+    site = Site()
+    site.runs.say(UsageReported(Usage(1, 2)), UsageReported(Usage(1, 2, estimated=True)), END)
+    usage = (await wait(site)).json["usage"]
+    assert usage == {
+        "inputTokens": 2,
+        "outputTokens": 4,
+        "cachedTokens": 0,
+        "reasoningTokens": 0,
+        "estimated": True,
+    }
+
+
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize(
     ("failed", "status", "retry"),

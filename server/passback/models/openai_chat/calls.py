@@ -13,11 +13,8 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from passback.core.deltas import ToolCallChunk
+from passback.models.http.decoding import MAX_CALLS, usable_id
 
-MAX_CALLS = 256
-"""Calls in one answer; more make no sense."""
-
-_MAX_ID = 256
 _MAX_CHECKS = 64
 
 
@@ -156,14 +153,7 @@ def _piece(item: Mapping[str, JsonValue]) -> _Piece:
         arguments = ""
     return _Piece(
         index=index if isinstance(index, int) else None,
-        id=_usable_id(item.get("id")),
+        id=usable_id(item.get("id")),
         name=name.strip() or None if isinstance(name, str) else None,
         arguments=arguments if isinstance(arguments, str) else json.dumps(arguments),
     )
-
-
-def _usable_id(value: JsonValue) -> str | None:
-    """An id that can be sent back, or None."""
-    if isinstance(value, str) and 0 < len(value) <= _MAX_ID and value.isprintable():
-        return value
-    return None

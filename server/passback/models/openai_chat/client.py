@@ -1,83 +1,21 @@
-"""The client: connects, asks, retries before the first byte, and reads the answer within bounds."""
+"""The client of chat completions."""
 
-import logging
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    aclosing,
-    asynccontextmanager,
-    suppress,
-)
-from dataclasses import dataclass
-
-import anyio
 import httpx
+from typing_extensions import override
 
-from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.errors import (
-    ConfigurationError,
-    ModelError,
-    ModelIncomplete,
-    ModelRejected,
-    ModelUnavailable,
-)
+from passback.core.deltas import ModelRequest
 from passback.core.messages import MediaPart
-from passback.models.openai_chat.bounds import Bounds
+from passback.models.http.bounds import Bounds
+from passback.models.http.client import Encoded, HttpModel, Service, settled
+from passback.models.http.decoding import Decoder
+from passback.models.http.exchanges import Headers, checked_key, checked_url, endpoint
 from passback.models.openai_chat.decoding import ChatDecoder
-from passback.models.openai_chat.encoding import objection as unplaceable
-from passback.models.openai_chat.encoding import request_body
-from passback.models.openai_chat.failures import status_failure
-from passback.models.openai_chat.http import (
-    body_of,
-    checked_url,
-    endpoint,
-    headers_with,
-    media_type,
-    read_some,
-)
-from passback.models.openai_chat.listing import objection
-from passback.models.openai_chat.transport import Transport
+from passback.models.openai_chat.encoding import objection, request_body
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
-_MAX_ERROR_BODY = 64 * 1024
-_MAX_MODEL_LIST = 4 * 1024 * 1024
-_CHECK_TIMEOUT = 10.0
-_LINGER = 0.1
-_CLEANUP_TIMEOUT = 5.0
 
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """A response whose first bytes have come."""
-
-    response: httpx.Response
-    body: AsyncGenerator[bytes]
-    first: bytes
-
-
-class _Stall:
-    """Notices that the answer has not grown for `limit` seconds; a slow reader's time does not count."""
-
-    def __init__(self, limit: float) -> None:
-        self._limit = limit
-        self._size = 0
-        self._grew_at = time.monotonic()
-
-    def check(self, size: int) -> None:
-        """Raises httpx.ReadTimeout."""
-        now = time.monotonic()
-        if size > self._size:
-            self._size, self._grew_at = size, now
-        elif now - self._grew_at > self._limit:
-            raise httpx.ReadTimeout("nothing but keep-alives")
-
-
-class OpenAIChat:
+class OpenAIChat(HttpModel):
     """A model behind OpenAI's chat completions, streamed.
 
     Args:
@@ -97,152 +35,29 @@ class OpenAIChat:
         bounds: Bounds | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
+        base = checked_url(base_url, "/chat/completions")
+        key = checked_key(api_key)
+        service = Service(
+            name=f"openai:{model}",
+            model=model,
+            base=base,
+            answers=endpoint(base, "chat/completions"),
+            models=endpoint(base, "models"),
+            headers=Headers(base, {"Authorization": f"Bearer {key}"} if key else {}),
+        )
+        super().__init__(service, bounds=bounds, transport=transport)
         self._model = model
-        self._bounds = bounds or Bounds()
-        self._base = checked_url(base_url)
-        self._chat = endpoint(self._base, "chat/completions")
-        # with the host; kept as httpx's, which shows no key
-        self._headers = httpx.Request("GET", self._chat, headers=headers_with(api_key)).headers
-        # requests go to the transport as they are: httpx's client above it costs half as much again, and brings what
-        # must not be here (proxies of the environment, redirects, cookies)
-        self._transport = transport or Transport()
-        patience = httpx.Timeout(
-            self._bounds.content_timeout,
-            connect=self._bounds.connect_timeout,
-            pool=2 * self._bounds.connect_timeout,
-        )
-        self._patience = {"timeout": patience.as_dict()}
 
-    @property
-    def name(self) -> str:
-        return f"openai:{self._model}"
+    @override
+    def encode(self, request: ModelRequest, /) -> Encoded:
+        return Encoded(request_body(self._model, self.name, request), self._decoder)
 
-    def stream(
-        self, request: ModelRequest, /
-    ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]:
-        return self._stream(self._asking(request_body(self._model, self.name, request)))
-
-    @asynccontextmanager
-    async def _stream(
-        self, asking: httpx.Request
-    ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
-        answer = await self._ask(asking)
-        whole = media_type(answer.response) == "application/json"
-        decoder = ChatDecoder(self.name, whole=whole, max_answer=self._bounds.max_answer)
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(_close, answer.response)
-            await stack.enter_async_context(aclosing(answer.body))
-            yield await stack.enter_async_context(aclosing(self._read(answer, decoder)))
-            if decoder.done:
-                await _read_to_end(answer.body)
-
+    @override
     def refuses(self, part: MediaPart, /) -> str | None:
-        return unplaceable(part)
+        return objection(part)
 
-    async def check(self) -> None:
-        """Ask for the list of models: shows whether address, key and name are right, and costs nothing.
-
-        Raises:
-            ModelError: what is wrong, for the person who wrote the settings.
-        """
-        patience = {"timeout": httpx.Timeout(_CHECK_TIMEOUT).as_dict()}
-        models = endpoint(self._base, "models")
-        listing = httpx.Request("GET", models, headers=self._headers, extensions=patience)
-        try:
-            response = await self._transport.handle_async_request(listing)
-            async with aclosing(response):
-                body = await read_some(response, _MAX_MODEL_LIST)
-        except httpx.HTTPError as error:
-            raise ModelUnavailable(f"{self._base} cannot be reached") from error
-        if wrong := objection(str(self._base), self._model, response.status_code, body):
-            raise wrong
-
-    async def aclose(self) -> None:
-        await self._transport.aclose()
-
-    # ------------------------------------------------------------ asking
-    async def _ask(self, asking: httpx.Request) -> _Answer:
-        """The first bytes of an answer, after as many attempts as are allowed."""
-        for attempt in range(self._bounds.retries + 1):
-            try:
-                return await self._attempt(asking)
-            except ModelError as failure:
-                pause = self._bounds.pause(failure, attempt)
-                logger.warning(
-                    "model=%s failed code=%s attempt=%s", self.name, failure.code, attempt
-                )
-                if pause is None:
-                    raise
-            await anyio.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")  # pragma: no cover
-
-    def _asking(self, body: bytes) -> httpx.Request:
-        """A request whose headers are known: to let httpx find them costs three times as much."""
-        length = (b"Content-Length", b"%d" % len(body))
-        return httpx.Request(
-            "POST",
-            self._chat,
-            headers=[*self._headers.raw, length],
-            stream=httpx.ByteStream(body),
-            extensions=self._patience,
-        )
-
-    async def _attempt(self, asking: httpx.Request) -> _Answer:
-        async with AsyncExitStack() as unless_it_begins:
-            try:
-                response = await self._transport.handle_async_request(asking)
-                unless_it_begins.push_async_callback(_close, response)
-                answer = await self._begin(response)
-            except httpx.HTTPError as error:
-                logger.warning("model=%s unreachable error=%s", self.name, _kind(error))
-                if isinstance(error, httpx.ReadTimeout):
-                    raise _stalled() from error
-                raise ModelUnavailable("the model's service cannot be reached") from error
-            unless_it_begins.pop_all()
-            return answer
-
-    async def _begin(self, response: httpx.Response) -> _Answer:
-        if not response.is_success:
-            logger.warning("model=%s status=%s", self.name, response.status_code)
-            error_body = await read_some(response, _MAX_ERROR_BODY)
-            retry_after = response.headers.get("retry-after")
-            raise status_failure(response.status_code, error_body, retry_after)
-        if media_type(response) == "text/html":
-            raise ModelRejected("the model's address answers with a web page")
-        body = body_of(response)
-        return _Answer(response, body, await anext(body, b""))
-
-    # ------------------------------------------------------------ reading
-    async def _read(
-        self, answer: _Answer, decoder: ChatDecoder
-    ) -> AsyncGenerator[Sequence[ModelDelta]]:
-        stall, data = _Stall(self._bounds.content_timeout), answer.first
-        while data:
-            if batch := decoder.feed(data):
-                yield batch
-            decoder.check()
-            if decoder.done:
-                break
-            try:
-                stall.check(decoder.size)
-                data = await anext(answer.body)
-            except StopAsyncIteration:
-                break
-            except httpx.HTTPError as error:
-                self._broke_off(error, decoder)
-                break
-        if batch := decoder.end():
-            yield batch
-        decoder.check()
-
-    def _broke_off(self, error: httpx.HTTPError, decoder: ChatDecoder) -> None:
-        """Raise what it means, unless all that mattered had come."""
-        if decoder.finished:
-            return
-        logger.warning("model=%s broke off error=%s", self.name, _kind(error))
-        if isinstance(error, httpx.ReadTimeout):
-            raise _stalled() from error
-        raise ModelIncomplete("the connection to the model's service was cut") from error
+    def _decoder(self, whole: bool) -> Decoder:
+        return ChatDecoder(self.name, whole=whole, max_answer=self.bounds.max_answer)
 
 
 def create(
@@ -258,30 +73,5 @@ def create(
     Raises:
         ConfigurationError: no name, an address that is none, or OpenAI itself without a key.
     """
-    if not name:
-        raise ConfigurationError("the model needs a name: openai:NAME")
-    if not base_url and not api_key:
-        raise ConfigurationError("OpenAI needs a key, and any other service a base URL")
-    bounds = Bounds() if timeout is None else Bounds(content_timeout=timeout)
+    bounds = settled("openai", "OpenAI", name, base_url=base_url, api_key=api_key, timeout=timeout)
     return OpenAIChat(name, base_url=base_url or DEFAULT_BASE_URL, api_key=api_key, bounds=bounds)
-
-
-async def _read_to_end(body: AsyncGenerator[bytes]) -> None:
-    """Keep the connection for the next request, if the end of this answer has come or comes at once."""
-    with anyio.move_on_after(_LINGER), suppress(httpx.HTTPError):
-        async for _ in body:
-            pass
-
-
-async def _close(response: httpx.Response) -> None:
-    with anyio.move_on_after(_CLEANUP_TIMEOUT, shield=True):
-        await response.aclose()
-
-
-def _kind(error: httpx.HTTPError) -> str:
-    """What it was below: httpx knows fewer kinds than the transport."""
-    return type(error.__cause__ or error).__name__
-
-
-def _stalled() -> ModelError:
-    return ModelUnavailable("the model's service sent nothing for too long")

@@ -1,10 +1,11 @@
 """An answer's bytes to deltas: the chunks of the stream, and what services make of them. Sans-IO."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import JsonValue
 from pydantic_core import from_json
+from typing_extensions import override
 
 from passback.core.deltas import (
     Finish,
@@ -14,15 +15,12 @@ from passback.core.deltas import (
     ReasoningChunk,
     TextChunk,
 )
-from passback.core.errors import ModelError, ModelIncomplete, ModelUnavailable
+from passback.core.errors import ModelIncomplete, ModelUnavailable
 from passback.core.messages import Reasoning, Usage
-from passback.models.openai_chat.batch import Batch
+from passback.models.http.decoding import MAX_ANSWER, Decoder, count, dicts
+from passback.models.http.events import JsonDict
+from passback.models.http.failures import reported_failure
 from passback.models.openai_chat.calls import CallSlots, TooManyCalls
-from passback.models.openai_chat.events import EventReader, JsonDict, WholeReader
-from passback.models.openai_chat.failures import reported_failure
-
-MAX_ANSWER = 4 * 1024 * 1024
-"""Characters of a whole answer: text, reasoning, names and arguments together."""
 
 FINISH_REASONS: dict[str, FinishReason] = {
     "length": "length",
@@ -39,69 +37,42 @@ _FUNCTION_CALL_INDEX = -1
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
-class ChatDecoder:
-    """Feed it what each read brings; call `end` when the stream is over.
+class ChatDecoder(Decoder):
+    """Reads chat completions, streamed or whole.
 
     Args:
         provider: whose reasoning it is.
-        whole: the service answers with one object instead of a stream.
-        max_answer: see `MAX_ANSWER`.
-
-    Attributes:
-        size: characters of content so far; it grows with everything but keep-alives, usage and junk.
-        failure: what is wrong with the answer; the deltas before it are good, what follows is ignored.
     """
 
     def __init__(
         self, provider: str, /, *, whole: bool = False, max_answer: int = MAX_ANSWER
     ) -> None:
-        self.size = 0
-        self.failure: ModelError | None = None
+        super().__init__(whole=whole, max_answer=max_answer)
         self._provider = provider
         self._delta_field = "message" if whole else "delta"
-        self._max_answer = max_answer
-        self._events = WholeReader() if whole else EventReader()
-        self._batch = Batch()
         self._calls = CallSlots()
         self._finish: str | None = None
         self._refused = False
         self._reasoning: list[str] = []
         self._reasoning_field = ""
 
-    @property
-    def done(self) -> bool:
-        """Whether the service has said that nothing follows."""
-        return self._events.done
-
-    @property
-    def finished(self) -> bool:
-        """Whether the answer is complete, so that `end` will say how."""
-        return self.failure is None and (self.done or self._finish is not None)
-
-    def check(self) -> None:
-        """Raise the failure, if there is one."""
-        if self.failure:
-            raise self.failure
-
+    @override
     def feed(self, data: bytes, /) -> Sequence[ModelDelta]:
-        """One read, one pass, one batch: neighbouring texts are joined."""
         if (text := self._usual(data)) is not None:
             return (TextChunk(text),)
-        self._chunks(self._events.feed(data))
-        if self._events.damaged:
-            self._fail(ModelIncomplete("the model's answer is damaged"))
-        return self._batch.take()
+        return super().feed(data)
 
-    def end(self) -> Sequence[ModelDelta]:
-        """What closes the answer. Without a `Finish` in it the answer broke off."""
-        self._chunks(self._events.end())
-        if self.finished:
-            if self._reasoning:
-                text = "".join(self._reasoning)
-                block = Reasoning(text, self._provider, self._reasoning_field)
-                self._batch.add(ReasoningBlock(block))
-            self._batch.add(Finish(self._finish_reason()))
-        return self._batch.take()
+    @override
+    def _is_complete(self) -> bool:
+        return self.done or self._finish is not None
+
+    @override
+    def _close(self) -> None:
+        if self._reasoning:
+            text = "".join(self._reasoning)
+            block = Reasoning(text, self._provider, self._reasoning_field)
+            self._batch.add(ReasoningBlock(block))
+        self._batch.add(Finish(self._finish_reason()))
 
     def _usual(self, data: bytes) -> str | None:
         """The text of a read that is just one event with one piece of text and nothing else; None: any other read.
@@ -134,18 +105,8 @@ class ChatDecoder:
         self.size += len(text)
         return text
 
-    def _fail(self, failure: ModelError) -> None:
-        self.failure = self.failure or failure
-
     # ------------------------------------------------------------ chunks
-    def _chunks(self, chunks: Iterable[JsonDict]) -> None:
-        for chunk in chunks:
-            if self.failure:
-                return
-            self._chunk(chunk)
-            if self.size > self._max_answer:
-                self._fail(ModelIncomplete("the model's answer is too long"))
-
+    @override
     def _chunk(self, chunk: JsonDict) -> None:
         error = chunk if chunk.get("object") == "error" else chunk.get("error")
         if error:
@@ -193,15 +154,11 @@ class ChatDecoder:
 
     def _say_parts(self, parts: JsonValue) -> None:
         """Content in parts: texts, and thoughts that are parts again."""
-        for part in _dicts(parts):
+        for part in dicts(parts):
             if isinstance(text := part.get("text"), str):
                 self._say(text)
-            for thought in _dicts(part.get("thinking")):
+            for thought in dicts(part.get("thinking")):
                 self._think(str(thought.get("text") or ""), "thinking")
-
-    def _say(self, text: str) -> None:
-        self.size += len(text)
-        self._batch.add_text(TextChunk, text)
 
     def _think(self, text: str, field: str) -> None:
         self.size += len(text)
@@ -211,7 +168,7 @@ class ChatDecoder:
 
     def _call(self, calls: JsonValue) -> None:
         try:
-            chunks = self._calls.feed(_dicts(calls))
+            chunks = self._calls.feed(dicts(calls))
         except TooManyCalls:
             self._fail(ModelIncomplete("the model called too many tools at once"))
             return
@@ -230,21 +187,11 @@ class ChatDecoder:
 
 
 # ---------------------------------------------------------------- reading the JSON
-def _dicts(value: JsonValue) -> list[JsonDict]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
 def _usage(value: JsonValue) -> Usage:
-    cached = _count(value, "prompt_tokens_details", "cached_tokens")
+    cached = count(value, "prompt_tokens_details", "cached_tokens")
     return Usage(
-        input_tokens=_count(value, "prompt_tokens"),
-        output_tokens=_count(value, "completion_tokens"),
-        cached_tokens=cached or _count(value, "prompt_cache_hit_tokens"),
-        reasoning_tokens=_count(value, "completion_tokens_details", "reasoning_tokens"),
+        input_tokens=count(value, "prompt_tokens"),
+        output_tokens=count(value, "completion_tokens"),
+        cached_tokens=cached or count(value, "prompt_cache_hit_tokens"),
+        reasoning_tokens=count(value, "completion_tokens_details", "reasoning_tokens"),
     )
-
-
-def _count(value: JsonValue, *path: str) -> int:
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value if isinstance(value, int) and value > 0 else 0

@@ -1,32 +1,25 @@
 """A request to the JSON body of a chat completion."""
 
-import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from pydantic import JsonValue
-from pydantic_core import PydanticSerializationError, to_json
 
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
     AssistantMessage,
-    CallId,
     Content,
     JsonObject,
     MediaPart,
-    ModelMessage,
     Part,
     SystemMessage,
     ToolMessage,
     ToolSpec,
     UserMessage,
-    as_text,
 )
-from passback.core.text import mended
+from passback.models.http.bodies import WireIds, data_of, text_of, wire_ids, written
 
 _Json: TypeAlias = dict[str, JsonValue]
-_WireIds: TypeAlias = Mapping[CallId, str]
 
 _ARTICLES = {"audio": "a sound", "file": "a file"}
 _AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav"}
@@ -48,30 +41,12 @@ def request_body(model: str, provider: str, request: ModelRequest, /) -> bytes:
         body.setdefault("response_format", _response_format(request.output_schema))
     if request.tools:
         body["tools"] = [_tool(spec) for spec in request.tools]
-    try:
-        return to_json(body)
-    except PydanticSerializationError:  # a lone surrogate
-        return mended(json.dumps(body, ensure_ascii=False)).encode()
+    return written(body)
 
 
 def _response_format(schema: JsonObject) -> _Json:
     # not `strict`: that takes a part of JSON Schema only
     return {"type": "json_schema", "json_schema": {"name": "output", "schema": dict(schema)}}
-
-
-def wire_ids(messages: Sequence[ModelMessage], /) -> dict[CallId, str]:
-    """The id that each call has for the service: its own where that is unique in the request, else ours."""
-    calls = [
-        call
-        for message in messages
-        if isinstance(message, AssistantMessage)
-        for call in message.tool_calls
-    ]
-    uses = Counter([call.provider_id for call in calls] + [str(call.id) for call in calls])
-    return {
-        call.id: call.provider_id if call.provider_id and uses[call.provider_id] == 1 else call.id
-        for call in calls
-    }
 
 
 # ---------------------------------------------------------------- messages
@@ -85,7 +60,7 @@ def _messages(provider: str, request: ModelRequest) -> Iterable[_Json]:
     for position, message in enumerate(request.messages):
         match message:
             case SystemMessage():
-                yield {"role": "system", "content": _text(message.content)}
+                yield {"role": "system", "content": text_of(message.content)}
             case UserMessage():
                 yield {"role": "user", "content": _content(message.content)}
             case ToolMessage():
@@ -96,8 +71,8 @@ def _messages(provider: str, request: ModelRequest) -> Iterable[_Json]:
                 )
 
 
-def _answer(message: AssistantMessage, ids: _WireIds) -> _Json:
-    text = _text(message.content)
+def _answer(message: AssistantMessage, ids: WireIds) -> _Json:
+    text = text_of(message.content)
     if not message.tool_calls:
         return {"role": "assistant", "content": text}
     calls: list[JsonValue] = [
@@ -120,8 +95,8 @@ def _thoughts(message: AssistantMessage, provider: str) -> _Json:
     return {_REPLAYED: "".join(own)} if own else {}
 
 
-def _result(message: ToolMessage, ids: _WireIds) -> _Json:
-    text = _text(message.content)
+def _result(message: ToolMessage, ids: WireIds) -> _Json:
+    text = text_of(message.content)
     return {
         "role": "tool",
         "tool_call_id": ids.get(message.call_id, message.call_id),
@@ -141,30 +116,22 @@ def _tool(spec: ToolSpec) -> _Json:
 def _content(content: Content) -> JsonValue:
     """A string where that says it all, because many services take nothing else."""
     if isinstance(content, str) or not any(isinstance(part, MediaPart) for part in content):
-        return _text(content)
+        return text_of(content)
     return [_media(part) if isinstance(part, MediaPart) else _text_part(part) for part in content]
 
 
-def _text(content: Content) -> str:
-    return as_text(content, media=_named)
-
-
 def _text_part(part: Part) -> _Json:
-    return {"type": "text", "text": _text((part,))}
-
-
-def _named(part: MediaPart) -> str:
-    label = " ".join(filter(None, (part.type, part.name)))
-    return f"[{label}]" if part.url.startswith("data:") else f"[{label}: {part.url}]"
+    return {"type": "text", "text": text_of((part,))}
 
 
 def objection(part: MediaPart, /) -> str | None:
     """Why the protocol has no place for an attachment. None: it has."""
     if part.type == "image":
         return None
-    if not part.url.startswith("data:"):
+    carried = data_of(part)
+    if carried is None:
         return f"{_ARTICLES[part.type]} has to be posted itself, not by its address"
-    if part.type == "audio" and _audio_format(part.url) is None:
+    if part.type == "audio" and carried[0] not in _AUDIO_FORMATS:
         return "a sound has to be wav or mp3"
     return None
 
@@ -173,18 +140,14 @@ def _media(part: MediaPart) -> _Json:
     """A part of the kind that the protocol has for it; what it has none for is named in a text."""
     if part.type == "image":
         return {"type": "image_url", "image_url": {"url": part.url}}
-    head, comma, data = part.url.partition(",")
-    if not (comma and head.startswith("data:") and head.endswith(";base64")):
+    carried = data_of(part)
+    if carried is None:
         return _text_part(part)
+    media_type, data = carried
     if part.type == "file":
         file: _Json = {"filename": part.name or "file", "file_data": part.url}
         return {"type": "file", "file": file}
-    audio_format = _audio_format(part.url)
+    audio_format = _AUDIO_FORMATS.get(media_type)
     if audio_format is None:
         return _text_part(part)
     return {"type": "input_audio", "input_audio": {"data": data, "format": audio_format}}
-
-
-def _audio_format(url: str) -> str | None:
-    media_type = url.removeprefix("data:").partition(";")[0].lower()
-    return _AUDIO_FORMATS.get(media_type)

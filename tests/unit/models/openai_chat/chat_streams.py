@@ -1,20 +1,19 @@
 """A table of what services stream, and what it means."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+
+from tests.unit.models.streams import Case
 
 from passback.core.deltas import (
     Finish,
     FinishReason,
-    ModelDelta,
     ReasoningBlock,
     ReasoningChunk,
     TextChunk,
     ToolCallChunk,
 )
 from passback.core.errors import (
-    ModelError,
+    ModelContextExceeded,
     ModelIncomplete,
     ModelRateLimited,
     ModelRejected,
@@ -52,15 +51,6 @@ def sse(*events: object, end: str = "\n\n") -> bytes:
     """Events as a stream; text is written as it is, anything else as JSON."""
     lines = (e if isinstance(e, str) else json.dumps(e, ensure_ascii=False) for e in events)
     return "".join(f"data: {line}{end}" for line in lines).encode()
-
-
-@dataclass(frozen=True)
-class Case:
-    id: str
-    stream: bytes
-    deltas: Sequence[ModelDelta] = ()
-    usage: Usage | None = None
-    failure: tuple[type[ModelError], str] | None = None
 
 
 def text_case(name: str, stream: bytes, text: str = "ab") -> Case:
@@ -314,7 +304,8 @@ CASES = [
             ({"code": 429}, ModelRateLimited, "no more requests"),
             ({"type": "rate_limit_error", "code": None}, ModelRateLimited, "no more requests"),
             ({"code": 401}, ModelRejected, "refused the key"),
-            ({"code": "context_length_exceeded"}, ModelRejected, "too long"),
+            ({"code": "context_length_exceeded"}, ModelContextExceeded, "too long"),
+            ({"code": 413}, ModelContextExceeded, "too long"),
             ({"type": "insufficient_quota", "code": "x"}, ModelRejected, "no credit"),
         )
     ),

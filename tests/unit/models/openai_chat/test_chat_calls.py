@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from passback.core.deltas import ToolCallChunk
-from passback.models.openai_chat.calls import MAX_CALLS, CallSlots, TooManyCalls
+from passback.models.http.decoding import MAX_CALLS
+from passback.models.openai_chat.calls import CallSlots, TooManyCalls
 
 Piece: TypeAlias = dict[str, JsonValue]
 Call: TypeAlias = tuple[str | None, str | None, str]

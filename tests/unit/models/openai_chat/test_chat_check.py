@@ -34,6 +34,7 @@ def listing(*names: str) -> Callable[[], Answer]:
         listing("gpt-test", "other"),
         listing("models/gpt-test"),
         listing("gpt-test:latest"),
+        listing("gpt-test-20260102"),
         listing("openai/*"),
         listing(),
         status(404),

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -13,9 +12,19 @@ from tests.unit.models.openai_chat.chat_streams import (
     CALLED,
     CASES,
     USAGE,
-    Case,
     chunk,
     sse,
+)
+from tests.unit.models.streams import (
+    CUTTINGS,
+    SIZES,
+    Case,
+    Cutting,
+    Decoded,
+    check,
+    cut_in_two,
+    cut_into,
+    decoded_by,
 )
 
 from passback.core.deltas import (
@@ -28,78 +37,22 @@ from passback.core.deltas import (
 )
 from passback.core.errors import ModelError, ModelIncomplete, ModelRateLimited
 from passback.core.messages import Usage
-from passback.models.openai_chat.calls import MAX_CALLS
+from passback.models.http.decoding import MAX_CALLS
+from passback.models.http.events import MAX_EVENT
 from passback.models.openai_chat.decoding import ChatDecoder
-from passback.models.openai_chat.events import MAX_EVENT
-
-
-@dataclass(frozen=True)
-class Decoded:
-    deltas: list[ModelDelta]
-    usage: Usage | None
-    failure: tuple[type[ModelError], str] | None
 
 
 def decode(pieces: Iterable[bytes]) -> Decoded:
-    """Feed the pieces; neighbouring texts are joined over batches, of usage the last is taken."""
-    decoder = ChatDecoder("test")
-    deltas: list[ModelDelta] = []
-    for piece in pieces:
-        deltas += decoder.feed(piece)
-        if decoder.failure or decoder.done:
-            break
-    if not decoder.failure:
-        deltas += decoder.end()
-    reports = [delta.usage for delta in deltas if isinstance(delta, UsageChunk)]
-    failure = decoder.failure
-    return Decoded(
-        joined(delta for delta in deltas if not isinstance(delta, UsageChunk)),
-        reports[-1] if reports else None,
-        (type(failure), failure.message) if failure else None,
-    )
-
-
-def joined(deltas: Iterable[ModelDelta]) -> list[ModelDelta]:
-    result: list[ModelDelta] = []
-    for delta in deltas:
-        match (result[-1] if result else None, delta):
-            case (TextChunk(before), TextChunk(text)):
-                result[-1] = TextChunk(before + text)
-            case (ReasoningChunk(before), ReasoningChunk(text)):
-                result[-1] = ReasoningChunk(before + text)
-            case _:
-                result.append(delta)
-    return result
-
-
-def check(case: Case, decoded: Decoded) -> None:
-    assert decoded.deltas == list(case.deltas)
-    assert decoded.usage == case.usage
-    if case.failure is None or decoded.failure is None:
-        assert decoded.failure is case.failure
-    else:
-        assert decoded.failure[0] is case.failure[0]
-        assert case.failure[1] in decoded.failure[1]
+    return decoded_by(ChatDecoder("test"), pieces)
 
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 
 
 @every_case
-def test_a_stream_in_one_piece(case: Case) -> None:
-    check(case, decode([case.stream]))
-
-
-@every_case
-def test_a_stream_byte_by_byte(case: Case) -> None:
-    check(case, decode(bytes([byte]) for byte in case.stream))
-
-
-@every_case
-def test_a_stream_that_comes_event_by_event(case: Case) -> None:
-    events = [event + b"\n\n" for event in case.stream.split(b"\n\n")]
-    events[-1] = events[-1].removesuffix(b"\n\n")
-    check(case, decode(filter(None, events)))
+@pytest.mark.parametrize("cutting", CUTTINGS.values(), ids=CUTTINGS)
+def test_a_stream_means_the_same_however_it_is_cut(case: Case, cutting: Cutting) -> None:
+    check(case, decode(cutting(case.stream)))
 
 
 ODD: list[object] = [
@@ -146,16 +99,13 @@ def test_an_answer_that_comes_event_by_event_is_bounded() -> None:
 
 @every_case
 def test_a_stream_cut_in_two_anywhere(case: Case) -> None:
-    for cut in range(0, len(case.stream), max(1, len(case.stream) // 2000)):
-        check(case, decode([case.stream[:cut], case.stream[cut:]]))
+    for pieces in cut_in_two(case.stream):
+        check(case, decode(pieces))
 
 
-@given(st.sampled_from(CASES), st.lists(st.integers(1, 400), max_size=30))
+@given(st.sampled_from(CASES), SIZES)
 def test_a_stream_in_pieces_of_any_size(case: Case, sizes: list[int]) -> None:
-    cuts, at = [0], 0
-    cuts.extend(at := at + size for size in sizes)
-    pieces = [case.stream[a:b] for a, b in zip(cuts, [*cuts[1:], len(case.stream)], strict=True)]
-    check(case, decode(pieces))
+    check(case, decode(cut_into(case.stream, sizes)))
 
 
 @given(st.binary(max_size=300))

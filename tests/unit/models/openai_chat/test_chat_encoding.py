@@ -24,8 +24,9 @@ from passback.core.messages import (
     ToolSpec,
     UserMessage,
 )
+from passback.models.http.bodies import wire_ids
 from passback.models.openai_chat.client import OpenAIChat
-from passback.models.openai_chat.encoding import request_body, wire_ids
+from passback.models.openai_chat.encoding import request_body
 
 ID = MessageId("m")
 

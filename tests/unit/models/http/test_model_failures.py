@@ -7,14 +7,15 @@ import httpx
 import pytest
 
 from passback.core.errors import (
+    ModelContextExceeded,
     ModelError,
     ModelIncomplete,
     ModelRateLimited,
     ModelRejected,
     ModelUnavailable,
 )
-from passback.models.openai_chat.bounds import Bounds
-from passback.models.openai_chat.failures import (
+from passback.models.http.bounds import Bounds
+from passback.models.http.failures import (
     MAX_RETRY_AFTER,
     parse_retry_after,
     status_failure,
@@ -33,7 +34,8 @@ def error(**fields: object) -> bytes:
     [
         *((status, ModelUnavailable) for status in (408, 409, 425, 500, 502, 503, 504, 529)),
         (429, ModelRateLimited),
-        *((status, ModelRejected) for status in (301, 307, 400, 401, 402, 403, 404, 413, 418, 422)),
+        *((status, ModelRejected) for status in (301, 307, 400, 401, 402, 403, 404, 418, 422)),
+        (413, ModelContextExceeded),
     ],
 )
 def test_each_status_is_one_kind_of_failure_in_our_own_words(
@@ -48,23 +50,43 @@ def test_each_status_is_one_kind_of_failure_in_our_own_words(
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
-        (400, error(code="context_length_exceeded"), "too long"),
         (400, error(type="content_filter", code=None), "refused the content"),
         (429, error(code="insufficient_quota"), "no credit"),
         (500, error(code="invalid_api_key"), "refused the key"),
         (401, b"", "refused the key"),
         (404, b"not JSON", "does not know the model"),
-        (413, b"[1]", "too long"),
         (422, b'{"error": "text"}', "refused the request"),
         (418, b'{"detail": 1}', "refused the request"),
         (400, b"[" * 100_000, "refused the request"),
         (302, b"", "redirects"),
+        (400, b'{"error": {"message": "prompt is too long: 9 tokens > 8"}}', "too long"),
+        (400, b'{"error": {"message": "max_tokens exceed context limit: 9"}}', "too long"),
+        (400, b'{"error": {"message": "Your credit balance is too low"}}', "no credit"),
     ],
 )
 def test_codes_that_are_known_say_more(status: int, body: bytes, words: str) -> None:
     failure = status_failure(status, body, None)
     assert type(failure) is ModelRejected
     assert words in failure.message
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, error(code="context_length_exceeded")),
+        (400, error(type="exceed_context_size_error", code=400)),
+        (400, error(code="string_above_max_length")),
+        (400, b'{"error": {"message": "This model\'s maximum context length is 4096 tokens."}}'),
+        (400, b'{"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}'),
+        (400, b'{"error": {"message": "It exceeds the maximum number of tokens allowed."}}'),
+        (500, b'{"error": "the context size has been exceeded"}'),
+        (413, b"[1]"),
+    ],
+)
+def test_what_is_too_long_is_told_apart(status: int, body: bytes) -> None:
+    failure = status_failure(status, body, None)
+    assert type(failure) is ModelContextExceeded
+    assert failure.message == "the conversation is too long for the model"
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import httpx
 
 from passback.core.errors import ModelError
-from passback.models.openai_chat.decoding import MAX_ANSWER
+from passback.models.http.decoding import MAX_ANSWER
 
 _jitter = random.SystemRandom()
 

@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.unit.models.openai_chat.raw_service import OK, Peer, posted, read
+from tests.unit.models.http.raw_service import OK, Peer, posted, read
 
-from passback.models.openai_chat.transport import Transport
+from passback.models.http.transport import Transport
 
 A = OK + b"content-length: 1\r\n\r\na"
 CHUNKED = OK + b"transfer-encoding: chunked\r\n\r\n"

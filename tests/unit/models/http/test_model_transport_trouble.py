@@ -7,8 +7,8 @@ import anyio
 import httpx
 import pytest
 import trustme
-from tests.unit.models.openai_chat.raw_service import OK, Peer, posted, read, serving
-from tests.unit.models.openai_chat.transporting import (
+from tests.unit.models.http.raw_service import OK, Peer, posted, read, serving
+from tests.unit.models.http.transporting import (
     CHUNKED,
     LARGE,
     SHORT,
@@ -20,7 +20,7 @@ from tests.unit.models.openai_chat.transporting import (
     transport,
 )
 
-from passback.models.openai_chat.transport import Transport
+from passback.models.http.transport import Transport
 
 pytestmark = pytest.mark.anyio
 

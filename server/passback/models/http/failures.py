@@ -13,12 +13,20 @@ from http import HTTPStatus
 
 from pydantic import JsonValue
 
-from passback.core.errors import ModelError, ModelRateLimited, ModelRejected, ModelUnavailable
+from passback.core.errors import (
+    ModelContextExceeded,
+    ModelError,
+    ModelRateLimited,
+    ModelRejected,
+    ModelUnavailable,
+)
 
 MAX_RETRY_AFTER = 24 * 3600
 """Seconds; what asks for more is read as this."""
 
 _TRANSIENT = {408, 409, 425, 429, 529}
+
+_TOO_LONG = "the conversation is too long for the model"
 
 _STATUS_WORDS: Mapping[int, str] = {
     400: "the model's service refused the request",
@@ -26,7 +34,7 @@ _STATUS_WORDS: Mapping[int, str] = {
     402: "the account at the model's service has no credit left",
     403: "the model's service does not allow this with the key",
     404: "the model's service does not know the model or the address",
-    413: "the conversation is too long for the model",
+    413: _TOO_LONG,
     422: "the model's service refused the request",
 }
 
@@ -34,20 +42,43 @@ _CODE_WORDS: Mapping[str, str] = {
     "billing_hard_limit_reached": "the account at the model's service has no credit left",
     "content_filter": "the model's service refused the content of the conversation",
     "content_policy_violation": "the model's service refused the content of the conversation",
-    "context_length_exceeded": "the conversation is too long for the model",
+    "context_length_exceeded": _TOO_LONG,
+    "exceed_context_size_error": _TOO_LONG,
     "insufficient_quota": "the account at the model's service has no credit left",
     "invalid_api_key": "the model's service refused the key",
     "model_not_found": "the model's service does not know the model",
-    "string_above_max_length": "the conversation is too long for the model",
+    "string_above_max_length": _TOO_LONG,
 }
 """The service's own codes: with one of these a repeat cannot help, whatever the status says."""
+
+_PHRASES: Mapping[str, str] = {
+    "context length": _TOO_LONG,
+    "context limit": _TOO_LONG,
+    "context size": _TOO_LONG,
+    "context window": _TOO_LONG,
+    "credit balance is too low": "the account at the model's service has no credit left",
+    "input is too long": _TOO_LONG,
+    "maximum number of tokens": _TOO_LONG,
+    "prompt is too long": _TOO_LONG,
+    "reduce the length of the messages": _TOO_LONG,
+}
+"""What tells the same where the code does not."""
+
+_TYPES: Mapping[str, int] = {
+    "authentication_error": 401,
+    "billing_error": 402,
+    "invalid_request_error": 400,
+    "not_found_error": 404,
+    "permission_error": 403,
+    "request_too_large": 413,
+}
+"""Kinds of errors that services report where there is no status, and the status that they would have."""
 
 
 def status_failure(status: int, body: bytes, retry_after: str | None, /) -> ModelError:
     """What a status that is not 200 means; `body` and `retry_after` are the answer's own."""
-    known = _CODE_WORDS.get(_code(_error_of(body)))
-    if known:
-        return ModelRejected(known)
+    if known := _known(_error_of(body)):
+        return _refusal(known)
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         return ModelRejected(
             "the model's address redirects; the address that it leads to is needed"
@@ -58,18 +89,19 @@ def status_failure(status: int, body: bytes, retry_after: str | None, /) -> Mode
     if status in _TRANSIENT or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         wait = parse_retry_after(retry_after, datetime.now(UTC))
         return ModelUnavailable("the model's service cannot answer now", retry_after=wait)
-    return ModelRejected(_STATUS_WORDS.get(status, _STATUS_WORDS[400]))
+    return _refusal(_STATUS_WORDS.get(status, _STATUS_WORDS[400]))
 
 
 def reported_failure(error: JsonValue, /) -> ModelError:
     """What an error object in the middle of an answer means."""
     code = _code(error)
-    if code in _CODE_WORDS:
-        return ModelRejected(_CODE_WORDS[code])
+    if known := _known(error):
+        return _refusal(known)
     if code == "429" or "rate_limit" in code or "too_many_requests" in code:
         return ModelRateLimited("the model's service takes no more requests now")
-    if code in {str(status) for status in _STATUS_WORDS}:
-        return ModelRejected(_STATUS_WORDS[int(code)])
+    status = _TYPES.get(code) or (int(code) if code.isdecimal() else 0)
+    if status in _STATUS_WORDS:
+        return _refusal(_STATUS_WORDS[status])
     return ModelUnavailable("the model's service failed in the middle of its answer")
 
 
@@ -102,6 +134,20 @@ def _error_of(body: bytes) -> JsonValue:
     except (ValueError, RecursionError):
         return None
     return parsed.get("error") if isinstance(parsed, dict) else None
+
+
+def _known(error: JsonValue) -> str | None:
+    """Our words for an error that a repeat cannot help."""
+    if words := _CODE_WORDS.get(_code(error)):
+        return words
+    message = error.get("message") if isinstance(error, dict) else error
+    said = message.lower() if isinstance(message, str) else ""
+    return next((words for phrase, words in _PHRASES.items() if phrase in said), None)
+
+
+def _refusal(words: str) -> ModelError:
+    """What is too long may be made shorter; the rest is for people to mend."""
+    return ModelContextExceeded(words) if words == _TOO_LONG else ModelRejected(words)
 
 
 def _code(error: JsonValue) -> str:

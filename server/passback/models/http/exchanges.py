@@ -1,6 +1,6 @@
-"""Addresses, headers and bodies: what the client needs of HTTP."""
+"""Addresses, headers and bodies: what a client needs of HTTP."""
 
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import aclosing
 from typing import cast
 
@@ -12,14 +12,35 @@ from passback.core.errors import ConfigurationError
 _BODY_TIMEOUT = 5.0
 
 
-def checked_url(text: str) -> httpx.URL:
+class Headers:
+    """What each request of a client begins with; shows nothing of itself, for there is a key in it."""
+
+    def __init__(self, url: httpx.URL, own: Mapping[str, str]) -> None:
+        headers = {
+            "Accept": "text/event-stream, application/json",
+            "Accept-Encoding": "identity",
+            "Content-Type": "application/json",
+            "User-Agent": "passback",
+            **own,
+        }
+        self.raw = httpx.Request("GET", url, headers=headers).headers.raw  # with the host
+
+
+def checked_url(text: str, *endings: str) -> httpx.URL:
+    """A base URL; of a longer address, with the whole path to the model, these endings are taken off in turn.
+
+    Raises:
+        ConfigurationError: it cannot be one.
+    """
     try:
         url = httpx.URL(text.strip())
     except httpx.InvalidURL:
         raise ConfigurationError("the model's base URL is not a URL") from None
     if url.scheme not in {"http", "https"} or not url.host or url.userinfo or url.fragment:
         raise ConfigurationError("the model's base URL must look like https://host/v1")
-    path = url.path.rstrip("/").removesuffix("/chat/completions")
+    path = url.path.rstrip("/")
+    for ending in endings:
+        path = path.removesuffix(ending)
     return url.copy_with(path=path)
 
 
@@ -27,19 +48,16 @@ def endpoint(base: httpx.URL, path: str) -> httpx.URL:
     return base.copy_with(path=f"{base.path.rstrip('/')}/{path}")
 
 
-def headers_with(api_key: str | None) -> dict[str, str]:
-    headers = {
-        "Accept": "text/event-stream, application/json",
-        "Accept-Encoding": "identity",
-        "Content-Type": "application/json",
-        "User-Agent": "passback",
-    }
+def checked_key(api_key: str | None) -> str:
+    """The key as it is sent, empty if there is none.
+
+    Raises:
+        ConfigurationError: it cannot be one.
+    """
     key = (api_key or "").strip()
     if not (key.isascii() and key.isprintable()):
         raise ConfigurationError("the model's key has characters that no key has")
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
-    return headers
+    return key
 
 
 # ---------------------------------------------------------------- responses

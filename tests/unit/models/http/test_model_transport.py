@@ -6,8 +6,8 @@ import anyio
 import httpx
 import pytest
 from anyio.abc import SocketAttribute
-from tests.unit.models.openai_chat.raw_service import OK, Peer, posted, read, serving
-from tests.unit.models.openai_chat.transporting import (
+from tests.unit.models.http.raw_service import OK, Peer, posted, read, serving
+from tests.unit.models.http.transporting import (
     CHUNKED,
     SHORT,
     A,

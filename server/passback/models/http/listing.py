@@ -11,6 +11,10 @@ from passback.core.errors import ModelError, ModelRejected, ModelUnavailable
 
 _PRINTABLE_NAME = re.compile(r"[\w.:/@+-]{1,80}")
 
+_DATE = re.compile(r"-\d{8}$")
+_UNDATED = re.compile(r"-(latest|0)$")
+"""What stands in the place of a date, for the newest."""
+
 
 def objection(base_url: str, model: str, status: int, body: bytes, /) -> ModelError | None:
     """What is wrong when `GET /models` is answered so; a service that has no such list is fine."""
@@ -45,7 +49,9 @@ def _names(listing: JsonValue) -> list[str]:
 
 
 def _is_meant(name: str, model: str) -> bool:
-    """Whether the list's name is the model: with a folder before it, a tag behind it, or a wildcard."""
+    """Whether the list's name is the model: with a folder before it, a tag or a date behind it, or a wildcard."""
     if "*" in name:
+        return True
+    if _UNDATED.sub("", model) == _DATE.sub("", name):
         return True
     return model in (name, name.rpartition("/")[2], name.partition(":")[0])

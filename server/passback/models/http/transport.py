@@ -17,7 +17,7 @@ import anyio
 import httpx
 from typing_extensions import override
 
-from passback.models.openai_chat.connection import Answer, Connection, Patience
+from passback.models.http.connection import Answer, Connection, Patience
 
 MAX_CONNECTIONS = 2000
 """Answers that are read at once; more wait for a free connection."""

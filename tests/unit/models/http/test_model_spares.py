@@ -3,8 +3,8 @@
 import anyio
 import httpx
 import pytest
-from tests.unit.models.openai_chat.raw_service import Peer, RawService, posted, serving
-from tests.unit.models.openai_chat.transporting import CHUNKED, A, answers, asked, transport
+from tests.unit.models.http.raw_service import Peer, RawService, posted, serving
+from tests.unit.models.http.transporting import CHUNKED, A, answers, asked, transport
 
 pytestmark = pytest.mark.anyio
 

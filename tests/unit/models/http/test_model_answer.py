@@ -5,9 +5,9 @@ import asyncio
 import anyio
 import httpx
 import pytest
-from tests.unit.models.openai_chat.raw_service import OK, Wire
+from tests.unit.models.http.raw_service import OK, Wire
 
-from passback.models.openai_chat.connection import MAX_UNREAD, Answer, Connection, Patience
+from passback.models.http.connection import MAX_UNREAD, Answer, Connection, Patience
 
 pytestmark = pytest.mark.anyio
 

@@ -1,0 +1,230 @@
+"""The context policy: watches how full the model's window is, and makes room in three steps, the cheapest first."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from passback.context.shown import Levels, Shown, Taken
+from passback.context.summary import (
+    Division,
+    divided,
+    least_shown,
+    request_for,
+    summary_of,
+)
+from passback.context.tokens import frame_tokens
+from passback.core.context import Context, Fitted
+from passback.core.deltas import Finish, ModelDelta, ModelRequest, TextChunk, UsageChunk
+from passback.core.errors import ContextTooLarge, ModelError
+from passback.core.events import Compacted, ContextWarned, RunEvent, UsageReported
+from passback.core.ids import new_message_id
+from passback.core.messages import Message, ModelMessage, SummaryMessage, Usage
+from passback.core.ports import ModelClient
+
+logger = logging.getLogger(__name__)
+
+WINDOW: Final = 128_000
+"""Tokens that a model is taken to have where nobody says otherwise."""
+
+_BYTES: Final = 4
+"""Bytes of one token of a summary, at most."""
+
+_WORTH: Final = 10
+"""A summary has to save one part in so many of the window, while the model could still be called without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Keeps what the model is shown within its window.
+
+    Args:
+        window: tokens, of request and answer together; 0: nothing is done unless it is asked for by hand.
+    """
+
+    window: int = WINDOW
+
+    def watch(self, model: ModelClient, frame: ModelRequest, /) -> Context:
+        shown = Shown(frame_tokens(frame), Levels(self.window or WINDOW))
+        return _Watch(model, shown, automatic=self.window > 0)
+
+
+class _Watch:
+    """One run's context."""
+
+    def __init__(self, model: ModelClient, shown: Shown, *, automatic: bool) -> None:
+        self._model = model
+        self._shown = shown
+        self._automatic = automatic
+        self._asked = 0
+        self._warned = False
+        self._gave_up = False
+
+    # ---------------------------------------------------------------- before a call of the model
+    def at_once(self, messages: Sequence[Message], /) -> Sequence[ModelMessage] | None:
+        self._shown.feed(messages)
+        if self._automatic and self._is_due():
+            return None
+        return self._show()
+
+    async def fit(self, messages: Sequence[Message], /) -> Fitted:
+        shown = self._shown
+        shown.feed(messages)
+        if not (self._automatic and self._is_due()):
+            return Fitted(self._show())
+        events: list[RunEvent] = []
+        if not self._warned:
+            events.append(ContextWarned(shown.used, shown.levels.window))
+        append: tuple[SummaryMessage, ...] = ()
+        if shown.used >= shown.levels.compact:
+            events += _told(shown.ease())
+            if shown.used > shown.levels.warn:
+                append = await self._summarise(messages, events)
+        return self._fitted(append, events)
+
+    async def compact(self, messages: Sequence[Message], /) -> Fitted:
+        shown = self._shown
+        shown.feed(messages)
+        division = divided(shown, len(messages))
+        events: list[RunEvent] = []
+        append: tuple[SummaryMessage, ...] = ()
+        if division is not None and division.is_possible:
+            append = await self._replace(messages, division, events)
+        return self._fitted(append, events)
+
+    def counted(self, usage: Usage, /) -> None:
+        self._shown.counted(usage, self._asked)
+
+    def exceeded(self) -> bool:
+        if self._automatic:
+            window = min(self._shown.levels.window, self._shown.scale.used(self._asked))
+            self._shown.levels = Levels(window)
+        return self._automatic
+
+    def _is_due(self) -> bool:
+        """Whether anything has to be done or told."""
+        used, levels = self._shown.used, self._shown.levels
+        if used < levels.warn:
+            self._warned = False
+        return used >= levels.compact or (used >= levels.warn and not self._warned)
+
+    def _show(self) -> Sequence[ModelMessage]:
+        self._asked = self._shown.estimate
+        return self._shown.messages()
+
+    def _fitted(self, append: tuple[SummaryMessage, ...], events: list[RunEvent]) -> Fitted:
+        """What is shown now. Raises ContextTooLarge when it is more than the window."""
+        shown = self._shown
+        self._warned = shown.used >= shown.levels.warn
+        if self._automatic and shown.used > shown.levels.stop:
+            events += _told(shown.tighten())
+            self._refuse_above_the_window(shown.estimate)
+        return Fitted(self._show(), append, tuple(events))
+
+    def _refuse_above_the_window(self, estimate: int) -> None:
+        shown = self._shown
+        used, levels = shown.scale.used(estimate), shown.levels
+        if used <= levels.stop:
+            return
+        framed = shown.scale.used(shown.frame) > levels.stop
+        what = "the agent's prompt and tools are" if framed else "the last message is"
+        raise ContextTooLarge(
+            f"{what} too large for the model: about {used} tokens, and there is room for {levels.stop}"
+        )
+
+    # ---------------------------------------------------------------- summaries
+    async def _summarise(
+        self, messages: Sequence[Message], events: list[RunEvent]
+    ) -> tuple[SummaryMessage, ...]:
+        """Let a summary take the place of what is old, if that helps; one attempt before each call of the model."""
+        shown = self._shown
+        if shown.used > shown.levels.stop:
+            self._refuse_above_the_window(least_shown(shown))
+        division = divided(shown, len(messages), again=shown.used > shown.levels.stop)
+        if division is None or not division.is_possible:
+            return ()
+        worth = division.saves * shown.scale.ratio * _WORTH >= shown.levels.window
+        if not worth:
+            events += _told(shown.tighten())
+        must = shown.used > shown.levels.stop
+        if not must and (self._gave_up or not worth):
+            return ()
+        return await self._replace(messages, division, events, must=must)
+
+    async def _replace(
+        self,
+        messages: Sequence[Message],
+        division: Division,
+        events: list[RunEvent],
+        *,
+        must: bool = False,
+    ) -> tuple[SummaryMessage, ...]:
+        shown, before = self._shown, self._shown.used
+        written = _Written() if self._gave_up else await self._ask(division)
+        if written.usage is not None:
+            events.append(UsageReported(written.usage))
+        if not (written.text or must):
+            self._gave_up = True
+            return ()
+        summary = summary_of(division, new_message_id(), written.text, written.usage)
+        shown.feed([*messages, summary])
+        events.append(Compacted("summary" if written.text else "cut", before, shown.used))
+        events += _told(shown.ease())
+        return (summary,)
+
+    async def _ask(self, division: Division) -> "_Written":
+        """What the model writes; it is not listened to beyond the summary's budget."""
+        request = request_for(division, self._shown)
+        listener = _Listener(division.budget * _BYTES)
+        if request is None:
+            return listener.written(whole=False)
+        try:
+            async with self._model.stream(request) as batches:
+                async for deltas in batches:
+                    if listener.feed(deltas):
+                        break
+        except ModelError as error:
+            logger.warning("no summary: %s", error.code, extra={"action": "summary_failed"})
+            return listener.written(whole=False)
+        return listener.written(whole=listener.ended)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What a model has written; a text only if it is the whole of it, or enough."""
+
+    text: str = ""
+    usage: Usage | None = None
+
+
+class _Listener:
+    """Takes the model's words until it ends, or has said more than so many bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self.ended = False
+        self._left = limit
+        self._pieces: list[str] = []
+        self._usage: Usage | None = None
+
+    def feed(self, deltas: Sequence[ModelDelta]) -> bool:
+        """Whether it is enough."""
+        for delta in deltas:
+            match delta:
+                case TextChunk(text):
+                    self._pieces.append(text)
+                    self._left -= len(text.encode("utf-8", "surrogatepass"))
+                case UsageChunk(usage):
+                    self._usage = usage
+                case Finish(reason):
+                    self.ended = reason in ("stop", "length")
+                case _:  # it has no tools, and its reasoning is its own
+                    pass
+        self.ended = self.ended or self._left < 0
+        return self._left < 0
+
+    def written(self, *, whole: bool) -> _Written:
+        return _Written("".join(self._pieces).strip() if whole else "", self._usage)
+
+
+def _told(taken: Sequence[Taken]) -> list[Compacted]:
+    return [Compacted(each.step, each.before, each.after) for each in taken]

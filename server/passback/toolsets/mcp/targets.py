@@ -1,0 +1,93 @@
+"""Where a server is, and how far it is trusted: what an agent's author writes, checked."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+from passback.core.errors import ConfigurationError
+from passback.core.permissions import Permission
+
+_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]|_(?=[A-Za-z0-9-])){0,31}")
+"""No `__` in it and no `_` at its end: so the first `__` of a tool's name ends its server's."""
+
+_LEAST_SECRET = 4
+"""Characters: what is shorter stands in any text, and tells nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A command whose standard input and output are the connection."""
+
+    command: Sequence[str]
+    env: Mapping[str, str] = field(repr=False)
+    cwd: str | None = None
+
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown, should the server say it."""
+        return _long(self.env.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A URL, asked by streamable HTTP."""
+
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown, should the server say it: headers, the words in them, what the URL hides."""
+        url = urlsplit(self.url)
+        texts = [url.query, url.password or "", *self.headers.values()]
+        return _long([*texts, *(word for text in texts for word in text.split())])
+
+
+Target: TypeAlias = Child | Address
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """As the arguments of `MCPServer`. Times in seconds."""
+
+    permission: Permission
+    trust_hints: bool
+    seconds: float
+    start_seconds: float
+    result_limit: int
+
+
+def check(name: str, target: Target, terms: Terms, /) -> None:
+    """Raise ConfigurationError when a server cannot be used so."""
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"an MCP server cannot be named {name!r}: 1 to 32 letters, digits, '-' and '_', no '__', no '_' at an end"
+        )
+    if isinstance(target, Child):
+        if isinstance(target.command, str) or not target.command or not all(target.command):
+            raise ConfigurationError(
+                f"the MCP server {name!r} has no command: a program and its arguments, one by one"
+            )
+    elif not _is_web(target.url):
+        raise ConfigurationError(f"the MCP server {name!r} has no URL of http or https")
+    if not min(terms.seconds, terms.start_seconds, terms.result_limit) > 0:
+        raise ConfigurationError(f"the MCP server {name!r} has a limit that is not above 0")
+
+
+def redacted(text: str, secrets: Sequence[str], /) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
+
+
+def _is_web(url: str) -> bool:
+    try:
+        parsed = urlsplit(url)
+        return parsed.scheme in {"http", "https"} and bool(parsed.hostname)
+    except ValueError:
+        return False
+
+
+def _long(texts: Iterable[str]) -> tuple[str, ...]:
+    """The longest first: one may be a part of another."""
+    return tuple(sorted({t for t in texts if len(t) >= _LEAST_SECRET}, key=len, reverse=True))

@@ -1,0 +1,122 @@
+"""Agents with the tools of MCP servers, served and checked as users do it; docs/mcp.md, executed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.support.mcp_servers import ROOT
+from tests.support.model_server import calls, model_server, says
+from tests.support.pages import blocks_of
+from tests.support.server import running_server
+from tests.support.wire import DONE, client_of, user
+
+pytestmark = pytest.mark.anyio
+
+EXAMPLES = ROOT / "docs" / "examples"
+PAGE = (ROOT / "docs" / "mcp.md").read_text()
+
+AGENT = f"""
+import sys
+from passback import Agent, MCPServer
+from passback.models.scripted import ScriptedModel, calls, says
+
+model = ScriptedModel([calls(("good__add", {{"a": 2, "b": 3}}), ("good__die", {{}})), says("Done.")])
+good = MCPServer.stdio("good", command=[sys.executable, "-m", "tests.support.mcp_tools"], cwd={str(ROOT)!r})
+silent = MCPServer.stdio("silent", command=[sys.executable, "-c", "import time; time.sleep(600)"], start_seconds=3)
+missing = MCPServer.stdio("missing", command=["/nowhere/at/all"], env={{"TOKEN": "sesame"}})
+agent = Agent(model, toolsets=[silent, good, missing])
+"""
+"""Three servers, of which one is good, and a model that calls a tool twice: at the second call the process dies."""
+
+SILENT = "the MCP server 'silent' cannot be used: it did not answer in 3 s"
+MISSING = "the MCP server 'missing' cannot be used: it cannot be started: No such file or directory"
+
+
+async def test_a_broken_server_is_told_of_and_the_tools_of_the_others_are_called(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "my_agent.py").write_text(AGENT)
+    with (tmp_path / "log").open("wb") as log:
+        async with (
+            running_server("my_agent:agent", cwd=str(tmp_path), stderr=log) as server,
+            client_of(server.url) as client,
+        ):
+            answer = await client.post("c", user("Go on."))
+            server.terminate()
+            assert await server.exit_code() == 0
+    assert answer.text == "Done."
+    events = [frame.event for frame in answer.frames if frame.data != DONE]
+    results = [event for event in events if event["type"] == "tool-result"]
+    assert [event["result"] for event in results] == [
+        "5",
+        "The connection to the MCP server 'good' was lost during the call: nobody knows whether it was carried out.",
+    ]
+    told = (tmp_path / "log").read_text()
+    for warning in (SILENT, MISSING):
+        assert f"passback: warning: {warning}; its tools are left out until it can be\n" in told
+    assert "sesame" not in told
+    assert "Traceback" not in told
+
+
+def passback(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "passback", *arguments],
+        env={**os.environ, "HOME": "/home/you", "XDG_STATE_HOME": ""},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+
+def test_check_says_which_servers_answer(tmp_path: Path) -> None:
+    (tmp_path / "my_agent.py").write_text(AGENT)
+    ended = passback(
+        "check", "my_agent:agent", "--store", f"sqlite:///{tmp_path}/s.db", cwd=tmp_path
+    )
+    assert ended.stdout.splitlines()[-3:] == [
+        f"tools     silent: {SILENT}",
+        "tools     good: ok",
+        f"tools     missing: {MISSING}",
+    ]
+    assert ended.returncode == 1
+
+
+# ---------------------------------------------------------------- docs/mcp.md
+def test_the_agent_of_the_page_is_that_of_the_examples() -> None:
+    [source] = [block.text for block in blocks_of(PAGE) if block.language == "python"]
+    assert (EXAMPLES / "mcp_agent.py").read_text() == source
+
+
+def test_check_says_what_the_page_shows(tmp_path: Path) -> None:
+    shown = blocks_of(PAGE)[-1].text
+    ended = passback(
+        "check", "mcp_agent:agent", "--store", f"sqlite:///{tmp_path}/s.db", cwd=EXAMPLES
+    )
+    store = "sqlite:////home/you/.local/state/passback/passback.db"
+    assert ended.stdout.replace(f"sqlite:///{tmp_path}/s.db", store) == shown
+
+
+async def test_the_agent_of_the_page_calls_the_tools_of_its_server() -> None:
+    script = (
+        calls(("1", "notes__add_note", '{"text": "buy tea"}')),
+        calls(("2", "notes__find_notes", '{"word": "tea"}')),
+        says("You wanted tea."),
+    )
+    async with model_server(*script) as model:
+        flags = ("--model", "openai:mock", "--model-base-url", model.base_url)
+        async with (
+            running_server("mcp_agent:agent", *flags, cwd=str(EXAMPLES)) as server,
+            client_of(server.url) as client,
+        ):
+            with anyio.fail_after(30):
+                answer = await client.post("c", user("What did I want?"))
+    assert answer.text == "You wanted tea."
+    offered = [tool["function"]["name"] for tool in model.requests[0].json["tools"]]
+    assert offered == ["notes__add_note", "notes__find_notes"]
+    results = [m["content"] for m in model.requests[2].json["messages"] if m["role"] == "tool"]
+    assert results == ["Kept as number 1.", "buy tea"]

@@ -1,0 +1,144 @@
+"""What a model thinks goes back to its own service, unedited and where it was, and to no other; models step in for each other."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.support.anthropic_server import (
+    AnthropicServer,
+    anthropic_server,
+    call,
+    message,
+    redacted,
+    says,
+    text,
+    thinking,
+)
+from tests.support.model_server import Json, ModelServer, Reply, event, fails, model_server
+from tests.support.model_server import says as openai_says
+from tests.support.server import running_server
+from tests.support.wire import COLOR, ZONE, Client, client_of, result, user
+
+pytestmark = pytest.mark.anyio
+
+BLUE = '{"color": "blue"}'
+THINKS = message(
+    thinking(0, "Which color?", "sig-1"),
+    text(1, "I paint."),
+    redacted(2, "hidden"),
+    call(3, "toolu_1", "set-color", BLUE),
+    reason="tool_use",
+)
+FULL = fails(429, retry_after="60")
+
+
+@asynccontextmanager
+async def asking(*models: ModelServer) -> AsyncGenerator[Client]:
+    """A client of a server with these models, each with a key of its own."""
+    kinds = ["anthropic" if isinstance(model, AnthropicServer) else "openai" for model in models]
+    environment = {
+        "PASSBACK_MODEL": ",".join(f"{kind}:mock" for kind in kinds),
+        "PASSBACK_MODEL_BASE_URL": ",".join(model.base_url for model in models),
+        "PASSBACK_MODEL_API_KEY": ",".join(f"sk-{kind}" for kind in kinds),
+    }
+    async with (
+        running_server(environment=environment) as server,
+        client_of(server.url) as client,
+    ):
+        yield client
+
+
+def answers(model: ModelServer) -> list[list[Json]]:
+    """The blocks of each answer in the last request."""
+    turns = model.requests[-1].json["messages"]
+    return [turn["content"] for turn in turns if turn["role"] == "assistant"]
+
+
+def kinds_of(blocks: list[Json]) -> list[str]:
+    return [block["type"] for block in blocks]
+
+
+async def test_thoughts_are_shown_and_go_back_unedited_in_their_places(conversation: str) -> None:
+    async with anthropic_server(THINKS, says("Done.")) as model, asking(model) as client:
+        asks = [user("paint")]
+        async with client.stream(
+            conversation, asks, tools=[COLOR], include=["reasoning", "usage"]
+        ) as stream:
+            first = await stream.whole()
+        told = await client.post(conversation, result(first.call.id, "done"))
+        assert told.text == "Done."
+        [blocks] = answers(model)
+    shown = [frame.event for frame in first.frames if frame.type in {"reasoning", "usage"}]
+    assert shown == [
+        {"type": "reasoning", "delta": "Which color?"},
+        {
+            "type": "usage",
+            "inputTokens": 10,
+            "outputTokens": 5,
+            "cachedTokens": 3,
+            "reasoningTokens": 0,
+        },
+    ]
+    assert blocks == [
+        {"type": "thinking", "thinking": "Which color?", "signature": "sig-1"},
+        {"type": "text", "text": "I paint."},
+        {"type": "redacted_thinking", "data": "hidden"},
+        {"type": "tool_use", "id": "toolu_1", "name": "set-color", "input": {"color": "blue"}},
+    ]
+
+
+async def test_thoughts_that_are_bound_to_other_tools_stay_here(conversation: str) -> None:
+    anew = message(thinking(0, "New tools?", "sig-2"), text(1, "Hm."))
+    replies = (THINKS, says("Done."), anew, says("Fine."))
+    async with anthropic_server(*replies) as model, asking(model) as client:
+        first = await client.post(conversation, user("paint"), tools=[COLOR])
+        await client.post(conversation, result(first.call.id, "done"))
+        assert (await client.post(conversation, user("and?"), tools=[ZONE])).text == "Hm."
+        assert [kinds_of(blocks) for blocks in answers(model)] == [["text", "tool_use"], ["text"]]
+        assert (await client.post(conversation, user("so?"))).text == "Fine."
+        assert kinds_of(answers(model)[-1]) == ["thinking", "text"]
+
+
+async def test_another_model_steps_in_and_hears_no_foreign_thoughts(conversation: str) -> None:
+    thinks = Reply([event(reasoning_content="Hm."), event(content="Yes."), event("stop")])
+    async with (
+        model_server(FULL, FULL, thinks, FULL) as first,
+        anthropic_server(THINKS, says("Done."), says("Bye.")) as second,
+        asking(first, second) as client,
+    ):
+        painted = await client.post(conversation, user("paint"), tools=[COLOR])
+        done = await client.post(conversation, result(painted.call.id, "done"))
+        sure = await client.post(conversation, user("sure?"))
+        over = await client.post(conversation, user("bye"))
+        assert [each.text for each in (painted, done, sure, over)] == [
+            "I paint.",
+            "Done.",
+            "Yes.",
+            "Bye.",
+        ]
+        assert (len(first.requests), len(second.requests)) == (4, 3)
+        assert {each.headers["authorization"] for each in first.requests} == {"Bearer sk-openai"}
+        assert {each.headers["x-api-key"] for each in second.requests} == {"sk-anthropic"}
+        heard = first.requests[2].body.decode()
+        assert "toolu_1" in heard
+        assert not [word for word in ("Which color?", "sig-1", "hidden") if word in heard]
+        assert [kinds_of(blocks) for blocks in answers(second)] == [
+            ["thinking", "text", "redacted_thinking", "tool_use"],
+            ["text"],
+            ["text"],
+        ]
+
+
+async def test_a_model_that_fails_in_the_middle_is_not_replaced(conversation: str) -> None:
+    half = Reply([event(content="half")])
+    async with (
+        model_server(half) as first,
+        anthropic_server(says("Hello.")) as second,
+        asking(first, second) as client,
+    ):
+        told = await client.post(conversation, user("hi"))
+        assert told.text == "half"
+        assert told.frames[-2].event["code"] == "model_incomplete"
+        assert second.requests == []
+        first.play(openai_says("again"))
+        assert (await client.post(conversation, user("hi?"))).text == "again"

@@ -1,0 +1,250 @@
+"""What is asked of Anthropic's service, what becomes of its failures, and what is said of settings."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import httpx
+import pytest
+from tests.support.anthropic_server import START, ending, event, text
+from tests.support.scripted_http import Chunks, Reply, Script
+
+from passback.core.deltas import (
+    Finish,
+    ModelDelta,
+    ModelRequest,
+    ReasoningBlock,
+    TextChunk,
+    UsageChunk,
+)
+from passback.core.errors import (
+    ConfigurationError,
+    ModelError,
+    ModelIncomplete,
+    ModelRejected,
+    ModelUnavailable,
+)
+from passback.core.messages import MessageId, UserMessage
+from passback.models.anthropic import Anthropic, Bounds, create
+
+pytestmark = pytest.mark.anyio
+
+KEY = "sk-ant-very-secret"
+HI = ModelRequest([UserMessage(MessageId("m1"), "hi")])
+HEAD = [START, *text(0, "a", "b")]
+STREAM = {"content-type": "text/event-stream"}
+
+
+def answer(*chunks: bytes, error: Exception | None = None) -> httpx.Response:
+    return httpx.Response(200, headers=STREAM, stream=Chunks(chunks, error))
+
+
+def failure(status: int, kind: str, **headers: str) -> httpx.Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    error = {"type": kind, "message": f"what is {KEY}?"}
+    return httpx.Response(status, headers=named, json={"type": "error", "error": error})
+
+
+@asynccontextmanager
+async def client_of(
+    *replies: Reply, base_url: str = "http://model.test"
+) -> AsyncGenerator[tuple[Anthropic, Script]]:
+    script = Script(*replies)
+    client = Anthropic(
+        "claude-test",
+        base_url=base_url,
+        api_key=KEY,
+        bounds=Bounds(retry_delay=0),
+        transport=script.transport,
+    )
+    try:
+        yield client, script
+    finally:
+        await client.aclose()
+
+
+async def asked(client: Anthropic) -> list[ModelDelta]:
+    """What the answer says; usage aside."""
+    with anyio.fail_after(10):
+        async with client.stream(HI) as batches:
+            said = [delta async for batch in batches for delta in batch]
+    return [delta for delta in said if not isinstance(delta, UsageChunk)]
+
+
+# ---------------------------------------------------------------- asking
+async def test_the_request_goes_to_anthropics_service_with_key_and_version() -> None:
+    async with client_of(answer(*HEAD, *ending())) as (client, script):
+        assert await asked(client) == [TextChunk("a"), TextChunk("b"), Finish("stop")]
+    assert script.routes == ["POST /v1/messages"]
+    assert script.headers("x-api-key") == [KEY]
+    assert script.headers("anthropic-version") == ["2023-06-01"]
+    assert script.headers("authorization") == [None]
+    assert script.headers("host") == ["model.test"]
+    assert script.bodies[0]["model"] == "claude-test"
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        "http://model.test/x",
+        "http://model.test/x/",
+        "http://model.test/x/v1",
+        "http://model.test/x/v1/messages",
+    ],
+)
+async def test_the_address_of_the_service_may_be_written_in_several_ways(base_url: str) -> None:
+    async with client_of(answer(*HEAD, *ending()), base_url=base_url) as (client, script):
+        await asked(client)
+    assert script.routes == ["POST /x/v1/messages"]
+
+
+async def test_thoughts_belong_to_the_service_that_thought_them() -> None:
+    """A signature of another service that speaks the protocol means nothing to this one."""
+    signed = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    steps = [
+        event("content_block_start", index=0, content_block=signed),
+        event("content_block_stop", index=0),
+        *ending(),
+    ]
+    providers: list[str] = []
+    for base_url in ("https://api.anthropic.com", "http://127.0.0.1:4000/v1"):
+        async with client_of(answer(*steps), base_url=base_url) as (client, _):
+            deltas = await asked(client)
+        providers += [
+            each.reasoning.provider for each in deltas if isinstance(each, ReasoningBlock)
+        ]
+    assert providers == ["anthropic", "anthropic@127.0.0.1:4000"]
+
+
+async def test_a_key_is_not_shown() -> None:
+    async with client_of() as (client, _):
+        shown = [repr(client), repr(vars(client)), repr(vars(client)["_service"])]
+    assert not [each for each in shown if KEY in each]
+
+
+# ---------------------------------------------------------------- failures
+@pytest.mark.parametrize(
+    "overloaded",
+    [failure(529, "overloaded_error"), failure(429, "rate_limit_error", retry_after="0")],
+    ids=["overloaded", "rate limited"],
+)
+async def test_a_service_that_is_overloaded_is_asked_again(overloaded: httpx.Response) -> None:
+    async with client_of(overloaded, answer(*HEAD, *ending())) as (client, script):
+        assert (await asked(client))[-1] == Finish("stop")
+    assert len(script.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "words"),
+    [
+        (400, "invalid_request_error", "refused the request"),
+        (401, "authentication_error", "refused the key"),
+        (402, "billing_error", "no credit"),
+        (403, "permission_error", "does not allow"),
+        (404, "not_found_error", "does not know the model"),
+        (413, "request_too_large", "too long"),
+    ],
+)
+async def test_a_refusal_by_anthropic_is_told_at_once_in_our_words(
+    status: int, kind: str, words: str
+) -> None:
+    async with client_of(failure(status, kind)) as (client, script):
+        with pytest.raises(ModelRejected, match=words) as raised:
+            await asked(client)
+    assert KEY not in raised.value.message
+    assert len(script.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [
+        (httpx.ReadError("cut"), ModelIncomplete),
+        (httpx.ReadTimeout("silent"), ModelUnavailable),
+    ],
+)
+async def test_after_its_first_byte_an_answer_is_not_asked_for_again(
+    end: Exception, kind: type[ModelError]
+) -> None:
+    async with client_of(answer(*HEAD, error=end)) as (client, script):
+        with pytest.raises(kind):
+            await asked(client)
+    assert len(script.requests) == 1
+
+
+async def test_a_cut_behind_the_end_of_a_message_is_none() -> None:
+    cut = httpx.ReadError("cut")
+    async with client_of(answer(*HEAD, ending()[0], error=cut)) as (client, _):
+        assert (await asked(client))[-1] == Finish("stop")
+
+
+async def test_an_answer_that_anthropic_does_not_stream_is_understood() -> None:
+    whole = {"type": "message", "content": [{"type": "text", "text": "ab"}]}
+    async with client_of(httpx.Response(200, json=whole)) as (client, _):
+        assert await asked(client) == [TextChunk("ab"), Finish("stop")]
+
+
+# ---------------------------------------------------------------- checking
+def listing(*names: str) -> httpx.Response:
+    return httpx.Response(200, json={"data": [{"id": name} for name in names], "has_more": False})
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        listing("claude-test", "other"),
+        listing("claude-test-20260102"),
+        httpx.Response(404, json={}),
+    ],
+)
+async def test_a_service_that_lists_the_model_or_nothing_is_fine(models: httpx.Response) -> None:
+    async with client_of(models) as (client, script):
+        await client.check()
+    assert script.routes == ["GET /v1/models?limit=1000"]
+    assert script.headers("x-api-key") == [KEY]
+
+
+@pytest.mark.parametrize("alias", ["claude-test-latest", "claude-test-0"])
+async def test_a_name_that_means_the_newest_is_fine(alias: str) -> None:
+    script = Script(listing("claude-test-20260102"))
+    client = Anthropic(alias, api_key=KEY, transport=script.transport)
+    await client.check()
+    await client.aclose()
+
+
+@pytest.mark.parametrize(
+    ("models", "kind", "words"),
+    [
+        (failure(401, "authentication_error"), ModelRejected, "http://model.test refuses the key"),
+        (failure(529, "overloaded_error"), ModelUnavailable, "answers with the error 529"),
+        (listing("claude-tests"), ModelRejected, "has no model 'claude-test'; it has claude-tests"),
+    ],
+)
+async def test_what_is_wrong_with_anthropics_settings_is_said(
+    models: httpx.Response, kind: type[ModelError], words: str
+) -> None:
+    async with client_of(models) as (client, _):
+        with pytest.raises(kind, match=words):
+            await client.check()
+
+
+# ---------------------------------------------------------------- settings
+async def test_an_anthropic_client_is_made_from_settings() -> None:
+    client = create("claude-5", api_key=KEY, timeout=7)
+    assert (client.name, client.bounds.content_timeout) == ("anthropic:claude-5", 7)
+    await client.aclose()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: create("", api_key=KEY), "anthropic:NAME"),
+        (lambda: create("claude-5"), "Anthropic needs a key"),
+        (lambda: create("claude-5", base_url="model.test"), "https://host"),
+        (lambda: create("claude-5", api_key="sk-\nx"), "characters that no key has"),
+    ],
+)
+def test_settings_that_cannot_work_with_anthropic_are_refused(
+    make: Callable[[], Anthropic], words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        make()

@@ -1,0 +1,66 @@
+"""The life of an agent's connected toolsets is that of its application."""
+
+import subprocess
+import sys
+
+import anyio
+import pytest
+from tests.support.mcp_servers import ROOT, names, tools
+
+from passback.agent import Agent
+from passback.app import Application
+from passback.core.errors import ConfigurationError
+from passback.models.scripted import ScriptedModel
+from passback.settings import load
+from passback.toolsets.functions import Functions, tool
+from passback.toolsets.mcp import MCPServer
+
+pytestmark = pytest.mark.anyio
+
+MEMORY = {"PASSBACK_STORE": "memory:"}
+
+
+@tool
+def mine() -> None:
+    """Does nothing."""
+
+
+async def test_servers_are_connected_before_the_first_run_and_until_the_end() -> None:
+    good = tools("good")
+    missing = MCPServer.stdio("missing", command=["/nowhere/at/all"])
+    application = Application(load(MEMORY), Agent(ScriptedModel([]), toolsets=[missing, good]))
+    with anyio.fail_after(30):
+        async with application.running() as warnings:
+            assert "good__add" in await names(good)
+            [_, warning] = warnings
+            assert warning == (
+                "the MCP server 'missing' cannot be used: it cannot be started: No such file or directory; "
+                "its tools are left out until it can be"
+            )
+    assert await names(good) == []
+
+
+async def test_what_is_wrong_beside_a_server_is_not_wrapped_in_a_group() -> None:
+    """The command line says it in plain words."""
+    twice = [Functions([mine]), Functions([mine])]
+    application = Application(load(MEMORY), Agent(ScriptedModel([]), toolsets=[tools(), *twice]))
+    with anyio.fail_after(30), pytest.raises(ConfigurationError, match="are named 'mine'"):
+        async with application.running():
+            pass
+
+
+def test_who_has_no_server_does_not_load_the_package() -> None:
+    program = (
+        "import sys, passback.cli, passback\n"
+        "passback.MCPServer.stdio('t', command=['x'])\n"
+        "print({name for name in sys.modules if name.partition('.')[0] in {'mcp', 'mcp_types', 'httpx2'}})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert done.stdout == "set()\n"

@@ -1,0 +1,205 @@
+"""What of the list of an MCP server's tools is offered, and under which names; and whose names may not meet."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.support.mcp_raw import Json, tool
+from tests.support.mcp_servers import called, names, raw, running, tools
+
+from passback.agent import Agent
+from passback.core.errors import ConfigurationError, ToolsetUnavailable
+from passback.core.messages import TOOL_NAME, CallId, ToolCall, ToolResult, ToolSpec
+from passback.core.permissions import Permission
+from passback.toolsets.functions import tool as function
+from passback.toolsets.mcp import MCPServer
+
+pytestmark = pytest.mark.anyio
+
+
+def deep(levels: int) -> Json:
+    schema: Json = {"type": "object"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+async def offered(folder: Path, listed: Sequence[Sequence[Json]], *flags: str) -> list[str]:
+    async with running(raw(folder, listed, *flags)) as server:
+        return await names(server)
+
+
+async def warned(folder: Path, *listed: Json) -> Sequence[str]:
+    """What is said of a list of which nothing but `say` is offered."""
+    async with running(raw(folder, [[*listed, tool("say")]])) as server:
+        assert await names(server) == ["t__say"]
+        return await server.ready()
+
+
+async def test_odd_names_are_made_to_fit_and_the_server_hears_its_own(tmp_path: Path) -> None:
+    odd = ["read/file", "größe", "with space\n", "__", "-"]
+    async with running(raw(tmp_path, [[tool(name) for name in odd]])) as server:
+        assert await names(server) == [
+            "t__read_file",
+            "t__gr__e",
+            "t__with_space_",
+            "t____",
+            "t__-",
+        ]
+        assert await called(server, "read_file") == ToolResult("read/file")
+
+
+async def test_long_names_are_cut_and_stay_different(tmp_path: Path) -> None:
+    found = await offered(tmp_path, [[tool("x" * 70), tool("x" * 71), tool("x" * 61)]])
+    assert [len(name) for name in found] == [64, 64, 64]
+    assert len(set(found)) == 3
+    assert all(TOOL_NAME.fullmatch(name) and name.startswith("t__xxx") for name in found)
+
+
+async def test_tools_of_one_name_are_all_left_out_and_named(tmp_path: Path) -> None:
+    twice = [tool("twice"), tool("twice"), tool("a b"), tool("a_b")]
+    assert await warned(tmp_path, *twice) == [
+        "MCP server t: left out t__twice, t__a_b: several of its tools would have one name"
+    ]
+
+
+@pytest.mark.promise("P11")
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": "object", "description": "x" * 70_000}, "its schema is larger than 65536 bytes"),
+        (deep(70), "its schema is nested deeper than 64 levels"),
+        (
+            {"type": "object", "minProperties": -1},
+            "its schema is not a valid JSON Schema at $.minProperties",
+        ),
+        (
+            {"type": "object", "$ref": "http://elsewhere"},
+            "its schema has a reference to another document",
+        ),
+        (
+            {"type": "object", "allOf": [{"$ref": "#"}]},
+            "its schema applies too many schemas to one value, or one to itself",
+        ),
+        ({"type": "object", "enum": [[]] * 2000}, "its schema has more than 1000 parts"),
+    ],
+)
+async def test_a_schema_that_no_model_could_use_costs_only_its_tool(
+    tmp_path: Path, schema: Json, problem: str
+) -> None:
+    told = await warned(tmp_path, tool("odd", inputSchema=schema))
+    assert told == [f"MCP server t: left out t__odd: {problem}"]
+
+
+async def test_a_list_that_is_not_of_the_protocol_is_told(tmp_path: Path) -> None:
+    server = raw(tmp_path, [[tool("odd", inputSchema={"type": "string"})]])
+    with pytest.raises(ToolsetUnavailable, match="what it answered is not of the protocol"):
+        async with running(server):
+            pass
+
+
+async def test_a_permission_is_that_of_all_the_tools_of_a_server() -> None:
+    call = ToolCall(CallId("call"), "t__any", "{}")
+    assert tools().permission(call) == Permission("allow")
+    assert tools(permission="ask").permission(call) == Permission("ask")
+    with pytest.raises(ConfigurationError, match="has to be one of allow, deny, ask"):
+        tools(permission="perhaps")
+
+
+async def test_a_tool_without_a_name_is_left_out(tmp_path: Path) -> None:
+    assert await warned(tmp_path, tool("")) == ["MCP server t: left out t__: it has no name"]
+
+
+async def test_a_description_is_bounded_and_may_be_a_title(tmp_path: Path) -> None:
+    listed = [
+        tool("long", description="d" * 20_000),
+        tool("titled", title="A title"),
+    ]
+    async with running(raw(tmp_path, [listed])) as server:
+        assert await server.specs() == [
+            ToolSpec("t__long", "d" * 16_384, {"type": "object"}),
+            ToolSpec("t__titled", "A title", {"type": "object"}),
+        ]
+
+
+@pytest.mark.promise("P11")
+async def test_of_ten_thousand_tools_the_first_are_offered(tmp_path: Path) -> None:
+    listed = [[tool(f"n{number}") for number in range(10_000)]]
+    async with running(raw(tmp_path, listed)) as server:
+        assert await names(server) == [f"t__n{number}" for number in range(128)]
+        shown = "t__n128, t__n129, t__n130, t__n131, t__n132 and 9867 more"
+        assert await server.ready() == [
+            f"MCP server t: left out {shown}: it has more than 128 tools"
+        ]
+
+
+@pytest.mark.promise("P11")
+async def test_schemas_that_are_too_large_together_are_offered_while_there_is_room(
+    tmp_path: Path,
+) -> None:
+    large = {"type": "object", "enum": [[]] * 900}
+    listed = [tool(f"n{number}", inputSchema=large) for number in range(10)]
+    async with running(raw(tmp_path, [listed])) as server:
+        assert await names(server) == [f"t__n{number}" for number in range(8)]
+        assert await server.ready() == [
+            "MCP server t: left out t__n8, t__n9: the schemas of all its server's tools together are too large"
+        ]
+
+
+async def test_all_pages_of_a_list_are_read(tmp_path: Path) -> None:
+    listed = [[tool("one")], [tool("two")], [], [tool("three")]]
+    assert await offered(tmp_path, listed) == ["t__one", "t__two", "t__three"]
+
+
+@pytest.mark.promise("P11")
+async def test_a_list_without_an_end_is_left(tmp_path: Path) -> None:
+    listed = [[tool(f"n{number}") for number in range(100)]]
+    assert await offered(tmp_path, listed, "--endless") == []
+    assert await offered(tmp_path, [[]], "--endless") == []
+
+
+# ---------------------------------------------------------------- names that may not meet
+def named(name: str) -> MCPServer:
+    return MCPServer.http(name, "http://127.0.0.1:1/mcp")
+
+
+@pytest.mark.promise("P14")
+def test_two_servers_whose_names_look_alike_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="two MCP servers are named 'FILES'"):
+        Agent(toolsets=[named("files"), named("FILES")]).own_toolsets()
+    assert len(Agent(toolsets=[named("files"), named("files-2")]).own_toolsets()) == 2
+
+
+@pytest.mark.promise("P14")
+def test_a_function_whose_name_could_be_a_servers_tool_is_refused() -> None:
+    @function
+    def files__read() -> None: ...
+
+    with pytest.raises(ConfigurationError, match="'files__read' is that of an MCP server's"):
+        Agent(tools=[files__read], toolsets=[named("files")]).own_toolsets()
+    assert len(Agent(tools=[files__read], toolsets=[named("file")]).own_toolsets()) == 2
+
+
+@pytest.mark.parametrize("name", ["", "a__b", "a_", "_a", "x" * 33, "größe", "a b"])
+def test_a_server_needs_a_name_that_can_be_a_prefix(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be named"):
+        tools(name)
+
+
+def test_what_cannot_be_a_server_is_refused_at_once() -> None:
+    for command in ([], [""], "notes --all"):
+        with pytest.raises(ConfigurationError, match="'t' has no command"):
+            MCPServer.stdio("t", command=command)
+    for url in ("", "ftp://example.org", "http://", "http://[::1/mcp"):
+        with pytest.raises(ConfigurationError, match="'t' has no URL"):
+            MCPServer.http("t", url)
+    for limit in ("seconds", "start_seconds", "result_limit"):
+        with pytest.raises(ConfigurationError, match="has a limit that is not above 0"):
+            tools("t", **{limit: 0})
+
+
+def test_without_the_package_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'passback\[mcp\]'"):
+        tools()

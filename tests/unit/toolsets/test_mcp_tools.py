@@ -1,0 +1,194 @@
+"""The tools of MCP servers that behave: by stdio and by HTTP, called and answered."""
+
+from collections.abc import AsyncGenerator
+
+import anyio
+import pytest
+from tests.support.mcp_servers import called, names, running, serving, tools, until_it_has
+from tests.support.mcp_tools import tools as tool_server
+
+from passback.core.messages import (
+    Content,
+    DataPart,
+    MediaPart,
+    TextPart,
+    ToolResult,
+    ToolSpec,
+)
+from passback.toolsets.mcp import MCPServer
+
+pytestmark = pytest.mark.anyio
+
+ADD = ToolSpec(
+    "t__add",
+    "Add two numbers.",
+    {
+        "type": "object",
+        "title": "addArguments",
+        "properties": {
+            "a": {"title": "A", "type": "integer"},
+            "b": {"title": "B", "type": "integer"},
+        },
+        "required": ["a", "b"],
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """Of a scope that lets a server be a module's."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def stdio() -> AsyncGenerator[MCPServer]:
+    server = tools(seconds=20)
+    async with server.running():
+        await server.ready()
+        yield server
+
+
+async def test_a_servers_tools_are_named_after_it_and_called(stdio: MCPServer) -> None:
+    assert (await stdio.specs())[0] == ADD
+    assert await called(stdio, "add", a=2, b=3) == ToolResult("5")
+
+
+async def test_a_server_by_http_is_given_the_headers_and_nobody_else_sees_them() -> None:
+    async with serving(tool_server().streamable_http_app()) as url:
+        headers = {"Authorization": "Bearer sesame", "X-Two": "words"}
+        server = MCPServer.http("t", url, headers=headers)
+        async with running(server):
+            assert (await server.specs())[0] == ADD
+            assert await called(server, "add", a=2, b=3) == ToolResult("5")
+            given = await called(server, "header", name="authorization")
+            assert given == ToolResult("Bearer sesame")
+        assert repr(server) == "MCPServer('t')"
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+async def test_what_a_server_says_of_its_tools_counts_only_when_it_is_trusted(
+    trusted: bool,
+) -> None:
+    async with running(tools(trust_hints=trusted)) as server:
+        told = {
+            name: (server.is_read_only(f"t__{name}"), server.is_repeatable(f"t__{name}"))
+            for name in ("add", "put", "wipe", "fail", "unknown")
+        }
+    believed = {"add": (True, True), "put": (False, True)} if trusted else {}
+    assert told == dict.fromkeys(told, (False, False)) | believed
+    assert not server.is_read_only("t__add")
+    assert not server.is_repeatable("t__add")
+
+
+# ---------------------------------------------------------------- results
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("text", (TextPart("one"), TextPart("two 😀"))),
+        ("image", (MediaPart("image", "data:image/png;base64,aW1hZ2U=", "image/png"),)),
+        ("audio", (MediaPart("audio", "data:audio/wav;base64,c291bmQ=", "audio/wav"),)),
+        (
+            "resource",
+            (
+                TextPart("[note://1]\nwritten"),
+                MediaPart("image", "data:image/gif;base64,ZmlsZQ==", "image/gif", "note://2"),
+                MediaPart("audio", "data:audio/mpeg;base64,c291bmQ=", "audio/mpeg", "note://3"),
+                MediaPart(
+                    "file",
+                    "data:application/octet-stream;base64,ZmlsZQ==",
+                    "application/octet-stream",
+                    "note://4",
+                ),
+            ),
+        ),
+        (
+            "link",
+            (
+                MediaPart("file", "https://example.org/page", "text/html", "page"),
+                MediaPart("file", "http://example.org/odd", None, "odd"),
+                TextPart("[resource secret: file:///etc/passwd]"),
+            ),
+        ),
+        (
+            "broken",
+            (
+                TextPart("[left out: image, which is not valid]"),
+                TextPart("[left out: audio, which is not valid]"),
+            ),
+        ),
+        (
+            "large",
+            (
+                MediaPart("image", "data:image/png;base64," + "A" * 300_000, "image/png"),
+                TextPart("[left out: image, which is larger than the limit]"),
+            ),
+        ),
+        (
+            "many",
+            (*(TextPart(str(n)) for n in range(100)), TextPart("[left out: 5 more parts]")),
+        ),
+        ("none", ""),
+    ],
+)
+async def test_each_kind_of_content_becomes_content_of_ours(
+    stdio: MCPServer, kind: str, content: Content
+) -> None:
+    assert await called(stdio, "show", kind=kind) == ToolResult(content)
+
+
+@pytest.mark.promise("P11")
+async def test_a_long_result_is_cut_and_says_so_once() -> None:
+    async with running(tools(result_limit=100)) as server:
+        long = await called(server, "show", kind="long")
+        data = await called(server, "data", text="", size=200)
+    cut = "\n[cut: the result was longer than the limit]"
+    assert long == ToolResult((TextPart("x" * 60), TextPart("y" * 40 + cut)))
+    assert data == ToolResult(('{"n":"' + "1" * 200)[:100] + cut)
+
+
+async def test_data_comes_beside_the_text_unless_it_says_the_same(stdio: MCPServer) -> None:
+    assert await called(stdio, "put", text="x") == ToolResult('{\n  "put": "x"\n}')
+    assert await called(stdio, "wipe") == ToolResult((TextPart("wiped"), TextPart("all")))
+    both = await called(stdio, "data", text="See the data.", size=2)
+    assert both == ToolResult((TextPart("See the data."), DataPart({"n": "11"})))
+    assert await called(stdio, "data", text="", size=1) == ToolResult((DataPart({"n": "1"}),))
+
+
+async def test_a_failure_stays_one(stdio: MCPServer) -> None:
+    assert await called(stdio, "fail") == ToolResult("It is broken.", is_error=True)
+    refused = await called(stdio, "add", a="x")
+    assert refused.is_error
+    assert "a valid integer" in str(refused.content)
+
+
+# ---------------------------------------------------------------- deadlines and cancelling
+async def test_a_call_has_a_deadline_and_the_server_is_told() -> None:
+    async with running(tools(seconds=1)) as server:
+        late = await called(server, "wait")
+        assert late == ToolResult("The tool did not answer in 1 s.", is_error=True)
+        assert await called(server, "cancelled") == ToolResult("told")
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.promise("P7")
+async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(transport: str) -> None:
+    async with serving(tool_server().streamable_http_app()) as url:
+        server = tools() if transport == "stdio" else MCPServer.http("t", url)
+        async with running(server), anyio.create_task_group() as tasks:
+            tasks.start_soon(called, server, "wait")
+            assert await called(server, "begun") == ToolResult("begun")
+            tasks.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                assert await called(server, "cancelled") == ToolResult("told")
+
+
+# ---------------------------------------------------------------- changes
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_tools_that_a_server_gets_are_offered(transport: str) -> None:
+    async with serving(tool_server().streamable_http_app()) as url:
+        server = tools() if transport == "stdio" else MCPServer.http("t", url)
+        async with running(server):
+            assert "t__grown" not in await names(server)
+            assert await called(server, "grow", name="grown") == ToolResult("grown")
+            await until_it_has(server, "t__grown")
+            assert await called(server, "grown") == ToolResult("grown")

@@ -1,0 +1,349 @@
+"""MCP servers that die, are not there, or do not answer: what they leave behind, and how they come back."""
+
+import json
+import logging
+import socket
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.support.mcp_raw import RawHttp, tool
+from tests.support.mcp_servers import (
+    CONTEXT,
+    ROOT,
+    called,
+    names,
+    raw,
+    running,
+    serving,
+    tools,
+    until_it_has,
+)
+from tests.support.mcp_tools import tools as tool_server
+from tests.support.runs import events, post, says, worker
+
+from passback.core.errors import ConfigurationError, ToolsetUnavailable
+from passback.core.events import ToolResulted
+from passback.core.messages import CallId, ToolCall, ToolResult
+from passback.models.scripted import ScriptedModel, calls
+from passback.models.scripted import says as words
+from passback.stores.open import open_store
+from passback.toolsets.functions import Functions
+from passback.toolsets.functions import tool as function
+from passback.toolsets.mcp import MCPServer
+
+pytestmark = pytest.mark.anyio
+
+LOST = ToolResult(
+    "The connection to the MCP server 't' was lost during the call: nobody knows whether it was carried out.",
+    is_error=True,
+)
+SILENT = (sys.executable, "-m", "tests.support.mcp_raw", "--silent")
+
+
+def actions(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the log tells of the servers, each line by its kind."""
+    return [vars(record)["action"] for record in caplog.records if "action" in vars(record)]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port: int = unused.getsockname()[1]
+    return port
+
+
+# ---------------------------------------------------------------- losing and finding it
+async def test_a_server_that_dies_during_a_call_is_started_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running(tools()) as server:
+        before = await names(server)
+        assert await called(server, "die") == LOST
+        assert await called(server, "add", a=1, b=1) == ToolResult("2")
+        assert await names(server) == before
+    [line] = [record for record in caplog.records if record.name.endswith("keeper")]
+    assert line.getMessage() == "MCP server t: lost: its process ended, with the code 3"
+
+
+async def test_a_server_by_http_that_comes_back_is_found_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    site = RawHttp([[tool("say")]])
+    port = free_port()
+    server = MCPServer.http("t", f"http://127.0.0.1:{port}/mcp")
+    with anyio.fail_after(30):
+        async with server.running():
+            async with serving(site.app, port):
+                assert await server.ready() == []
+            assert await called(server, "say") == LOST
+            while await names(server):
+                await anyio.lowlevel.checkpoint()
+            async with serving(site.app, port):
+                await until_it_has(server, "t__say")
+                assert await called(server, "say") == ToolResult("say")
+    assert actions(caplog) == ["toolset_lost", "toolset_unavailable", "toolset_available"]
+
+
+@pytest.mark.promise("P10")
+async def test_a_call_that_a_server_refused_to_know_is_made_again() -> None:
+    site = RawHttp([[tool("say")]])
+    async with serving(site.app) as url, running(MCPServer.http("t", url)) as server:
+        site.session += 1
+        assert await called(server, "say") == ToolResult("say")
+    assert [asked for asked in site.asked if asked.startswith("tools/call")] == [
+        "tools/call say",
+        "tools/call say",
+    ]
+
+
+async def test_a_server_that_forgets_whenever_it_is_asked_is_given_up() -> None:
+    site = RawHttp([[tool("say")]])
+    site.forgets = True
+    async with serving(site.app) as url, running(MCPServer.http("t", url)) as server:
+        assert await called(server, "say") == ToolResult(
+            "The MCP server 't' is not connected. The tool was not called.", is_error=True
+        )
+    assert site.asked.count("tools/call say") == 2
+
+
+async def test_a_server_by_http_is_missed_although_nobody_calls_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    port = free_port()
+    server = MCPServer.http("t", f"http://127.0.0.1:{port}/mcp")
+    with anyio.fail_after(30):
+        async with server.running():
+            for _ in range(2):
+                async with serving(tool_server().streamable_http_app(), port):
+                    await until_it_has(server, "t__add")
+                while await names(server):
+                    await anyio.lowlevel.checkpoint()
+    assert actions(caplog) == ["toolset_lost", "toolset_unavailable"] * 2
+
+
+async def test_a_server_that_does_not_listen_any_more_is_started_again(tmp_path: Path) -> None:
+    async with running(raw(tmp_path, [[tool("deaf"), tool("say")]])) as server:
+        assert await called(server, "deaf") == ToolResult("deaf")
+        assert await called(server, "say") == LOST
+        assert await called(server, "say") == ToolResult("say")
+
+
+async def test_a_server_that_never_answers_costs_the_others_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    silent = MCPServer.stdio("silent", command=SILENT, cwd=ROOT, start_seconds=0.5)
+    mine = Functions([function(len_of)])
+    script = [calls(("len_of", {"text": "four"})), words("4"), words("again")]
+    with anyio.fail_after(30):
+        async with silent.running():
+            with pytest.raises(ToolsetUnavailable) as failure:
+                await silent.ready()
+            assert failure.value.message == (
+                "the MCP server 'silent' cannot be used: it did not answer in 0.5 s"
+            )
+            model = ScriptedModel(script)
+            async with (
+                open_store("memory:") as store,
+                worker(store, model, toolsets=[silent, mine]) as runs,
+            ):
+                said = await events(runs, await post(runs, says()))
+                await events(runs, await post(runs, says("more", "u2")))
+            assert [e.content for e in said if isinstance(e, ToolResulted)] == ["4"]
+            assert [[spec.name for spec in one.tools] for one in model.requests] == [["len_of"]] * 3
+            call = ToolCall(CallId("c"), "silent__any", "{}")
+            assert await silent.call(call, CONTEXT) == ToolResult(
+                "The MCP server 'silent' is not connected: it did not answer in 0.5 s. The tool was not called.",
+                is_error=True,
+            )
+    assert actions(caplog).count("toolset_unavailable") == 1
+
+
+def len_of(text: str) -> int:
+    """How long a text is."""
+    return len(text)
+
+
+async def test_a_server_that_could_not_be_used_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    program = tmp_path / "program"
+    server = MCPServer.stdio("t", command=[str(program), "-m", "tests.support.mcp_tools"], cwd=ROOT)
+    with anyio.fail_after(30):
+        async with server.running():
+            with pytest.raises(ToolsetUnavailable, match="cannot be started: No such file"):
+                await server.ready()
+            assert await names(server) == []
+            ready = tmp_path / "ready"
+            ready.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+            ready.chmod(0o700)
+            ready.rename(program)
+            await until_it_has(server, "t__add")
+            assert await server.ready() == []
+    assert actions(caplog)[:2] == ["toolset_unavailable", "toolset_available"]
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (["/nowhere/at/all"], "it cannot be started: No such file or directory"),
+        ([sys.executable, "-c", "raise SystemExit(7)"], "its process ended, with the code 7"),
+    ],
+)
+async def test_why_a_command_is_no_server_is_told(command: list[str], reason: str) -> None:
+    server = MCPServer.stdio("t", command=command, cwd=ROOT)
+    with anyio.fail_after(30):
+        async with server.running():
+            with pytest.raises(ToolsetUnavailable) as failure:
+                await server.ready()
+    assert failure.value.message == f"the MCP server 't' cannot be used: {reason}"
+
+
+async def test_why_an_address_is_no_server_is_told_without_its_secrets(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    site = RawHttp([[]])
+    site.refuses = 401
+    async with serving(site.app) as url:
+        server = MCPServer.http("t", f"{url}?key=sesame", headers={"X-Key": "Bearer sesame"})
+        with anyio.fail_after(30):
+            async with server.running():
+                with pytest.raises(ToolsetUnavailable) as refused:
+                    await server.ready()
+    with anyio.fail_after(30):
+        async with server.running():
+            with pytest.raises(ToolsetUnavailable) as unreachable:
+                await server.ready()
+    assert refused.value.message.endswith(": it answered with the status 401")
+    assert unreachable.value.message.endswith(": it cannot be reached: ConnectError")
+    ours = [r.getMessage() for r in caplog.records if r.name.startswith("passback")]
+    assert "sesame" not in "".join(ours)
+
+
+async def test_a_header_that_cannot_be_sent_is_not_shown() -> None:
+    server = MCPServer.http("t", "http://127.0.0.1:1/mcp", headers={"X-Key": "sesam€"})
+    with anyio.fail_after(30):
+        async with server.running():
+            with pytest.raises(ToolsetUnavailable) as failure:
+                await server.ready()
+    assert failure.value.message.endswith("used: the connection broke: UnicodeEncodeError")
+
+
+async def test_an_answer_that_was_packed_is_not_unpacked() -> None:
+    site = RawHttp([[]])
+    site.encoding = "gzip"
+    async with serving(site.app) as url:
+        server = MCPServer.http("t", url)
+        with anyio.fail_after(30):
+            async with server.running():
+                with pytest.raises(ToolsetUnavailable, match="an encoding that was not asked for"):
+                    await server.ready()
+
+
+# ---------------------------------------------------------------- the process
+async def test_a_process_gets_a_small_environment_and_what_it_was_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PASSBACK_MODEL_API_KEY", "sk-secret")
+    async with running(tools(env={"TOKEN": "sesame"})) as server:
+        told = await called(server, "environment")
+    assert isinstance(told.content, str)
+    given: dict[str, str] = json.loads(told.content)
+    known = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE", "TOKEN"}
+    assert given["TOKEN"] == "sesame"
+    assert given.keys() <= known
+
+
+@pytest.mark.promise("P11")
+async def test_what_a_process_says_is_logged_in_bounds_and_without_its_secrets(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with running(tools(env={"TOKEN": "sesame"})) as server:
+        await called(server, "whisper", text="open \x1b[31m sesame\n")
+        await called(server, "whisper", text="x" * 1000)
+        await called(server, "whisper", text="\n\n")
+        await called(server, "whisper", text="line\n", times=300)
+        await called(server, "whisper", text="more\n", times=300)
+    told = [vars(r)["message"] for r in caplog.records if "toolset_says" in actions_of(r)]
+    assert told[0] == "MCP server t says: open ?[31m ***"
+    assert told[1] == "MCP server t says: " + "x" * 500
+    assert told[-1] == "MCP server t says: (what follows is not logged)"
+    assert 100 < len(told) <= 201
+
+
+def actions_of(record: logging.LogRecord) -> str:
+    return str(vars(record).get("action"))
+
+
+async def test_a_process_that_does_not_want_to_end_is_ended_with_its_children() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(10)
+        async with running(tools()) as server:
+            told = await called(server, "linger", port=listening.getsockname()[1])
+            assert told == ToolResult("connected")
+            line, _ = listening.accept()
+        with line:
+            line.settimeout(10)
+            assert line.recv(1) == b""  # nobody has it any more
+
+
+async def test_a_server_is_one_applications_only_and_can_be_used_again() -> None:
+    server = tools()
+    for _ in range(2):
+        async with running(server):
+            with pytest.raises(ConfigurationError, match="'t' is in use already"):
+                async with server.running():
+                    pass
+    with pytest.raises(ToolsetUnavailable, match="'t' is not running"):
+        await server.ready()
+    assert await server.specs() == ()
+    assert await called(server, "add") == ToolResult(
+        "The MCP server 't' is not connected. The tool was not called.", is_error=True
+    )
+
+
+# ---------------------------------------------------------------- odd answers
+async def test_a_server_that_says_odd_things_keeps_its_connection(tmp_path: Path) -> None:
+    listed = [tool(name) for name in ("say", "nonsense", "refuse")]
+    async with running(raw(tmp_path, [listed], "--loud", env={"TOKEN": "sesame"})) as server:
+        assert await called(server, "nonsense") == ToolResult(
+            "The answer of the MCP server makes no sense.", is_error=True
+        )
+        assert await called(server, "refuse") == ToolResult(
+            "The MCP server refused the call: no, ***", is_error=True
+        )
+        call = ToolCall(CallId("c"), "t__say", '{"a": "\\ud800"}')
+        assert await server.call(call, CONTEXT) == ToolResult(
+            "The arguments cannot be read.", is_error=True
+        )
+        assert await called(server, "say") == ToolResult("say")
+        assert await called(server, "gone") == ToolResult(
+            "The MCP server 't' has no such tool any more.", is_error=True
+        )
+
+
+async def test_halves_of_characters_in_an_answer_are_mended(tmp_path: Path) -> None:
+    listed = [tool("half", description="half of \ud83d")]
+    async with running(raw(tmp_path, [listed])) as server:
+        assert [spec.description for spec in await server.specs()] == ["half of \ufffd"]
+
+
+@pytest.mark.promise("P11")
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_an_answer_that_is_too_large_is_not_read(tmp_path: Path, transport: str) -> None:
+    listed = [tool("flood"), tool("say")]
+    async with serving(RawHttp([listed]).app) as url:
+        stdio = raw(tmp_path, [listed])
+        async with running(stdio if transport == "stdio" else MCPServer.http("t", url)) as server:
+            assert await called(server, "flood") == LOST
+            assert await called(server, "say") == ToolResult("say")
+
+
+async def test_an_older_server_that_says_its_tools_changed_is_asked_again(tmp_path: Path) -> None:
+    async with running(raw(tmp_path, [[tool("grow")]])) as server:
+        await called(server, "grow")
+        await until_it_has(server, "t__grown")
