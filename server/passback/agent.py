@@ -15,6 +15,7 @@ from passback.context.prompt import (
     static_prompt,
 )
 from passback.context.told import Told, run_context
+from passback.core.commands import Handler
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject, ToolSpec
 from passback.core.permissions import Decision, Rule, by_pattern
@@ -60,6 +61,8 @@ class Agent:
             more than an outline of what is large.
         output_schema: what every answer has to fit, where a post does not say it itself: a JSON Schema of type object, or
             a pydantic model.
+        commands: slash commands of its own, by their names without the slash: functions, plain or async, of the
+            argument's text and a `CommandContext`, that give the answer; their docstrings are what users are told.
         deps: for its tools, as `ToolContext.deps`; the model cannot see it.
     """
 
@@ -80,6 +83,7 @@ class Agent:
     tell_time: bool = False
     data_tools: bool = False
     output_schema: JsonObject | type[BaseModel] | None = None
+    commands: Mapping[str, Handler] = field(default_factory=dict[str, Handler])
     deps: object = None
 
     def session(

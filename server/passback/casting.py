@@ -6,12 +6,14 @@ from contextlib import contextmanager
 
 from passback.agent import Agent
 from passback.context.compaction import Compaction
+from passback.core.commands import NAME
 from passback.core.errors import ConfigurationError
 from passback.core.permissions import Rule, by_pattern
 from passback.core.ports import ModelClient
 from passback.core.questions import ASK_USER
 from passback.core.toolsets import Connected
 from passback.engine.agents import Actor, Agents
+from passback.engine.commands import Commands
 from passback.engine.judging import Judge
 from passback.engine.loop import Brain
 from passback.engine.output import OutputJudge
@@ -72,6 +74,7 @@ class Casting:
             Judge(objection, self._rules(agent)),
             agent.deps,
             Compaction(self._window(agent)),
+            self._commands(agent),
             OutputJudge(objection, agent.answer_schema()),
             agent.layers(),
             agent.run_context(),
@@ -89,6 +92,12 @@ class Casting:
             for other in agent.agents
         ]
         return [AgentTools(tools)] if tools else []
+
+    def _commands(self, agent: Agent) -> Commands:
+        for name in agent.commands:
+            if not NAME.fullmatch(name):
+                raise ConfigurationError(f"a command cannot be named {name!r}")
+        return Commands(agent.commands, self._settings.commands)
 
     def _window(self, agent: Agent) -> int:
         """Tokens; 0: nothing is left out."""

@@ -178,6 +178,9 @@ class Settings:
             "text": "which server tools may be called: PATTERN=allow, deny or ask, ...; the first that fits counts",
         },
     )
+    commands: bool = _setting(
+        True, _flag, "whether a message such as /help is a command, and not for the model"
+    )
     wires: tuple[str, ...] = _setting(("agkit", "rest", "page"), _words, "what is served")
     allowed_hosts: frozenset[str] = _setting(
         frozenset[str](), _hosts, "names under which the server is reached, beside localhost"

@@ -18,6 +18,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 EXAMPLES = DOCS / "examples"
 WAIT = "/send-message?wait=true"
 
+ELSEWHERE = {"mcp_agent", "notes_server"}
+"""Played by `test_mcp.py`."""
+
 Play: TypeAlias = Callable[[Client], Awaitable[None]]
 PLAYS: dict[str, Play] = {}
 
@@ -74,4 +77,4 @@ def test_every_example_is_played_and_every_page_leads_to_one() -> None:
         for page in DOCS.glob("*.md")
         for name in re.findall(r"\(examples/(\w+)\.py\)", page.read_text())
     }
-    assert names == PLAYS.keys() == linked
+    assert names == PLAYS.keys() | ELSEWHERE == linked

@@ -23,6 +23,7 @@ GOOD: list[tuple[str, str, object]] = [
     ("max_turns", "3", 3),
     ("max_futile_turns", "1", 1),
     ("permissions", "delete_*=ask, *=allow", {"delete_*": "ask", "*": "allow"}),
+    ("commands", "no", False),
     ("wires", "agkit, rest", ("agkit", "rest")),
     ("allowed_hosts", "Chat.Example,[::1]", frozenset({"chat.example", "[::1]"})),
     (

@@ -113,8 +113,8 @@ class Shown:
         return paired([entry.shown for entry in self.entries])
 
     def counted(self, usage: Usage | None, estimate: int) -> None:
-        """Learn from what the provider counted for a request of that estimate."""
-        if usage is not None and usage.input_tokens > 0:
+        """Learn from what the provider counted for a request of that estimate; an estimate of ours teaches nothing."""
+        if usage is not None and usage.input_tokens > 0 and not usage.estimated:
             self.scale = measured(usage.input_tokens, estimate, self.levels.window)
 
     # ---------------------------------------------------------------- growing
@@ -142,7 +142,8 @@ class Shown:
         self.estimate, self._snipped, self._shrunk = self.frame, 0, 0
         summary = messages[-1]
         self.summary = summary if isinstance(summary, SummaryMessage) else None
-        self._add(len(messages) - 1, view(messages[-1:])[0])
+        for message in view(messages[-1:]):
+            self._add(len(messages) - 1, message)
         for place in range(boundary(messages), len(messages) - 1):
             if not isinstance(messages[place], SummaryMessage):
                 self._add(place, messages[place])

@@ -7,25 +7,24 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from passback.core.context import Context, ContextPolicy, Unbounded
+from passback.core.commands import CommandCall, CommandContext
+from passback.core.context import Context, ContextPolicy, Fitted, Unbounded
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import (
-    ModelAstray,
     ModelContextExceeded,
     ModelIncomplete,
-    OutputInvalid,
     StoreError,
 )
 from passback.core.events import (
     Cancelled,
     Completed,
-    CompletedReason,
     HandedBack,
     Outcome,
     OutputAccepted,
     PlanUpdated,
     RunEvent,
     RunFinished,
+    TextDelta,
     ToolCallEnded,
     ToolResulted,
     TurnStarted,
@@ -33,13 +32,13 @@ from passback.core.events import (
 )
 from passback.core.ids import new_call_id, new_message_id
 from passback.core.messages import (
+    AssistantMessage,
     JsonObject,
     Message,
     ModelMessage,
     SummaryMessage,
     SystemMessage,
     ToolCall,
-    ToolMessage,
     ToolResult,
 )
 from passback.core.ports import ModelClient
@@ -59,11 +58,13 @@ from passback.core.transcript import (
 )
 from passback.engine.assembler import Assembler, Turn
 from passback.engine.children import CallContext, Journal, nested
+from passback.engine.commands import Commands, forgotten
 from passback.engine.judging import Judge
 from passback.engine.log import End
 from passback.engine.output import OutputJudge
 from passback.engine.progress import Progress
 from passback.engine.toolbox import Toolbox
+from passback.engine.turns import committed, in_vain, reason, resulted, tool_message
 
 Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]
 
@@ -77,6 +78,7 @@ class Brain:
         judge: says which of its calls are made.
         deps: for its tools; the model cannot see it.
         context: decides what it is shown of a transcript that becomes too large for it.
+        commands: what users may say without it.
         output: says whether its last word is what was asked for.
         builder: says how it is shown what was posted beside words; None: not at all.
         told: what it is told in one run only.
@@ -91,6 +93,7 @@ class Brain:
     judge: Judge = field(default_factory=Judge)
     deps: object = None
     context: ContextPolicy = field(default_factory=Unbounded)
+    commands: Commands = field(default_factory=Commands)
     output: OutputJudge = field(default_factory=OutputJudge)
     builder: PromptBuilder | None = None
     told: RunContext | None = None
@@ -207,11 +210,14 @@ class Loop:
         if unanswered(self._messages) and await self._answer():
             return
         self._taken_over = False
+        if not self._depth and (called := self._brain.commands.called_in(self._messages)):
+            await self._obey(called)
+            return
         for _ in range(self._turns, self._brain.max_turns):
             if self._leaving():
                 return
             if futile_turns(self._messages) >= self._brain.max_futile_turns:
-                raise _in_vain(self._messages)
+                raise in_vain(self._messages)
             turn = await self._brain.judge.judge(
                 await self._ask(), self._toolbox, self._log.run, self._allowed
             )
@@ -231,13 +237,22 @@ class Loop:
         append.extend(closing(unanswered(self._messages), "interrupted", new_message_id))
         await self._end(outcome, append, events, cut=isinstance(outcome, Cancelled))
 
+    async def _obey(self, call: CommandCall) -> None:
+        """Answer a command in the model's place."""
+        context = CommandContext(self._log.run, self._brain.deps)
+        commands = self._brain.commands
+        reply = await commands.obey(call, context, self._sight, self._seen)
+        message = AssistantMessage(new_message_id(), reply.text)
+        self._state = forgotten(self._state, call)
+        events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
+        await self._end(Completed(), (*reply.before, message, *reply.after), events)
+
     async def _ask(self) -> Turn:
         """One model call; a second one, if the first was refused as too long and room could be made."""
         try:
             turn = await self._listen()
         except ModelContextExceeded:
-            silent = self._assembler is not None and self._assembler.silent
-            if not (silent and self._sight.exceeded()):
+            if not (self._assembler and self._assembler.silent and self._sight.exceeded()):
                 raise
             turn = await self._listen()
         if turn.usage is not None:
@@ -272,9 +287,8 @@ class Loop:
 
     async def _shown(self) -> Sequence[ModelMessage]:
         """What the model is shown; what had to be done for it is committed."""
-        if (shown := self._sight.at_once(self._seen)) is not None:
-            return shown
-        fitted = await self._sight.fit(self._seen)
+        shown = self._sight.at_once(self._seen)
+        fitted = Fitted(shown) if shown is not None else await self._sight.fit(self._seen)
         if fitted.append:
             await self._commit(fitted.append, fitted.events)
         elif fitted.events:
@@ -287,7 +301,7 @@ class Loop:
             raise ModelIncomplete("the model's answer broke off")
         if turn.finish == "length" and turn.message.tool_calls:
             raise ModelIncomplete("the model's answer was cut off within a tool call")
-        append, events = _committed(turn)
+        append, events = committed(turn)
         if not turn.message.tool_calls:
             return await self._conclude(turn, append, events)
         if not runnable(append) and await self._hand_back(append, events):
@@ -304,7 +318,7 @@ class Loop:
             await self._commit([*append, said], events)
             return False
         output = [said] if isinstance(said, OutputAccepted) else []
-        await self._end(Completed(_reason(turn)), append, [*events, *output])
+        await self._end(Completed(reason(turn)), append, [*events, *output])
         return True
 
     async def _answer(self) -> bool:
@@ -331,11 +345,11 @@ class Loop:
     async def _commit_result(self, call: ToolCall, result: ToolResult) -> None:
         # of a call that was approved, readers have not seen the end yet
         ends = [ToolCallEnded(call.id)] if call.asks else []
-        events: list[RunEvent] = [*ends, _resulted(call, result)]
+        events: list[RunEvent] = [*ends, resulted(call, result)]
         if result.plan is not None:
             events.append(PlanUpdated(result.plan))
             self._state = replace(self._state, plan=result.plan)
-        await self._commit([_tool_message(call, result)], events)
+        await self._commit([tool_message(call, result)], events)
 
     async def _close_perhaps_begun(self) -> None:
         """Close the calls of a sub-agent that the worker before may have begun (P10)."""
@@ -404,47 +418,3 @@ class Loop:
             self._state = self._state.with_boundary(self._start + boundary(self._messages), read)
         stored, self._stored = self._stored, self._state
         return None if self._state == stored else self._state
-
-
-def _in_vain(messages: Sequence[Message]) -> ModelAstray | OutputInvalid:
-    """Why a run fails whose model was told the same again and again."""
-    last = next(each for each in reversed(messages) if not isinstance(each, SummaryMessage))
-    if isinstance(last, SystemMessage):
-        return OutputInvalid("the model's answer did not fit the output schema, again and again")
-    return ModelAstray("the model made nothing but invalid tool calls, again and again")
-
-
-def _committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:
-    """What a whole turn adds: its message, the answers to its invalid calls, and what may be seen of them now."""
-    append: list[Message] = []
-    if turn.message.content or turn.message.tool_calls:
-        append.append(turn.message)
-    events: list[RunEvent] = []
-    if turn.usage is not None:
-        events.append(UsageReported(turn.usage))
-    for invalid in turn.invalid:
-        result = ToolResult(invalid.reason, is_error=True)
-        answer = _tool_message(invalid.call, result)
-        append.append(replace(answer, synthetic=invalid.synthetic))
-        if invalid.announced:
-            events.append(_resulted(invalid.call, result))
-    events.extend(ToolCallEnded(call.id) for call in turn.server)
-    return append, events
-
-
-def _tool_message(call: ToolCall, result: ToolResult) -> ToolMessage:
-    return ToolMessage(new_message_id(), call.id, result.content, result.is_error)
-
-
-def _resulted(call: ToolCall, result: ToolResult) -> ToolResulted:
-    return ToolResulted(call.id, result.content, result.is_error)
-
-
-def _reason(turn: Turn) -> CompletedReason:
-    match turn.finish:
-        case "length":
-            return "max_tokens"
-        case "refusal":
-            return "refusal"
-        case _:
-            return "end_turn"

@@ -37,6 +37,7 @@ STATUS: Mapping[str, int] = {
     "unsupported_attachment": 422,
     "nothing_to_do": 422,
     "result_too_large": 413,
+    "unknown_command": 422,
     "invalid_answer": 422,
     "invalid_cursor": 422,
     "reused": 422,

@@ -349,6 +349,7 @@ _CODES = (
     "unsupported_attachment",
     "nothing_to_do",
     "result_too_large",
+    "unknown_command",
     "invalid_answer",
     "invalid_cursor",
     "reused",
