@@ -14,7 +14,6 @@ from passback.context.prompt import (
     output_guide,
     static_prompt,
 )
-from passback.context.told import Told, run_context
 from passback.core.commands import Handler
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject, ToolSpec
@@ -22,6 +21,7 @@ from passback.core.permissions import Decision, Rule, by_pattern
 from passback.core.ports import ModelClient
 from passback.core.prompts import RunContext
 from passback.core.toolsets import Toolset
+from passback.engine.told import Told, run_context
 from passback.schemas.declared import Unfit, fit
 from passback.toolsets.data import DATA_TOOLS
 from passback.toolsets.functions import Function, Functions, FunctionTool, tool

@@ -13,9 +13,9 @@ from passback.core.ports import ModelClient
 from passback.core.questions import ASK_USER
 from passback.core.toolsets import Connected
 from passback.engine.agents import Actor, Agents
+from passback.engine.brain import Brain
 from passback.engine.commands import Commands
 from passback.engine.judging import Judge
-from passback.engine.loop import Brain
 from passback.engine.output import OutputJudge
 from passback.engine.toolbox import Equipment
 from passback.models.choice import Choice, choices, kinds

@@ -39,6 +39,7 @@ from passback.transport.native_shapes import (
     InterruptEvent,
     MessageEvent,
     NativeEvent,
+    OutputEvent,
     OwedCall,
     OwedEvent,
     PlanEvent,
@@ -122,7 +123,8 @@ class NativeEncoder:
         if isinstance(event, RunQueued | RunStarted):
             wanted, native = "run", _run_event(event)
         elif isinstance(event, OutputAccepted):
-            wanted, native = "output", {"type": "output", "value": event.value}
+            accepted: OutputEvent = {"type": "output", "value": event.value}
+            wanted, native = "output", accepted
         else:
             wanted, native = _asked_event(event)
         return (native_data(native),) if wanted in self._include else ()

@@ -6,8 +6,8 @@ from collections.abc import Awaitable
 import anyio
 import pytest
 
-from passback.context.told import Told, run_context
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId, RunRef
+from passback.engine.told import Told, run_context
 
 pytestmark = pytest.mark.anyio
 
