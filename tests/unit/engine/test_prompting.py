@@ -19,6 +19,7 @@ from tests.support.runs import (
     worker,
 )
 
+from passback.context.compaction import Compaction
 from passback.context.prompt import Layers
 from passback.core.changes import Change
 from passback.core.errors import Reused, UnsupportedAttachment
@@ -216,3 +217,12 @@ async def test_what_was_posted_before_the_boundary_counts(store: Store) -> None:
 def owing() -> tuple[AssistantMessage, ...]:
     call = ToolCall(CallId("c"), "paint", "{}", client=True)
     return (AssistantMessage(MessageId("a"), "", (call,)),)
+
+
+async def test_what_was_posted_beside_words_counts_in_the_models_window(memory: Store) -> None:
+    async with worker(
+        memory, ScriptedModel([]), builder=Layers(), context=Compaction(2_000)
+    ) as runs:
+        ended = await outcome(runs, await post(runs, briefed(Brief(data="x" * 20_000))))
+    assert isinstance(ended, Failed)
+    assert ended.code == "context_too_large"
