@@ -6,7 +6,7 @@
 from passback_client.answer import Answer
 from passback_client.approvals import Approval, Decision
 from passback_client.client import Client
-from passback_client.conversation import Conversation, MessagePage
+from passback_client.conversation import ChildMessage, Conversation, Message, MessagePage
 from passback_client.errors import (
     BadAnswer,
     BadSetup,
@@ -29,6 +29,8 @@ from passback_client.events import (
     Output,
     Owed,
     OwedCall,
+    Plan,
+    PlanEntry,
     Reasoning,
     Rewind,
     RunEnd,
@@ -56,6 +58,7 @@ __all__ = [
     "BadAnswer",
     "BadSetup",
     "Busy",
+    "ChildMessage",
     "Client",
     "ContextUse",
     "Conversation",
@@ -67,6 +70,7 @@ __all__ = [
     "Interrupt",
     "LimitExceeded",
     "Limits",
+    "Message",
     "MessagePage",
     "MessageStart",
     "Option",
@@ -74,6 +78,8 @@ __all__ = [
     "Owed",
     "OwedCall",
     "PassbackError",
+    "Plan",
+    "PlanEntry",
     "Question",
     "Reasoning",
     "Refused",
