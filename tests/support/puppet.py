@@ -17,7 +17,7 @@ from passback.core.deltas import (
     ToolCallChunk,
 )
 from passback.core.errors import ModelUnavailable
-from passback.core.messages import UserMessage
+from passback.core.messages import MediaPart, UserMessage
 from passback.toolsets.functions import tool
 
 
@@ -34,6 +34,8 @@ class Puppet:
     ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
         async with aclosing(_play(request)) as batches:
             yield batches
+
+    def refuses(self, part: MediaPart, /) -> None: ...
 
     async def check(self) -> None: ...
 

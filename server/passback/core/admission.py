@@ -26,6 +26,7 @@ from passback.core.messages import (
     TextPart,
     ToolCall,
     ToolMessage,
+    UserMessage,
 )
 from passback.core.posts import (
     Receipt,
@@ -217,7 +218,8 @@ def _print(message: PostedMessage) -> str:
         )
         return fingerprint((TextPart(decision), TextPart(message.reason)))
     is_error = message.is_error if isinstance(message, ToolMessage) else False
-    return fingerprint(message.content, is_error)
+    brief = message.brief if isinstance(message, UserMessage) else None
+    return fingerprint(message.content, is_error, brief)
 
 
 def _receipts(

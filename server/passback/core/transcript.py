@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
+from pydantic import JsonValue
+
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
@@ -17,6 +19,7 @@ from passback.core.messages import (
     AssistantMessage,
     CallId,
     ChildMessage,
+    JsonObject,
     Message,
     MessageId,
     ModelMessage,
@@ -189,16 +192,36 @@ def left_unmade(calls: Iterable[ToolCall], mint: MintMessageId, /) -> tuple[Tool
 
 
 def futile_turns(messages: Sequence[Message], /) -> int:
-    """How many turns at the tail have made nothing but invalid calls."""
+    """How many turns at the tail have made nothing but invalid calls, or gave an answer that was not accepted."""
     turns = 0
     for message in reversed(messages):
-        if isinstance(message, SummaryMessage):
-            continue
-        if isinstance(message, AssistantMessage) and message.tool_calls:
-            turns += 1
-        elif not isinstance(message, ToolMessage) or message.synthetic != "invalid":
-            break
+        match message:
+            case AssistantMessage():
+                turns += bool(message.tool_calls)  # an answer is counted by what was said to it
+            case SystemMessage(synthetic="invalid"):
+                turns += 1
+            case SummaryMessage() | ToolMessage(synthetic="invalid"):
+                pass
+            case _:
+                break
     return turns
+
+
+# ---------------------------------------------------------------- what was posted beside words
+def schema_of(
+    messages: Sequence[Message], earlier: JsonObject | None = None, /
+) -> JsonObject | None:
+    """What the answer to the last user message has to fit; without any user message, what had to before: `earlier`."""
+    for message in reversed(messages):
+        if isinstance(message, UserMessage):
+            return None if message.brief is None else message.brief.output_schema
+    return earlier
+
+
+def data_of(messages: Sequence[Message], earlier: JsonValue = None, /) -> JsonValue:
+    """The structured data that was posted last; without any, what there was before: `earlier`."""
+    briefs = (each.brief for each in reversed(messages) if isinstance(each, UserMessage))
+    return next((brief.data for brief in briefs if brief and brief.data is not None), earlier)
 
 
 # ---------------------------------------------------------------- what a model may be shown
@@ -262,6 +285,9 @@ def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
     for position, message in enumerate(messages):
         if isinstance(message, AssistantMessage):
             shown.extend(_with_answers(message, answers.get(position, {})))
+        elif isinstance(message, SystemMessage) and message.synthetic:
+            # it answers what the model said last, which for all providers is a user's part
+            shown.append(UserMessage(message.id, message.content))
         elif isinstance(message, UserMessage | SystemMessage):
             shown.append(message)
     return tuple(shown)

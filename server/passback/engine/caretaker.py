@@ -195,7 +195,7 @@ class Caretaker:
         state, mark = loaded.status.state, loaded.status.mark
         last_run = loaded.messages[max(0, mark - loaded.start) :]
         if mark < loaded.start or any(isinstance(each, SummaryMessage) for each in last_run):
-            state = replace(state, boundary=0)
+            state = replace(state, boundary=0, data=None, output_schema=None)
         messages = await self._read_from(state.boundary, key, loaded)
         begun = mark - state.boundary
         keep = begun + _made(messages[begun:])

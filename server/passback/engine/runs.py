@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import assert_never
 
 import anyio
@@ -52,9 +53,10 @@ from passback.core.messages import (
     RunRef,
 )
 from passback.core.ports import Parked, Store, Take
-from passback.core.posts import Receipt, ReceiptName, StartRun, for_call, receipt_names
+from passback.core.posts import Receipt, ReceiptName, StartRun, dated, for_call, receipt_names
 from passback.core.transcript import waiting
 from passback.engine.agents import Actor, Agents
+from passback.engine.attachments import refuse_attachments
 from passback.engine.caretaker import Caretaker, mark_of, opening_of
 from passback.engine.claims import Claims
 from passback.engine.loop import Work
@@ -106,6 +108,10 @@ class RunService:
     # ---------------------------------------------------------------- starting
     async def start(self, post: StartRun, /) -> RunRef | Parked:
         post = self._agents.addressed(post)
+        brain = self._agents.asked_in(post.messages).brain
+        refuse_attachments(post, brain.model)
+        if brain.tells_time:
+            post = dated(post, datetime.now(UTC).isoformat(timespec="seconds"))
         names = receipt_names(post)
         for attempt in range(ATTEMPTS):
             self._supervisor.admit()

@@ -52,7 +52,7 @@ from passback.core.messages import (
 from passback.core.ports import ModelClient, Store
 from passback.core.state import State, usage_of
 from passback.engine.agents import Actor, Agents
-from passback.engine.loop import Brain
+from passback.engine.brain import Brain
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
 from passback.engine.toolbox import Equipment
