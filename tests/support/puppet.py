@@ -47,7 +47,8 @@ async def _play(request: ModelRequest) -> AsyncGenerator[Sequence[ModelDelta]]:
     if not isinstance(last, UserMessage) or not isinstance(last.content, str):
         yield [TextChunk("Done."), Finish("stop")]
         return
-    order = json.loads(last.content)
+    # behind it, a prompt may say more
+    order, _ = json.JSONDecoder().raw_decode(last.content)
     if thought := order.get("think"):
         yield [ReasoningChunk(thought)]
     if text := order.get("say"):
