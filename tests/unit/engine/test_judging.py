@@ -1,5 +1,6 @@
 """Whether a call of a server tool is made, is not, or is asked about: who says so, and what becomes of it."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -19,7 +20,7 @@ from tests.support.runs import (
     worker,
 )
 
-from passback.core.errors import ConfigurationError
+from passback.core.errors import ConfigurationError, ToolNameClash
 from passback.core.events import (
     Completed,
     HandedBack,
@@ -294,3 +295,13 @@ async def test_a_servers_own_ask_user_wins(memory: Store) -> None:
         [turn] = [m for m in await record(runs) if isinstance(m, AssistantMessage) and m.tool_calls]
     assert deeds.done == {"ask_user": 1}
     assert turn.tool_calls[0].asks is None
+
+
+@pytest.mark.promise("P14")
+async def test_a_clients_tool_cannot_look_like_one_that_the_agent_offers(memory: Store) -> None:
+    model = ScriptedModel([words("so")])
+    loud = replace(ASK_USER, name="ASK_USER")
+    async with worker(memory, model, offers=[ASK_USER]) as runs:
+        with pytest.raises(ToolNameClash):
+            await post(runs, says(), tools=[loud])
+        assert await reply(runs, says()) == "so"
