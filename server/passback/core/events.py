@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from typing_extensions import override
 
 from passback.core.errors import InvalidCursor
+from passback.core.limits import Left
 from passback.core.messages import CallId, Content, MessageId, Owed, RunId, Usage
 from passback.core.plans import Plan
 
@@ -152,9 +153,10 @@ class PlanUpdated:
 
 @dataclass(frozen=True, slots=True)
 class UsageReported:
-    """Tokens of the model call that just ended."""
+    """Tokens of the model call that just ended, and what is left then of the limits of the run."""
 
     usage: Usage
+    left: Left | None = None
     type: Literal["usage-reported"] = "usage-reported"
 
 

@@ -18,7 +18,6 @@ from passback.core.errors import (
 from passback.core.events import (
     Cancelled,
     Completed,
-    CompletedReason,
     HandedBack,
     Outcome,
     PlanUpdated,
@@ -30,14 +29,15 @@ from passback.core.events import (
     UsageReported,
 )
 from passback.core.ids import new_call_id, new_message_id
+from passback.core.limits import Budget, Price, Spent
 from passback.core.messages import (
     JsonObject,
     Message,
     ModelMessage,
     SummaryMessage,
     ToolCall,
-    ToolMessage,
     ToolResult,
+    Usage,
 )
 from passback.core.ports import ModelClient
 from passback.core.state import State
@@ -57,7 +57,9 @@ from passback.engine.children import CallContext, Journal, nested
 from passback.engine.judging import Judge
 from passback.engine.log import End
 from passback.engine.progress import Progress
+from passback.engine.spending import BudgetSpent, Meter
 from passback.engine.toolbox import Toolbox
+from passback.engine.turns import committed, reason_of, resulted, tool_message
 
 Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]
 
@@ -71,6 +73,8 @@ class Brain:
         judge: says which of its calls are made.
         deps: for its tools; the model cannot see it.
         context: decides what it is shown of a transcript that becomes too large for it.
+        budget: limits its runs, and with them the sub-agents that work for it.
+        price: of its model's tokens.
     """
 
     model: ModelClient
@@ -81,6 +85,8 @@ class Brain:
     judge: Judge = field(default_factory=Judge)
     deps: object = None
     context: ContextPolicy = field(default_factory=Unbounded)
+    budget: Budget = field(default_factory=Budget)
+    price: Price = field(default_factory=Price)
 
     def watch(self, toolbox: Toolbox) -> Context:
         """What the model is to be shown in a run."""
@@ -108,6 +114,7 @@ class Work:
         depth: how many agents call each other.
         sight: what the model is shown, once it was looked at.
         prepared: the first request, once it is encoded.
+        owner_spent: what the runs of its owner have spent today, if it was asked for.
     """
 
     brain: Brain
@@ -119,6 +126,7 @@ class Work:
     depth: int = 0
     sight: Context | None = None
     prepared: Answering | None = None
+    owner_spent: Spent | None = None
 
     def prepare(self) -> None:
         """Encode the first request ahead of its time, where the model is what comes first."""
@@ -135,9 +143,10 @@ class Loop:
 
     Args:
         leaving: asked before each turn: whether the run is to be left to another worker.
+        meter: the run's, which sub-agents share.
     """
 
-    def __init__(self, work: Work, log: Journal, leaving: Callable[[], bool]) -> None:
+    def __init__(self, work: Work, log: Journal, leaving: Callable[[], bool], meter: Meter) -> None:
         self._brain = work.brain
         self._toolbox = work.toolbox
         self._log = log
@@ -152,6 +161,8 @@ class Loop:
         self._sight = work.sight or work.brain.watch(work.toolbox)
         self._prepared = work.prepared
         self._leaving = leaving
+        self._meter = meter
+        self._reported = False
         self._assembler: Assembler | None = None
 
     @property
@@ -166,16 +177,23 @@ class Loop:
             ModelError, StoreError: nothing of the turn that failed was committed.
             ModelAstray: after too many turns without a valid call; they are committed.
         """
+        try:
+            await self._work()
+        except BudgetSpent:
+            await self._end(Completed("budget"))
+
+    async def _work(self) -> None:
         if self._depth and self._taken_over:
             await self._close_perhaps_begun()
         if unanswered(self._messages) and await self._answer():
             return
         self._taken_over = False
-        for _ in range(self._turns, self._brain.max_turns):
+        while self._turns < self._brain.max_turns:
             if self._leaving():
                 return
             if futile_turns(self._messages) >= self._brain.max_futile_turns:
                 raise ModelAstray("the model made nothing but invalid tool calls, again and again")
+            self._turns += 1
             turn = await self._brain.judge.judge(
                 await self._ask(), self._toolbox, self._log.run, self._allowed
             )
@@ -191,7 +209,7 @@ class Loop:
             if (partial := self._assembler.partial()) is not None:
                 append.append(partial)
             if self._assembler.usage is not None:
-                events.append(UsageReported(self._assembler.usage))
+                events.append(self._report(self._assembler.usage))
         append.extend(closing(unanswered(self._messages), "interrupted", new_message_id))
         await self._end(outcome, append, events, cut=isinstance(outcome, Cancelled))
 
@@ -211,14 +229,18 @@ class Loop:
     async def _listen(self) -> Turn:
         answering = self._prepared or self._brain.ask(self._toolbox, await self._shown())
         self._prepared = None
+        await self._meter.allow()
         message_id = new_message_id()
         assembler = Assembler(message_id, self._toolbox.whose, new_call_id)
         self._assembler = assembler
         self._log.append([TurnStarted(message_id)])
-        async with answering as batches:
-            async for deltas in batches:
-                if events := assembler.feed(deltas):
-                    self._log.append(events)
+        try:
+            async with answering as batches:
+                async for deltas in batches:
+                    if events := assembler.feed(deltas):
+                        self._log.append(events)
+        finally:
+            self._meter.add(assembler.usage, self._brain.price)
         events, turn = assembler.finish()
         if events:
             self._log.append(events)
@@ -228,12 +250,26 @@ class Loop:
         """What the model is shown; what had to be done for it is committed."""
         if (shown := self._sight.at_once(self._messages)) is not None:
             return shown
+        await self._meter.allow()
         fitted = await self._sight.fit(self._messages)
+        events = [self._counted(event) for event in fitted.events]
         if fitted.append:
-            await self._commit(fitted.append, fitted.events)
-        elif fitted.events:
-            self._log.append(fitted.events)
+            await self._commit(fitted.append, events)
+        elif events:
+            self._log.append(events)
         return fitted.messages
+
+    def _counted(self, event: RunEvent) -> RunEvent:
+        """What is told of a model call that was made beside the turns."""
+        if not isinstance(event, UsageReported):
+            return event
+        self._meter.add(event.usage, self._brain.price)
+        return self._report(event.usage)
+
+    def _report(self, usage: Usage) -> UsageReported:
+        self._reported = True
+        left = replace(self._meter.left(), turns=self._brain.max_turns - self._turns)
+        return UsageReported(usage, left)
 
     async def _settle(self, turn: Turn) -> bool:
         """Commit a turn and run the server's calls. True: the run has ended."""
@@ -241,9 +277,11 @@ class Loop:
             raise ModelIncomplete("the model's answer broke off")
         if turn.finish == "length" and turn.message.tool_calls:
             raise ModelIncomplete("the model's answer was cut off within a tool call")
-        append, events = _committed(turn)
+        append, events = committed(turn)
+        if turn.usage is not None:
+            events.insert(0, self._report(turn.usage))
         if not turn.message.tool_calls:
-            await self._end(Completed(_reason(turn)), append, events)
+            await self._end(Completed(reason_of(turn)), append, events)
             return True
         if not runnable(append) and await self._hand_back(append, events):
             return True
@@ -274,11 +312,11 @@ class Loop:
     async def _commit_result(self, call: ToolCall, result: ToolResult) -> None:
         # of a call that was approved, readers have not seen the end yet
         ends = [ToolCallEnded(call.id)] if call.asks else []
-        events: list[RunEvent] = [*ends, _resulted(call, result)]
+        events: list[RunEvent] = [*ends, resulted(call, result)]
         if result.plan is not None:
             events.append(PlanUpdated(result.plan))
             self._state = replace(self._state, plan=result.plan)
-        await self._commit([_tool_message(call, result)], events)
+        await self._commit([tool_message(call, result)], events)
 
     async def _close_perhaps_begun(self) -> None:
         """Close the calls of a sub-agent that the worker before may have begun (P10)."""
@@ -304,6 +342,7 @@ class Loop:
             leaving=self._leaving,
             taken_over=self._taken_over,
             depth=self._depth,
+            meter=self._meter,
         )
 
     async def _hand_back(self, append: Sequence[Message], events: Sequence[RunEvent]) -> bool:
@@ -326,12 +365,16 @@ class Loop:
         *,
         cut: bool = False,
     ) -> None:
+        if outcome == Completed("budget") and not self._reported:
+            events = (*events, self._report(Usage()))
+        await self._meter.tell(ends=True)
         # before the write: if its reply is lost, the log sends it again ahead of whatever comes next
         state = self._keep(append)
         end = End(owed(self._messages), cut)
         await self._log.commit(tuple(append), (*events, RunFinished(outcome)), end, state)
 
     async def _commit(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
+        await self._meter.tell()
         state = self._keep(append)
         await self._log.commit(tuple(append), tuple(events), None, state)
 
@@ -343,41 +386,6 @@ class Loop:
         if any(isinstance(message, SummaryMessage) for message in append):
             read = self._messages[self._state.boundary - self._start :]
             self._state = self._state.with_boundary(self._start + boundary(self._messages), read)
+        self._state = self._meter.note(self._state, self._stored)
         stored, self._stored = self._stored, self._state
         return None if self._state == stored else self._state
-
-
-def _committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:
-    """What a whole turn adds: its message, the answers to its invalid calls, and what may be seen of them now."""
-    append: list[Message] = []
-    if turn.message.content or turn.message.tool_calls:
-        append.append(turn.message)
-    events: list[RunEvent] = []
-    if turn.usage is not None:
-        events.append(UsageReported(turn.usage))
-    for invalid in turn.invalid:
-        result = ToolResult(invalid.reason, is_error=True)
-        answer = _tool_message(invalid.call, result)
-        append.append(replace(answer, synthetic=invalid.synthetic))
-        if invalid.announced:
-            events.append(_resulted(invalid.call, result))
-    events.extend(ToolCallEnded(call.id) for call in turn.server)
-    return append, events
-
-
-def _tool_message(call: ToolCall, result: ToolResult) -> ToolMessage:
-    return ToolMessage(new_message_id(), call.id, result.content, result.is_error)
-
-
-def _resulted(call: ToolCall, result: ToolResult) -> ToolResulted:
-    return ToolResulted(call.id, result.content, result.is_error)
-
-
-def _reason(turn: Turn) -> CompletedReason:
-    match turn.finish:
-        case "length":
-            return "max_tokens"
-        case "refusal":
-            return "refusal"
-        case _:
-            return "end_turn"

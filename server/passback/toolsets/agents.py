@@ -101,7 +101,7 @@ class AgentTools:
             taken_over=context.taken_over,
             depth=context.depth + 1,
         )
-        loop = Loop(work, journal, context.leaving)
+        loop = Loop(work, journal, context.leaving, context.meter)
         try:
             await loop.run()
         except (LeaseLost, StoreError):

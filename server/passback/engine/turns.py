@@ -1,0 +1,42 @@
+"""What a whole turn leaves behind: messages, and the events that reveal them."""
+
+from dataclasses import replace
+
+from passback.core.events import CompletedReason, RunEvent, ToolCallEnded, ToolResulted
+from passback.core.ids import new_message_id
+from passback.core.messages import Message, ToolCall, ToolMessage, ToolResult
+from passback.engine.assembler import Turn
+
+
+def committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:
+    """What a whole turn adds: its message, the answers to its invalid calls, and what may be seen of them now."""
+    append: list[Message] = []
+    if turn.message.content or turn.message.tool_calls:
+        append.append(turn.message)
+    events: list[RunEvent] = []
+    for invalid in turn.invalid:
+        result = ToolResult(invalid.reason, is_error=True)
+        answer = tool_message(invalid.call, result)
+        append.append(replace(answer, synthetic=invalid.synthetic))
+        if invalid.announced:
+            events.append(resulted(invalid.call, result))
+    events.extend(ToolCallEnded(call.id) for call in turn.server)
+    return append, events
+
+
+def tool_message(call: ToolCall, result: ToolResult) -> ToolMessage:
+    return ToolMessage(new_message_id(), call.id, result.content, result.is_error)
+
+
+def resulted(call: ToolCall, result: ToolResult) -> ToolResulted:
+    return ToolResulted(call.id, result.content, result.is_error)
+
+
+def reason_of(turn: Turn) -> CompletedReason:
+    match turn.finish:
+        case "length":
+            return "max_tokens"
+        case "refusal":
+            return "refusal"
+        case _:
+            return "end_turn"
