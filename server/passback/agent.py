@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
+from passback.core.commands import Handler
 from passback.core.limits import Budget
 from passback.core.messages import JsonObject, ToolSpec
 from passback.core.permissions import Decision, Rule, by_pattern
@@ -44,6 +45,8 @@ class Agent:
         ask_user: whether the model may ask the user by the built-in tool `ask_user`, also where the client has not
             declared that it shows such questions.
         plan: whether it has the tool `update_plan`, by which it says what it means to do.
+        commands: slash commands of its own, by their names without the slash: functions, plain or async, of the
+            argument's text and a `CommandContext`, that give the answer; their docstrings are what users are told.
         deps: for its tools, as `ToolContext.deps`; the model cannot see it.
     """
 
@@ -61,6 +64,7 @@ class Agent:
     window: int | None = None
     plan: bool = False
     budget: Budget = field(default_factory=Budget)
+    commands: Mapping[str, Handler] = field(default_factory=dict[str, Handler])
     deps: object = None
 
     def session(

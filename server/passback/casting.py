@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from passback.agent import Agent
 from passback.context.compaction import Compaction
+from passback.core.commands import NAME
 from passback.core.errors import ConfigurationError
 from passback.core.limits import Budget, price_of
 from passback.core.permissions import Rule, by_pattern
@@ -13,6 +14,7 @@ from passback.core.ports import ModelClient
 from passback.core.questions import ASK_USER
 from passback.core.toolsets import Connected
 from passback.engine.agents import Actor, Agents
+from passback.engine.commands import Commands
 from passback.engine.judging import Judge
 from passback.engine.loop import Brain
 from passback.engine.toolbox import Equipment
@@ -75,6 +77,7 @@ class Casting:
             Compaction(self._window(agent)),
             self._budget(agent),
             price_of(model.name, settings.prices),
+            self._commands(agent),
         )
         own = agent.own_toolsets()
         self._connected |= {id(one): one for one in own if isinstance(one, Connected)}
@@ -94,6 +97,12 @@ class Casting:
             for other in agent.agents
         ]
         return [AgentTools(tools)] if tools else []
+
+    def _commands(self, agent: Agent) -> Commands:
+        for name in agent.commands:
+            if not NAME.fullmatch(name):
+                raise ConfigurationError(f"a command cannot be named {name!r}")
+        return Commands(agent.commands, self._settings.commands)
 
     def _window(self, agent: Agent) -> int:
         """Tokens; 0: nothing is left out."""

@@ -123,11 +123,11 @@ def _permissions(value: str) -> Mapping[str, Decision]:
 def _prices(value: str) -> Mapping[str, Price]:
     prices: dict[str, Price] = {}
     for entry in _words(value):
-        model, equals, price = entry.rpartition("=")
-        numbers = [_number(0, 1e9)(number) for number in price.split("/")]
-        if not (model and equals) or len(numbers) not in {2, 3}:
+        found = re.fullmatch(r"(.+)=([\d.]+)/([\d.]+)(?:/([\d.]+))?", entry)
+        if found is None:
             raise ValueError("must be MODEL=INPUT/OUTPUT or MODEL=INPUT/OUTPUT/CACHED, ...")
-        prices[model] = Price(numbers[0], numbers[1], numbers[-1 if len(numbers) == 3 else 0])
+        model, *numbers = found.groups(default=found[2])
+        prices[model] = Price(*map(_number(0, 1e6), numbers))
     return prices
 
 
@@ -234,6 +234,9 @@ class Settings:
             "parse": _permissions,
             "text": "which server tools may be called: PATTERN=allow, deny or ask, ...; the first that fits counts",
         },
+    )
+    commands: bool = _setting(
+        True, _flag, "whether a message such as /help is a command, and not for the model"
     )
     wires: tuple[str, ...] = _setting(("agkit", "rest", "page"), _words, "what is served")
     allowed_hosts: frozenset[str] = _setting(

@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager
 import anyio
 
 from passback.core.changes import Held, Inbox, Owing, Page, Place, Status
+from passback.core.commands import Command
 from passback.core.errors import (
     CallClaimed,
     InvalidCursor,
     PassbackError,
+    UnknownAgent,
     UnknownConversation,
     UnknownRun,
     UnknownToolCall,
@@ -178,6 +180,11 @@ class LoggedRuns:
     async def delete(self, key: ConversationKey, /) -> None:
         await self.status(key)
         del self.known[key]
+
+    def commands(self, agent: str = "", /) -> Sequence[Command]:
+        if agent:
+            raise UnknownAgent("this server has no agent of that name")
+        return (Command("help", "Lists the commands."),)
 
     async def ready(self) -> None:
         if self.unready:

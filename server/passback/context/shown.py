@@ -142,7 +142,8 @@ class Shown:
         self.estimate, self._snipped, self._shrunk = self.frame, 0, 0
         summary = messages[-1]
         self.summary = summary if isinstance(summary, SummaryMessage) else None
-        self._add(len(messages) - 1, view(messages[-1:])[0])
+        for message in view(messages[-1:]):
+            self._add(len(messages) - 1, message)
         for place in range(boundary(messages), len(messages) - 1):
             if not isinstance(messages[place], SummaryMessage):
                 self._add(place, messages[place])

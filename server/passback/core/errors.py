@@ -13,6 +13,7 @@ PassbackError
 │   │   ├── ToolNameClash       tool_name_clash          two tools of one name, or a server tool's name
 │   │   ├── NothingToDo         nothing_to_do            no message, nothing to resume
 │   │   ├── ResultTooLarge      result_too_large         the result of a client tool's call
+│   │   ├── UnknownCommand      unknown_command          a text that looks like a slash command
 │   │   ├── InvalidAnswer       invalid_answer           to a question, but none that was offered
 │   │   ├── InvalidCursor       invalid_cursor           malformed, of another run, or beyond the log's end
 │   │   └── Reused              reused                   an idempotency key or a message id, with other content
@@ -128,6 +129,10 @@ class NothingToDo(InvalidRequest):
 
 class ResultTooLarge(InvalidRequest):
     code = "result_too_large"
+
+
+class UnknownCommand(InvalidRequest):
+    code = "unknown_command"
 
 
 class InvalidAnswer(InvalidRequest):

@@ -24,6 +24,7 @@ from passback.core.changes import (
     Place,
     Status,
 )
+from passback.core.commands import Command
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import StoreError
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
@@ -341,6 +342,10 @@ class Runs(Protocol):
 
     async def delete(self, key: ConversationKey, /) -> None:
         """Raises UnknownConversation."""
+        ...
+
+    def commands(self, agent: str = "", /) -> Sequence[Command]:
+        """The slash commands of an agent, or of the one that is asked by default. Raises UnknownAgent."""
         ...
 
     async def ready(self) -> None:

@@ -208,8 +208,9 @@ def view(messages: Sequence[Message], /) -> Sequence[Message]:
         return messages
     place, summary = last
     kept = messages[_first_kept(place, summary) : place]
+    nothing = not (summary.content or summary.asked)
     return (
-        UserMessage(summary.id, _summary_text(summary)),
+        *(() if nothing else (UserMessage(summary.id, _summary_text(summary)),)),
         *(message for message in kept if not isinstance(message, SummaryMessage)),
         *messages[place + 1 :],
     )

@@ -44,13 +44,17 @@ class Agents:
         )
         return replace(post, messages=tuple(messages))
 
+    def named(self, name: str) -> Actor:
+        """The agent of a name, or the one that is asked by default. Raises UnknownAgent."""
+        return self._actors.get(self._known(name), self._first)
+
     def asked_in(self, messages: Sequence[Message], before: str = "") -> Actor:
         """The agent that the user asked last. Raises UnknownAgent when it is another server's.
 
         `before` is the name of the one that was asked before the first of the messages.
         """
         asked = last_asked(messages)
-        return self._actors.get(self._known(before if asked is None else asked), self._first)
+        return self.named(before if asked is None else asked)
 
     def _known(self, name: str) -> str:
         if not name or len(self._actors) == 1:

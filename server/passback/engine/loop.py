@@ -7,14 +7,10 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
+from passback.core.commands import CommandCall, CommandContext
 from passback.core.context import Context, ContextPolicy, Unbounded
 from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.errors import (
-    ModelAstray,
-    ModelContextExceeded,
-    ModelIncomplete,
-    StoreError,
-)
+from passback.core.errors import ModelAstray, ModelContextExceeded, ModelIncomplete, StoreError
 from passback.core.events import (
     Cancelled,
     Completed,
@@ -23,6 +19,7 @@ from passback.core.events import (
     PlanUpdated,
     RunEvent,
     RunFinished,
+    TextDelta,
     ToolCallEnded,
     ToolResulted,
     TurnStarted,
@@ -31,6 +28,7 @@ from passback.core.events import (
 from passback.core.ids import new_call_id, new_message_id
 from passback.core.limits import Budget, Price, Spent
 from passback.core.messages import (
+    AssistantMessage,
     JsonObject,
     Message,
     ModelMessage,
@@ -54,12 +52,13 @@ from passback.core.transcript import (
 )
 from passback.engine.assembler import Assembler, Turn
 from passback.engine.children import CallContext, Journal, nested
+from passback.engine.commands import Commands, forgotten
 from passback.engine.judging import Judge
 from passback.engine.log import End
 from passback.engine.progress import Progress
 from passback.engine.spending import BudgetSpent, Meter
 from passback.engine.toolbox import Toolbox
-from passback.engine.turns import committed, reason_of, resulted, tool_message
+from passback.engine.turns import committed, reason, resulted, tool_message
 
 Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]
 
@@ -75,6 +74,7 @@ class Brain:
         context: decides what it is shown of a transcript that becomes too large for it.
         budget: limits its runs, and with them the sub-agents that work for it.
         price: of its model's tokens.
+        commands: what users may say without it.
     """
 
     model: ModelClient
@@ -87,6 +87,7 @@ class Brain:
     context: ContextPolicy = field(default_factory=Unbounded)
     budget: Budget = field(default_factory=Budget)
     price: Price = field(default_factory=Price)
+    commands: Commands = field(default_factory=Commands)
 
     def watch(self, toolbox: Toolbox) -> Context:
         """What the model is to be shown in a run."""
@@ -162,7 +163,6 @@ class Loop:
         self._prepared = work.prepared
         self._leaving = leaving
         self._meter = meter
-        self._reported = False
         self._assembler: Assembler | None = None
 
     @property
@@ -188,6 +188,9 @@ class Loop:
         if unanswered(self._messages) and await self._answer():
             return
         self._taken_over = False
+        if not self._depth and (called := self._brain.commands.called_in(self._messages)):
+            await self._obey(called)
+            return
         while self._turns < self._brain.max_turns:
             if self._leaving():
                 return
@@ -209,9 +212,22 @@ class Loop:
             if (partial := self._assembler.partial()) is not None:
                 append.append(partial)
             if self._assembler.usage is not None:
-                events.append(self._report(self._assembler.usage))
+                events.append(UsageReported(self._assembler.usage))
         append.extend(closing(unanswered(self._messages), "interrupted", new_message_id))
         await self._end(outcome, append, events, cut=isinstance(outcome, Cancelled))
+
+    async def _obey(self, call: CommandCall) -> None:
+        """Answer a command in the model's place."""
+        context = CommandContext(self._log.run, self._brain.deps)
+        commands = self._brain.commands
+        if commands.asks(call):
+            await self._meter.allow()
+        reply = await commands.obey(call, context, self._sight, self._messages)
+        self._meter.count(reply.events, self._brain.price)
+        message = AssistantMessage(new_message_id(), reply.text)
+        self._state = forgotten(self._state, call)
+        events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
+        await self._end(Completed(), (*reply.before, message, *reply.after), events)
 
     async def _ask(self) -> Turn:
         """One model call; a second one, if the first was refused as too long and room could be made."""
@@ -252,24 +268,15 @@ class Loop:
             return shown
         await self._meter.allow()
         fitted = await self._sight.fit(self._messages)
-        events = [self._counted(event) for event in fitted.events]
+        self._meter.count(fitted.events, self._brain.price)
         if fitted.append:
-            await self._commit(fitted.append, events)
-        elif events:
-            self._log.append(events)
+            await self._commit(fitted.append, fitted.events)
+        elif fitted.events:
+            self._log.append(self._with_left(fitted.events))
         return fitted.messages
 
-    def _counted(self, event: RunEvent) -> RunEvent:
-        """What is told of a model call that was made beside the turns."""
-        if not isinstance(event, UsageReported):
-            return event
-        self._meter.add(event.usage, self._brain.price)
-        return self._report(event.usage)
-
-    def _report(self, usage: Usage) -> UsageReported:
-        self._reported = True
-        left = replace(self._meter.left(), turns=self._brain.max_turns - self._turns)
-        return UsageReported(usage, left)
+    def _with_left(self, events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:
+        return self._meter.with_left(events, self._brain.max_turns - self._turns)
 
     async def _settle(self, turn: Turn) -> bool:
         """Commit a turn and run the server's calls. True: the run has ended."""
@@ -278,10 +285,8 @@ class Loop:
         if turn.finish == "length" and turn.message.tool_calls:
             raise ModelIncomplete("the model's answer was cut off within a tool call")
         append, events = committed(turn)
-        if turn.usage is not None:
-            events.insert(0, self._report(turn.usage))
         if not turn.message.tool_calls:
-            await self._end(Completed(reason_of(turn)), append, events)
+            await self._end(Completed(reason(turn)), append, events)
             return True
         if not runnable(append) and await self._hand_back(append, events):
             return True
@@ -365,18 +370,19 @@ class Loop:
         *,
         cut: bool = False,
     ) -> None:
-        if outcome == Completed("budget") and not self._reported:
-            events = (*events, self._report(Usage()))
+        if outcome == Completed("budget") and self._meter.is_unused:
+            events = (*events, UsageReported(Usage()))
         await self._meter.tell(ends=True)
+        told = (*self._with_left(events), RunFinished(outcome))
         # before the write: if its reply is lost, the log sends it again ahead of whatever comes next
         state = self._keep(append)
         end = End(owed(self._messages), cut)
-        await self._log.commit(tuple(append), (*events, RunFinished(outcome)), end, state)
+        await self._log.commit(tuple(append), told, end, state)
 
     async def _commit(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
         await self._meter.tell()
         state = self._keep(append)
-        await self._log.commit(tuple(append), tuple(events), None, state)
+        await self._log.commit(tuple(append), self._with_left(events), None, state)
 
     def _keep(self, append: Sequence[Message]) -> State | None:
         """Gives what the state is then; None: as it is stored."""

@@ -23,6 +23,7 @@ from passback.core.changes import (
     Queued,
     Status,
 )
+from passback.core.commands import Command
 from passback.core.errors import (
     ConversationBusy,
     QueueFull,
@@ -144,6 +145,7 @@ class RunService:
         actor = self._agents.asked_in(messages, loaded.status.state.agent)
         if post.tools is not None:
             (await actor.equipment.toolbox()).refuse_clashes(post.tools)
+        actor.brain.commands.called_in(post.messages)
         status = loaded.status
         running = status.run_id if status.running else None
         standing = Standing(
@@ -285,6 +287,9 @@ class RunService:
     async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         await self.status(key)
         return await self._store.page(key, start=start, limit=limit)
+
+    def commands(self, agent: str = "", /) -> Sequence[Command]:
+        return self._agents.named(agent).brain.commands.all
 
     async def ready(self) -> None:
         self._supervisor.admit()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,6 +12,7 @@ import anyio
 
 from passback.core.changes import Lease
 from passback.core.errors import StoreError
+from passback.core.events import RunEvent, UsageReported
 from passback.core.limits import (
     Budget,
     Left,
@@ -73,6 +74,17 @@ class Meter:
             tokens = usage.input_tokens + usage.output_tokens
             self._used += Spent(tokens, cost=price.of(usage))
 
+    def count(self, events: Iterable[RunEvent], price: Price) -> None:
+        """Count the model calls that these events tell of."""
+        for event in events:
+            if isinstance(event, UsageReported):
+                self.add(event.usage, price)
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether no model call was counted under this lease."""
+        return self._used == Spent()
+
     def note(self, state: State, stored: State) -> State:
         """The state with what was spent, where it is written anyway or there is something to note; else as it is."""
         if state == stored and self._used == self._noted and not self._is_set:
@@ -129,6 +141,15 @@ class Meter:
         if not self._is_set:
             return Left()
         return tightest((self._budget.run.left(self._run_before + self._spent), self.left_beyond()))
+
+    def with_left(self, events: Sequence[RunEvent], turns: int) -> tuple[RunEvent, ...]:
+        """The same events; those that tell of a model call say what is left now, and so many turns."""
+        return tuple(
+            replace(event, left=replace(self.left(), turns=turns))
+            if isinstance(event, UsageReported)
+            else event
+            for event in events
+        )
 
     def left_beyond(self) -> Left:
         """Of the limits that are not the run's own."""

@@ -1,8 +1,14 @@
-"""What a whole turn leaves behind: messages, and the events that reveal them."""
+"""What a whole turn of a model adds to the transcript and to the log. Pure."""
 
 from dataclasses import replace
 
-from passback.core.events import CompletedReason, RunEvent, ToolCallEnded, ToolResulted
+from passback.core.events import (
+    CompletedReason,
+    RunEvent,
+    ToolCallEnded,
+    ToolResulted,
+    UsageReported,
+)
 from passback.core.ids import new_message_id
 from passback.core.messages import Message, ToolCall, ToolMessage, ToolResult
 from passback.engine.assembler import Turn
@@ -14,6 +20,8 @@ def committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:
     if turn.message.content or turn.message.tool_calls:
         append.append(turn.message)
     events: list[RunEvent] = []
+    if turn.usage is not None:
+        events.append(UsageReported(turn.usage))
     for invalid in turn.invalid:
         result = ToolResult(invalid.reason, is_error=True)
         answer = tool_message(invalid.call, result)
@@ -32,7 +40,7 @@ def resulted(call: ToolCall, result: ToolResult) -> ToolResulted:
     return ToolResulted(call.id, result.content, result.is_error)
 
 
-def reason_of(turn: Turn) -> CompletedReason:
+def reason(turn: Turn) -> CompletedReason:
     match turn.finish:
         case "length":
             return "max_tokens"

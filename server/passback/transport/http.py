@@ -33,6 +33,7 @@ STATUS: Mapping[str, int] = {
     "tool_name_clash": 422,
     "nothing_to_do": 422,
     "result_too_large": 413,
+    "unknown_command": 422,
     "invalid_answer": 422,
     "invalid_cursor": 422,
     "reused": 422,

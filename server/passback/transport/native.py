@@ -118,14 +118,11 @@ class NativeEncoder:
                 assert_never(event)
 
     def _asked(self, event: RunQueued | RunStarted | _AskedEvent) -> Sequence[str]:
-        native: NativeEvent
-        match event:
-            case RunQueued(run_id):
-                wanted, native = "run", {"type": "run-queued", "runId": run_id}
-            case RunStarted(run_id):
-                wanted, native = "run", {"type": "run-start", "runId": run_id}
-            case _:
-                wanted, native = _asked_event(event)
+        wanted, native = (
+            ("run", _run_event(event))
+            if isinstance(event, RunQueued | RunStarted)
+            else _asked_event(event)
+        )
         return (native_data(native),) if wanted in self._include else ()
 
     def _nested(self, parent: CallId, event: RunEvent) -> Sequence[str]:
@@ -202,6 +199,12 @@ def _call_event(event: _CallEvent, parent: CallId | None = None) -> NativeEvent:
 
 def _url(part: MediaPart) -> str:
     return part.url
+
+
+def _run_event(event: RunQueued | RunStarted) -> NativeEvent:
+    if isinstance(event, RunQueued):
+        return {"type": "run-queued", "runId": event.run_id}
+    return {"type": "run-start", "runId": event.run_id}
 
 
 def _asked_event(event: _AskedEvent, parent: CallId | None = None) -> tuple[str, NativeEvent]:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from io import StringIO
-from typing import Literal, NotRequired
+from typing import Literal, NotRequired, cast
 from urllib.parse import quote
 
 import anyio
@@ -120,8 +120,10 @@ class AnswerEncoder:
 
 
 def _run_usage(usage: Usage, left: Left | None) -> RunUsageView:
-    view = usage_view(usage)
-    return {**view} if left is None else {**view, "left": left_view(left)}
+    view = cast("RunUsageView", usage_view(usage))
+    if left is not None:
+        view["left"] = left_view(left)
+    return view
 
 
 def _owed_calls(owed: Sequence[Owed]) -> list[OwedCall]:

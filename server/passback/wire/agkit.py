@@ -336,6 +336,7 @@ _CODES = (
     "tool_name_clash",
     "nothing_to_do",
     "result_too_large",
+    "unknown_command",
     "invalid_answer",
     "invalid_cursor",
     "reused",

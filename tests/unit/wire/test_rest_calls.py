@@ -231,3 +231,10 @@ async def test_calls_of_others_are_as_unknown_as_those_that_do_not_exist(runs: L
         app(runs, access), "POST", CALL, asked, headers={"authorization": f"Bearer {'k' * 16}"}
     )
     assert refusal(foreign) == unknown
+
+
+# ---------------------------------------------------------------- commands
+async def test_the_commands_are_listed(runs: LoggedRuns) -> None:
+    listed = await ask(app(runs), "GET", "/commands")
+    assert listed.json == {"commands": [{"name": "help", "description": "Lists the commands."}]}
+    assert refusal(await ask(app(runs), "GET", "/commands?agentId=x")) == (404, "agent_not_found")

@@ -1,11 +1,11 @@
 """Our own routes, for the conversations of every wire."""
 
 from passback.transport.wires import Services, Wire
-from passback.wire.rest import calls, conversations
+from passback.wire.rest import calls, commands, conversations
 
 
 def build(services: Services, /) -> Wire:
-    parts = conversations.build(services), calls.build(services)
+    parts = [part.build(services) for part in (conversations, calls, commands)]
     return Wire(
         routes=[route for part in parts for route in part.routes],
         paths={path: item for part in parts for path, item in part.paths.items()},

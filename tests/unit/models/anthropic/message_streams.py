@@ -25,7 +25,13 @@ from passback.core.deltas import (
     TextChunk,
     ToolCallChunk,
 )
-from passback.core.errors import ModelIncomplete, ModelRateLimited, ModelRejected, ModelUnavailable
+from passback.core.errors import (
+    ModelContextExceeded,
+    ModelIncomplete,
+    ModelRateLimited,
+    ModelRejected,
+    ModelUnavailable,
+)
 from passback.core.messages import Reasoning, Usage
 from passback.models.anthropic.thoughts import Block, Thought
 
@@ -343,11 +349,11 @@ CASES = [
             ({"type": "rate_limit_error"}, ModelRateLimited, "no more requests"),
             ({"type": "authentication_error"}, ModelRejected, "refused the key"),
             ({"type": "permission_error"}, ModelRejected, "does not allow"),
-            ({"type": "request_too_large"}, ModelRejected, "too long"),
+            ({"type": "request_too_large"}, ModelContextExceeded, "too long"),
             ({"type": "invalid_request_error"}, ModelRejected, "refused the request"),
             (
                 {"type": "invalid_request_error", "message": "prompt is too long: 9 > 8"},
-                ModelRejected,
+                ModelContextExceeded,
                 "too long",
             ),
         )

@@ -19,6 +19,7 @@ from passback.core.deltas import (
 )
 from passback.core.errors import (
     ConfigurationError,
+    ModelContextExceeded,
     ModelError,
     ModelIncomplete,
     ModelRejected,
@@ -149,7 +150,7 @@ async def test_a_refusal_by_anthropic_is_told_at_once_in_our_words(
     status: int, kind: str, words: str
 ) -> None:
     async with client_of(failure(status, kind)) as (client, script):
-        with pytest.raises(ModelRejected, match=words) as raised:
+        with pytest.raises((ModelRejected, ModelContextExceeded), match=words) as raised:
             await asked(client)
     assert KEY not in raised.value.message
     assert len(script.requests) == 1

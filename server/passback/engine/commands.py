@@ -1,0 +1,124 @@
+"""Slash commands: the built-in ones, and the agent's own."""
+
+import inspect
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import anyio
+
+from passback.core.commands import Command, CommandCall, CommandContext, Handler, command_in
+from passback.core.context import Context
+from passback.core.errors import UnknownCommand
+from passback.core.events import RunEvent
+from passback.core.ids import new_message_id
+from passback.core.messages import Message, SummaryMessage
+from passback.core.state import State
+from passback.core.text import mended
+
+logger = logging.getLogger(__name__)
+
+_SECONDS = 60.0
+_LONGEST = 64 * 1024
+_BUILT_IN: Mapping[str, str] = {
+    "help": "Lists the commands.",
+    "clear": "Lets the agent forget what was said before; the history stays.",
+    "compact": "Lets the agent sum up what was said before.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a command answers, and what it leaves behind in the transcript: before its answer, and after."""
+
+    text: str
+    before: tuple[Message, ...] = ()
+    events: tuple[RunEvent, ...] = ()
+    after: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """The commands of an agent.
+
+    Args:
+        own: the agent's, by their names; one of a built-in's name takes its place.
+        enabled: whether a text may be a command at all.
+    """
+
+    own: Mapping[str, Handler] = field(default_factory=dict[str, Handler])
+    enabled: bool = False
+
+    @property
+    def all(self) -> Sequence[Command]:
+        """In the order of their names."""
+        if not self.enabled:
+            return ()
+        described = {
+            **_BUILT_IN,
+            **{name: inspect.getdoc(handler) or "" for name, handler in self.own.items()},
+        }
+        return tuple(Command(name, described[name]) for name in sorted(described))
+
+    def called_in(self, messages: Sequence[Message]) -> CommandCall | None:
+        """The command that the last of the messages is.
+
+        Raises:
+            UnknownCommand: it looks like one, and there is none of its name.
+        """
+        call = command_in(messages[-1]) if self.enabled and messages else None
+        if call is not None and call.name not in {*_BUILT_IN, *self.own}:
+            names = ", ".join(f"/{command.name}" for command in self.all)
+            raise UnknownCommand(
+                f"there is no command /{call.name}; there are {names}. A text that begins with a space is none"
+            )
+        return call
+
+    def asks(self, call: CommandCall) -> bool:
+        """Whether the model is asked for a command after all."""
+        return call.name == "compact" and call.name not in self.own
+
+    async def obey(
+        self,
+        call: CommandCall,
+        context: CommandContext,
+        sight: Context,
+        messages: Sequence[Message],
+    ) -> Reply:
+        """Raises ContextTooLarge."""
+        if call.name in self.own:
+            return Reply(await self._answer(call, context))
+        match call.name:
+            case "clear":
+                forgotten = SummaryMessage(new_message_id(), "", keeps=0)
+                return Reply("The agent has forgotten what was said before.", after=(forgotten,))
+            case "compact":
+                fitted = await sight.compact(messages)
+                told = (
+                    "What was said before is summed up."
+                    if fitted.append
+                    else "There is nothing to sum up."
+                )
+                return Reply(told, fitted.append, fitted.events)
+            case _:
+                lines = (f"/{each.name}  {each.description}" for each in self.all)
+                return Reply("\n".join(lines))
+
+    async def _answer(self, call: CommandCall, context: CommandContext) -> str:
+        try:
+            with anyio.fail_after(_SECONDS):
+                said = self.own[call.name](call.argument, context)
+                text = await said if inspect.isawaitable(said) else said
+        except (
+            Exception
+        ) as error:  # a command's boundary: what is the agent's own must not break the run
+            logger.exception(
+                "command failed", extra={"action": "command_failed", "run_id": context.run.run_id}
+            )
+            return f"The command failed: {type(error).__name__}."
+        return mended(str(text))[:_LONGEST]
+
+
+def forgotten(state: State, call: CommandCall) -> State:
+    """What a conversation still knows after a command: no plan, when it was cleared."""
+    return replace(state, plan=()) if call.name == "clear" else state

@@ -1,0 +1,59 @@
+"""The route of what users may say by a slash: for menus."""
+
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+from starlette.requests import Request
+from starlette.responses import Response
+from typing_extensions import TypedDict
+
+from passback.transport.http import json_answer
+from passback.transport.openapi import json_response, operation, parameter, reference, schemas_of
+from passback.transport.routing import Endpoint
+from passback.transport.wires import Services, Wire
+
+
+class CommandView(TypedDict):
+    """A slash command; `name` is without the slash."""
+
+    name: str
+    description: str
+
+
+class CommandsView(TypedDict):
+    commands: list[CommandView]
+
+
+def build(services: Services, /) -> Wire:
+    async def commands(request: Request) -> Response:
+        agent = request.query_params.get("agentId", "")
+        shown: CommandsView = {
+            "commands": [
+                {"name": each.name, "description": each.description}
+                for each in services.runs.commands(agent)
+            ]
+        }
+        return json_answer(request.scope, shown)
+
+    return Wire(
+        routes=[Endpoint("/commands", commands, methods=["GET"])],
+        paths=_PATHS,
+        schemas=schemas_of(CommandsView),
+    )
+
+
+_PATHS: Mapping[str, JsonValue] = {
+    "/commands": {
+        "get": operation(
+            "listCommands",
+            "The slash commands of an agent.",
+            {"200": json_response("In the order of their names.", reference("CommandsView"))},
+            "agent_not_found",
+            parameters=[
+                parameter(
+                    "agentId", "query", "Whose; without it, the agent's that is asked by default."
+                )
+            ],
+        )
+    }
+}
