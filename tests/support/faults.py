@@ -12,6 +12,7 @@ from tests.support.runs import QUICK, worker
 from passback.core.changes import Lease
 from passback.core.context import ContextPolicy
 from passback.core.errors import StoreFull, StoreUnavailable
+from passback.core.limits import Budget
 from passback.core.ports import ModelClient, Store
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
@@ -106,6 +107,7 @@ async def mortal(
     *tools: FunctionTool,
     tempo: Tempo = QUICK,
     context: ContextPolicy | None = None,
+    budget: Budget | None = None,
     seconds: float = 10,
 ) -> AsyncGenerator[Mortal]:
     """A worker in a task of its own, as `worker`. It has to be killed in the context."""
@@ -114,7 +116,13 @@ async def mortal(
     async def live(*, task_status: anyio.abc.TaskStatus[Mortal]) -> None:
         with anyio.CancelScope() as scope:
             async with worker(
-                faults.store, model, *tools, tempo=tempo, context=context, seconds=seconds
+                faults.store,
+                model,
+                *tools,
+                tempo=tempo,
+                context=context,
+                budget=budget,
+                seconds=seconds,
             ) as runs:
                 one = Mortal(runs, faults, scope)
                 task_status.started(one)

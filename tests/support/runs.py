@@ -19,6 +19,7 @@ from passback.core.events import (
     RunFinished,
     TextDelta,
 )
+from passback.core.limits import Budget, Price
 from passback.core.messages import (
     ApprovalMessage,
     CallId,
@@ -79,6 +80,8 @@ async def worker(
     rules: Sequence[Rule] = (),
     offers: Sequence[ToolSpec] = (),
     context: ContextPolicy | None = None,
+    budget: Budget | None = None,
+    price: Price | None = None,
     seconds: float = 10,
 ) -> AsyncGenerator[RunService]:
     """A worker on a store that is open. A hang in the test is a failure after `seconds`.
@@ -87,7 +90,15 @@ async def worker(
     """
     functions = [Functions(tools)] if tools else []
     judge = Judge(objection, rules)
-    brain = Brain(model, "be brief", 4, judge=judge, context=context or Unbounded())
+    brain = Brain(
+        model,
+        "be brief",
+        4,
+        judge=judge,
+        context=context or Unbounded(),
+        budget=budget or Budget(),
+        price=price or Price(),
+    )
     equipment = Equipment([*functions, *toolsets], offers)
     service = RunService(store, Agents([Actor(brain, equipment)]), tempo)
     with anyio.fail_after(seconds):

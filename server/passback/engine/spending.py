@@ -28,7 +28,7 @@ from passback.core.state import State
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE = 2.0
+_PATIENCE = 1.0
 """Seconds that a commit waits for the owner's count: what it says there is said again before the next model call."""
 
 
