@@ -40,7 +40,7 @@ import { Run } from "./run.js";
 /** Times that the agent may ask for tools before the user has to speak again. */
 export const MAX_ROUNDS = 25;
 /** What this page asks to be told beyond what the library needs. */
-const INCLUDE = ["message-ids", "reasoning", "usage"];
+const INCLUDE = ["agents", "message-ids", "plan", "progress", "reasoning", "usage"];
 
 export class Conversation {
   #connect;
@@ -247,6 +247,7 @@ export class Conversation {
     this.#view.clear();
     past.forEach((message) => this.#view.addPast(message));
     if (!stands) return past;
+    if (stands.plan?.length) this.#view.setPlan(stands.plan);
     this.#view.accepted(this.id, false);
     const { running, owed } = stands;
     const next = stands.queued?.[0];

@@ -17,7 +17,9 @@ import { asRecord } from "../js/src/json.js";
  * @typedef {{role: "assistant", id: string, text: string, calls: PastCall[], partial: boolean}} PastAnswer
  * @typedef {{role: "tool", id: string, callId: string, text: string, isError: boolean, synthetic: string | null}} PastResult
  * @typedef {{role: "approval", id: string, callId: string, approved: boolean}} PastDecision
- * @typedef {PastUser | PastAnswer | PastResult | PastDecision} PastMessage
+ * @typedef {{role: "child", id: string, callId: string, message: PastMessage}} PastChild said within the call that a sub-agent
+ *   works on
+ * @typedef {PastUser | PastAnswer | PastResult | PastDecision | PastChild} PastMessage
  */
 
 /** Messages of a long conversation that are shown; older ones stay on the server. */
@@ -39,8 +41,16 @@ export async function loadHistory(client, conversationId, { running, messageCoun
   const raw = await loadBetween(client, conversationId, [first, end], signal);
   if (!running) return raw.flatMap(readMessage);
   const ofRun = raw.splice(running.firstMessage - first);
-  const said = ofRun.findIndex(({ role }) => role === "assistant");
+  const said = ofRun.findIndex(isSaid);
   return [...raw, ...(said < 0 ? ofRun : ofRun.slice(0, said))].flatMap(readMessage);
+}
+
+/**
+ * @param {Record<string, unknown>} message
+ * @returns {boolean} whether an agent said it, or a sub-agent
+ */
+function isSaid({ role, message }) {
+  return role === "assistant" || (role === "child" && isSaid(asRecord(message)));
 }
 
 /**
@@ -97,6 +107,13 @@ export function readMessage(message) {
       ];
     case "approval":
       return [{ role: "approval", id, callId: String(message.toolCallId ?? ""), approved: message.approved === true }];
+    case "child":
+      return readMessage(asRecord(message.message)).map((inner) => ({
+        role: "child",
+        id,
+        callId: String(message.toolCallId ?? ""),
+        message: inner,
+      }));
     default:
       return [];
   }

@@ -8,6 +8,7 @@ import { Conversation, MAX_ROUNDS } from "./conversation.js";
 import { download, need } from "./dom.js";
 import { Inspector } from "./inspector.js";
 import { Lookout } from "./lookout.js";
+import { PlanList } from "./plan.js";
 import { ServerRecord } from "./record.js";
 import { Recorder } from "./recorder.js";
 import { keepAtEnd } from "./scroll.js";
@@ -63,7 +64,7 @@ let onKey = () => {};
 const composer = new Composer({ onSend: send, onStop: () => void conversation.stop() });
 const lookout = new Lookout(() => conversation.look());
 const onReply = (/** @type {import("./conversation.js").Reply} */ reply) => void conversation.answer(reply);
-const view = Object.assign(new Transcript(transcriptRoot, onRemedy, onReply), {
+const view = Object.assign(new Transcript(transcriptRoot, new PlanList(), onRemedy, onReply), {
   /** @param {Activity} activity */
   setActivity(activity) {
     composer.busy = activity !== "idle" && activity !== "elsewhere";

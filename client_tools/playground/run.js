@@ -5,6 +5,7 @@ import { isOurs } from "./tools.js";
 
 /** @typedef {import("../js/src/index.js").Event} Event */
 /** @typedef {import("../js/src/index.js").OwedCall} OwedCall */
+/** @typedef {import("../js/src/index.js").PlanEntry} PlanEntry */
 
 /**
  * @typedef {object} RunView where a run's events are shown
@@ -13,7 +14,11 @@ import { isOurs } from "./tools.js";
  * @property {() => void} beginAnswer what follows belongs to another message
  * @property {(text: string) => void} addText
  * @property {(text: string) => void} addReasoning
- * @property {(id: string, name: string) => void} beginCall
+ * @property {(id: string, name: string, parent?: string) => void} beginCall `parent`: the call that the sub-agent works on
+ *   which makes this one
+ * @property {(parent: string, text: string) => void} addAgentText what the sub-agent says that works on a call
+ * @property {(id: string, text: string) => void} setProgress how far a call is
+ * @property {(entries: readonly PlanEntry[]) => void} setPlan what the agent means to do
  * @property {(id: string, delta: string) => void} addArguments
  * @property {(id: string, state: CallState) => void} setCallState
  * @property {(id: string, text: string, isError: boolean) => void} setResult
@@ -85,13 +90,18 @@ export class Run {
   #show(event) {
     switch (event.type) {
       case "message":
-        return this.#view.beginAnswer();
+      case "reasoning":
+      case "plan":
+        // a sub-agent's words and calls are shown, not its thoughts
+        return event.parentToolCallId === undefined ? this.#showOwn(event) : undefined;
+      case "agent-text":
+        return this.#view.addAgentText(event.parentToolCallId, event.delta);
+      case "tool-progress":
+        return this.#view.setProgress(event.toolCallId, event.text);
       case "text":
         return this.#view.addText(event.content);
-      case "reasoning":
-        return this.#view.addReasoning(event.delta);
       case "tool-call-start":
-        return this.#view.beginCall(event.toolCallId, event.toolCallName);
+        return this.#view.beginCall(event.toolCallId, event.toolCallName, event.parentToolCallId);
       case "tool-call-args":
         return this.#view.addArguments(event.toolCallId, event.delta);
       case "tool-call-end":
@@ -107,6 +117,13 @@ export class Run {
       case "run-end":
         return this.#end(event);
     }
+  }
+
+  /** @param {Extract<Event, {type: "message" | "reasoning" | "plan"}>} event */
+  #showOwn(event) {
+    if (event.type === "message") this.#view.beginAnswer();
+    else if (event.type === "reasoning") this.#view.addReasoning(event.delta);
+    else this.#view.setPlan(event.entries);
   }
 
   /** @param {OwedCall} call */

@@ -20,7 +20,7 @@ import { eventOf } from "./recorder.js";
  */
 
 /** @type {Record<string, string>} the field that holds the piece */
-const PIECES = { text: "content", reasoning: "delta", "tool-call-args": "delta" };
+const PIECES = { text: "content", reasoning: "delta", "agent-text": "delta", "tool-call-args": "delta" };
 /** Characters of a merged line that are kept. */
 const MAX_CHARS = 20_000;
 
@@ -60,7 +60,7 @@ function readFrame(data, exchange) {
   const label = typeof event.type === "string" ? event.type : data.slice(0, 40);
   const field = Object.hasOwn(PIECES, label) ? PIECES[label] : undefined;
   if (exchange === null || field === undefined || typeof event[field] !== "string") return { label, kind: kindOf(label), data };
-  const piece = [exchange, label, String(event.toolCallId ?? "")].join(" ");
+  const piece = [exchange, label, String(event.toolCallId ?? ""), String(event.parentToolCallId ?? "")].join(" ");
   return { label, kind: kindOf(label), data: String(event[field]), piece };
 }
 

@@ -20,6 +20,11 @@ export class ToolCard {
   #state = el("span", { class: "state" });
   #arguments = document.createTextNode("");
   #body;
+  /** What a sub-agent says and does that works on it. */
+  #within = el("div", { class: "within" });
+  /** @type {Text | null} what it says now */
+  #words = null;
+  #progress = el("p", { class: "progress" });
   #onReply;
   /** Where a result comes from. */
   #place;
@@ -34,6 +39,8 @@ export class ToolCard {
     const head = el("header", {}, icon("tool"), el("code", { class: "tool-name" }, name), this.#state);
     this.#body = el("div", { class: "tool-body" }, block("Arguments", this.#arguments));
     this.element = el("section", { class: "tool", label: `Tool call ${name}` }, head, this.#body);
+    // it may change many times a second
+    this.#progress.setAttribute("aria-live", "off");
     this.#place = this.#ours ? "ran in this page" : "ran on the server";
     this.setState("writing");
   }
@@ -49,9 +56,45 @@ export class ToolCard {
     this.#tidy();
   }
 
+  /**
+   * @param {string} text that a sub-agent says
+   * @returns {HTMLElement} where it is shown
+   */
+  addWords(text) {
+    if (!this.#words?.isConnected) {
+      this.#words = document.createTextNode("");
+      this.#add(el("div", { class: "text" }, this.#words));
+    }
+    this.#words.appendData(text);
+    return /** @type {HTMLElement} */ (this.#words.parentElement);
+  }
+
+  /** What the sub-agent says next stands for itself. */
+  endWords() {
+    this.#words = null;
+  }
+
+  /** @param {ToolCard} card of a call that a sub-agent makes */
+  nest(card) {
+    this.endWords();
+    this.#add(card.element);
+  }
+
+  /** @param {HTMLElement} element */
+  #add(element) {
+    if (!this.#within.isConnected) this.#body.insertBefore(this.#within, this.#body.children[1] ?? null);
+    this.#within.append(element);
+  }
+
+  /** @param {string} text */
+  setProgress(text) {
+    this.#progress.textContent = text;
+    if (!this.#progress.isConnected) this.#body.append(this.#progress);
+  }
+
   /** Nobody waits for a result by hand any more. */
   withdraw() {
-    this.#body.querySelector("form")?.remove();
+    this.#body.querySelector(":scope > form")?.remove();
   }
 
   /** @param {CallState} state */
@@ -118,7 +161,8 @@ export class ToolCard {
   setResult(text, isError) {
     this.#tidy();
     this.withdraw();
-    this.#body.querySelector(".result")?.remove();
+    this.#progress.remove();
+    this.#body.querySelector(":scope > .result")?.remove();
     const result = block(isError ? "Error" : "Result", document.createTextNode(text));
     result.classList.add("result");
     this.#body.append(result);

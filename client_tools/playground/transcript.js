@@ -6,6 +6,7 @@ import { ToolCard } from "./toolcard.js";
 
 /** @typedef {import("./conversation.js").ChatView} ChatView */
 /** @typedef {import("./history.js").PastMessage} PastMessage */
+/** @typedef {import("./plan.js").PlanList} PlanList */
 /** @typedef {import("./problems.js").Problem} Problem */
 /** @typedef {import("../js/src/index.js").OwedCall} OwedCall */
 /** @typedef {import("./conversation.js").Reply} Reply */
@@ -35,6 +36,7 @@ export class Transcript {
   lastWords = "";
 
   #root;
+  #plan;
   #onRemedy;
   #onReply;
   /** @type {HTMLElement | null} */
@@ -50,17 +52,20 @@ export class Transcript {
 
   /**
    * @param {HTMLElement} root
+   * @param {PlanList} plan
    * @param {(remedy: import("./problems.js").Remedy, again: () => void) => void} onRemedy
    * @param {(reply: Reply) => void} onReply
    */
-  constructor(root, onRemedy, onReply) {
+  constructor(root, plan, onRemedy, onReply) {
     this.#root = root;
+    this.#plan = plan;
     this.#onRemedy = onRemedy;
     this.#onReply = onReply;
   }
 
   clear() {
     this.#root.replaceChildren();
+    this.#plan.show([]);
     this.#cards.clear();
     this.#close();
   }
@@ -77,31 +82,58 @@ export class Transcript {
   /** @param {PastMessage} message */
   addPast(message) {
     if (message.role === "user") return this.addUser(message.text);
+    if (message.role === "child") return this.#addChild(message.callId, message.message);
+    if (message.role === "assistant") {
+      this.beginAnswer();
+      if (message.text) this.addText(message.text);
+      for (const call of message.calls) this.#addPastCall(call);
+      if (message.partial) this.addNote("This answer was cut short.");
+    } else this.#addReply(message);
+  }
+
+  /**
+   * What a sub-agent did; its task is in the call's arguments.
+   *
+   * @param {string} parent
+   * @param {PastMessage} message
+   */
+  #addChild(parent, message) {
+    if (message.role === "child") this.#addChild(message.callId, message.message);
+    else if (message.role === "assistant") {
+      if (message.text) this.addAgentText(parent, message.text);
+      for (const call of message.calls) this.#addPastCall(call, parent);
+    } else if (message.role !== "user") this.#addReply(message);
+  }
+
+  /** @param {import("./history.js").PastResult | import("./history.js").PastDecision} message */
+  #addReply(message) {
     if (message.role === "approval") return this.setDecision(message.callId, message.approved);
-    if (message.role === "tool") {
-      this.setResult(message.callId, message.text, message.isError);
-      const why = SYNTHETIC[message.synthetic ?? ""];
-      if (why) this.#cards.get(message.callId)?.explain(why);
-      return;
-    }
-    this.beginAnswer();
-    if (message.text) this.addText(message.text);
-    for (const call of message.calls) {
-      this.beginCall(call.id, call.name);
-      this.addArguments(call.id, call.arguments);
-      this.setCallState(call.id, "waiting");
-      if (call.client) this.#cards.get(call.id)?.setClients();
-    }
-    if (message.partial) this.addNote("This answer was cut short.");
+    this.setResult(message.callId, message.text, message.isError);
+    const why = SYNTHETIC[message.synthetic ?? ""];
+    if (why) this.#cards.get(message.callId)?.explain(why);
+  }
+
+  /**
+   * @param {import("./history.js").PastCall} call
+   * @param {string} [parent]
+   */
+  #addPastCall(call, parent) {
+    this.beginCall(call.id, call.name, parent);
+    this.addArguments(call.id, call.arguments);
+    this.setCallState(call.id, "waiting");
+    if (call.client) this.#cards.get(call.id)?.setClients();
   }
 
   beginRun() {
     this.#close();
+    this.#plan.keep();
+    for (const card of this.#cards.values()) card.endWords();
     this.#ofRun = [];
   }
 
   dropRun() {
     this.#close();
+    this.#plan.takeBack();
     for (const element of this.#ofRun.splice(0)) element.remove();
   }
 
@@ -135,13 +167,42 @@ export class Transcript {
   /**
    * @param {string} id
    * @param {string} name
+   * @param {string} [parent] where the page knows that call, the new one stands in its card
    */
-  beginCall(id, name) {
+  beginCall(id, name, parent) {
     const card = new ToolCard(name, (reply) => this.#onReply({ id, ...reply }));
+    const above = parent === undefined ? undefined : this.#cards.get(parent);
     this.#cards.set(id, card);
+    if (above) {
+      above.nest(card);
+      this.#ofRun.push(card.element);
+      return;
+    }
     this.#open().append(card.element);
     this.#reasoning = null;
     this.#text = null;
+  }
+
+  /**
+   * @param {string} parent
+   * @param {string} text
+   */
+  addAgentText(parent, text) {
+    const element = this.#cards.get(parent)?.addWords(text);
+    if (element && !this.#ofRun.includes(element)) this.#ofRun.push(element);
+  }
+
+  /**
+   * @param {string} id
+   * @param {string} text
+   */
+  setProgress(id, text) {
+    this.#cards.get(id)?.setProgress(text);
+  }
+
+  /** @param {readonly import("../js/src/index.js").PlanEntry[]} entries */
+  setPlan(entries) {
+    this.#plan.show(entries);
   }
 
   /**
@@ -179,7 +240,7 @@ export class Transcript {
 
   /** @param {OwedCall} call of whose beginning the page may know nothing */
   showOwed(call) {
-    if (!this.#cards.has(call.id)) this.beginCall(call.id, call.name);
+    if (!this.#cards.has(call.id)) this.beginCall(call.id, call.name, call.parentToolCallId);
     this.#cards.get(call.id)?.owe(call);
   }
 

@@ -79,7 +79,7 @@ async def assert_only_text(playground: Playground) -> None:
         }"""
     )
     made = await page.evaluate(
-        "[...document.querySelectorAll('#transcript *, #events *, #record-list *, #confirm-question *')]"
+        "[...document.querySelectorAll('#transcript *, #plan-list *, #events *, #record-list *, #confirm-question *')]"
         ".map(e => e.localName)"
     )
     assert set(made) <= HARMLESS
@@ -180,6 +180,18 @@ def _events_of(payload: str) -> list[dict[str, Any]]:
         {"type": "tool-call-args", "toolCallId": payload, "delta": payload},
         {"type": "tool-call-end", "toolCallId": payload},
         {"type": "tool-result", "toolCallId": payload, "result": payload},
+        {"type": "agent-text", "parentToolCallId": payload, "delta": payload},
+        {
+            "type": "tool-call-start",
+            "toolCallId": f"{payload}2",
+            "toolCallName": payload,
+            "parentToolCallId": payload,
+        },
+        {"type": "tool-progress", "toolCallId": f"{payload}2", "text": payload},
+        {
+            "type": "plan",
+            "entries": [{"content": payload, "priority": payload, "status": payload}],
+        },
         {"type": "interrupt", "id": payload, "reason": payload, "payload": payload},
         {"type": "run-end", "outcome": payload, "reason": payload},
         {"type": "error", "error": payload, "code": payload, "retryable": payload},

@@ -1,7 +1,7 @@
 /** Compiled, never run: what a TypeScript program may write against the package. */
 
 import { Answer, Chat, Client, PassbackError, RunFailed, readQuestions } from "passback";
-import type { Answers, Approval, ClientTools, Decision, Event, Questions, SendOptions, TraceStep } from "passback";
+import type { Answers, Approval, Call, ClientTools, Decision, Event, Message, Questions, SendOptions, TraceStep } from "passback";
 import { useChat } from "passback/react";
 
 const tools: ClientTools = {
@@ -26,7 +26,9 @@ export async function main(client = new Client({ url: "http://x", tools, approve
   }
   const id: string = sending.conversationId;
   const done: boolean = await sending.cancel();
-  const { owed } = await client.conversation(id);
+  const { owed, plan = [], usage } = await client.conversation(id);
+  const [message] = (await client.messages(id)).messages;
+  log.push(...plan.map(({ content, status }) => `${status} ${content}`), `${usage?.inputTokens}`, ...(message ? [saidBy(message)] : []), ...answer.calls.map(within));
   return [done, owed.map((call) => call.arguments.length), await client.resume(id).text()];
 }
 
@@ -35,7 +37,15 @@ function show(event: Event): string {
     case "text":
       return event.content;
     case "tool-call-start":
-      return event.toolCallName;
+      return event.parentToolCallId ?? event.toolCallName;
+    case "agent-text":
+      return `${event.parentToolCallId}: ${event.delta}`;
+    case "tool-progress":
+      return event.text;
+    case "plan":
+      return event.entries.map(({ content, priority, status }) => [content, priority, status].join()).join();
+    case "usage":
+      return `${event.outputTokens}${event.estimated ? " or so" : ""}`;
     case "interrupt":
       return `${event.reason} ${event.payload.toolCallName ?? event.id}`;
     case "call-elsewhere":
@@ -47,6 +57,18 @@ function show(event: Event): string {
     default:
       return event.cursor;
   }
+}
+
+const log: string[] = [];
+
+function saidBy(message: Message): string {
+  if (message.role === "child") return saidBy(message.message);
+  if (message.role === "approval") return `${message.toolCallId} ${message.approved}`;
+  return message.role === "user" ? (message.agentId ?? message.id) : message.id;
+}
+
+function within({ name, calls = [], agentText = "", progress = "" }: Call): string {
+  return [name, agentText, progress, ...calls.map(within)].join();
 }
 
 export function told(error: unknown): number | null {

@@ -16,7 +16,7 @@ import { randomId } from "./wire.js";
  * @property {"assistant"} role
  * @property {string} text without what became void
  * @property {string} reasoning
- * @property {readonly import("./answer.js").Call[]} calls
+ * @property {readonly import("./calls.js").Call[]} calls
  */
 
 /**

@@ -39,7 +39,8 @@ import { conversationPath, included, randomId } from "./wire.js";
  * @typedef {object} SendOptions
  * @property {string} [conversationId] default: a new one
  * @property {AbortSignal} [signal] stops reading, and running tools, at once; the run goes on at the server
- * @property {("reasoning" | "usage" | "message-ids" | (string & {}))[]} [include] more kinds of events
+ * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "message-ids" | (string & {}))[]} [include] more kinds
+ *   of events
  * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy] what the message means while a run goes on
  * @property {"continue" | "cancel"} [onDisconnect] what becomes of the run when nobody follows it
  * @property {string} [idempotencyKey] names the post, so that a later `send` with the same key and content joins its
@@ -76,9 +77,11 @@ import { conversationPath, included, randomId } from "./wire.js";
  * @property {string[]} queued
  * @property {import("./events.js").OwedCall[]} owed
  * @property {number} messageCount
+ * @property {import("./events.js").Usage} [usage] of all messages together, where the server tells it
+ * @property {import("./events.js").PlanEntry[]} [plan] what the agent means to do, where the server tells it
  */
 
-/** @typedef {{messages: Record<string, unknown>[], next: number | null, total: number}} MessagePage */
+/** @typedef {{messages: import("./messages.js").Message[], next: number | null, total: number}} MessagePage */
 
 export class Client {
   #parts;

@@ -9,17 +9,32 @@ import { asRecord, parseJson } from "./json.js";
  * @property {string | null} runId
  */
 
-/** @typedef {{type: "text", content: string} & Place} TextEvent a piece of the answer */
-/** @typedef {{type: "reasoning", delta: string} & Place} ReasoningEvent a piece of the model's reasoning */
-/** @typedef {{type: "message", messageId: string} & Place} MessageEvent what follows belongs to this message */
 /**
- * @typedef {{type: "usage", inputTokens: number, outputTokens: number, cachedTokens: number,
- *   reasoningTokens: number} & Place} UsageEvent
+ * @typedef {object} Nestable what every event has that a sub-agent may say, too
+ * @property {string} [parentToolCallId] the call that the sub-agent works on; without it the agent itself says it
  */
-/** @typedef {{type: "tool-call-start", toolCallId: string, toolCallName: string} & Place} ToolCallStartEvent */
-/** @typedef {{type: "tool-call-args", toolCallId: string, delta: string} & Place} ToolCallArgsEvent */
-/** @typedef {{type: "tool-call-end", toolCallId: string} & Place} ToolCallEndEvent */
-/** @typedef {{type: "tool-result", toolCallId: string, result: string} & Place} ToolResultEvent the server answered */
+
+/** @typedef {{type: "text", content: string} & Place} TextEvent a piece of the answer */
+/**
+ * @typedef {{type: "agent-text", parentToolCallId: string, delta: string} & Place} AgentTextEvent a piece of what a sub-agent
+ *   says; it is no part of the answer
+ */
+/** @typedef {{type: "reasoning", delta: string} & Nestable & Place} ReasoningEvent a piece of the model's reasoning */
+/** @typedef {{type: "message", messageId: string} & Nestable & Place} MessageEvent what follows belongs to this message */
+/** @typedef {{type: "usage"} & Usage & Nestable & Place} UsageEvent of the model call that just ended */
+/**
+ * @typedef {{type: "context", used: number, window?: number, step?: string, before?: number} & Nestable & Place} ContextEvent
+ *   how full the model's window is, in estimated tokens; with a `step` the model is shown less from here on
+ */
+/**
+ * @typedef {{type: "plan", entries: PlanEntry[]} & Nestable & Place} PlanEvent what the agent means to do now; it replaces
+ *   what it said before
+ */
+/** @typedef {{type: "tool-call-start", toolCallId: string, toolCallName: string} & Nestable & Place} ToolCallStartEvent */
+/** @typedef {{type: "tool-call-args", toolCallId: string, delta: string} & Nestable & Place} ToolCallArgsEvent */
+/** @typedef {{type: "tool-call-end", toolCallId: string} & Nestable & Place} ToolCallEndEvent */
+/** @typedef {{type: "tool-progress", toolCallId: string, text: string} & Nestable & Place} ToolProgressEvent how far it is */
+/** @typedef {{type: "tool-result", toolCallId: string, result: string} & Nestable & Place} ToolResultEvent the server answered */
 /**
  * @typedef {{type: "client-tool-result", toolCallId: string, toolCallName: string, content: unknown,
  *   isError: boolean} & Place} ClientToolResultEvent a tool of this client has run; said by this library
@@ -53,9 +68,26 @@ import { asRecord, parseJson } from "./json.js";
  */
 
 /**
- * @typedef {TextEvent | ReasoningEvent | MessageEvent | UsageEvent | ToolCallStartEvent | ToolCallArgsEvent
- *   | ToolCallEndEvent | ToolResultEvent | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent
- *   | InterruptEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent} Event
+ * @typedef {TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | ContextEvent | PlanEvent
+ *   | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolProgressEvent | ToolResultEvent
+ *   | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent
+ *   | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent} Event
+ */
+
+/**
+ * @typedef {object} Usage tokens
+ * @property {number} inputTokens
+ * @property {number} outputTokens
+ * @property {number} cachedTokens
+ * @property {number} reasoningTokens
+ * @property {true} [estimated] an answer was cut before the provider had counted it
+ */
+
+/**
+ * @typedef {object} PlanEntry one thing that the agent means to do
+ * @property {string} content
+ * @property {"high" | "medium" | "low" | (string & {})} priority
+ * @property {"pending" | "in_progress" | "completed" | (string & {})} status
  */
 
 /**
@@ -84,11 +116,13 @@ import { asRecord, parseJson } from "./json.js";
 /** @type {Record<string, string[]>} the texts that an event of a type has */
 const TEXTS = {
   text: ["content"],
+  "agent-text": ["parentToolCallId", "delta"],
   reasoning: ["delta"],
   message: ["messageId"],
   "tool-call-start": ["toolCallId", "toolCallName"],
   "tool-call-args": ["toolCallId", "delta"],
   "tool-call-end": ["toolCallId"],
+  "tool-progress": ["toolCallId", "text"],
   "tool-result": ["toolCallId", "result"],
   interrupt: ["id"],
   "run-end": ["outcome"],
@@ -108,11 +142,29 @@ export function readEvent(data, place) {
   const missing = TEXTS[event.type]?.find((field) => typeof event[field] !== "string");
   if (missing) throw new ProtocolError(`an event "${event.type}" of the stream has no ${missing}`);
   if (event.type === "owed") event.toolCalls = readOwed(event.toolCalls);
+  if (event.type === "plan") event.entries = readPlan(event.entries);
   if (event.type === "interrupt") {
     const reason = typeof event.reason === "string" ? event.reason : "";
     Object.assign(event, { reason, payload: asRecord(event.payload) });
   }
   return /** @type {Event} */ ({ ...event, ...place });
+}
+
+/**
+ * @param {unknown} value
+ * @returns {PlanEntry[]}
+ * @throws {ProtocolError}
+ */
+function readPlan(value) {
+  if (!Array.isArray(value)) throw new ProtocolError("the entries of a plan are no list");
+  return value.map((each) => {
+    const entry = asRecord(each);
+    const { content, priority, status } = entry;
+    if (typeof content !== "string" || typeof priority !== "string" || typeof status !== "string") {
+      throw new ProtocolError("an entry of a plan has no content, no priority or no status");
+    }
+    return { ...entry, content, priority, status };
+  });
 }
 
 /**

@@ -19,7 +19,7 @@ export { Sending } from "./sending.js";
 export { randomId } from "./wire.js";
 
 /**
- * @typedef {import("./answer.js").Call} Call
+ * @typedef {import("./calls.js").Call} Call
  * @typedef {import("./chat.js").AssistantEntry} AssistantEntry
  * @typedef {import("./chat.js").ChatOptions} ChatOptions
  * @typedef {import("./chat.js").ChatState} ChatState
@@ -36,6 +36,9 @@ export { randomId } from "./wire.js";
  * @typedef {import("./client.js").UserMessage} UserMessage
  * @typedef {import("./events.js").Event} Event
  * @typedef {import("./events.js").OwedCall} OwedCall
+ * @typedef {import("./events.js").PlanEntry} PlanEntry
+ * @typedef {import("./events.js").Usage} Usage
+ * @typedef {import("./messages.js").Message} Message
  * @typedef {import("./limits.js").Limits} Limits
  * @typedef {import("./limits.js").Retry} Retry
  * @typedef {import("./questions.js").Answers} Answers

@@ -1,22 +1,6 @@
 /** What the runs of one `send` have said so far, without what became void. */
+export type Call = import("./calls.js").Call;
 export type Event = import("./events.js").Event;
-export type Call = {
-    id: string;
-    name: string;
-    /**
-     * JSON as text, perhaps not whole yet
-     */
-    arguments: string;
-    /**
-     * whether the arguments are whole
-     */
-    complete: boolean;
-    /**
-     * of the server's tool, or of this client's
-     */
-    result?: unknown;
-    isError?: boolean;
-};
 export declare class Answer {
     #private;
     /** @param {number} [maxChars] that it may keep */
@@ -28,8 +12,9 @@ export declare class Answer {
     add(event: Event): void;
     /** The text of all runs. */
     get text(): string;
-    /** The model's reasoning, for those who asked for it. */
+    /** The model's reasoning, for those who asked for it; that of sub-agents is no part of it. */
     get reasoning(): string;
-    /** @returns {readonly Call[]} in the order in which they began; the same list as long as nothing has changed */
+    /** @returns {readonly Call[]} in the order in which they began, those of sub-agents within the calls that these work on;
+     *   the same list as long as nothing has changed */
     get calls(): readonly Call[];
 }

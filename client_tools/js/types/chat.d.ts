@@ -15,7 +15,7 @@ export type AssistantEntry = {
      */
     text: string;
     reasoning: string;
-    calls: readonly import("./answer.js").Call[];
+    calls: readonly import("./calls.js").Call[];
 };
 export type ChatState = {
     conversationId: string;
@@ -51,7 +51,7 @@ export type ChatOptions = {
  * @property {"assistant"} role
  * @property {string} text without what became void
  * @property {string} reasoning
- * @property {readonly import("./answer.js").Call[]} calls
+ * @property {readonly import("./calls.js").Call[]} calls
  */
 /**
  * @typedef {object} ChatState

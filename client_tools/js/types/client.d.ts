@@ -58,9 +58,10 @@ export type SendOptions = {
      */
     signal?: AbortSignal;
     /**
-     * more kinds of events
+     * more kinds
+     * of events
      */
-    include?: ("reasoning" | "usage" | "message-ids" | (string & {}))[];
+    include?: ("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "message-ids" | (string & {}))[];
     /**
      * what the message means while a run goes on
      */
@@ -125,9 +126,17 @@ export type ConversationView = {
     queued: string[];
     owed: import("./events.js").OwedCall[];
     messageCount: number;
+    /**
+     * of all messages together, where the server tells it
+     */
+    usage?: import("./events.js").Usage;
+    /**
+     * what the agent means to do, where the server tells it
+     */
+    plan?: import("./events.js").PlanEntry[];
 };
 export type MessagePage = {
-    messages: Record<string, unknown>[];
+    messages: import("./messages.js").Message[];
     next: number | null;
     total: number;
 };
@@ -159,7 +168,8 @@ export type MessagePage = {
  * @typedef {object} SendOptions
  * @property {string} [conversationId] default: a new one
  * @property {AbortSignal} [signal] stops reading, and running tools, at once; the run goes on at the server
- * @property {("reasoning" | "usage" | "message-ids" | (string & {}))[]} [include] more kinds of events
+ * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "message-ids" | (string & {}))[]} [include] more kinds
+ *   of events
  * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy] what the message means while a run goes on
  * @property {"continue" | "cancel"} [onDisconnect] what becomes of the run when nobody follows it
  * @property {string} [idempotencyKey] names the post, so that a later `send` with the same key and content joins its
@@ -191,8 +201,10 @@ export type MessagePage = {
  * @property {string[]} queued
  * @property {import("./events.js").OwedCall[]} owed
  * @property {number} messageCount
+ * @property {import("./events.js").Usage} [usage] of all messages together, where the server tells it
+ * @property {import("./events.js").PlanEntry[]} [plan] what the agent means to do, where the server tells it
  */
-/** @typedef {{messages: Record<string, unknown>[], next: number | null, total: number}} MessagePage */
+/** @typedef {{messages: import("./messages.js").Message[], next: number | null, total: number}} MessagePage */
 export declare class Client {
     #private;
     /**

@@ -6,44 +6,67 @@ export type Place = {
     cursor: string;
     runId: string | null;
 };
+export type Nestable = {
+    /**
+     * the call that the sub-agent works on; without it the agent itself says it
+     */
+    parentToolCallId?: string;
+};
 export type TextEvent = {
     type: "text";
     content: string;
 } & Place;
+export type AgentTextEvent = {
+    type: "agent-text";
+    parentToolCallId: string;
+    delta: string;
+} & Place;
 export type ReasoningEvent = {
     type: "reasoning";
     delta: string;
-} & Place;
+} & Nestable & Place;
 export type MessageEvent = {
     type: "message";
     messageId: string;
-} & Place;
+} & Nestable & Place;
 export type UsageEvent = {
     type: "usage";
-    inputTokens: number;
-    outputTokens: number;
-    cachedTokens: number;
-    reasoningTokens: number;
-} & Place;
+} & Usage & Nestable & Place;
+export type ContextEvent = {
+    type: "context";
+    used: number;
+    window?: number;
+    step?: string;
+    before?: number;
+} & Nestable & Place;
+export type PlanEvent = {
+    type: "plan";
+    entries: PlanEntry[];
+} & Nestable & Place;
 export type ToolCallStartEvent = {
     type: "tool-call-start";
     toolCallId: string;
     toolCallName: string;
-} & Place;
+} & Nestable & Place;
 export type ToolCallArgsEvent = {
     type: "tool-call-args";
     toolCallId: string;
     delta: string;
-} & Place;
+} & Nestable & Place;
 export type ToolCallEndEvent = {
     type: "tool-call-end";
     toolCallId: string;
-} & Place;
+} & Nestable & Place;
+export type ToolProgressEvent = {
+    type: "tool-progress";
+    toolCallId: string;
+    text: string;
+} & Nestable & Place;
 export type ToolResultEvent = {
     type: "tool-result";
     toolCallId: string;
     result: string;
-} & Place;
+} & Nestable & Place;
 export type ClientToolResultEvent = {
     type: "client-tool-result";
     toolCallId: string;
@@ -90,7 +113,22 @@ export type RewindEvent = {
     type: "rewind";
     to: string;
 } & Place;
-export type Event = TextEvent | ReasoningEvent | MessageEvent | UsageEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolResultEvent | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent;
+export type Event = TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | ContextEvent | PlanEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolProgressEvent | ToolResultEvent | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent;
+export type Usage = {
+    inputTokens: number;
+    outputTokens: number;
+    cachedTokens: number;
+    reasoningTokens: number;
+    /**
+     * an answer was cut before the provider had counted it
+     */
+    estimated?: true;
+};
+export type PlanEntry = {
+    content: string;
+    priority: "high" | "medium" | "low" | (string & {});
+    status: "pending" | "in_progress" | "completed" | (string & {});
+};
 export type OwedCall = {
     id: string;
     name: string;

@@ -7,7 +7,7 @@ export { ApiError, ConnectionLost, CursorExpired, InvalidArgument, LimitExceeded
 export { readQuestions } from "./questions.js";
 export { Sending } from "./sending.js";
 export { randomId } from "./wire.js";
-export type Call = import("./answer.js").Call;
+export type Call = import("./calls.js").Call;
 export type AssistantEntry = import("./chat.js").AssistantEntry;
 export type ChatOptions = import("./chat.js").ChatOptions;
 export type ChatState = import("./chat.js").ChatState;
@@ -24,6 +24,9 @@ export type ToolMessage = import("./client.js").ToolMessage;
 export type UserMessage = import("./client.js").UserMessage;
 export type Event = import("./events.js").Event;
 export type OwedCall = import("./events.js").OwedCall;
+export type PlanEntry = import("./events.js").PlanEntry;
+export type Usage = import("./events.js").Usage;
+export type Message = import("./messages.js").Message;
 export type Limits = import("./limits.js").Limits;
 export type Retry = import("./limits.js").Retry;
 export type Answers = import("./questions.js").Answers;
@@ -39,7 +42,7 @@ export type ClientTools = import("./tools.js").ClientTools;
 export type Trace = import("./trace.js").Trace;
 export type TraceStep = import("./trace.js").TraceStep;
 /**
- * @typedef {import("./answer.js").Call} Call
+ * @typedef {import("./calls.js").Call} Call
  * @typedef {import("./chat.js").AssistantEntry} AssistantEntry
  * @typedef {import("./chat.js").ChatOptions} ChatOptions
  * @typedef {import("./chat.js").ChatState} ChatState
@@ -56,6 +59,9 @@ export type TraceStep = import("./trace.js").TraceStep;
  * @typedef {import("./client.js").UserMessage} UserMessage
  * @typedef {import("./events.js").Event} Event
  * @typedef {import("./events.js").OwedCall} OwedCall
+ * @typedef {import("./events.js").PlanEntry} PlanEntry
+ * @typedef {import("./events.js").Usage} Usage
+ * @typedef {import("./messages.js").Message} Message
  * @typedef {import("./limits.js").Limits} Limits
  * @typedef {import("./limits.js").Retry} Retry
  * @typedef {import("./questions.js").Answers} Answers

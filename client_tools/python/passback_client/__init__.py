@@ -6,7 +6,7 @@
 from passback_client.answer import Answer
 from passback_client.approvals import Approval, Decision
 from passback_client.client import Client
-from passback_client.conversation import Conversation, MessagePage
+from passback_client.conversation import ChildMessage, Conversation, Message, MessagePage
 from passback_client.errors import (
     BadAnswer,
     BadSetup,
@@ -28,6 +28,8 @@ from passback_client.events import (
     MessageStart,
     Owed,
     OwedCall,
+    Plan,
+    PlanEntry,
     Reasoning,
     Rewind,
     RunEnd,
@@ -55,6 +57,7 @@ __all__ = [
     "BadAnswer",
     "BadSetup",
     "Busy",
+    "ChildMessage",
     "Client",
     "ContextUse",
     "Conversation",
@@ -66,12 +69,15 @@ __all__ = [
     "Interrupt",
     "LimitExceeded",
     "Limits",
+    "Message",
     "MessagePage",
     "MessageStart",
     "Option",
     "Owed",
     "OwedCall",
     "PassbackError",
+    "Plan",
+    "PlanEntry",
     "Question",
     "Reasoning",
     "Refused",

@@ -1,10 +1,13 @@
 """How a conversation stands, and what was said in it."""
 
 from dataclasses import dataclass
+from typing import Literal, NotRequired, TypeAlias, TypedDict, cast
 
-from passback_client.events import JsonObject, OwedCall
+from pydantic import JsonValue
+
+from passback_client.events import JsonObject, OwedCall, PlanEntry, Usage
 from passback_client.fields import as_object, count, objects, optional_text, text
-from passback_client.parsing import owed_calls
+from passback_client.parsing import owed_calls, plan_entries, read_usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,8 @@ class Conversation:
         queued: how many posts wait.
         owed: what the client has to answer.
         message_count: how many messages there are.
+        usage: of all messages together; None where the server does not tell.
+        plan: what the agent means to do, in its order.
     """
 
     id: str
@@ -26,13 +31,97 @@ class Conversation:
     queued: int
     owed: tuple[OwedCall, ...]
     message_count: int
+    usage: Usage | None = None
+    plan: tuple[PlanEntry, ...] = ()
+
+
+class UserMessage(TypedDict):
+    """What was said to the agent: a text, or a list of parts. `agentId` names the agent that was asked, among several."""
+
+    id: str
+    role: Literal["user", "system"]
+    content: JsonValue
+    agentId: NotRequired[str]
+
+
+class FunctionCall(TypedDict):
+    name: str
+    arguments: str
+
+
+class MessageCall(TypedDict):
+    """`arguments` is JSON text as the model wrote it; `client` says that the client executes the call."""
+
+    id: str
+    type: Literal["function"]
+    function: FunctionCall
+    client: bool
+
+
+class AssistantMessage(TypedDict):
+    """One answer of the model; `partial` when it was cut short."""
+
+    id: str
+    role: Literal["assistant"]
+    content: JsonValue
+    toolCalls: NotRequired[list[MessageCall]]
+    partial: NotRequired[bool]
+    usage: NotRequired[JsonObject]
+
+
+class ToolMessage(TypedDict):
+    """The answer to one call; `synthetic` says why the server wrote it itself."""
+
+    id: str
+    role: Literal["tool"]
+    toolCallId: str
+    content: JsonValue
+    isError: NotRequired[bool]
+    synthetic: NotRequired[str]
+
+
+class ApprovalMessage(TypedDict):
+    """What a person said of a call that needed approval."""
+
+    id: str
+    role: Literal["approval"]
+    toolCallId: str
+    approved: bool
+    reason: NotRequired[str]
+    always: NotRequired[bool]
+
+
+class SummaryMessage(TypedDict):
+    """In place of what came before it, the model is shown `content` from here on."""
+
+    id: str
+    role: Literal["summary"]
+    content: str
+
+
+class ChildMessage(TypedDict):
+    """What a sub-agent was told or has said, that works on the call `toolCallId`."""
+
+    id: str
+    role: Literal["child"]
+    toolCallId: str
+    message: "Message"
+
+
+Message: TypeAlias = (
+    UserMessage | AssistantMessage | ToolMessage | ApprovalMessage | SummaryMessage | ChildMessage
+)
+"""Told apart by `role`."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessagePage:
-    """Some messages, oldest first, in the forms of the wire; `next` is the `after` of the next page, if there is one."""
+    """Some messages, oldest first; `next` is the `after` of the next page, if there is one.
 
-    messages: list[JsonObject]
+    Messages are dicts as the server sends them; one of a newer server may have another `role` than the types say.
+    """
+
+    messages: list[Message]
     next: int | None
     total: int
 
@@ -48,10 +137,15 @@ def read_conversation(fields: JsonObject) -> Conversation:
         len(queued) if isinstance(queued, list) else 0,
         owed_calls(fields, "owed"),
         count(fields, "messageCount"),
+        read_usage(as_object(fields["usage"])) if "usage" in fields else None,
+        plan_entries(fields, "plan") if "plan" in fields else (),
     )
 
 
 def read_page(fields: JsonObject) -> MessagePage:
     """Raises BadAnswer."""
     following = None if fields.get("next") is None else count(fields, "next")
-    return MessagePage(objects(fields, "messages"), following, count(fields, "total"))
+    messages = objects(fields, "messages")
+    for message in messages:
+        text(message, "role")
+    return MessagePage(cast("list[Message]", messages), following, count(fields, "total"))

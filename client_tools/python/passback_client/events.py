@@ -17,6 +17,13 @@ class _Placed:
 
 
 @dataclass(frozen=True, slots=True)
+class _Nestable(_Placed):
+    """What a sub-agent may say, too: then `parent_call_id` is the call that it works on."""
+
+    parent_call_id: str | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
 class Text(_Placed):
     """A piece of the answer; the pieces joined are the whole."""
 
@@ -24,14 +31,14 @@ class Text(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class Reasoning(_Placed):
+class Reasoning(_Nestable):
     """A piece of the model's reasoning (include: reasoning)."""
 
     delta: str
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCallStart(_Placed):
+class ToolCallStart(_Nestable):
     """The model begins a call, of a tool of the client's or of the server's."""
 
     call_id: str
@@ -39,7 +46,7 @@ class ToolCallStart(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCallArgs(_Placed):
+class ToolCallArgs(_Nestable):
     """A piece of a call's arguments; joined they are one JSON text."""
 
     call_id: str
@@ -47,14 +54,14 @@ class ToolCallArgs(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCallEnd(_Placed):
+class ToolCallEnd(_Nestable):
     """The arguments are complete."""
 
     call_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class ToolResult(_Placed):
+class ToolResult(_Nestable):
     """The server answered a call itself: its own tool ran, or the call was not valid."""
 
     call_id: str
@@ -62,7 +69,7 @@ class ToolResult(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class ToolProgress(_Placed):
+class ToolProgress(_Nestable):
     """How far a call of a server tool is (include: progress)."""
 
     call_id: str
@@ -71,7 +78,7 @@ class ToolProgress(_Placed):
 
 @dataclass(frozen=True, slots=True)
 class AgentText(_Placed):
-    """A piece of what a sub-agent says that works on a call (include: agents)."""
+    """A piece of what a sub-agent says that works on a call (include: agents); it is no part of the answer."""
 
     parent_call_id: str
     delta: str
@@ -130,6 +137,7 @@ class OwedCall:
         arguments: JSON text.
         kind: `tool_result`, `approval` or `question`.
         reason: why an approval is asked for.
+        parent_call_id: the call of the sub-agent that makes this one; None: the agent itself makes it.
     """
 
     id: str
@@ -137,6 +145,7 @@ class OwedCall:
     arguments: str
     kind: str = "tool_result"
     reason: str = ""
+    parent_call_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,17 +201,21 @@ class Failure(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class Usage(_Placed):
-    """Tokens of the model call that just ended (include: usage)."""
+class Usage(_Nestable):
+    """Tokens of the model call that just ended (include: usage).
+
+    `estimated`: its answer was cut before the provider had counted it.
+    """
 
     input_tokens: int
     output_tokens: int
     cached_tokens: int
     reasoning_tokens: int
+    estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class ContextUse(_Placed):
+class ContextUse(_Nestable):
     """How full the model's window is, in estimated tokens (include: context).
 
     With a `window` it is a warning; with a `step` the model is shown less from here on, and `before` is what it was.
@@ -215,10 +228,32 @@ class ContextUse(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class MessageStart(_Placed):
+class MessageStart(_Nestable):
     """What follows belongs to this message of the history (include: message-ids)."""
 
     message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEntry:
+    """One thing that the agent means to do.
+
+    Attributes:
+        content: what it is.
+        priority: `high`, `medium` or `low`.
+        status: `pending`, `in_progress` or `completed`.
+    """
+
+    content: str
+    priority: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(_Nestable):
+    """What the agent means to do now; it replaces what it said before (include: plan)."""
+
+    entries: tuple[PlanEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +285,13 @@ Event: TypeAlias = (
     | Usage
     | ContextUse
     | MessageStart
+    | Plan
     | Unknown
 )
 
-Include: TypeAlias = Literal["reasoning", "usage", "message-ids", "progress", "agents"]
+Include: TypeAlias = Literal[
+    "reasoning", "usage", "message-ids", "progress", "agents", "plan", "context"
+]
 OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "rollback"]
 OnDisconnect: TypeAlias = Literal["continue", "cancel"]
 Content: TypeAlias = str | list[JsonObject]

@@ -12,6 +12,8 @@ from passback_client.events import (
     MessageStart,
     Owed,
     OwedCall,
+    Plan,
+    PlanEntry,
     Reasoning,
     Rewind,
     RunEnd,
@@ -57,9 +59,28 @@ def owed_calls(fields: JsonObject, name: str) -> tuple[OwedCall, ...]:
             text(each, "arguments"),
             text(each, "kind"),
             optional_text(each, "reason") or "",
+            optional_text(each, "parentToolCallId"),
         )
         for each in objects(fields, name)
     )
+
+
+def plan_entries(fields: JsonObject, name: str) -> tuple[PlanEntry, ...]:
+    return tuple(
+        PlanEntry(text(each, "content"), text(each, "priority"), text(each, "status"))
+        for each in objects(fields, name)
+    )
+
+
+def read_usage(fields: JsonObject, place: str = "") -> Usage:
+    names = ("inputTokens", "outputTokens", "cachedTokens", "reasoningTokens")
+    given, said, cached, thought = (count(fields, name) for name in names)
+    estimated = fields.get("estimated") is True
+    return Usage(given, said, cached, thought, estimated, id=place, parent_call_id=_parent(fields))
+
+
+def _parent(fields: JsonObject) -> str | None:
+    return optional_text(fields, "parentToolCallId")
 
 
 def _interrupt(fields: JsonObject, place: str) -> Interrupt:
@@ -80,38 +101,40 @@ def _failure(fields: JsonObject, place: str) -> Failure:
     )
 
 
-def _usage(fields: JsonObject, place: str) -> Usage:
-    names = ("inputTokens", "outputTokens", "cachedTokens", "reasoningTokens")
-    given, said, cached, thought = (count(fields, name) for name in names)
-    return Usage(given, said, cached, thought, id=place)
-
-
 def _context(fields: JsonObject, place: str) -> ContextUse:
     window, before = (
         count(fields, name) if name in fields else None for name in ("window", "before")
     )
     step = optional_text(fields, "step")
-    return ContextUse(count(fields, "used"), window, step, before, id=place)
+    used, parent = count(fields, "used"), _parent(fields)
+    return ContextUse(used, window, step, before, id=place, parent_call_id=parent)
 
 
 _KINDS: Mapping[str, Callable[[JsonObject, str], Event]] = {
     "text": lambda it, place: Text(text(it, "content"), id=place),
-    "reasoning": lambda it, place: Reasoning(text(it, "delta"), id=place),
+    "reasoning": lambda it, place: Reasoning(
+        text(it, "delta"), id=place, parent_call_id=_parent(it)
+    ),
     "tool-call-start": lambda it, place: ToolCallStart(
-        text(it, "toolCallId"), text(it, "toolCallName"), id=place
+        text(it, "toolCallId"), text(it, "toolCallName"), id=place, parent_call_id=_parent(it)
     ),
     "tool-call-args": lambda it, place: ToolCallArgs(
-        text(it, "toolCallId"), text(it, "delta"), id=place
+        text(it, "toolCallId"), text(it, "delta"), id=place, parent_call_id=_parent(it)
     ),
-    "tool-call-end": lambda it, place: ToolCallEnd(text(it, "toolCallId"), id=place),
+    "tool-call-end": lambda it, place: ToolCallEnd(
+        text(it, "toolCallId"), id=place, parent_call_id=_parent(it)
+    ),
     "tool-result": lambda it, place: ToolResult(
-        text(it, "toolCallId"), text(it, "result"), id=place
+        text(it, "toolCallId"), text(it, "result"), id=place, parent_call_id=_parent(it)
     ),
     "tool-progress": lambda it, place: ToolProgress(
-        text(it, "toolCallId"), text(it, "text"), id=place
+        text(it, "toolCallId"), text(it, "text"), id=place, parent_call_id=_parent(it)
     ),
     "agent-text": lambda it, place: AgentText(
         text(it, "parentToolCallId"), text(it, "delta"), id=place
+    ),
+    "plan": lambda it, place: Plan(
+        plan_entries(it, "entries"), id=place, parent_call_id=_parent(it)
     ),
     "owed": lambda it, place: Owed(owed_calls(it, "toolCalls"), id=place),
     "run-queued": lambda it, place: RunQueued(text(it, "runId"), id=place),
@@ -120,7 +143,9 @@ _KINDS: Mapping[str, Callable[[JsonObject, str], Event]] = {
     "rewind": lambda it, place: Rewind(text(it, "to"), id=place),
     "interrupt": _interrupt,
     "error": _failure,
-    "usage": _usage,
+    "usage": read_usage,
     "context": _context,
-    "message": lambda it, place: MessageStart(text(it, "messageId"), id=place),
+    "message": lambda it, place: MessageStart(
+        text(it, "messageId"), id=place, parent_call_id=_parent(it)
+    ),
 }

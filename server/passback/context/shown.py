@@ -113,8 +113,8 @@ class Shown:
         return paired([entry.shown for entry in self.entries])
 
     def counted(self, usage: Usage | None, estimate: int) -> None:
-        """Learn from what the provider counted for a request of that estimate."""
-        if usage is not None and usage.input_tokens > 0:
+        """Learn from what the provider counted for a request of that estimate; an estimate of ours teaches nothing."""
+        if usage is not None and usage.input_tokens > 0 and not usage.estimated:
             self.scale = measured(usage.input_tokens, estimate, self.levels.window)
 
     # ---------------------------------------------------------------- growing

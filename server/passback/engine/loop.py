@@ -234,8 +234,7 @@ class Loop:
         try:
             turn = await self._listen()
         except ModelContextExceeded:
-            silent = self._assembler is not None and self._assembler.silent
-            if not (silent and self._sight.exceeded()):
+            if not (self._assembler and self._assembler.silent and self._sight.exceeded()):
                 raise
             turn = await self._listen()
         if turn.usage is not None:

@@ -10,6 +10,7 @@ from passback_client import (
     AgentText,
     Answer,
     BadAnswer,
+    ContextUse,
     Failure,
     Interrupt,
     LimitExceeded,
@@ -17,6 +18,8 @@ from passback_client import (
     MessageStart,
     Owed,
     OwedCall,
+    Plan,
+    PlanEntry,
     Reasoning,
     Rewind,
     RunEnd,
@@ -31,6 +34,7 @@ from passback_client import (
     Unknown,
     Usage,
 )
+from passback_client.conversation import read_conversation, read_page
 from passback_client.parsing import parse_event
 
 VECTORS: list[dict[str, Any]] = json.loads(
@@ -120,6 +124,39 @@ def test_every_event_that_a_server_sends_is_known(data: str) -> None:
             AgentText("c", "a", id="1"),
         ),
         ({"type": "message", "messageId": "m"}, MessageStart("m", id="1")),
+        (
+            {
+                "type": "plan",
+                "entries": [{"content": "look", "priority": "high", "status": "in_progress"}],
+            },
+            Plan((PlanEntry("look", "high", "in_progress"),), id="1"),
+        ),
+        (
+            {
+                "type": "usage",
+                "inputTokens": 1,
+                "outputTokens": 2,
+                "cachedTokens": 3,
+                "reasoningTokens": 4,
+                "estimated": True,
+            },
+            Usage(1, 2, 3, 4, estimated=True, id="1"),
+        ),
+        (
+            {
+                "type": "owed",
+                "toolCalls": [
+                    {
+                        "id": "c",
+                        "name": "t",
+                        "arguments": "{}",
+                        "kind": "question",
+                        "parentToolCallId": "p",
+                    }
+                ],
+            },
+            Owed((OwedCall("c", "t", "{}", "question", parent_call_id="p"),), id="1"),
+        ),
         ({"type": "new", "a": 1}, Unknown("new", {"type": "new", "a": 1}, id="1")),
     ],
 )
@@ -141,6 +178,9 @@ def test_data_becomes_an_event(fields: dict[str, Any], event: object) -> None:
         '{"type": "owed", "toolCalls": {}}',
         '{"type": "owed", "toolCalls": [1]}',
         '{"type": "usage", "inputTokens": "1"}',
+        '{"type": "plan"}',
+        '{"type": "plan", "entries": [{"content": "look"}]}',
+        '{"type": "agent-text", "delta": "a"}',
     ],
 )
 def test_what_is_no_event_is_a_bad_answer(data: str) -> None:
@@ -148,7 +188,110 @@ def test_what_is_no_event_is_a_bad_answer(data: str) -> None:
         parse_event(data, "")
 
 
+@pytest.mark.parametrize(
+    ("fields", "event"),
+    [
+        (
+            {"type": "tool-call-start", "toolCallId": "c", "toolCallName": "t"},
+            ToolCallStart("c", "t", id="1", parent_call_id="p"),
+        ),
+        (
+            {"type": "tool-call-args", "toolCallId": "c", "delta": "{}"},
+            ToolCallArgs("c", "{}", id="1", parent_call_id="p"),
+        ),
+        (
+            {"type": "tool-call-end", "toolCallId": "c"},
+            ToolCallEnd("c", id="1", parent_call_id="p"),
+        ),
+        (
+            {"type": "tool-result", "toolCallId": "c", "result": "r"},
+            ToolResult("c", "r", id="1", parent_call_id="p"),
+        ),
+        (
+            {"type": "tool-progress", "toolCallId": "c", "text": "half"},
+            ToolProgress("c", "half", id="1", parent_call_id="p"),
+        ),
+        ({"type": "reasoning", "delta": "a"}, Reasoning("a", id="1", parent_call_id="p")),
+        ({"type": "message", "messageId": "m"}, MessageStart("m", id="1", parent_call_id="p")),
+        ({"type": "context", "used": 1, "window": 2}, ContextUse(1, 2, id="1", parent_call_id="p")),
+        ({"type": "plan", "entries": []}, Plan((), id="1", parent_call_id="p")),
+        (
+            {
+                "type": "usage",
+                "inputTokens": 1,
+                "outputTokens": 2,
+                "cachedTokens": 3,
+                "reasoningTokens": 4,
+            },
+            Usage(1, 2, 3, 4, id="1", parent_call_id="p"),
+        ),
+    ],
+)
+def test_an_event_of_a_sub_agent_names_the_call_that_it_works_on(
+    fields: dict[str, Any], event: object
+) -> None:
+    assert parse_event(json.dumps({**fields, "parentToolCallId": "p"}), "1") == event
+
+
+# ---------------------------------------------------------------- conversations
+STANDS: dict[str, Any] = {"id": "c", "runId": None, "running": None, "owed": [], "messageCount": 0}
+
+
+def test_a_conversation_tells_what_it_used_and_what_the_agent_means_to_do() -> None:
+    stands = read_conversation(
+        {
+            **STANDS,
+            "usage": {
+                "inputTokens": 1,
+                "outputTokens": 2,
+                "cachedTokens": 3,
+                "reasoningTokens": 4,
+                "estimated": True,
+            },
+            "plan": [{"content": "look", "priority": "low", "status": "pending"}],
+        }
+    )
+    assert stands.usage == Usage(1, 2, 3, 4, estimated=True)
+    assert stands.plan == (PlanEntry("look", "low", "pending"),)
+
+
+def test_a_server_that_tells_neither_usage_nor_plan_is_understood() -> None:
+    stands = read_conversation(STANDS)
+    assert (stands.usage, stands.plan) == (None, ())
+
+
+def test_messages_of_sub_agents_and_approvals_are_told_apart_by_their_roles() -> None:
+    approval: dict[str, Any] = {"id": "2", "role": "approval", "toolCallId": "c", "approved": True}
+    child: dict[str, Any] = {"id": "3", "role": "child", "toolCallId": "p", "message": approval}
+    user: dict[str, Any] = {"id": "1", "role": "user", "content": "hi", "agentId": "sales"}
+    page = read_page({"messages": [user, child], "next": None, "total": 2})
+    asked, inner = page.messages
+    assert asked["role"] == "user"
+    assert asked.get("agentId") == "sales"
+    assert inner["role"] == "child"
+    assert inner["toolCallId"] == "p"
+    assert inner["message"]["role"] == "approval"
+    assert inner["message"]["approved"] is True
+
+
+def test_a_message_without_a_role_is_a_bad_answer() -> None:
+    with pytest.raises(BadAnswer):
+        read_page({"messages": [{"id": "1"}], "next": None, "total": 1})
+
+
 # ---------------------------------------------------------------- answers
+def test_what_a_sub_agent_says_is_no_part_of_the_answer() -> None:
+    answer = fed(
+        Text("I ask.", id="a.1-2"),
+        ToolCallStart("c", "helper", id="a.1-3"),
+        AgentText("c", "I look.", id="a.1-4"),
+        Reasoning("hm", id="a.1-5", parent_call_id="c"),
+        ToolResult("c", "found", id="a.1-6"),
+        Text(" Found.", id="a.1-7"),
+    )
+    assert answer.text == "I ask. Found."
+
+
 def fed(*events: Any, limits: Limits | None = None) -> Answer:
     answer = Answer(limits)
     for event in events:

@@ -102,7 +102,9 @@ def turns(draw: st.DrawFn, numbers: Numbers) -> list[Message]:
         answers.append(
             ToolMessage(MessageId(numbers.next()), call.id, draw(CONTENTS), draw(st.booleans()))
         )
-    usage = draw(st.one_of(st.none(), st.builds(Usage, st.integers(0, 20_000))))
+    usage = draw(
+        st.one_of(st.none(), st.builds(Usage, st.integers(0, 20_000), estimated=st.booleans()))
+    )
     return [AssistantMessage(message_id, draw(TEXTS), tuple(calls), usage=usage), *answers]
 
 

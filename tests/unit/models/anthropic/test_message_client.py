@@ -135,6 +135,13 @@ async def test_a_service_that_is_overloaded_is_asked_again(overloaded: httpx.Res
     assert len(script.requests) == 2
 
 
+async def test_what_is_too_long_for_anthropic_is_told_apart() -> None:
+    async with client_of(failure(413, "request_too_large")) as (client, script):
+        with pytest.raises(ModelContextExceeded, match="too long"):
+            await asked(client)
+    assert len(script.requests) == 1
+
+
 @pytest.mark.parametrize(
     ("status", "kind", "words"),
     [
@@ -143,7 +150,6 @@ async def test_a_service_that_is_overloaded_is_asked_again(overloaded: httpx.Res
         (402, "billing_error", "no credit"),
         (403, "permission_error", "does not allow"),
         (404, "not_found_error", "does not know the model"),
-        (413, "request_too_large", "too long"),
     ],
 )
 async def test_a_refusal_by_anthropic_is_told_at_once_in_our_words(

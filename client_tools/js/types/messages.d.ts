@@ -1,0 +1,125 @@
+/** The messages of the history, as the server has them; told apart by their `role`. */
+export type PastInput = {
+    id: string;
+    role: "user" | "system";
+    content: string | import("./client.js").Part[];
+    /**
+     * the agent that was asked, where the server has several
+     */
+    agentId?: string;
+};
+export type PastCall = {
+    id: string;
+    type: "function";
+    function: {
+        name: string;
+        arguments: string;
+    };
+    /**
+     * whether the client executes it
+     */
+    client: boolean;
+};
+export type PastAnswer = {
+    id: string;
+    role: "assistant";
+    content: string | import("./client.js").Part[];
+    toolCalls?: PastCall[];
+    /**
+     * whether it was cut short
+     */
+    partial?: boolean;
+    usage?: import("./events.js").Usage;
+};
+export type PastResult = {
+    id: string;
+    role: "tool";
+    toolCallId: string;
+    content: unknown;
+    isError?: boolean;
+    /**
+     * why the server wrote
+     * it itself
+     */
+    synthetic?: "superseded" | "interrupted" | "invalid" | "denied" | "timeout" | (string & {});
+};
+export type PastApproval = {
+    id: string;
+    role: "approval";
+    toolCallId: string;
+    approved: boolean;
+    reason?: string;
+    always?: boolean;
+};
+export type PastSummary = {
+    id: string;
+    role: "summary";
+    content: string;
+};
+export type PastChild = {
+    id: string;
+    role: "child";
+    /**
+     * the call that it works on
+     */
+    toolCallId: string;
+    message: Message;
+};
+export type Message = PastInput | PastAnswer | PastResult | PastApproval | PastSummary | PastChild;
+/**
+ * @typedef {object} PastInput
+ * @property {string} id
+ * @property {"user" | "system"} role
+ * @property {string | import("./client.js").Part[]} content
+ * @property {string} [agentId] the agent that was asked, where the server has several
+ */
+/**
+ * @typedef {object} PastCall
+ * @property {string} id
+ * @property {"function"} type
+ * @property {{name: string, arguments: string}} function
+ * @property {boolean} client whether the client executes it
+ */
+/**
+ * @typedef {object} PastAnswer one answer of the model
+ * @property {string} id
+ * @property {"assistant"} role
+ * @property {string | import("./client.js").Part[]} content
+ * @property {PastCall[]} [toolCalls]
+ * @property {boolean} [partial] whether it was cut short
+ * @property {import("./events.js").Usage} [usage]
+ */
+/**
+ * @typedef {object} PastResult the answer to a call
+ * @property {string} id
+ * @property {"tool"} role
+ * @property {string} toolCallId
+ * @property {unknown} content
+ * @property {boolean} [isError]
+ * @property {"superseded" | "interrupted" | "invalid" | "denied" | "timeout" | (string & {})} [synthetic] why the server wrote
+ *   it itself
+ */
+/**
+ * @typedef {object} PastApproval what a person said of a call that needed it
+ * @property {string} id
+ * @property {"approval"} role
+ * @property {string} toolCallId
+ * @property {boolean} approved
+ * @property {string} [reason]
+ * @property {boolean} [always]
+ */
+/**
+ * @typedef {object} PastSummary what the model is shown from here on, in place of what came before
+ * @property {string} id
+ * @property {"summary"} role
+ * @property {string} content
+ */
+/**
+ * @typedef {object} PastChild what a sub-agent was told or has said
+ * @property {string} id
+ * @property {"child"} role
+ * @property {string} toolCallId the call that it works on
+ * @property {Message} message
+ */
+/** @typedef {PastInput | PastAnswer | PastResult | PastApproval | PastSummary | PastChild} Message */
+export {};

@@ -1,0 +1,112 @@
+/** What sub-agents do, plans and progress: events of their own, and within the call that they belong to. */
+
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { test } from "node:test";
+
+import { Answer, Chat, LimitExceeded, ProtocolError } from "../../client_tools/js/src/index.js";
+import { readEvent } from "../../client_tools/js/src/events.js";
+import { collect, handsBack, scripted, stream, text } from "./client-support.mjs";
+
+const PLACE = { cursor: "", runId: null };
+const WITHIN = { parentToolCallId: "1" };
+const STARTED = { type: "tool-call-start", toolCallId: "1", toolCallName: "helper" };
+const SAID = { type: "agent-text", ...WITHIN, delta: "I look. " };
+const INNER = { type: "tool-call-start", toolCallId: "2", toolCallName: "find", ...WITHIN };
+
+function fed(...events) {
+  const answer = new Answer();
+  events.forEach((event, index) => answer.add({ ...PLACE, cursor: `r.1-${index + 1}`, ...event }));
+  return answer;
+}
+
+test("every event that a server sends is read", async () => {
+  const vectors = JSON.parse(await readFile(new URL("../vectors/agkit.json", import.meta.url), "utf8"));
+  const sent = vectors.flatMap(({ data }) => data).filter((data) => data !== "[DONE]");
+  assert.ok(sent.length > 10);
+  for (const data of sent) {
+    const event = readEvent(data, PLACE);
+    assert.deepEqual(event.type === "interrupt" ? { ...event, ...JSON.parse(data) } : event, { ...JSON.parse(data), ...PLACE });
+  }
+});
+
+test("what lacks a field of its kind is no event", () => {
+  const bad = [
+    { type: "agent-text", delta: "a" }, { type: "tool-progress", toolCallId: "1" }, { type: "plan" }, { type: "plan", entries: [1] },
+    { type: "plan", entries: [{ content: "look", priority: "high" }] },
+  ];
+  for (const event of bad) assert.throws(() => readEvent(JSON.stringify(event), PLACE), ProtocolError);
+});
+
+test("what a sub-agent says and does stands within the call that it works on, not in the answer", () => {
+  const answer = fed(
+    text("I ask. "), STARTED, { type: "tool-call-args", toolCallId: "1", delta: "{}" }, { type: "tool-call-end", toolCallId: "1" },
+    { type: "reasoning", delta: "secret", ...WITHIN }, SAID, INNER, { ...INNER, toolCallId: "3", toolCallName: "zone", parentToolCallId: "2" },
+    { type: "tool-progress", toolCallId: "2", text: "half", ...WITHIN }, { type: "tool-result", toolCallId: "2", result: "here", ...WITHIN },
+    { ...SAID, delta: "Found." }, { type: "tool-result", toolCallId: "1", result: "Found." }, text("It is there."),
+  );
+  assert.deepEqual([answer.text, answer.reasoning], ["I ask. It is there.", ""]);
+  const zone = { id: "3", name: "zone", arguments: "", complete: false };
+  const find = { id: "2", name: "find", arguments: "", complete: false, progress: "half", result: "here", calls: [zone] };
+  assert.deepEqual(answer.calls, [
+    { id: "1", name: "helper", arguments: "{}", complete: true, agentText: "I look. Found.", result: "Found.", calls: [find] },
+  ]);
+});
+
+test("a rewind takes back what a sub-agent did, also within a call of an earlier run", () => {
+  const answer = fed(STARTED, SAID, { type: "run-end", outcome: "handed-back" });
+  const before = answer.calls;
+  answer.add({ ...INNER, ...PLACE, cursor: "s.1-1" });
+  answer.add({ ...SAID, ...PLACE, cursor: "s.1-2" });
+  assert.equal(answer.calls[0].calls.length, 1);
+  answer.add({ type: "rewind", to: "s.1-0", ...PLACE, cursor: "s.2-1" });
+  assert.deepEqual(answer.calls, before);
+  assert.equal(before[0].agentText, "I look. ");
+  assert.equal(answer.calls, answer.calls, "nothing has changed in between");
+});
+
+test("the call of a sub-agent that was begun before has no name, and what is within it is not the answer's own", () => {
+  const owed = { id: "2", name: "find", arguments: "{}", kind: "tool_result", ...WITHIN };
+  const answer = fed({ type: "owed", toolCalls: [owed] });
+  answer.add({ ...SAID, ...PLACE });
+  answer.add({ type: "tool-call-end", toolCallId: "9", ...WITHIN, ...PLACE });
+  const find = { id: "2", name: "find", arguments: "{}", complete: true };
+  assert.deepEqual(answer.calls, [{ id: "1", name: "", arguments: "", complete: true, agentText: "I look. ", calls: [find] }]);
+});
+
+test("what sub-agents say, and progress, count for the size of an answer", () => {
+  for (const event of [SAID, { type: "tool-progress", toolCallId: "1", text: "half way" }]) {
+    const answer = new Answer(10);
+    answer.add({ ...event, ...PLACE });
+    assert.throws(() => answer.add({ ...event, ...PLACE }), LimitExceeded);
+  }
+});
+
+test("a chat runs a sub-agent's client tool, and shows it within the call", async (t) => {
+  const { client, requests } = await scripted(t, [
+    stream({ events: [STARTED, SAID, { ...INNER, toolCallName: "zone" }, ...handsBack(["2", "zone", "{}"]).map(nested)] }),
+    stream({ events: [{ type: "tool-result", toolCallId: "1", result: "UTC" }, text("It is UTC.")], run: "next" }),
+  ]);
+  const chat = new Chat(client({ tools: { zone: { execute: () => "UTC" } } }), { include: ["agents"] });
+  await chat.send("where?");
+  const [, { text: said, calls }] = chat.getSnapshot().entries;
+  assert.equal(said, "It is UTC.");
+  assert.deepEqual(calls.map(({ name, result }) => [name, result]), [["helper", "UTC"]]);
+  assert.deepEqual(calls[0].calls.map(({ name, result }) => [name, result]), [["zone", "UTC"]]);
+  assert.deepEqual(requests[1].body.messages, [{ role: "tool", toolCallId: "2", content: "UTC" }]);
+  assert.ok(requests.every(({ body }) => body.include.includes("agents")));
+});
+
+test("a plan, progress and estimates come as they were sent", async (t) => {
+  const events = [
+    { type: "plan", entries: [{ content: "look", priority: "high", status: "pending" }] },
+    { type: "tool-progress", toolCallId: "1", text: "half" },
+    { type: "usage", inputTokens: 1, outputTokens: 2, cachedTokens: 0, reasoningTokens: 0, estimated: true },
+  ];
+  const { client } = await scripted(t, [stream({ events })]);
+  assert.deepEqual((await collect(client().send("x"))).events, events);
+});
+
+function nested(event) {
+  return event.type === "owed" ? { ...event, toolCalls: event.toolCalls.map((call) => ({ ...call, ...WITHIN })) } : event;
+}

@@ -1,0 +1,74 @@
+"""Conversations that become too large for their model's window."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+from tests.support.runs import QUICK, events, post, says
+
+from passback.context.compaction import Compaction
+from passback.core.deltas import ModelRequest
+from passback.core.events import (
+    Compacted,
+    ContextWarned,
+    RunEvent,
+    UsageReported,
+)
+from passback.core.messages import (
+    Message,
+    SummaryMessage,
+)
+from passback.core.ports import ModelClient, Store
+from passback.engine.agents import Actor, Agents
+from passback.engine.loop import Brain
+from passback.engine.runs import RunService
+from passback.engine.supervisor import Tempo
+from passback.engine.toolbox import Equipment
+from passback.toolsets.functions import Functions, FunctionTool, tool
+
+WINDOW = 2_000
+"""Tokens: 8,000 characters."""
+
+
+@tool
+def look(size: int) -> str:
+    """Look at something large."""
+    return "x" * size
+
+
+@asynccontextmanager
+async def thinker(
+    store: Store,
+    model: ModelClient,
+    *tools: FunctionTool,
+    window: int = WINDOW,
+    tempo: Tempo = QUICK,
+) -> AsyncGenerator[RunService]:
+    """A worker whose model has a small window."""
+    brain = Brain(model, "be brief", context=Compaction(window))
+    equipment = Equipment([Functions(tools)] if tools else [])
+    service = RunService(store, Agents([Actor(brain, equipment)]), tempo)
+    with anyio.fail_after(10):
+        async with service.running():
+            yield service
+
+
+def told(seen: Sequence[RunEvent]) -> list[RunEvent]:
+    return [each for each in seen if isinstance(each, ContextWarned | Compacted | UsageReported)]
+
+
+def shown(request: ModelRequest) -> list[object]:
+    return [message.content for message in request.messages]
+
+
+def summary_in(messages: Sequence[Message]) -> SummaryMessage:
+    (found,) = [each for each in messages if isinstance(each, SummaryMessage)]
+    return found
+
+
+async def talk(runs: RunService, *sizes: int) -> list[RunEvent]:
+    """Post messages of so many characters, one run each; gives what the last run said."""
+    seen: list[RunEvent] = []
+    for number, size in enumerate(sizes):
+        seen = await events(runs, await post(runs, says(f"{number}" * size, f"u{number}")))
+    return seen

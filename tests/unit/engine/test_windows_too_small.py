@@ -1,0 +1,261 @@
+"""What does not fit into a model's window, and how runs, workers and sub-agents fare with it."""
+
+import anyio
+import pytest
+from tests.support.faults import mortal
+from tests.support.runs import KEY, QUICK, SEEKING, events, outcome, post, record, says, until
+from tests.support.windows import WINDOW, look, shown, summary_in, talk, thinker
+
+from passback.context.compaction import Compaction
+from passback.core.context import Unbounded
+from passback.core.deltas import ModelRequest, UsageChunk
+from passback.core.errors import ModelContextExceeded
+from passback.core.events import (
+    Compacted,
+    Completed,
+    ContextWarned,
+    Failed,
+    TextDelta,
+)
+from passback.core.messages import (
+    AssistantMessage,
+    ChildMessage,
+    Message,
+    MessageId,
+    Reasoning,
+    SummaryMessage,
+    Usage,
+    UserMessage,
+)
+from passback.core.ports import Store
+from passback.core.transcript import paired
+from passback.engine.agents import Actor, Agents
+from passback.engine.loop import Brain
+from passback.engine.runs import RunService
+from passback.engine.toolbox import Equipment
+from passback.models.scripted import ScriptedModel, Step, calls
+from passback.models.scripted import says as words
+from passback.toolsets.agents import AgentTool, AgentTools
+from passback.toolsets.functions import Functions
+
+pytestmark = pytest.mark.anyio
+
+TOO_LONG = ModelContextExceeded("the conversation is too long for the model")
+
+
+# ---------------------------------------------------------------- what cannot fit
+async def test_a_message_that_is_too_large_is_a_clear_error_and_the_conversation_goes_on(
+    memory: Store,
+) -> None:
+    model = ScriptedModel([words("a"), words("notes"), words("hi")])
+    async with thinker(memory, model) as runs:
+        await talk(runs, 100)
+        failed = await outcome(runs, await post(runs, says("u" * 20_000, "large")))
+        assert isinstance(failed, Failed)
+        assert (failed.code, failed.retryable) == ("context_too_large", False)
+        assert "the last message is too large for the model" in failed.message
+        assert len(model.requests) == 1
+        assert await outcome(runs, await post(runs, says("sorry", "small"))) == Completed()
+    assert shown(model.requests[-1])[1:] == ["sorry"]
+
+
+async def test_a_prompt_that_is_too_large_is_named(memory: Store) -> None:
+    brain = Brain(ScriptedModel([]), "p" * 20_000, context=Compaction(WINDOW))
+    service = RunService(memory, Agents([Actor(brain)]), QUICK)
+    with anyio.fail_after(10):
+        async with service.running():
+            failed = await outcome(service, await post(service, says()))
+    assert isinstance(failed, Failed)
+    assert "the agent's prompt and tools are too large" in failed.message
+
+
+# ---------------------------------------------------------------- a service that takes less
+async def test_a_request_that_is_refused_as_too_long_is_made_once_more_with_less(
+    memory: Store,
+) -> None:
+    """The window is set too high: the service knows better."""
+    model = ScriptedModel([words("a"), words("b"), [TOO_LONG], words("notes"), words("c")])
+    async with thinker(memory, model, window=100_000) as runs:
+        seen = await talk(runs, 2_000, 2_000, 500)
+        assert seen[-1].type == "run-finished"
+        summary = summary_in(await record(runs))
+    assert summary.content == "notes"
+    assert [e.step for e in seen if isinstance(e, Compacted)] == ["summary"]
+    assert shown(model.requests[-1])[1:] == ["b", "2" * 500]
+
+
+async def test_a_second_refusal_is_the_runs_end(memory: Store) -> None:
+    model = ScriptedModel([words("a"), words("b"), [TOO_LONG], words("notes"), [TOO_LONG]])
+    async with thinker(memory, model, window=100_000) as runs:
+        await talk(runs, 2_000, 2_000)
+        failed = await outcome(runs, await post(runs, says("2" * 500, "u2")))
+    assert isinstance(failed, Failed)
+    assert failed.code == "model_context_exceeded"
+
+
+async def test_what_readers_have_seen_is_not_said_again(memory: Store) -> None:
+    model = ScriptedModel([["well", TOO_LONG]])
+    async with thinker(memory, model) as runs:
+        failed = await outcome(runs, await post(runs, says()))
+    assert isinstance(failed, Failed)
+    assert failed.code == "model_context_exceeded"
+
+
+async def test_without_a_window_a_refusal_is_the_runs_end_and_nothing_is_left_out(
+    memory: Store,
+) -> None:
+    model = ScriptedModel([[TOO_LONG]])
+    async with thinker(memory, model, window=0) as runs:
+        failed = await outcome(runs, await post(runs, says("u" * 900_000)))
+    assert isinstance(failed, Failed)
+    assert failed.code == "model_context_exceeded"
+    assert shown(model.requests[0]) == ["u" * 900_000]
+
+
+@pytest.mark.parametrize("estimated", [False, True])
+async def test_what_the_service_counts_corrects_the_estimate(
+    memory: Store, estimated: bool
+) -> None:
+    """By our estimate there is much room; by the service's count there is not. What is no count of its own teaches nothing."""
+    usage = Usage(1_900, 10, estimated=estimated)
+    model = ScriptedModel(
+        [words("a"), [UsageChunk(usage), *calls(("look", {"size": 10}))], words("b")]
+    )
+    async with thinker(memory, model, look) as runs:
+        await talk(runs, 100)
+        seen = await events(runs, await post(runs, says("u" * 4_000, "u1")))
+    assert any(isinstance(each, ContextWarned) for each in seen) == (not estimated)
+
+
+# ---------------------------------------------------------------- workers that die
+@pytest.mark.promise("P5", "P10")
+async def test_a_worker_that_dies_after_the_summary_leaves_a_transcript_to_go_on_from(
+    store: Store,
+) -> None:
+    model = ScriptedModel([words("a"), words("b"), words("c"), words("notes"), [anyio.Event()]])
+    async with thinker(store, model) as runs:
+        await talk(runs, 2_000, 2_000, 2_000)
+    async with mortal(store, model, context=Compaction(WINDOW)) as dying:
+        run = await post(dying.runs, says("3" * 1_000, "u3"))
+        await until(dying.runs, run, Compacted)
+        await dying.kill()
+    heir = ScriptedModel([words("d")])
+    async with thinker(store, heir, tempo=SEEKING) as runs:
+        assert await outcome(runs, run) == Completed()
+        kept = await record(runs)
+    assert summary_in(kept).content == "notes"
+    assert isinstance(kept[-1], AssistantMessage)
+    first, *others = shown(heir.requests[0])
+    assert "notes" in str(first)
+    assert others == ["c", "3" * 1_000]
+
+
+async def test_only_what_is_still_shown_is_read_of_a_conversation(memory: Store) -> None:
+    model = ScriptedModel([words("a"), words("b"), words("c"), words("notes"), words("d")])
+    async with thinker(memory, model) as runs:
+        await talk(runs, 2_000, 2_000, 2_000, 1_000)
+        loaded = await memory.load(KEY)
+        assert [m.role for m in loaded.messages] == ["assistant", "user", "summary", "assistant"]
+        assert loaded.start == 5
+        assert len(await record(runs)) == 9
+
+
+async def test_a_run_that_is_taken_back_takes_its_summary_along(memory: Store) -> None:
+    started = anyio.Event()
+    model = ScriptedModel(
+        [words("a"), words("b"), words("c"), words("notes"), ["d", started], words("e")]
+    )
+    async with thinker(memory, model) as runs:
+        await talk(runs, 2_000, 2_000, 1_500)
+        run = await post(runs, says("3" * 1_500, "u3"))
+        await until(runs, run, TextDelta)
+        instead = await post(runs, says("no, this", "u4"), on_busy="rollback")
+        assert await outcome(runs, instead) == Completed()
+        kept = await record(runs)
+    assert not any(isinstance(each, SummaryMessage) for each in kept)
+    assert shown(model.requests[-1]) == [
+        *["0" * 2_000, "a", "1" * 2_000, "b", "2" * 1_500, "c"],
+        "no, this",
+    ]
+
+
+# ---------------------------------------------------------------- sub-agents
+async def test_a_sub_agent_has_a_window_of_its_own(memory: Store) -> None:
+    long: list[Step] = ["y" * 1_800, *calls(("look", {"size": 10}))]
+    child = Brain(
+        ScriptedModel([long, long, long, long, words("notes"), words("found")]),
+        context=Compaction(WINDOW),
+    )
+    helper = Actor(child, Equipment([Functions([look])]), "helper")
+    model = ScriptedModel([calls(("helper", {"task": "find the key"})), words("thanks")])
+    tools = AgentTools([AgentTool.of(helper, "Finds things.")])
+    brain = Brain(model, context=Compaction(WINDOW))
+    service = RunService(memory, Agents([Actor(brain, Equipment([tools]))]), QUICK)
+    with anyio.fail_after(10):
+        async with service.running():
+            assert await outcome(service, await post(service, says())) == Completed()
+            kept = await record(service)
+    inner = [each.message for each in kept if isinstance(each, ChildMessage)]
+    assert "find the key" in summary_in(inner).asked
+    assert not any(isinstance(each, SummaryMessage) for each in kept)
+    assert (await memory.load(KEY)).start == 0
+
+
+# ---------------------------------------------------------------- by hand
+async def test_a_context_can_be_summarised_by_hand(memory: Store) -> None:
+    model = ScriptedModel([words("notes")])
+    context = Compaction(0).watch(model, ModelRequest((), "be brief"))
+    messages: list[Message] = [
+        UserMessage(says().id, "x" * 400_000),
+        says("two", "u2"),
+        says("three", "u3"),
+    ]
+    made = await context.compact(messages)
+    (summary,) = made.append
+    assert (summary.content, summary.keeps) == ("notes", 2)
+    assert shown(ModelRequest(made.messages))[1:] == ["two", "three"]
+    again = await context.compact([*messages, summary])
+    assert again.append == ()
+
+
+async def test_a_summary_that_keeps_another_one_is_the_only_one_that_is_shown() -> None:
+    context = Compaction(WINDOW).watch(ScriptedModel([]), ModelRequest(()))
+    messages: list[Message] = [
+        says("one", "u1"),
+        SummaryMessage(MessageId("s1"), "first notes", 1),
+        says("two", "u2"),
+        SummaryMessage(MessageId("s2"), "second notes", 3),
+        says("three", "u3"),
+    ]
+    made = await context.fit(messages)
+    assert made.messages == paired(messages)
+    assert [each.id for each in made.messages] == ["s2", "u1", "u2", "u3"]
+
+
+async def test_where_not_even_the_question_has_room_the_model_is_not_asked() -> None:
+    model = ScriptedModel([])
+    context = Compaction(300).watch(model, ModelRequest(()))
+    made = await context.fit([says("x" * 600), says("y" * 600, "u2")])
+    assert [each.content for each in made.append] == [
+        "[1 earlier messages are left out here; no summary could be made]"
+    ]
+    assert [each.id for each in made.messages] == [made.append[0].id, "u2"]
+
+
+async def test_reasoning_that_is_sent_back_counts(memory: Store) -> None:
+    thought = AssistantMessage(
+        MessageId("a"), "hm", reasoning=(Reasoning("r" * 6_000, "scripted", "opaque"),)
+    )
+    aside = AssistantMessage(MessageId("a"), "hm", reasoning=(Reasoning("r" * 6_000, "scripted"),))
+    for message, is_much in ((thought, True), (aside, False)):
+        context = Compaction(WINDOW).watch(ScriptedModel([]), ModelRequest(()))
+        assert (context.at_once([says(), message, says("go on", "u2")]) is None) == is_much
+
+
+async def test_without_a_policy_the_model_is_shown_everything() -> None:
+    context = Unbounded().watch(ScriptedModel([]), ModelRequest(()))
+    messages: list[Message] = [says("x" * 900_000)]
+    assert (await context.fit(messages)).messages == tuple(messages)
+    assert await context.compact(messages) == await context.fit(messages)
+    context.counted(Usage(1))
+    assert not context.exceeded()
