@@ -30,9 +30,15 @@ def left_view(left: Left, /) -> LeftView:
 
 
 def left_headers(left: Left | None, /) -> dict[str, str]:
-    """Of an answer: what is left when it begins."""
-    view = {} if left is None else left_view(left)
-    return {f"x-budget-left-{kind}": f"{amount:.15g}" for kind, amount in view.items()}
+    """Of an answer: what is left when it begins, as plain decimal numbers."""
+    if left is None:
+        return {}
+    view = left_view(left)
+    return {f"x-budget-left-{kind}": _plain(amount) for kind, amount in view.items()}
+
+
+def _plain(amount: object) -> str:
+    return f"{amount:f}".rstrip("0").rstrip(".") if isinstance(amount, float) else str(amount)
 
 
 def _round(number: float) -> float:
