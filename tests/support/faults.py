@@ -12,7 +12,6 @@ from tests.support.runs import QUICK, worker
 from passback.core.changes import Lease
 from passback.core.context import ContextPolicy
 from passback.core.errors import StoreFull, StoreUnavailable
-from passback.core.limits import Budget
 from passback.core.ports import ModelClient, Store
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
@@ -107,23 +106,24 @@ async def mortal(
     *tools: FunctionTool,
     tempo: Tempo = QUICK,
     context: ContextPolicy | None = None,
-    budget: Budget | None = None,
     seconds: float = 10,
+    **brain_is: Any,
 ) -> AsyncGenerator[Mortal]:
     """A worker in a task of its own, as `worker`. It has to be killed in the context."""
     faults = Faults(store)
 
     async def live(*, task_status: anyio.abc.TaskStatus[Mortal]) -> None:
         with anyio.CancelScope() as scope:
-            async with worker(
+            given = worker(
                 faults.store,
                 model,
                 *tools,
                 tempo=tempo,
                 context=context,
-                budget=budget,
                 seconds=seconds,
-            ) as runs:
+                **brain_is,
+            )
+            async with given as runs:
                 one = Mortal(runs, faults, scope)
                 task_status.started(one)
                 await anyio.sleep_forever()

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -19,7 +20,6 @@ from passback.core.events import (
     RunFinished,
     TextDelta,
 )
-from passback.core.limits import Budget, Price
 from passback.core.messages import (
     ApprovalMessage,
     CallId,
@@ -40,8 +40,9 @@ from passback.core.ports import ModelClient, Parked, Store
 from passback.core.posts import OnBusy, OnDisconnect, StartRun
 from passback.core.toolsets import Toolset
 from passback.engine.agents import Actor, Agents
+from passback.engine.brain import Brain
 from passback.engine.judging import Judge
-from passback.engine.loop import Brain
+from passback.engine.output import OutputJudge
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
 from passback.engine.toolbox import Equipment
@@ -80,9 +81,8 @@ async def worker(
     rules: Sequence[Rule] = (),
     offers: Sequence[ToolSpec] = (),
     context: ContextPolicy | None = None,
-    budget: Budget | None = None,
-    price: Price | None = None,
     seconds: float = 10,
+    **brain_is: Any,
 ) -> AsyncGenerator[RunService]:
     """A worker on a store that is open. A hang in the test is a failure after `seconds`.
 
@@ -90,15 +90,8 @@ async def worker(
     """
     functions = [Functions(tools)] if tools else []
     judge = Judge(objection, rules)
-    brain = Brain(
-        model,
-        "be brief",
-        4,
-        judge=judge,
-        context=context or Unbounded(),
-        budget=budget or Budget(),
-        price=price or Price(),
-    )
+    brain = Brain(model, "be brief", 4, judge=judge, context=context or Unbounded())
+    brain = replace(brain, **{"output": OutputJudge(objection), **brain_is})
     equipment = Equipment([*functions, *toolsets], offers)
     service = RunService(store, Agents([Actor(brain, equipment)]), tempo)
     with anyio.fail_after(seconds):

@@ -48,6 +48,7 @@ class CallContext(ToolContext):
         taken_over: whether another worker was at this call, and was lost.
         depth: how many agents call each other.
         meter: counts what the run spends.
+        allowed: tools for which a person has allowed all calls.
     """
 
     ended: Callable[[], None] = field(kw_only=True)
@@ -59,6 +60,7 @@ class CallContext(ToolContext):
     leaving: Callable[[], bool] = bool
     taken_over: bool = False
     depth: int = 0
+    allowed: frozenset[str] = frozenset()
 
 
 class ChildJournal:
