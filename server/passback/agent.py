@@ -16,6 +16,7 @@ from passback.context.prompt import (
 )
 from passback.core.commands import Handler
 from passback.core.errors import ConfigurationError
+from passback.core.limits import Budget
 from passback.core.messages import JsonObject, ToolSpec
 from passback.core.permissions import Decision, Rule, by_pattern
 from passback.core.ports import ModelClient
@@ -46,6 +47,8 @@ class Agent:
         name: what clients and other agents ask for it by; None: as `passback serve MODULE:NAME` names it.
         description: what other agents are told of it.
         max_turns: model calls in one run; None: what the settings say.
+        budget: what runs of it may spend; the settings' limits hold as well, the tighter ones count. While it works for
+            another agent, that one's count.
         window: tokens that the model takes, request and answer together, with which older parts of a conversation make
             room for new ones; 0: nothing is left out; None: what the settings say.
         options: goes to the model's service as it is, such as `{"temperature": 0}`.
@@ -79,6 +82,7 @@ class Agent:
     ask_user: bool = False
     window: int | None = None
     plan: bool = False
+    budget: Budget = field(default_factory=Budget)
     context: Told | None = None
     tell_time: bool = False
     data_tools: bool = False

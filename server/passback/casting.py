@@ -8,6 +8,7 @@ from passback.agent import Agent
 from passback.context.compaction import Compaction
 from passback.core.commands import NAME
 from passback.core.errors import ConfigurationError
+from passback.core.limits import Budget, price_of
 from passback.core.permissions import Rule, by_pattern
 from passback.core.ports import ModelClient
 from passback.core.questions import ASK_USER
@@ -65,8 +66,9 @@ class Casting:
             raise ConfigurationError(f"the agent {agent.name!r} calls itself")
         settings = self._settings
         top = not callers
+        model = self._model(agent.model)
         brain = Brain(
-            self._model(agent.model),
+            model,
             agent.told(settings.prompt if top else None),
             agent.max_turns or settings.max_turns,
             settings.max_futile_turns,
@@ -79,12 +81,20 @@ class Casting:
             agent.layers(),
             agent.run_context(),
             agent.tell_time,
+            self._budget(agent),
+            price_of(model.name, settings.prices),
         )
         own = agent.own_toolsets()
         self._connected |= {id(one): one for one in own if isinstance(one, Connected)}
         toolsets = (*own, *self._delegates(agent, callers))
         equipment = Equipment(toolsets, (ASK_USER,) if agent.ask_user else ())
         return Actor(brain, equipment, agent.name or "")
+
+    def _budget(self, agent: Agent) -> Budget:
+        budget = agent.budget.within(self._settings.budget)
+        if budget.limits_cost and not self._settings.prices:
+            raise ConfigurationError("PASSBACK_PRICES: a limit of the cost needs prices")
+        return budget
 
     def _delegates(self, agent: Agent, callers: tuple[Agent, ...]) -> Sequence[AgentTools]:
         tools = [

@@ -7,6 +7,7 @@ from pydantic import JsonValue
 from typing_extensions import override
 
 from passback.core.errors import InvalidCursor
+from passback.core.limits import Left
 from passback.core.messages import CallId, Content, MessageId, Owed, RunId, Usage
 from passback.core.plans import Plan
 
@@ -153,9 +154,10 @@ class PlanUpdated:
 
 @dataclass(frozen=True, slots=True)
 class UsageReported:
-    """Tokens of the model call that just ended."""
+    """Tokens of the model call that just ended, and what is left then of the limits of the run."""
 
     usage: Usage
+    left: Left | None = None
     type: Literal["usage-reported"] = "usage-reported"
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
+from passback.core.limits import RunSpent
 from passback.core.messages import (
     AssistantMessage,
     ChildMessage,
@@ -26,9 +27,11 @@ class State:
         usage: of all messages of the transcript together.
         cost: of the model calls, in the currency in which the server was told the prices.
         seconds: for how long runs have worked on it.
+        tokens: of the model calls, input and output together; other than `usage` it counts what left no message, too.
         boundary: the position of the first message that is still read; those before it stay in the record.
         allowed: tools for which a person allowed all calls to come, in a message before the boundary; sorted.
         agent: the name of the one that the user asked last before the boundary.
+        run: what the newest run has spent, where runs have limits.
         data: the structured data that was posted last before the boundary.
         output_schema: what the answer to the last user message before the boundary has to fit.
     """
@@ -40,6 +43,8 @@ class State:
     boundary: int = 0
     allowed: tuple[str, ...] = ()
     agent: str = ""
+    tokens: int = 0
+    run: RunSpent | None = None
     data: JsonValue = None
     output_schema: JsonObject | None = None
 
@@ -48,7 +53,7 @@ class State:
         return replace(self, usage=self.usage + usage_of(messages))
 
     def with_taken_back(self, messages: Iterable[Message], /) -> "State":
-        """As it is without these messages. What was spent for them stays spent: cost and seconds do not fall."""
+        """As it is without these messages. What was spent for them stays spent: tokens, cost and seconds do not fall."""
         return replace(self, usage=self.usage - usage_of(messages))
 
     def with_boundary(self, boundary: int, messages: Sequence[Message], /) -> "State":

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from passback.core.context import Context, ContextPolicy, Unbounded
 from passback.core.deltas import ModelDelta, ModelRequest
+from passback.core.limits import Budget, Price
 from passback.core.messages import JsonObject, Message, ModelMessage
 from passback.core.ports import ModelClient
 from passback.core.prompts import PromptBuilder, RunContext
@@ -34,6 +35,8 @@ class Brain:
         builder: says how it is shown what was posted beside words; None: not at all.
         told: what it is told in one run only.
         tells_time: whether it is told when a message came.
+        budget: limits its runs, and with them the sub-agents that work for it.
+        price: of its model's tokens.
     """
 
     model: ModelClient
@@ -49,6 +52,8 @@ class Brain:
     builder: PromptBuilder | None = None
     told: RunContext | None = None
     tells_time: bool = False
+    budget: Budget = field(default_factory=Budget)
+    price: Price = field(default_factory=Price)
 
     def seen(self, messages: Sequence[Message]) -> list[Message]:
         """A transcript with all that the model is told, as its words."""

@@ -4,12 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from passback.core.commands import CommandCall, CommandContext
-from passback.core.context import Context, Fitted
-from passback.core.errors import (
-    ModelContextExceeded,
-    ModelIncomplete,
-    StoreError,
-)
+from passback.core.context import Context
+from passback.core.errors import ModelContextExceeded, ModelIncomplete, StoreError
 from passback.core.events import (
     Cancelled,
     Completed,
@@ -26,6 +22,7 @@ from passback.core.events import (
     UsageReported,
 )
 from passback.core.ids import new_call_id, new_message_id
+from passback.core.limits import Spent
 from passback.core.messages import (
     AssistantMessage,
     Message,
@@ -34,6 +31,7 @@ from passback.core.messages import (
     SystemMessage,
     ToolCall,
     ToolResult,
+    Usage,
 )
 from passback.core.state import State
 from passback.core.transcript import (
@@ -54,6 +52,7 @@ from passback.engine.children import CallContext, Journal, nested
 from passback.engine.commands import forgotten
 from passback.engine.log import End
 from passback.engine.progress import Progress
+from passback.engine.spending import BudgetSpent, Meter
 from passback.engine.toolbox import Toolbox
 from passback.engine.turns import committed, in_vain, reason, resulted, tool_message
 
@@ -73,6 +72,7 @@ class Work:
         allowed: tools for which a person has allowed all calls, as the calling agent knows.
         sight: what the model is shown, once it was looked at.
         prepared: the first request, once it is encoded.
+        owner_spent: what the runs of its owner have spent today, if it was asked for.
     """
 
     brain: Brain
@@ -85,6 +85,7 @@ class Work:
     allowed: frozenset[str] = frozenset()
     sight: Context | None = None
     prepared: Answering | None = None
+    owner_spent: Spent | None = None
 
     def prepare(self) -> None:
         """Encode the first request ahead of its time, where the model is what comes first."""
@@ -102,9 +103,10 @@ class Loop:
 
     Args:
         leaving: asked before each turn: whether the run is to be left to another worker.
+        meter: the run's, which sub-agents share.
     """
 
-    def __init__(self, work: Work, log: Journal, leaving: Callable[[], bool]) -> None:
+    def __init__(self, work: Work, log: Journal, leaving: Callable[[], bool], meter: Meter) -> None:
         self._brain = work.brain
         self._toolbox = work.toolbox
         self._log = log
@@ -121,6 +123,7 @@ class Loop:
         self._prepared = work.prepared
         self._told: str | None = None
         self._leaving = leaving
+        self._meter = meter
         self._assembler: Assembler | None = None
 
     @property
@@ -135,6 +138,12 @@ class Loop:
             ModelError, StoreError: nothing of the turn that failed was committed.
             ModelAstray, OutputInvalid: after too many turns in vain; they are committed.
         """
+        try:
+            await self._work()
+        except BudgetSpent:
+            await self._end(Completed("budget"))
+
+    async def _work(self) -> None:
         if self._depth and self._taken_over:
             await self._close_perhaps_begun()
         if unanswered(self._messages) and await self._answer():
@@ -143,11 +152,12 @@ class Loop:
         if not self._depth and (called := self._brain.commands.called_in(self._messages)):
             await self._obey(called)
             return
-        for _ in range(self._turns, self._brain.max_turns):
+        while self._turns < self._brain.max_turns:
             if self._leaving():
                 return
             if futile_turns(self._messages) >= self._brain.max_futile_turns:
                 raise in_vain(self._messages)
+            self._turns += 1
             turn = await self._brain.judge.judge(
                 await self._ask(), self._toolbox, self._log.run, self._allowed
             )
@@ -171,7 +181,10 @@ class Loop:
         """Answer a command in the model's place."""
         context = CommandContext(self._log.run, self._brain.deps)
         commands = self._brain.commands
+        if commands.asks(call):
+            await self._meter.allow()
         reply = await commands.obey(call, context, self._sight, self._seen)
+        self._meter.count(reply.events, self._brain.price)
         message = AssistantMessage(new_message_id(), reply.text)
         self._state = forgotten(self._state, call)
         events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
@@ -192,14 +205,18 @@ class Loop:
     async def _listen(self) -> Turn:
         answering = self._prepared or await self._asking()
         self._prepared = None
+        await self._meter.allow()
         message_id = new_message_id()
         assembler = Assembler(message_id, self._toolbox.whose, new_call_id)
         self._assembler = assembler
         self._log.append([TurnStarted(message_id)])
-        async with answering as batches:
-            async for deltas in batches:
-                if events := assembler.feed(deltas):
-                    self._log.append(events)
+        try:
+            async with answering as batches:
+                async for deltas in batches:
+                    if events := assembler.feed(deltas):
+                        self._log.append(events)
+        finally:
+            self._meter.add(assembler.usage, self._brain.price)
         events, turn = assembler.finish()
         if events:
             self._log.append(events)
@@ -217,13 +234,19 @@ class Loop:
 
     async def _shown(self) -> Sequence[ModelMessage]:
         """What the model is shown; what had to be done for it is committed."""
-        shown = self._sight.at_once(self._seen)
-        fitted = Fitted(shown) if shown is not None else await self._sight.fit(self._seen)
+        if (shown := self._sight.at_once(self._seen)) is not None:
+            return shown
+        await self._meter.allow()
+        fitted = await self._sight.fit(self._seen)
+        self._meter.count(fitted.events, self._brain.price)
         if fitted.append:
             await self._commit(fitted.append, fitted.events)
         elif fitted.events:
-            self._log.append(fitted.events)
+            self._log.append(self._with_left(fitted.events))
         return fitted.messages
+
+    def _with_left(self, events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:
+        return self._meter.with_left(events, self._brain.max_turns - self._turns)
 
     async def _settle(self, turn: Turn) -> bool:
         """Commit a turn and run the server's calls. True: the run has ended."""
@@ -319,6 +342,7 @@ class Loop:
             leaving=self._leaving,
             taken_over=self._taken_over,
             depth=self._depth,
+            meter=self._meter,
             allowed=self._allowed,
             data=data_of(self._messages, self._state.data),
         )
@@ -343,14 +367,19 @@ class Loop:
         *,
         cut: bool = False,
     ) -> None:
+        if outcome == Completed("budget") and self._meter.is_unused:
+            events = (*events, UsageReported(Usage()))
+        await self._meter.tell(ends=True)
+        told = (*self._with_left(events), RunFinished(outcome))
         # before the write: if its reply is lost, the log sends it again ahead of whatever comes next
         state = self._keep(append)
         end = End(owed(self._messages), cut)
-        await self._log.commit(tuple(append), (*events, RunFinished(outcome)), end, state)
+        await self._log.commit(tuple(append), told, end, state)
 
     async def _commit(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
+        await self._meter.tell()
         state = self._keep(append)
-        await self._log.commit(tuple(append), tuple(events), None, state)
+        await self._log.commit(tuple(append), self._with_left(events), None, state)
 
     def _keep(self, append: Sequence[Message]) -> State | None:
         """Gives what the state is then; None: as it is stored."""
@@ -361,5 +390,6 @@ class Loop:
         if any(isinstance(message, SummaryMessage) for message in append):
             read = self._messages[self._state.boundary - self._start :]
             self._state = self._state.with_boundary(self._start + boundary(self._messages), read)
+        self._state = self._meter.note(self._state, self._stored)
         stored, self._stored = self._stored, self._state
         return None if self._state == stored else self._state

@@ -44,6 +44,7 @@ from passback.core.events import (
     ToolCallStarted,
 )
 from passback.core.ids import new_message_id, new_nonce, new_run_id
+from passback.core.limits import Left
 from passback.core.messages import (
     Answer,
     CallId,
@@ -62,6 +63,7 @@ from passback.engine.claims import Claims
 from passback.engine.loop import Work
 from passback.engine.overtaken import ATTEMPTS, step_aside
 from passback.engine.reader import Reader
+from passback.engine.spending import owner_spent
 from passback.engine.supervisor import Assignment, Supervisor, Tempo
 
 
@@ -208,6 +210,7 @@ class RunService:
         work = Work(actor.brain, toolbox, messages, state=loaded.status.state)
         # its request is encoded while the store is busy
         asyncio.get_running_loop().call_soon(work.prepare)
+        work.owner_spent = await owner_spent(self._store, actor.brain.budget, run)
         # a client that leaves now must not leave a lease behind that nobody works under
         with anyio.CancelScope(shield=True):
             lease: Lease | None = await self._store.begin(
@@ -258,6 +261,9 @@ class RunService:
     ) -> AsyncGenerator[AsyncIterator[Sequence[Logged]]]:
         async with Reader(self._store, run, after, take, self._caretaker) as reader:
             yield await reader.open(self._supervisor.log_of(run))
+
+    def left(self, run: RunRef, /) -> Left | None:
+        return self._supervisor.left(run)
 
     async def status(self, key: ConversationKey, /) -> Status:
         status = await self._store.status(key)

@@ -104,7 +104,7 @@ class AgentTools:
             allowed=context.allowed,
             state=State(data=context.data),
         )
-        loop = Loop(work, journal, context.leaving)
+        loop = Loop(work, journal, context.leaving, context.meter)
         try:
             await loop.run()
         except (LeaseLost, StoreError):

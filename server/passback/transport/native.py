@@ -31,7 +31,9 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
+from passback.core.limits import Left
 from passback.core.messages import CallId, MediaPart, Owed, Usage, as_text
+from passback.transport.limits import left_view
 from passback.transport.native_shapes import (
     ApprovalPayload,
     ContextEvent,
@@ -238,8 +240,8 @@ def _asked_event(event: _AskedEvent, parent: CallId | None = None) -> tuple[str,
 
 def _counted_event(event: _CountedEvent) -> tuple[str, UsageEvent | ContextEvent]:
     match event:
-        case UsageReported(usage):
-            return "usage", _usage(usage)
+        case UsageReported(usage, left):
+            return "usage", _usage(usage, left)
         case ContextWarned(used, window):
             return "context", {"type": "context", "used": used, "window": window}
         case Compacted(step, before, after):
@@ -248,7 +250,7 @@ def _counted_event(event: _CountedEvent) -> tuple[str, UsageEvent | ContextEvent
             assert_never(event)
 
 
-def _usage(usage: Usage) -> UsageEvent:
+def _usage(usage: Usage, left: Left | None) -> UsageEvent:
     view = usage_view(usage)
     event: UsageEvent = {
         "type": "usage",
@@ -259,6 +261,8 @@ def _usage(usage: Usage) -> UsageEvent:
     }
     if "estimated" in view:
         event["estimated"] = True
+    if left is not None:
+        event["left"] = left_view(left)
     return event
 
 

@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 
 from passback.core.events import CompactionStep
 from passback.core.messages import OwedKind
+from passback.transport.limits import LeftView
 from passback.transport.plans import PlanEntryView
 
 
@@ -117,7 +118,7 @@ class ReasoningEvent(TypedDict):
 
 
 class UsageEvent(TypedDict):
-    """Tokens of the model call that just ended (include: usage).
+    """Tokens of the model call that just ended (include: usage), and what is left then of the run's limits.
 
     `estimated` is there when its answer was cut before the provider had counted it.
     """
@@ -128,6 +129,7 @@ class UsageEvent(TypedDict):
     cachedTokens: int
     reasoningTokens: int
     estimated: NotRequired[bool]
+    left: NotRequired[LeftView]
     parentToolCallId: NotRequired[str]
 
 

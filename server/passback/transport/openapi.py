@@ -60,6 +60,14 @@ REQUEST_ID_HEADER: JsonObject = {
     }
 }
 
+_LEFT_HEADERS: JsonObject = {
+    f"X-Budget-Left-{kind}": {
+        "description": f"{what} that are left to conversation and owner, where that is limited and known.",
+        "schema": {"type": "number"},
+    }
+    for kind, what in (("Tokens", "Tokens"), ("Seconds", "Seconds"), ("Cost", "Costs"))
+}
+
 _RETRY_AFTER: JsonObject = {
     "Retry-After": {
         "description": "Seconds after which a repeat may succeed; without it, none will.",
@@ -170,7 +178,7 @@ def run_responses(*, headers: JsonObject, example: str) -> dict[str, JsonValue]:
 
     The document comes first: what generates clients mostly takes the first form that it knows.
     """
-    headers = {**REQUEST_ID_HEADER, **headers}
+    headers = {**REQUEST_ID_HEADER, **_LEFT_HEADERS, **headers}
     whole: JsonObject = {
         "application/json": {"schema": reference("RunAnswer"), "example": _EXAMPLE_ANSWER},
         "text/event-stream": {

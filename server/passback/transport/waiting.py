@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from io import StringIO
-from typing import Literal, NotRequired
+from typing import Literal, NotRequired, cast
 from urllib.parse import quote
 
 import anyio
@@ -29,9 +29,11 @@ from passback.core.events import (
     TextDelta,
     UsageReported,
 )
+from passback.core.limits import Left
 from passback.core.messages import Owed, RunRef, Usage
 from passback.core.ports import Parked
 from passback.transport.http import error_answer, failure_answer, json_answer, run_headers
+from passback.transport.limits import LeftView, left_headers, left_view
 from passback.transport.line import Line
 from passback.transport.native import owed_call
 from passback.transport.native_shapes import OwedCall
@@ -43,6 +45,12 @@ MOST_SECONDS = 3600
 
 
 # ---------------------------------------------------------------- shapes
+class RunUsageView(UsageView):
+    """Of all model calls of a run; `left` is what was left of its limits at the end of the last one."""
+
+    left: NotRequired[LeftView]
+
+
 class RunAnswer(TypedDict):
     """What a run said, whole.
 
@@ -59,7 +67,7 @@ class RunAnswer(TypedDict):
     text: str
     output: NotRequired[JsonValue]
     owed: list[OwedCall]
-    usage: UsageView | None
+    usage: RunUsageView | None
     lastEventId: str | None
 
 
@@ -83,6 +91,7 @@ class AnswerEncoder:
         self._run = run
         self._text = StringIO()
         self._usage: Usage | None = None
+        self._left: Left | None = None
         self._output: OutputAccepted | None = None
 
     @property
@@ -95,6 +104,7 @@ class AnswerEncoder:
             self._text.write(event.text)
         elif isinstance(event, UsageReported):
             self._usage = event.usage + (self._usage or Usage())
+            self._left = event.left
         elif isinstance(event, OutputAccepted):
             self._output = event
         elif isinstance(event, RunFinished):
@@ -111,12 +121,19 @@ class AnswerEncoder:
             "reason": outcome.reason if isinstance(outcome, Completed) else None,
             "text": self._text.getvalue(),
             "owed": _owed_calls(outcome.owed if isinstance(outcome, HandedBack) else ()),
-            "usage": None if self._usage is None else usage_view(self._usage),
+            "usage": None if self._usage is None else _run_usage(self._usage, self._left),
             "lastEventId": None,
         }
         if self._output is not None:
             answer["output"] = self._output.value
         return answer
+
+
+def _run_usage(usage: Usage, left: Left | None) -> RunUsageView:
+    view = cast("RunUsageView", usage_view(usage))
+    if left is not None:
+        view["left"] = left_view(left)
+    return view
 
 
 def _owed_calls(owed: Sequence[Owed]) -> list[OwedCall]:
@@ -150,7 +167,8 @@ class WaitedAnswer:
         self._services = services
         self._run = run
         self._seconds = seconds
-        self._headers = run_headers(run.key.id, run.run_id)
+        left = left_headers(services.runs.left(run))
+        self._headers = run_headers(run.key.id, run.run_id) | left
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         line = Line(self._services, scope, receive, send)
