@@ -209,7 +209,7 @@ def test_answers_may_be_posted_as_their_json_text() -> None:
     check(TWO, '{"answers": [{"selected": ["blue"]}, {"text": "Sky"}]}')
     check(WORDS, '{"answers": [{"text": "Sky"}]}')
     check(WORDS, '{"these": "are words"}')
-    with pytest.raises(InvalidAnswer, match="answers.0"):
+    with pytest.raises(InvalidAnswer, match=r"answers\.0"):
         check(ONE, '{"answers": [{"selected": ["red"]}]}')
     with pytest.raises(InvalidAnswer, match="a text answers one question"):
         check(TWO, "[1]")
