@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import httpx
@@ -10,7 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 from pydantic import JsonValue
-from tests.e2e.workers import broken_off, worker
+from tests.e2e.asking import asking_worker
+from tests.e2e.workers import broken_off
 from tests.support.model_server import (
     Act,
     ModelServer,
@@ -35,6 +37,8 @@ from tests.support.wire import (
     user,
 )
 
+from passback.transport.native import INCLUDABLE
+
 pytestmark = pytest.mark.anyio
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
@@ -56,7 +60,14 @@ SCRIPT = (
     broken_off("so "),
     says("so"),
 )
-EVERYTHING = ["reasoning", "usage", "message-ids", "run", "owed", "rewind"]
+EVENTFUL = calls(
+    ("c", "update_plan", '{"entries": [{"content": "Read the files."}]}'),
+    ("d", "index", "{}"),
+    ("e", "helper", '{"task": "help"}'),
+    ("f", "wipe", "{}"),
+)
+NEARLY_FULL = "word " * 5_000
+EVERYTHING = sorted(INCLUDABLE)
 
 # who claims which call; the first that there is where none is named
 CLAIMS = (
@@ -84,7 +95,7 @@ def closed(schema: JsonValue) -> JsonValue:
 
 SIMPLE = (
     *[("DELETE", "{here}")] * 2,
-    *(("GET", path) for path in ("/healthz", "/readyz", "/openapi.json")),
+    *(("GET", path) for path in ("/healthz", "/readyz", "/openapi.json", "/commands")),
 )
 
 
@@ -131,6 +142,26 @@ class Described:
         Draft202012Validator(cast("Json", strict)).validate(value)
 
 
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """Asks in a conversation, and holds each answer against the document."""
+
+    client: Client
+    described: Described
+    conversation: str
+
+    async def ask(self, method: str, path: str, **request: Any) -> httpx.Response:
+        answer = await self.client.http.request(method, path, **request)
+        self.described.check(answer)
+        return answer
+
+    async def say(self, *messages: Json, **more: Any) -> httpx.Response:
+        told = {"messages": messages, "include": EVERYTHING, **more}
+        body = {"conversationId": self.conversation, **told}
+        headers = more.pop("headers", None)
+        return await self.ask("POST", more.pop("path", PATH), json=body, headers=headers)
+
+
 @pytest.fixture(scope="module")
 async def model() -> AsyncGenerator[ModelServer]:
     async with model_server(*SCRIPT) as model:
@@ -140,12 +171,19 @@ async def model() -> AsyncGenerator[ModelServer]:
 @pytest.fixture(scope="module")
 def flags(model: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
     store = ("--store", f"sqlite:///{tmp_path_factory.mktemp('store')}/passback.db")
-    return ("my_agent:agent", *store, "--model", "openai:mock", "--model-base-url", model.base_url)
+    return (
+        "tests.support.eventful_agent:agent",
+        *store,
+        "--model",
+        "openai:mock",
+        "--model-base-url",
+        model.base_url,
+    )
 
 
 @pytest.fixture(scope="module")
 async def server(flags: Sequence[str]) -> AsyncGenerator[Server]:
-    async with worker(*flags) as serves:
+    async with asking_worker(*flags) as serves:
         yield serves.server
 
 
@@ -160,19 +198,14 @@ async def test_the_served_document_is_valid_openapi(described: Described) -> Non
 
 
 async def test_every_answer_and_event_of_a_session_is_described(
-    client: Client, described: Described, flags: Sequence[str], conversation: str
+    client: Client,
+    described: Described,
+    flags: Sequence[str],
+    conversation: str,
+    model: ModelServer,
 ) -> None:
-    async def ask(method: str, path: str, **request: Any) -> httpx.Response:
-        answer = await client.http.request(method, path, **request)
-        described.check(answer)
-        return answer
-
-    async def say(*messages: Json, **more: Any) -> httpx.Response:
-        body = {"conversationId": conversation, "messages": messages, "include": EVERYTHING, **more}
-        headers = more.pop("headers", None)
-        return await ask("POST", more.pop("path", PATH), json=body, headers=headers)
-
-    here = f"/conversations/{conversation}"
+    talk = Talk(client, described, conversation)
+    ask, say, here = talk.ask, talk.say, f"/conversations/{conversation}"
     await say(user("think"))
     called = await say(user("set color, price of tea"), tools=[COLOR])
     owed = re.findall(r"call_[0-9a-f]{24}", called.text)
@@ -196,7 +229,7 @@ async def test_every_answer_and_event_of_a_session_is_described(
     await ask("GET", f"{here}/stream", headers={"last-event-id": "no"})
     await ask("POST", f"{here}/cancel")
     waits: Json = {"onBusy": "enqueue", "headers": keyed("next")}
-    async with worker(*flags, "--shutdown-grace", "0") as stops:
+    async with asking_worker(*flags, "--shutdown-grace", "0") as stops:
         async with (
             stops.client.stream(conversation, [user("slowly")]) as stream,
             client.stream(conversation, [user("next")], **waits),
@@ -213,6 +246,11 @@ async def test_every_answer_and_event_of_a_session_is_described(
     await ask("POST", f"{here}/cancel", json={"runId": stream.headers["x-run-id"]})
     await ask("GET", f"{here}/stream?wait=true")
     await ask("GET", f"{here}/stream?wait=1", headers={"accept": "text/event-stream"})
+    model.play(EVENTFUL, says("helped"), says("so"))
+    await say(user(NEARLY_FULL))
+    [waits_for] = (await ask("GET", here)).json()["owed"]
+    await say(resume={"interruptId": waits_for["id"], "payload": {"approved": True}})
+    await ask("GET", f"{here}/messages")
     for method, path in SIMPLE:
         await ask(method, path.format(here=here))
     mapping = described.document["components"]["schemas"]["NativeEvent"]["discriminator"]["mapping"]

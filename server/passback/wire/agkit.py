@@ -347,7 +347,6 @@ _CODES = (
     "run_not_found",
     "cursor_expired",
     "agent_not_found",
-    "not_found",
     *RUN_ERRORS,
     *STORE_ERRORS,
     "shutting_down",
