@@ -13,9 +13,10 @@ from passback.core.ports import ModelClient
 from passback.core.questions import ASK_USER
 from passback.core.toolsets import Connected
 from passback.engine.agents import Actor, Agents
+from passback.engine.brain import Brain
 from passback.engine.commands import Commands
 from passback.engine.judging import Judge
-from passback.engine.loop import Brain
+from passback.engine.output import OutputJudge
 from passback.engine.toolbox import Equipment
 from passback.models.choice import Choice, choices, kinds
 from passback.models.fallback import Fallback
@@ -66,7 +67,7 @@ class Casting:
         top = not callers
         brain = Brain(
             self._model(agent.model),
-            (top and settings.prompt) or agent.prompt,
+            agent.told(settings.prompt if top else None),
             agent.max_turns or settings.max_turns,
             settings.max_futile_turns,
             agent.options,
@@ -74,6 +75,10 @@ class Casting:
             agent.deps,
             Compaction(self._window(agent)),
             self._commands(agent),
+            OutputJudge(objection, agent.answer_schema()),
+            agent.layers(),
+            agent.run_context(),
+            agent.tell_time,
         )
         own = agent.own_toolsets()
         self._connected |= {id(one): one for one in own if isinstance(one, Connected)}

@@ -167,7 +167,9 @@ class Settings:
     )
     max_turns: int = _setting(20, _count(1, 1000), "model calls in one run")
     max_futile_turns: int = _setting(
-        3, _count(1, 1000), "model calls in a row that may bring nothing but invalid tool calls"
+        3,
+        _count(1, 1000),
+        "model calls in a row that may bring nothing but invalid tool calls, or answers that do not fit their schema",
     )
     permissions: Mapping[str, Decision] = field(
         default_factory=dict[str, Decision],
@@ -202,6 +204,14 @@ class Settings:
     )
     max_result_bytes: int = _setting(
         1024 * 1024, _count(1024, 2**30), "the largest result of a client's tool"
+    )
+    max_data_bytes: int = _setting(
+        256 * 1024, _count(1024, 2**30), "the largest structured data of a post"
+    )
+    max_attachment_bytes: int = _setting(
+        3 * 1024 * 1024,
+        _count(1024, 2**30),
+        "the largest inline images, sounds and files of a message, together",
     )
     conversation_ttl: float | None = _setting(
         None, _number(60, 1e9), "seconds after which an untouched conversation is removed"

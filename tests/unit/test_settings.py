@@ -35,6 +35,8 @@ GOOD: list[tuple[str, str, object]] = [
     ("allow_roles", "user,tool,system", frozenset({"user", "tool", "system"})),
     ("max_body_bytes", "1024", 1024),
     ("max_result_bytes", "1024", 1024),
+    ("max_data_bytes", "1024", 1024),
+    ("max_attachment_bytes", "1024", 1024),
     ("conversation_ttl", "60", 60.0),
     ("log_ttl", "60", 60.0),
     ("log_bytes", "65536", 65536),

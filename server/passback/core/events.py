@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from pydantic import JsonValue
 from typing_extensions import override
 
 from passback.core.errors import InvalidCursor
@@ -159,6 +160,14 @@ class UsageReported:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputAccepted:
+    """The answer fits the output schema that was asked for: this is its value. What streamed before was a draft."""
+
+    value: JsonValue
+    type: Literal["output-accepted"] = "output-accepted"
+
+
+@dataclass(frozen=True, slots=True)
 class ContextWarned:
     """What the model is shown has begun to fill its window: both in tokens, `used` estimated."""
 
@@ -218,6 +227,7 @@ RunEvent: TypeAlias = (
     | ToolResulted
     | PlanUpdated
     | UsageReported
+    | OutputAccepted
     | ContextWarned
     | Compacted
     | Rewound

@@ -31,6 +31,7 @@ from passback.core.events import START, Logged, Position, RunEvent, RunFinished
 from passback.core.messages import (
     CallId,
     ConversationKey,
+    MediaPart,
     Owed,
     OwnerId,
     RunId,
@@ -61,6 +62,10 @@ class ModelClient(Protocol):
         Raises:
             ModelError: on entering or between batches; retries before the first byte are done inside.
         """
+        ...
+
+    def refuses(self, part: MediaPart, /) -> str | None:
+        """Why the model cannot be shown an image, a sound or a file, in words for the client. None: it can."""
         ...
 
     async def check(self) -> None:

@@ -3,9 +3,18 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from passback.core.messages import AssistantMessage, ChildMessage, Message, SummaryMessage, Usage
+from pydantic import JsonValue
+
+from passback.core.messages import (
+    AssistantMessage,
+    ChildMessage,
+    JsonObject,
+    Message,
+    SummaryMessage,
+    Usage,
+)
 from passback.core.plans import PlanEntry
-from passback.core.transcript import always_allowed, last_asked
+from passback.core.transcript import always_allowed, data_of, last_asked, schema_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +29,8 @@ class State:
         boundary: the position of the first message that is still read; those before it stay in the record.
         allowed: tools for which a person allowed all calls to come, in a message before the boundary; sorted.
         agent: the name of the one that the user asked last before the boundary.
+        data: the structured data that was posted last before the boundary.
+        output_schema: what the answer to the last user message before the boundary has to fit.
     """
 
     plan: tuple[PlanEntry, ...] = ()
@@ -29,6 +40,8 @@ class State:
     boundary: int = 0
     allowed: tuple[str, ...] = ()
     agent: str = ""
+    data: JsonValue = None
+    output_schema: JsonObject | None = None
 
     def with_added(self, messages: Iterable[Message], /) -> "State":
         """As it is when these messages follow on the transcript."""
@@ -52,6 +65,8 @@ class State:
             boundary=boundary,
             allowed=tuple(sorted(allowed)),
             agent=self.agent if asked is None else asked,
+            data=data_of(passed, self.data),
+            output_schema=schema_of(passed, self.output_schema),
         )
 
 

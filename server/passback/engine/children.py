@@ -46,6 +46,7 @@ class CallContext(ToolContext):
         leaving: whether the run is to be left to another worker.
         taken_over: whether another worker was at this call, and was lost.
         depth: how many agents call each other.
+        allowed: tools for which a person has allowed all calls.
     """
 
     ended: Callable[[], None] = field(kw_only=True)
@@ -56,6 +57,7 @@ class CallContext(ToolContext):
     leaving: Callable[[], bool] = bool
     taken_over: bool = False
     depth: int = 0
+    allowed: frozenset[str] = frozenset()
 
 
 class ChildJournal:

@@ -1,17 +1,11 @@
 """The agent's loop: turns until there is an outcome. It never waits for a client (P1)."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
-
-from pydantic import JsonValue
 
 from passback.core.commands import CommandCall, CommandContext
-from passback.core.context import Context, ContextPolicy, Fitted, Unbounded
-from passback.core.deltas import ModelDelta, ModelRequest
+from passback.core.context import Context, Fitted
 from passback.core.errors import (
-    ModelAstray,
     ModelContextExceeded,
     ModelIncomplete,
     StoreError,
@@ -21,6 +15,7 @@ from passback.core.events import (
     Completed,
     HandedBack,
     Outcome,
+    OutputAccepted,
     PlanUpdated,
     RunEvent,
     RunFinished,
@@ -33,19 +28,19 @@ from passback.core.events import (
 from passback.core.ids import new_call_id, new_message_id
 from passback.core.messages import (
     AssistantMessage,
-    JsonObject,
     Message,
     ModelMessage,
     SummaryMessage,
+    SystemMessage,
     ToolCall,
     ToolResult,
 )
-from passback.core.ports import ModelClient
 from passback.core.state import State
 from passback.core.transcript import (
     always_allowed,
     boundary,
     closing,
+    data_of,
     futile_turns,
     owed,
     runnable,
@@ -54,49 +49,13 @@ from passback.core.transcript import (
     waiting,
 )
 from passback.engine.assembler import Assembler, Turn
+from passback.engine.brain import Answering, Brain
 from passback.engine.children import CallContext, Journal, nested
-from passback.engine.commands import Commands, forgotten
-from passback.engine.judging import Judge
+from passback.engine.commands import forgotten
 from passback.engine.log import End
 from passback.engine.progress import Progress
 from passback.engine.toolbox import Toolbox
-from passback.engine.turns import committed, reason, resulted, tool_message
-
-Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Brain:
-    """What thinks in a run: a model, told who it is, for at most so many turns.
-
-    Args:
-        max_futile_turns: how many turns in a row may make nothing but invalid calls.
-        judge: says which of its calls are made.
-        deps: for its tools; the model cannot see it.
-        context: decides what it is shown of a transcript that becomes too large for it.
-        commands: what users may say without it.
-    """
-
-    model: ModelClient
-    prompt: str = ""
-    max_turns: int = 20
-    max_futile_turns: int = 3
-    options: JsonObject = field(default_factory=dict[str, JsonValue])
-    judge: Judge = field(default_factory=Judge)
-    deps: object = None
-    context: ContextPolicy = field(default_factory=Unbounded)
-    commands: Commands = field(default_factory=Commands)
-
-    def watch(self, toolbox: Toolbox) -> Context:
-        """What the model is to be shown in a run."""
-        return self.context.watch(self.model, self._request(toolbox, ()))
-
-    def ask(self, toolbox: Toolbox, messages: Sequence[ModelMessage]) -> Answering:
-        """The model's answer to what it is shown, begun by entering it."""
-        return self.model.stream(self._request(toolbox, messages))
-
-    def _request(self, toolbox: Toolbox, messages: Sequence[ModelMessage]) -> ModelRequest:
-        return ModelRequest(messages, self.prompt, toolbox.specs(), self.options)
+from passback.engine.turns import committed, in_vain, reason, resulted, tool_message
 
 
 @dataclass(slots=True)
@@ -111,6 +70,7 @@ class Work:
         state: what the conversation knows beside its messages.
         taken_over: whether another worker was at it, and was lost.
         depth: how many agents call each other.
+        allowed: tools for which a person has allowed all calls, as the calling agent knows.
         sight: what the model is shown, once it was looked at.
         prepared: the first request, once it is encoded.
     """
@@ -122,17 +82,19 @@ class Work:
     state: State = field(default_factory=State)
     taken_over: bool = False
     depth: int = 0
+    allowed: frozenset[str] = frozenset()
     sight: Context | None = None
     prepared: Answering | None = None
 
     def prepare(self) -> None:
         """Encode the first request ahead of its time, where the model is what comes first."""
-        if unanswered(self.messages):
+        if unanswered(self.messages) or self.brain.told is not None:
             return
         self.sight = self.brain.watch(self.toolbox)
-        shown = self.sight.at_once(self.messages)
+        shown = self.sight.at_once(self.brain.seen(self.messages))
         if shown is not None:
-            self.prepared = self.brain.ask(self.toolbox, shown)
+            schema = self.brain.output.asked(self.messages, self.state)
+            self.prepared = self.brain.ask(self.toolbox, shown, schema)
 
 
 class Loop:
@@ -147,15 +109,17 @@ class Loop:
         self._toolbox = work.toolbox
         self._log = log
         self._messages = list(work.messages)
+        self._seen = work.brain.seen(work.messages)
         self._turns = work.turns
         self._start = work.state.boundary
         self._state = self._stored = work.state
         # approvals come with posts only
-        self._allowed = always_allowed(work.messages).union(work.state.allowed)
+        self._allowed = always_allowed(work.messages).union(work.state.allowed, work.allowed)
         self._taken_over = work.taken_over
         self._depth = work.depth
         self._sight = work.sight or work.brain.watch(work.toolbox)
         self._prepared = work.prepared
+        self._told: str | None = None
         self._leaving = leaving
         self._assembler: Assembler | None = None
 
@@ -169,7 +133,7 @@ class Loop:
 
         Raises:
             ModelError, StoreError: nothing of the turn that failed was committed.
-            ModelAstray: after too many turns without a valid call; they are committed.
+            ModelAstray, OutputInvalid: after too many turns in vain; they are committed.
         """
         if self._depth and self._taken_over:
             await self._close_perhaps_begun()
@@ -183,7 +147,7 @@ class Loop:
             if self._leaving():
                 return
             if futile_turns(self._messages) >= self._brain.max_futile_turns:
-                raise ModelAstray("the model made nothing but invalid tool calls, again and again")
+                raise in_vain(self._messages)
             turn = await self._brain.judge.judge(
                 await self._ask(), self._toolbox, self._log.run, self._allowed
             )
@@ -207,7 +171,7 @@ class Loop:
         """Answer a command in the model's place."""
         context = CommandContext(self._log.run, self._brain.deps)
         commands = self._brain.commands
-        reply = await commands.obey(call, context, self._sight, self._messages)
+        reply = await commands.obey(call, context, self._sight, self._seen)
         message = AssistantMessage(new_message_id(), reply.text)
         self._state = forgotten(self._state, call)
         events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
@@ -226,7 +190,7 @@ class Loop:
         return turn
 
     async def _listen(self) -> Turn:
-        answering = self._prepared or self._brain.ask(self._toolbox, await self._shown())
+        answering = self._prepared or await self._asking()
         self._prepared = None
         message_id = new_message_id()
         assembler = Assembler(message_id, self._toolbox.whose, new_call_id)
@@ -241,10 +205,20 @@ class Loop:
             self._log.append(events)
         return turn
 
+    async def _asking(self) -> Answering:
+        brain = self._brain
+        if self._told is None:
+            self._told = "" if brain.told is None else await brain.told(self._log.run)
+            if self._told:
+                self._sight = brain.watch(self._toolbox, self._told)
+        shown = await self._shown()
+        schema = brain.output.asked(self._messages, self._state)
+        return brain.ask(self._toolbox, shown, schema, self._told)
+
     async def _shown(self) -> Sequence[ModelMessage]:
         """What the model is shown; what had to be done for it is committed."""
-        shown = self._sight.at_once(self._messages)
-        fitted = Fitted(shown) if shown is not None else await self._sight.fit(self._messages)
+        shown = self._sight.at_once(self._seen)
+        fitted = Fitted(shown) if shown is not None else await self._sight.fit(self._seen)
         if fitted.append:
             await self._commit(fitted.append, fitted.events)
         elif fitted.events:
@@ -259,20 +233,45 @@ class Loop:
             raise ModelIncomplete("the model's answer was cut off within a tool call")
         append, events = committed(turn)
         if not turn.message.tool_calls:
-            await self._end(Completed(reason(turn)), append, events)
-            return True
+            return await self._conclude(turn, append, events)
         if not runnable(append) and await self._hand_back(append, events):
             return True
         await self._commit(append, events)
         return await self._answer()
+
+    async def _conclude(
+        self, turn: Turn, append: Sequence[Message], events: Sequence[RunEvent]
+    ) -> bool:
+        """End the run, unless its last word is not what was asked for: then the model is told so. True: it has ended."""
+        said = await self._brain.output.judge(turn, self._messages, self._state)
+        if isinstance(said, SystemMessage):
+            await self._commit([*append, said], events)
+            return False
+        output = [said] if isinstance(said, OutputAccepted) else []
+        await self._end(Completed(reason(turn)), append, [*events, *output])
+        return True
 
     async def _answer(self) -> bool:
         """Make the calls of a committed turn that the server may make, and hand back what the client owes.
 
         True: the run has ended.
         """
-        await self._run_server_calls(runnable(self._messages))
+        await self._run_server_calls(await self._still_allowed(runnable(self._messages)))
         return await self._hand_back([], [])
+
+    async def _still_allowed(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
+        """The calls that may be made; those that were allowed and are denied by now are answered."""
+        made: list[ToolCall] = []
+        for call in calls:
+            judge, run = self._brain.judge, self._log.run
+            denial = await judge.denial(call, self._toolbox, run) if call.asks else None
+            if denial is None:
+                made.append(call)
+            else:
+                answer = tool_message(call, ToolResult(denial, is_error=True))
+                event = ToolResulted(call.id, denial, is_error=True)
+                await self._commit([replace(answer, synthetic="denied")], [event])
+        return made
 
     async def _run_server_calls(self, calls: Sequence[ToolCall]) -> None:
         if not calls:
@@ -320,6 +319,8 @@ class Loop:
             leaving=self._leaving,
             taken_over=self._taken_over,
             depth=self._depth,
+            allowed=self._allowed,
+            data=data_of(self._messages, self._state.data),
         )
 
     async def _hand_back(self, append: Sequence[Message], events: Sequence[RunEvent]) -> bool:
@@ -355,6 +356,7 @@ class Loop:
         """Gives what the state is then; None: as it is stored."""
         self._assembler = None
         self._messages.extend(append)
+        self._seen.extend(append)
         self._state = self._state.with_added(append)
         if any(isinstance(message, SummaryMessage) for message in append):
             read = self._messages[self._state.boundary - self._start :]

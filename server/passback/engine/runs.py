@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import assert_never
 
 import anyio
@@ -40,7 +41,6 @@ from passback.core.events import (
     RunEvent,
     RunFinished,
     RunQueued,
-    RunStarted,
     ToolCallStarted,
 )
 from passback.core.ids import new_message_id, new_nonce, new_run_id
@@ -53,10 +53,11 @@ from passback.core.messages import (
     RunRef,
 )
 from passback.core.ports import Parked, Store, Take
-from passback.core.posts import Receipt, ReceiptName, StartRun, for_call, receipt_names
+from passback.core.posts import Receipt, ReceiptName, StartRun, dated, for_call, receipt_names
 from passback.core.transcript import waiting
 from passback.engine.agents import Actor, Agents
-from passback.engine.caretaker import Caretaker, mark_of
+from passback.engine.attachments import refuse_attachments
+from passback.engine.caretaker import Caretaker, mark_of, opening_of
 from passback.engine.claims import Claims
 from passback.engine.loop import Work
 from passback.engine.overtaken import ATTEMPTS, step_aside
@@ -107,6 +108,10 @@ class RunService:
     # ---------------------------------------------------------------- starting
     async def start(self, post: StartRun, /) -> RunRef | Parked:
         post = self._agents.addressed(post)
+        brain = self._agents.asked_in(post.messages).brain
+        refuse_attachments(post, brain.model)
+        if brain.tells_time:
+            post = dated(post, datetime.now(UTC).isoformat(timespec="seconds"))
         names = receipt_names(post)
         for attempt in range(ATTEMPTS):
             self._supervisor.admit()
@@ -198,7 +203,7 @@ class RunService:
         change = _change(post, loaded, verdict, run.run_id)
         client = loaded.tools if post.tools is None else post.tools
         toolbox = await actor.equipment.toolbox(client)
-        opening = (RunStarted(run.run_id),)
+        opening = opening_of(run.run_id, verdict.append)
         messages = (*loaded.messages, *verdict.append)
         work = Work(actor.brain, toolbox, messages, state=loaded.status.state)
         # its request is encoded while the store is busy

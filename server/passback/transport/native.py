@@ -14,6 +14,7 @@ from passback.core.events import (
     HandedBack,
     Nested,
     Outcome,
+    OutputAccepted,
     PlanUpdated,
     ReasoningDelta,
     Rewound,
@@ -38,6 +39,7 @@ from passback.transport.native_shapes import (
     InterruptEvent,
     MessageEvent,
     NativeEvent,
+    OutputEvent,
     OwedCall,
     OwedEvent,
     PlanEvent,
@@ -55,7 +57,7 @@ from passback.transport.usage import usage_view
 
 INCLUDABLE = frozenset(
     {
-        *("agents", "context", "message-ids", "owed", "plan", "progress"),
+        *("agents", "context", "message-ids", "output", "owed", "plan", "progress"),
         *("reasoning", "rewind", "run", "usage"),
     }
 )
@@ -104,6 +106,7 @@ class NativeEncoder:
                 | UsageReported()
                 | ToolProgressed()
                 | PlanUpdated()
+                | OutputAccepted()
                 | ContextWarned()
                 | Compacted()
             ):
@@ -115,12 +118,15 @@ class NativeEncoder:
             case _:
                 assert_never(event)
 
-    def _asked(self, event: RunQueued | RunStarted | _AskedEvent) -> Sequence[str]:
-        wanted, native = (
-            ("run", _run_event(event))
-            if isinstance(event, RunQueued | RunStarted)
-            else _asked_event(event)
-        )
+    def _asked(self, event: RunQueued | RunStarted | OutputAccepted | _AskedEvent) -> Sequence[str]:
+        native: NativeEvent
+        if isinstance(event, RunQueued | RunStarted):
+            wanted, native = "run", _run_event(event)
+        elif isinstance(event, OutputAccepted):
+            accepted: OutputEvent = {"type": "output", "value": event.value}
+            wanted, native = "output", accepted
+        else:
+            wanted, native = _asked_event(event)
         return (native_data(native),) if wanted in self._include else ()
 
     def _nested(self, parent: CallId, event: RunEvent) -> Sequence[str]:

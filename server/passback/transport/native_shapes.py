@@ -5,7 +5,7 @@ Only `text` has a field `content`: a published client prints that field of whate
 
 from typing import Annotated, Literal, NotRequired, TypeAlias
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, JsonValue, TypeAdapter
 from typing_extensions import TypedDict
 
 from passback.core.events import CompactionStep
@@ -145,6 +145,13 @@ class ContextEvent(TypedDict):
     parentToolCallId: NotRequired[str]
 
 
+class OutputEvent(TypedDict):
+    """The answer fits the output schema that was asked for: this is it; its text was a draft (include: output)."""
+
+    type: Literal["output"]
+    value: JsonValue
+
+
 class MessageEvent(TypedDict):
     """What follows belongs to this assistant message (include: message-ids)."""
 
@@ -217,6 +224,7 @@ NativeEvent: TypeAlias = Annotated[
     | PlanEvent
     | ReasoningEvent
     | UsageEvent
+    | OutputEvent
     | ContextEvent
     | MessageEvent
     | RunQueuedEvent

@@ -34,6 +34,7 @@ RUN_ERRORS = (
     "model_context_exceeded",
     "model_incomplete",
     "model_astray",
+    "output_invalid",
     "context_too_large",
     "lost",
 )

@@ -3,10 +3,11 @@
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from io import StringIO
-from typing import Literal
+from typing import Literal, NotRequired
 from urllib.parse import quote
 
 import anyio
+from pydantic import JsonValue
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
@@ -21,6 +22,7 @@ from passback.core.events import (
     HandedBack,
     Logged,
     Outcome,
+    OutputAccepted,
     Rewound,
     RunEvent,
     RunFinished,
@@ -46,7 +48,8 @@ class RunAnswer(TypedDict):
 
     `owed` is what the client has to answer now, with complete arguments; `reason` is there when the run completed.
     `runId` and `lastEventId` are null when results were stored, no run began, and others are still owed. `usage` is of
-    all model calls of the run, null when the model told nothing of it.
+    all model calls of the run, null when the model told nothing of it. `output` is there when an answer was asked for by
+    a schema, and fits it.
     """
 
     runId: str | None
@@ -54,6 +57,7 @@ class RunAnswer(TypedDict):
     outcome: Literal["completed", "handed-back", "cancelled"]
     reason: CompletedReason | None
     text: str
+    output: NotRequired[JsonValue]
     owed: list[OwedCall]
     usage: UsageView | None
     lastEventId: str | None
@@ -79,6 +83,7 @@ class AnswerEncoder:
         self._run = run
         self._text = StringIO()
         self._usage: Usage | None = None
+        self._output: OutputAccepted | None = None
 
     @property
     def chars(self) -> int:
@@ -90,6 +95,8 @@ class AnswerEncoder:
             self._text.write(event.text)
         elif isinstance(event, UsageReported):
             self._usage = event.usage + (self._usage or Usage())
+        elif isinstance(event, OutputAccepted):
+            self._output = event
         elif isinstance(event, RunFinished):
             return (self._ended(event.outcome),)
         return ()
@@ -97,7 +104,7 @@ class AnswerEncoder:
     def _ended(self, outcome: Outcome) -> RunAnswer | Failed:
         if isinstance(outcome, Failed):
             return outcome
-        return {
+        answer: RunAnswer = {
             "runId": self._run.run_id,
             "conversationId": self._run.key.id,
             "outcome": outcome.type,
@@ -107,6 +114,9 @@ class AnswerEncoder:
             "usage": None if self._usage is None else usage_view(self._usage),
             "lastEventId": None,
         }
+        if self._output is not None:
+            answer["output"] = self._output.value
+        return answer
 
 
 def _owed_calls(owed: Sequence[Owed]) -> list[OwedCall]:

@@ -49,7 +49,7 @@ from passback.core.posts import StartRun
 from passback.core.state import State
 from passback.core.transcript import owed
 from passback.engine.agents import Actor, Agents
-from passback.engine.loop import Brain
+from passback.engine.brain import Brain
 from passback.engine.runs import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words

@@ -51,7 +51,8 @@ from passback.core.permissions import ALLOWED, Permission
 from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
 from passback.engine.agents import Actor, Agents
-from passback.engine.loop import Brain, Work
+from passback.engine.brain import Brain
+from passback.engine.loop import Work
 from passback.engine.runs import RunService
 from passback.engine.stored import GONE
 from passback.engine.supervisor import BROKEN, Assignment, Supervisor

@@ -14,6 +14,7 @@ from passback.core.events import (
     Failed,
     HandedBack,
     Outcome,
+    OutputAccepted,
     Position,
     RunFinished,
     RunStarted,
@@ -74,6 +75,13 @@ async def test_the_end_of_a_run_is_one_document(outcome: Outcome, told: dict[str
         "content-length": str(len(answer.body)),
         "content-type": "application/json",
     }
+
+
+async def test_the_output_of_a_run_is_in_its_document() -> None:
+    site = Site()
+    site.runs.say(TextDelta("{}"), OutputAccepted({"a": [1]}), END)
+    told = WHOLE | {"text": "{}", "output": {"a": [1]}, "lastEventId": "run_1.1-3"}
+    assert (await wait(site)).json == told
 
 
 async def test_it_waits_for_the_end_and_sums_up_what_the_model_calls_used() -> None:
