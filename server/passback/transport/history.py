@@ -44,6 +44,7 @@ class RunningView(TypedDict):
 class OwedView(TypedDict):
     """A call that the client has to answer; `reason` is why an approval is asked for.
 
+    Where `kind` is `question`, `arguments` is the JSON text of `Questions`, and `Answers` is the content of the result.
     Both times are RFC 3339, in UTC: `deadline` is until when it can be answered, null for ever; `claimedUntil` is until
     when one of the clients has claimed it, null when none has.
     """

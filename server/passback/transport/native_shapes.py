@@ -187,7 +187,7 @@ class RunEndEvent(TypedDict):
 class OwedCall(TypedDict):
     """A call that the client has to answer.
 
-    `arguments` is JSON text, `reason` is why an approval is asked for, and `parentToolCallId` is the call of the sub-agent
+    `arguments` is JSON text: that of `Questions`, to be answered by `Answers`, where `kind` is `question`. `reason` is why an approval is asked for, and `parentToolCallId` is the call of the sub-agent
     that makes this one.
     """
 

@@ -4,6 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import WithDefaultSchema
+from typing_extensions import override
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
@@ -117,10 +120,22 @@ def _merged(parts: Iterable[Mapping[str, JsonValue]]) -> dict[str, JsonValue]:
 
 
 # ---------------------------------------------------------------- schemas
+class _Schemas(GenerateJsonSchema):
+    """Leaves empty texts out as defaults: they mean that nothing is said, and may not be posted everywhere."""
+
+    @override
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        if schema.get("default") == "":
+            return self.generate_inner(schema["schema"])
+        return super().default_schema(schema)
+
+
 def schemas_of(*types: type) -> dict[str, JsonValue]:
     """The schemas of classes, by their names, with all that they are made of."""
     _, document = TypeAdapter.json_schemas(
-        [(kind, "validation", TypeAdapter[Any](kind)) for kind in types], ref_template=_REF
+        [(kind, "validation", TypeAdapter[Any](kind)) for kind in types],
+        ref_template=_REF,
+        schema_generator=_Schemas,
     )
     return dict(document["$defs"])
 

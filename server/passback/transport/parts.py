@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Literal, TypeAlias, assert_never
+from typing import Annotated, Any, Literal, TypeAlias, assert_never
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     JsonValue,
+    PlainValidator,
     TypeAdapter,
     ValidationError,
 )
@@ -17,6 +18,7 @@ from pydantic_core import to_json
 
 from passback.core.errors import AttachmentTooLarge, InvalidRequest, ResultTooLarge
 from passback.core.messages import Content, DataPart, MediaPart, Part, TextPart
+from passback.core.questions import Answers
 
 _MediaType: TypeAlias = Annotated[str, Field(pattern=r"^[\w.+-]{1,64}/[\w.+-]{1,64}$")]
 _Url: TypeAlias = Annotated[str, Field(pattern=r"^(https?://|data:)")]
@@ -87,6 +89,20 @@ MAX_ITEMS = 1000
 # the first wrong item ends the look at a list: telling of a million takes seconds
 _Parts: TypeAlias = Annotated[list[PostedPart], Field(fail_fast=True, max_length=MAX_ITEMS)]
 PostedContent: TypeAlias = str | _Parts
+
+
+def described_as(form: Any, /) -> PlainValidator:
+    """Marks a value that is read by other means than a model; the OpenAPI document tells of it as `form`."""
+    return PlainValidator(_as_it_is, json_schema_input_type=form)
+
+
+def _as_it_is(value: JsonValue) -> JsonValue:
+    return value
+
+
+PostedResult: TypeAlias = Annotated[
+    JsonValue, described_as(str | Answers | list[PostedPart | Any] | Any)
+]
 
 _parts: TypeAdapter[list[PostedPart]] = TypeAdapter(_Parts)
 

@@ -39,6 +39,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Parked
 from passback.core.posts import OnBusy, OnDisconnect, StartRun
+from passback.core.questions import Questions
 from passback.transport.approvals import Approval, read_approval
 from passback.transport.body import read_object
 from passback.transport.briefs import PostedBrief, briefed, read_brief
@@ -59,7 +60,15 @@ from passback.transport.openapi import (
     run_responses,
     schemas_of,
 )
-from passback.transport.parts import MAX_ITEMS, Posted, PostedContent, read_content, read_result
+from passback.transport.parts import (
+    MAX_ITEMS,
+    Posted,
+    PostedContent,
+    PostedResult,
+    described_as,
+    read_content,
+    read_result,
+)
 from passback.transport.requests import (
     conversation_id,
     idempotency_key,
@@ -102,10 +111,10 @@ class PostedSystemMessage(Posted):
 
 
 class PostedToolMessage(Posted):
-    """The result of a client tool's call: a text, a list of parts, or any other JSON."""
+    """The result of a client tool's call: a text, a list of parts, or any other JSON; `Answers` to an `ask_user`."""
 
     role: Literal["tool"]
-    content: JsonValue
+    content: PostedResult
     tool_call_id: Annotated[str, Field(min_length=1, max_length=256)]
     is_error: bool = False
 
@@ -130,14 +139,7 @@ class PostedResume(Posted):
     """The answer to an interrupt: whether the call of that id may be made."""
 
     interrupt_id: Annotated[str, Field(min_length=1, max_length=256)]
-    payload: Annotated[
-        JsonValue,
-        Field(
-            json_schema_extra={
-                "anyOf": [reference("Approval"), {"type": "boolean"}, {"type": "string"}]
-            }
-        ),
-    ] = None
+    payload: Annotated[JsonValue, described_as(Approval | bool | str)]
 
 
 class SendMessage(PostedBrief):
@@ -149,9 +151,7 @@ class SendMessage(PostedBrief):
         "`Idempotency-Key` finds it again.",
     )
     messages: Annotated[list[_PostedMessage], Field(fail_fast=True, max_length=MAX_ITEMS)] = []
-    tools: Annotated[
-        list[JsonValue] | None, Field(json_schema_extra={"items": reference("PostedTool")})
-    ] = Field(
+    tools: list[Annotated[JsonValue, described_as(PostedTool)]] | None = Field(
         None,
         description="The client's tools. They replace the conversation's; without the key those stay; `[]` clears.",
     )
@@ -184,7 +184,7 @@ def build(services: Services, /) -> Wire:
     return Wire(
         routes=[Endpoint(path, wire.send_message, methods=["POST"]) for path in _PATHS],
         paths=_describe(),
-        schemas=schemas_of(SendMessage, PostedTool, Approval),
+        schemas=schemas_of(SendMessage, Questions),
     )
 
 
@@ -360,7 +360,6 @@ _CODES = (
     "run_not_found",
     "cursor_expired",
     "agent_not_found",
-    "not_found",
     *RUN_ERRORS,
     *STORE_ERRORS,
     "shutting_down",
