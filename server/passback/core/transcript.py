@@ -63,7 +63,7 @@ class OpenCall:
 
 def unanswered(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
     """The calls at the tail that have no result yet, in the model's order."""
-    return _Tail.of(messages).calls
+    return _tail_of(messages).calls
 
 
 def waiting(messages: Sequence[Message], /) -> tuple[OpenCall, ...]:
@@ -73,7 +73,7 @@ def waiting(messages: Sequence[Message], /) -> tuple[OpenCall, ...]:
 
 def runnable(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
     """The calls without a result that the server may make, or go on with, because no sub-agent waits in them."""
-    tail = _Tail.of(messages)
+    tail = _tail_of(messages)
     return tuple(
         call
         for call in tail.calls
@@ -83,7 +83,7 @@ def runnable(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
 
 def resumable(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
     """Of the runnable calls, those that were handed back before: approved, or with a sub-agent in the middle of its work."""
-    tail = _Tail.of(messages)
+    tail = _tail_of(messages)
     return tuple(call for call in runnable(messages) if call.asks or call.id in tail.children)
 
 
@@ -94,7 +94,7 @@ def owed(messages: Sequence[Message], /) -> tuple[Owed, ...]:
 
 def transcript_of(call_id: CallId, messages: Sequence[Message], /) -> tuple[Message, ...]:
     """What the sub-agent that works on an open call was told and has said."""
-    return _Tail.of(messages).children.get(call_id, ())
+    return _tail_of(messages).children.get(call_id, ())
 
 
 def within(path: Sequence[CallId], message: Message, /) -> Message:
@@ -105,7 +105,7 @@ def within(path: Sequence[CallId], message: Message, /) -> Message:
 
 
 def _waiting(messages: Sequence[Message], path: tuple[CallId, ...]) -> Iterator[OpenCall]:
-    tail = _Tail.of(messages)
+    tail = _tail_of(messages)
     for call in tail.calls:
         if tail.is_owed(call):
             yield OpenCall(call, path)
@@ -147,6 +147,16 @@ class _Tail:
 
     def is_owed(self, call: ToolCall) -> bool:
         return call.client or (call.asks == "approval" and call.id not in self.approved)
+
+
+_CLOSED = _Tail((), frozenset(), {})
+
+
+def _tail_of(messages: Sequence[Message]) -> _Tail:
+    """Where the user has spoken last, as before most runs, nothing is open: that is not looked for."""
+    if not messages or isinstance(messages[-1], UserMessage):
+        return _CLOSED
+    return _Tail.of(messages)
 
 
 def written(answer: Answer, mint: MintMessageId, /) -> tuple[Message, ...]:

@@ -32,6 +32,9 @@ _PATIENCE = 1.0
 """Seconds that a commit waits for the owner's count: what it says there is said again before the next model call."""
 
 
+_NOTHING = Spent()
+
+
 class BudgetSpent(Exception):
     """No model may be called any more; all that was said before is committed."""
 
@@ -57,13 +60,13 @@ class Meter:
         self._store = store
         self._before = Spent(state.tokens, state.seconds, state.cost)
         known = state.run if state.run and state.run.run_id == lease.run.run_id else None
-        self._run_before = known.spent if known else Spent()
-        self._used = Spent()
-        self._noted = Spent()
+        self._run_before = known.spent if known else _NOTHING
+        self._used = _NOTHING
+        self._noted = _NOTHING
         self._began = monotonic()
         self._owner = owner
         self._fresh = owner is not None
-        self._told = Spent()
+        self._told = _NOTHING
         self._stop: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -83,7 +86,7 @@ class Meter:
     @property
     def is_unused(self) -> bool:
         """Whether no model call was counted under this lease."""
-        return self._used == Spent()
+        return self._used == _NOTHING
 
     def note(self, state: State, stored: State) -> State:
         """The state with what was spent, where it is written anyway or there is something to note; else as it is."""
