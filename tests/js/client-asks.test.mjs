@@ -213,7 +213,8 @@ test("a chat shows what people owe, and goes on in the same answer when they hav
   await chat.answer("2", "Ada");
   assert.equal(seen[0], 1);
   assert.deepEqual(seen.slice(1), Array(seen.length - 1).fill(0));
-  assert.deepEqual(requests.slice(1).map(({ body }) => body.resume ?? body.messages), [
+  const posts = requests.slice(1).filter(({ method }) => method === "POST");
+  assert.deepEqual(posts.map(({ body }) => body.resume ?? body.messages), [
     [{ interruptId: "1", payload: { approved: true } }],
     [{ role: "tool", toolCallId: "2", content: "Ada" }],
   ]);

@@ -57,7 +57,7 @@ test("whatever goes wrong with a call is told to the model", async (t) => {
   };
   const names = ["throws", "odd", "cyclic", "large", "nothing", "listed", "unknown"];
   const calls = [...names.map((name) => [name, name, "{}"]), ["eager", "eager", `{"a":"${"x".repeat(100)}"}`]];
-  const limits = { resultChars: 100, argumentChars: 50, errorTextChars: 20 };
+  const limits = { resultBytes: 100, argumentChars: 50, errorTextChars: 20 };
   const { messages } = await resultsOf(t, calls, { tools, limits });
   const shown = messages.map(({ toolCallId, content, isError = false }) => [toolCallId, content, isError]);
   const [, , [, cyclic]] = shown;

@@ -1,7 +1,8 @@
 /** A conversation as a user interface shows it: a value that changes, and a way to be told. */
 
 import { Answer } from "./answer.js";
-import { InvalidArgument } from "./errors.js";
+import { InvalidArgument, isSettled } from "./errors.js";
+import { pastResults, unanswered, withResults } from "./settled.js";
 import { randomId } from "./wire.js";
 
 /** @typedef {import("./client.js").Client} Client */
@@ -49,6 +50,18 @@ export class Chat {
   /** What stands before it.
    * @type {ChatState["entries"]} */
   #shown = [];
+  /** What people owe behind all that was read; the state shows it when the reading ends.
+   * @type {readonly OwedCall[]} */
+  #owed = [];
+  /** All calls that were last said to be owed, to whomever.
+   * @type {ReadonlySet<string>} */
+  #waiting = new Set();
+  /** The newest run that was read.
+   * @type {string | null} */
+  #runId = null;
+  /** Calls that were looked for in the history.
+   * @type {Set<string>} */
+  #sought = new Set();
 
   /**
    * @param {Client} client
@@ -166,27 +179,84 @@ export class Chat {
    */
   async #show(sending, { entries = this.#state.entries, told } = {}) {
     const { signal } = this.#leaving;
-    const answer = this.#answer;
     this.#sending = sending;
     this.#change({ entries, status: "running", error: null });
-    let { owed } = this.#state;
     /** @type {Error | null} */
     let error = null;
     try {
-      for await (const event of sending) {
-        if (told) answer.add(told);
-        told = undefined;
-        answer.add(event);
-        owed = owedAfter(owed, event);
-        const { text, reasoning, calls } = answer;
-        const said = { role: /** @type {const} */ ("assistant"), text, reasoning, calls };
-        this.#change({ entries: [...this.#shown, said], owed: common(this.#state.owed, owed) });
-      }
+      await this.#read(sending, told).catch((raised) => this.#catchUp(raised, signal));
     } catch (raised) {
       if (!signal.aborted) error = raised instanceof Error ? raised : new Error(String(raised));
     }
     this.#sending = null;
-    this.#change({ status: "idle", owed, error });
+    this.#change({ status: "idle", owed: this.#owed, error });
+    if (error === null && !signal.aborted) await this.#settle(signal);
+  }
+
+  /**
+   * @param {import("./sending.js").Sending} sending
+   * @param {Event} [told]
+   */
+  async #read(sending, told) {
+    const answer = this.#answer;
+    this.#sending = sending;
+    for await (const event of sending) {
+      if (told) answer.add(told);
+      told = undefined;
+      answer.add(event);
+      this.#note(event);
+      const { text, reasoning, calls } = answer;
+      const said = { role: /** @type {const} */ ("assistant"), text, reasoning, calls };
+      this.#change({ entries: [...this.#shown, said], owed: common(this.#state.owed, this.#owed) });
+    }
+  }
+
+  /** @param {Event} event */
+  #note(event) {
+    this.#owed = owedAfter(this.#owed, event);
+    this.#runId = event.runId ?? this.#runId;
+    if (event.type === "run-start") this.#waiting = new Set();
+    if (event.type === "owed") this.#waiting = new Set(event.toolCalls.map(({ id }) => id));
+  }
+
+  /**
+   * Another client has answered: goes on with what came of that.
+   *
+   * @param {unknown} raised
+   * @param {AbortSignal} signal
+   */
+  async #catchUp(raised, signal) {
+    if (!isSettled(raised)) throw raised;
+    const { conversationId } = this.#state;
+    const { running, runId, owed } = await this.#client.conversation(conversationId, { signal });
+    const isSame = owed.some(({ id }) => this.#waiting.has(id));
+    const begun = running?.runId ?? (isSame ? null : runId);
+    this.#owed = owed.filter(isForPeople);
+    this.#waiting = new Set(owed.map(({ id }) => id));
+    const next = begun !== null && begun !== this.#runId && { runId: begun };
+    await this.#read(this.#client.resume(conversationId, { include: this.#include, signal, ...next }));
+  }
+
+  /**
+   * Calls that others have answered, or that were given up, get their results from the history.
+   *
+   * @param {AbortSignal} signal
+   */
+  async #settle(signal) {
+    // as long as something is owed, answers that are given have no results yet
+    const ids = this.#waiting.size > 0 ? [] : unanswered(this.#state.entries).filter((id) => !this.#sought.has(id));
+    if (ids.length === 0) return;
+    try {
+      const results = await pastResults(this.#client, this.#state.conversationId, new Set(ids), signal);
+      for (const id of ids) this.#sought.add(id);
+      for (const [toolCallId, { result: content, isError }] of results) {
+        this.#answer.add({ type: "client-tool-result", toolCallId, toolCallName: "", content, isError, cursor: "", runId: null });
+      }
+      this.#shown = withResults(this.#shown, results);
+      this.#change({ entries: withResults(this.#state.entries, results) });
+    } catch {
+      // they are shown without: the next reading looks again
+    }
   }
 
   /** @param {Partial<ChatState>} change */
@@ -196,13 +266,18 @@ export class Chat {
   }
 }
 
+/** @param {OwedCall} call */
+function isForPeople({ kind }) {
+  return kind === "approval" || kind === "question";
+}
+
 /**
  * @param {readonly OwedCall[]} owed to people
  * @param {Event} event
  */
 function owedAfter(owed, event) {
   if (event.type === "run-start") return [];
-  if (event.type === "owed") return event.toolCalls.filter(({ kind }) => kind === "approval" || kind === "question");
+  if (event.type === "owed") return event.toolCalls.filter(isForPeople);
   if (event.type !== "client-tool-result" && event.type !== "client-decision") return owed;
   return owed.filter(({ id }) => id !== event.toolCallId);
 }

@@ -1,6 +1,6 @@
 /** Claims: of the clients that see an owed call, one runs it. The server keeps them; a result counts with or without one. */
 
-import { ApiError } from "./errors.js";
+import { ApiError, isSettled } from "./errors.js";
 import { Backoff, pause, persist } from "./retry.js";
 import { Aborter } from "./signals.js";
 import { conversationPath, randomId } from "./wire.js";
@@ -12,8 +12,6 @@ import { conversationPath, randomId } from "./wire.js";
 
 /** A server that is older than claims, or plays a recording, has no such address. */
 const WITHOUT_CLAIMS = new Set(["not_found", "http_404", "method_not_allowed", "http_405"]);
-/** The call has an answer, or was never one that waits. */
-const SETTLED = new Set(["tool_result_conflict", "tool_call_not_found"]);
 
 export class Claims {
   #claimant = randomId();
@@ -58,7 +56,7 @@ export class Claims {
   #refused(error) {
     if (!(error instanceof ApiError)) throw error;
     if (error.code === "call_claimed") return { left: error.retryAfter ?? this.#seconds };
-    if (SETTLED.has(error.code)) return "settled";
+    if (isSettled(error)) return "settled";
     if (WITHOUT_CLAIMS.has(error.code)) return new Claim();
     throw error;
   }
@@ -87,7 +85,7 @@ export class Claims {
         await this.#post(path, signal);
       }
     } catch (error) {
-      if (error instanceof ApiError && SETTLED.has(error.code)) claim.settle();
+      if (isSettled(error)) claim.settle();
     }
   }
 

@@ -69,6 +69,35 @@ export class ConnectionLost extends PassbackError {
 /** The run ended with an `error` event; the conversation stays usable. */
 export class RunFailed extends PassbackError {}
 
+/** The call has an answer, or was never one that waits. */
+const SETTLED = new Set(["tool_result_conflict", "tool_call_not_found"]);
+/** Statuses that say something of what was posted, and not of who posts it, or when. */
+const UNFIT = new Set([400, 413, 422]);
+
+/**
+ * @param {unknown} error
+ * @returns {boolean} whether it says that a call waits no more: somebody else has answered it, or it was given up
+ */
+export function isSettled(error) {
+  return error instanceof ApiError && SETTLED.has(error.code);
+}
+
+/**
+ * @param {unknown} error
+ * @returns {error is ApiError} whether it is about what was posted: the rest of it may be taken without a part
+ */
+export function isUnfit(error) {
+  return error instanceof ApiError && UNFIT.has(error.status ?? 0);
+}
+
+/**
+ * @param {unknown} error
+ * @returns {boolean} whether a person may answer the questions once more, and in another way
+ */
+export function isUnfitAnswer(error) {
+  return error instanceof ApiError && error.code === "invalid_answer";
+}
+
 /** The answer is not of this protocol. */
 export class ProtocolError extends PassbackError {
   /** @param {string} message */

@@ -1,7 +1,7 @@
 /** Requests to one server: the key goes with each, a refusal becomes an error, and no body is read without a bound. */
 
 import { ApiError, ConnectionLost, CursorExpired, InvalidArgument, LimitExceeded, ProtocolError } from "./errors.js";
-import { asRecord, parseJson } from "./json.js";
+import { asRecord, parseJson, writeJson } from "./json.js";
 import { Aborter } from "./signals.js";
 import { now, toldHeaders } from "./trace.js";
 
@@ -218,7 +218,7 @@ async function readText(response, maxBytes) {
 /** @param {unknown} body */
 function encode(body) {
   try {
-    return JSON.stringify(body);
+    return writeJson(body) ?? null;
   } catch {
     throw new InvalidArgument("what is to be sent cannot be written as JSON");
   }

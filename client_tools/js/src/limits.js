@@ -6,7 +6,8 @@
  * @property {number} errorBytes the body of a refusal
  * @property {number} jsonBytes any other body
  * @property {number} argumentChars the arguments of one call
- * @property {number} resultChars the result of one call, as JSON
+ * @property {number} resultBytes the result of one call, in UTF-8: of a text itself, of everything else as JSON
+ * @property {number} resultDepth levels of arrays and objects in it; a server reads 64 in all that is posted
  * @property {number} errorTextChars what is told to the model of a tool that threw
  * @property {number} owedCalls calls that one run may hand back
  * @property {number} rounds posts of results that one `send` may lead to
@@ -19,7 +20,8 @@ export const LIMITS = Object.freeze({
   errorBytes: 64 * 1024,
   jsonBytes: 64 * 1024 * 1024,
   argumentChars: 1024 * 1024,
-  resultChars: 2 * 1024 * 1024,
+  resultBytes: 1024 * 1024,
+  resultDepth: 56,
   errorTextChars: 2000,
   owedCalls: 128,
   rounds: 100,

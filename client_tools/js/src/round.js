@@ -27,8 +27,8 @@ export class Round {
   #elsewhere = new Set();
   /** @type {Map<string, Answered>} */
   #answers = new Map();
-  /** @type {Claim[]} */
-  #claims = [];
+  /** @type {Map<string, Claim>} of calls whose answer the server has not yet */
+  #claims = new Map();
   /** @type {(ClientEvent | {type: "broken", error: unknown})[]} */
   #news = [];
   #wake = () => {};
@@ -71,24 +71,61 @@ export class Round {
     return this.#busy > 0 || (this.#elsewhere.size > 0 && this.#answers.size === 0);
   }
 
-  /** @returns {Record<string, unknown> | null} what there is to be posted, in the order of the calls */
-  get body() {
-    const answers = this.#calls.flatMap(({ id }) => this.#answers.get(id) ?? []);
+  /** @returns {string[]} the calls that this client has answered, in their order */
+  get answered() {
+    return this.#calls.flatMap(({ id }) => (this.#answers.has(id) ? [id] : []));
+  }
+
+  /**
+   * @param {string[]} ids of calls that are answered
+   * @returns {Record<string, unknown>} what is to be posted for them
+   */
+  bodyOf(ids) {
+    const answers = ids.flatMap((id) => this.#answers.get(id) ?? []);
     const messages = answers.flatMap((answer) => ("message" in answer ? [answer.message] : []));
     const resume = answers.flatMap((answer) => ("resume" in answer ? [answer.resume] : []));
-    if (answers.length === 0) return null;
     return { ...(messages.length > 0 && { messages }), ...(resume.length > 0 && { resume }) };
   }
 
-  /** The server has the answers. */
-  end() {
-    for (const claim of this.#claims.splice(0)) claim.end();
-    this.#aborter.close();
+  /**
+   * The server refuses an answer: the model is told so instead.
+   *
+   * @param {string} id
+   * @param {Error} refusal
+   * @returns {ClientEvent[]} what this client says of it
+   */
+  refuse(id, refusal) {
+    return this.#calls.filter((call) => call.id === id).map((call) => {
+      const answer = this.#parts.toolbox.refused(call, refusal);
+      this.#answers.set(id, answer);
+      return toldOf(call, answer);
+    });
   }
 
-  /** Nothing will be posted: other clients may run the calls. */
+  /**
+   * The server has these answers.
+   *
+   * @param {string[]} ids
+   */
+  end(ids) {
+    for (const id of ids) {
+      this.#claims.get(id)?.end();
+      this.#claims.delete(id);
+    }
+  }
+
+  /**
+   * @param {string[]} ids
+   * @returns {boolean} whether the server has none of these answers
+   */
+  waitsWith(ids) {
+    return ids.every((id) => this.#claims.has(id));
+  }
+
+  /** Nothing more will be posted: other clients may run the calls that are left. */
   giveBack() {
-    for (const claim of this.#claims.splice(0)) claim.giveBack();
+    for (const claim of this.#claims.values()) claim.giveBack();
+    this.#claims.clear();
     this.#aborter.close();
   }
 
@@ -110,7 +147,7 @@ export class Round {
    */
   async #answer(call, claim) {
     if (this.#elsewhere.delete(call.id)) this.#busy += 1;
-    this.#claims.push(claim);
+    this.#claims.set(call.id, claim);
     const own = new Aborter(this.#aborter.signal);
     claim.onSettled = () => own.close();
     try {

@@ -1,7 +1,7 @@
 /** What one `send` leads to: a run, the calls that it hands back, the run that their results start, and so on. */
 
 import { Answer } from "./answer.js";
-import { InvalidArgument, LimitExceeded, RunFailed } from "./errors.js";
+import { InvalidArgument, isSettled, isUnfit, isUnfitAnswer, LimitExceeded, RunFailed } from "./errors.js";
 import { readOwed } from "./events.js";
 import { follow } from "./follow.js";
 import { asRecord } from "./json.js";
@@ -35,9 +35,9 @@ import { conversationPath, included, openStream, postMessages, randomId } from "
  */
 
 /**
- * @typedef {{post: Post} | {runId: string | null, after: string} | {calls: OwedCall[]}} Source a post to make, a run to
- *   follow, or calls to answer
+ * @typedef {{post: Post} | {runId: string | null, after: string}} RunSource a post to make, or a run to follow
  */
+/** @typedef {RunSource | {calls: OwedCall[]} | {round: Round}} Source also calls to answer, or answers to post */
 /** @typedef {Source | "where it stands"} Step */
 
 /**
@@ -59,6 +59,8 @@ export class Sending {
   #newest = null;
   /** @type {Round | null} whose answers are on their way */
   #round = null;
+  /** @type {string[]} the calls that these are for */
+  #posting = [];
   /** @type {import("./http.js").Connection | null} that is read */
   #connection = null;
   /** Whether the run of `runId` goes on, as far as we know. */
@@ -139,17 +141,28 @@ export class Sending {
       let source = await this.#begin();
       for (let round = 0; source && !this.#cancelled; round += 1) {
         if (round > this.#parts.limits.rounds) throw new LimitExceeded("the agent calls tools without an end");
-        const calls = "calls" in source ? yield* this.#left(source.calls) : yield* this.#run(source);
-        source = yield* this.#answer(calls);
+        source = yield* this.#answer(yield* this.#owed(source));
       }
     } finally {
-      this.#round?.giveBack();
+      this.#endRound();
       this.#tools.close();
       this.#aborter.close();
       // a run that was left can still be stopped; one that was never heard of cannot
       this.#following &&= this.#runId !== null;
       this.#settle(false);
     }
+  }
+
+  /**
+   * @param {Source} source
+   * @returns {AsyncGenerator<Event, OwedCall[], void>} what is owed behind it
+   */
+  async *#owed(source) {
+    if ("calls" in source) return yield* this.#left(source.calls);
+    if (!("round" in source)) return yield* this.#run(source);
+    const owed = yield* this.#handIn(source.round, source.round.answered);
+    this.#endRound();
+    return owed;
   }
 
   /** @returns {Promise<Source | null>} */
@@ -181,7 +194,67 @@ export class Sending {
   }
 
   /**
-   * @param {Exclude<Source, {calls: OwedCall[]}>} source
+   * Posts the answers to these calls together, or else one by one: what the server refuses blocks nothing, and the model is
+   * told why.
+   *
+   * @param {Round} round
+   * @param {string[]} ids
+   * @returns {AsyncGenerator<Event, OwedCall[], void>} what is left to answer
+   */
+  async *#handIn(round, ids) {
+    try {
+      return yield* this.#post(round, ids);
+    } catch (error) {
+      if (!round.waitsWith(ids)) throw error;
+      if (ids.length > 1 && (isUnfit(error) || isSettled(error))) return yield* this.#oneByOne(round, ids);
+      if (!isUnfit(error) || isUnfitAnswer(error)) throw error;
+      for (const each of ids.flatMap((id) => round.refuse(id, error))) yield { ...each, cursor: "", runId: this.#newest };
+    }
+    return yield* this.#post(round, ids);
+  }
+
+  /**
+   * @param {Round} round
+   * @param {string[]} ids
+   * @returns {AsyncGenerator<Event, OwedCall[], void>}
+   */
+  async *#oneByOne(round, ids) {
+    /** @type {OwedCall[]} */
+    let owed = [];
+    /** @type {unknown} */
+    let left = null;
+    for (const id of ids) {
+      if (this.#cancelled) return owed;
+      try {
+        owed = yield* this.#handIn(round, [id]);
+      } catch (error) {
+        if (!round.waitsWith([id]) || !(isSettled(error) || isUnfitAnswer(error))) throw error;
+        left ??= error;
+      }
+      // it has begun, and nothing else is waited for
+      if (this.#runId !== null) return owed;
+    }
+    if (left !== null) throw left;
+    return owed;
+  }
+
+  /**
+   * @param {Round} round
+   * @param {string[]} ids
+   */
+  #post(round, ids) {
+    this.#posting = ids;
+    const body = { conversationId: this.conversationId, ...round.bodyOf(ids), include: this.#include };
+    return this.#run({ post: { key: randomId(), body } });
+  }
+
+  #endRound() {
+    this.#round?.giveBack();
+    this.#round = null;
+  }
+
+  /**
+   * @param {RunSource} source
    * @returns {AsyncGenerator<Event, OwedCall[], void>} what the run leaves open
    */
   async *#run(source) {
@@ -225,7 +298,7 @@ export class Sending {
   }
 
   /**
-   * @param {Exclude<Source, {calls: OwedCall[]}>} source
+   * @param {RunSource} source
    * @param {string} after
    * @param {number} exchange
    */
@@ -240,8 +313,7 @@ export class Sending {
         ? await postMessages(http, source.post, { after, signal, exchange })
         : await openStream(http, this.conversationId, { runId, after, include: this.#include, signal, exchange });
     this.#connection = connection;
-    this.#round?.end();
-    this.#round = null;
+    this.#round?.end(this.#posting);
     this.#runId = connection.response.headers.get("X-Run-Id") ?? this.#runId;
     if (this.#waiting.length > 0) this.#cancelLate();
     return connection;
@@ -264,10 +336,9 @@ export class Sending {
       throw error;
     }
     if (this.#cancelled) return null;
-    const answers = round.body;
-    if (answers === null) return this.#begunElsewhere();
-    const body = { conversationId: this.conversationId, ...answers, include: this.#include };
-    return { post: { key: randomId(), body } };
+    if (round.answered.length > 0) return { round };
+    this.#endRound();
+    return this.#begunElsewhere();
   }
 
   /** @returns {Promise<Source | null>} the run that other clients' answers have begun, if they have */

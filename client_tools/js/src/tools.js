@@ -1,7 +1,7 @@
 /** The tools of this client: what the server is told of them, and the answer to one call. */
 
 import { InvalidArgument } from "./errors.js";
-import { parseJson } from "./json.js";
+import { isDeeper, parseJson, writeJson } from "./json.js";
 import { unlessAborted } from "./signals.js";
 
 /** @typedef {import("./events.js").OwedCall} OwedCall */
@@ -142,6 +142,19 @@ export class Toolbox {
   }
 
   /**
+   * What is posted instead of an answer that the server refuses.
+   *
+   * @param {OwedCall} call
+   * @param {Error} refusal
+   * @returns {Answered}
+   */
+  refused({ id, kind }, refusal) {
+    const text = this.#told(new Error(`The answer was refused: ${refusal.message}`));
+    if (kind === "approval") return { resume: { interruptId: id, payload: { approved: false, reason: text } } };
+    return { message: { role: "tool", toolCallId: id, content: text, isError: true } };
+  }
+
+  /**
    * @param {OwedCall} call
    * @param {{conversationId: string, signal: AbortSignal}} where
    * @returns {Promise<Resume["payload"]>} what cannot be decided is not allowed
@@ -224,12 +237,20 @@ export class Toolbox {
 
   /** @param {unknown} content */
   #postable(content) {
-    const text = JSON.stringify(content);
+    const text = writeJson(content);
     if (text === undefined) return "";
-    if (text.length > this.#limits.resultChars) throw new Error("The result is too large to be sent.");
     // what is posted is what was measured, whatever the tool does with its object meanwhile
-    return typeof content === "string" ? content : JSON.parse(text);
+    const read = JSON.parse(text);
+    const { resultBytes, resultDepth } = this.#limits;
+    if (bytesOf(typeof read === "string" ? read : text) > resultBytes) throw new Error("The result is too large to be sent.");
+    if (isDeeper(read, resultDepth)) throw new Error("The result is nested too deep to be sent.");
+    return read;
   }
+}
+
+/** @param {string} text */
+function bytesOf(text) {
+  return new TextEncoder().encode(text).length;
 }
 
 /** @param {CallContext} context */

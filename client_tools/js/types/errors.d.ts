@@ -84,6 +84,21 @@ export declare class ConnectionLost extends PassbackError {
 /** The run ended with an `error` event; the conversation stays usable. */
 export declare class RunFailed extends PassbackError {
 }
+/**
+ * @param {unknown} error
+ * @returns {boolean} whether it says that a call waits no more: somebody else has answered it, or it was given up
+ */
+export declare function isSettled(error: unknown): boolean;
+/**
+ * @param {unknown} error
+ * @returns {error is ApiError} whether it is about what was posted: the rest of it may be taken without a part
+ */
+export declare function isUnfit(error: unknown): error is ApiError;
+/**
+ * @param {unknown} error
+ * @returns {boolean} whether a person may answer the questions once more, and in another way
+ */
+export declare function isUnfitAnswer(error: unknown): boolean;
 /** The answer is not of this protocol. */
 export declare class ProtocolError extends PassbackError {
     /** @param {string} message */

@@ -17,9 +17,13 @@ export type Limits = {
      */
     argumentChars: number;
     /**
-     * the result of one call, as JSON
+     * the result of one call, in UTF-8: of a text itself, of everything else as JSON
      */
-    resultChars: number;
+    resultBytes: number;
+    /**
+     * levels of arrays and objects in it; a server reads 64 in all that is posted
+     */
+    resultDepth: number;
     /**
      * what is told to the model of a tool that threw
      */
@@ -43,7 +47,8 @@ export type Limits = {
  * @property {number} errorBytes the body of a refusal
  * @property {number} jsonBytes any other body
  * @property {number} argumentChars the arguments of one call
- * @property {number} resultChars the result of one call, as JSON
+ * @property {number} resultBytes the result of one call, in UTF-8: of a text itself, of everything else as JSON
+ * @property {number} resultDepth levels of arrays and objects in it; a server reads 64 in all that is posted
  * @property {number} errorTextChars what is told to the model of a tool that threw
  * @property {number} owedCalls calls that one run may hand back
  * @property {number} rounds posts of results that one `send` may lead to

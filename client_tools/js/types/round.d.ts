@@ -21,10 +21,32 @@ export declare class Round {
      * @returns {AsyncGenerator<ClientEvent, void, void>}
      */
     events(): AsyncGenerator<ClientEvent, void, void>;
-    /** @returns {Record<string, unknown> | null} what there is to be posted, in the order of the calls */
-    get body(): Record<string, unknown> | null;
-    /** The server has the answers. */
-    end(): void;
-    /** Nothing will be posted: other clients may run the calls. */
+    /** @returns {string[]} the calls that this client has answered, in their order */
+    get answered(): string[];
+    /**
+     * @param {string[]} ids of calls that are answered
+     * @returns {Record<string, unknown>} what is to be posted for them
+     */
+    bodyOf(ids: string[]): Record<string, unknown>;
+    /**
+     * The server refuses an answer: the model is told so instead.
+     *
+     * @param {string} id
+     * @param {Error} refusal
+     * @returns {ClientEvent[]} what this client says of it
+     */
+    refuse(id: string, refusal: Error): ClientEvent[];
+    /**
+     * The server has these answers.
+     *
+     * @param {string[]} ids
+     */
+    end(ids: string[]): void;
+    /**
+     * @param {string[]} ids
+     * @returns {boolean} whether the server has none of these answers
+     */
+    waitsWith(ids: string[]): boolean;
+    /** Nothing more will be posted: other clients may run the calls that are left. */
     giveBack(): void;
 }

@@ -1,4 +1,5 @@
 /** What one `send` leads to: a run, the calls that it hands back, the run that their results start, and so on. */
+import { Round } from "./round.js";
 export type ErrorEvent = import("./events.js").ErrorEvent;
 export type Event = import("./events.js").Event;
 export type OwedCall = import("./events.js").OwedCall;
@@ -18,13 +19,16 @@ export type Order = {
     retryBusy?: boolean;
     signal?: AbortSignal;
 };
-export type Source = {
+export type RunSource = {
     post: Post;
 } | {
     runId: string | null;
     after: string;
-} | {
+};
+export type Source = RunSource | {
     calls: OwedCall[];
+} | {
+    round: Round;
 };
 export type Step = Source | "where it stands";
 /** @typedef {import("./events.js").ErrorEvent} ErrorEvent */
@@ -49,9 +53,9 @@ export type Step = Source | "where it stands";
  * @property {AbortSignal} [signal]
  */
 /**
- * @typedef {{post: Post} | {runId: string | null, after: string} | {calls: OwedCall[]}} Source a post to make, a run to
- *   follow, or calls to answer
+ * @typedef {{post: Post} | {runId: string | null, after: string}} RunSource a post to make, or a run to follow
  */
+/** @typedef {RunSource | {calls: OwedCall[]} | {round: Round}} Source also calls to answer, or answers to post */
 /** @typedef {Source | "where it stands"} Step */
 /**
  * The events of one `send` or `resume`, in order. Nothing is posted before the iteration begins; it can be iterated

@@ -103,4 +103,12 @@ export declare class Toolbox {
         conversationId: string;
         signal: AbortSignal;
     }): Promise<ToolResult>;
+    /**
+     * What is posted instead of an answer that the server refuses.
+     *
+     * @param {OwedCall} call
+     * @param {Error} refusal
+     * @returns {Answered}
+     */
+    refused({ id, kind }: OwedCall, refusal: Error): Answered;
 }

@@ -16,6 +16,7 @@ No text of these holds the API key.
 from dataclasses import dataclass
 
 _SETTLED = frozenset({"tool_call_not_found", "tool_result_conflict"})
+_UNFIT = frozenset({400, 413, 422})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +99,8 @@ class BadSetup(PassbackError):
 def is_settled(error: PassbackError) -> bool:
     """Whether it says that a call is not owed any more: somebody else has answered it, or it was given up."""
     return error.code in _SETTLED
+
+
+def is_unfit(error: PassbackError) -> bool:
+    """Whether it is about what was posted: the rest of it may be taken without the one part that is refused."""
+    return error.status in _UNFIT

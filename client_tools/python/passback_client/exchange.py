@@ -11,9 +11,9 @@ from passback_client.backoff import repeated
 from passback_client.channel import Post, Which, encode
 from passback_client.claims import Claims
 from passback_client.conversation import Conversation, read_conversation
-from passback_client.errors import LimitExceeded, Refused, is_settled
+from passback_client.errors import LimitExceeded, Refused, is_settled, is_unfit
 from passback_client.events import Decided, Event, JsonObject, Owed, OwedCall, ToolAnswer
-from passback_client.execution import Execution, Hands, Told
+from passback_client.execution import Execution, Hands, Told, in_place_of
 from passback_client.follow import Follower, Line
 
 
@@ -117,18 +117,38 @@ class Exchange:
         return []
 
     async def _tell(self, told: Sequence[Told], claims: Claims) -> None:
-        follower = Follower(self._line, self._post(told))
         try:
-            await follower.connect()  # so that what is told of is posted
+            await self._hand_in(told)
         except Refused as error:
             if not is_settled(error):
                 raise
             await self._follow_on(error)
             return
         claims.answered()
+
+    async def _hand_in(self, told: Sequence[Told]) -> None:
+        """Post it together, or else one by one: what is refused blocks nothing, and the model is told why."""
+        try:
+            await self._post(told)
+        except Refused as error:
+            if not is_unfit(error):
+                raise
+            if len(told) == 1:
+                await self._post([in_place_of(told[0], error.message)])
+                return
+            for each in told:
+                await self._hand_in([each])
+                if self.follower.which.run_id is not None:
+                    return  # nothing else is waited for
+
+    async def _post(self, told: Sequence[Told]) -> None:
+        await self.follower.aclose()  # what it says is owed is so no more
+        follower = Follower(self._line, self._written(told))
+        await follower.connect()  # so that what is told of is posted
         self.follower = follower
-        self._answered |= {each.call_id for each in told}
-        self._told.clear()
+        for each in told:
+            self._answered.add(each.call_id)
+            self._told.pop(each.call_id, None)
         self._ready += told
 
     async def _follow_on(self, refused: Refused | None = None) -> None:
@@ -171,7 +191,7 @@ class Exchange:
     def _is_ours(self, call: OwedCall) -> bool:
         return self._hands.can_answer(call) and call.id not in self._answered
 
-    def _post(self, told: Sequence[Told]) -> Post:
+    def _written(self, told: Sequence[Told]) -> Post:
         name = self.follower.which.conversation_id
         body: JsonObject = {**self._options, "conversationId": name}
         if results := [_result(each) for each in told if isinstance(each, ToolAnswer)]:

@@ -3,18 +3,16 @@
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import anyio
+from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_json
 
 from passback_client.approvals import Approval, Approver, Decision
 from passback_client.events import Decided, JsonObject, OwedCall, ToolAnswer
 from passback_client.limits import Limits
 from passback_client.tools import Tool, ToolCall, ToolContext, ToolError, invoke, is_async
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
 
 _CUT = " [cut]"
 _UNREADABLE = "The arguments are not a JSON object, or are too large."
@@ -68,15 +66,20 @@ class Execution:
     async def answer(self, calls: Sequence[OwedCall], watch: Watch) -> list[Told]:
         """Run them in parallel; the answers are in the calls' order, without those that `watch` named.
 
-        Cancelling it cancels the tools.
+        Cancelling it cancels the tools, and so does a KeyboardInterrupt in one of them, which comes out of here.
         """
         told: dict[str, Told] = {}
+        interrupts: list[KeyboardInterrupt] = []
         scopes = {call.id: anyio.CancelScope() for call in calls}
 
         async def run(call: OwedCall) -> None:
             with scopes[call.id]:
                 told[call.id] = _failed(call, "The tool was cancelled.")
-                told[call.id] = await self._answer(call)
+                try:
+                    told[call.id] = await self._answer(call)
+                except KeyboardInterrupt as interrupt:  # out of a task, it would end the event loop
+                    interrupts.append(interrupt)
+                    tasks.cancel_scope.cancel()
                 return
             del told[call.id]
 
@@ -89,6 +92,8 @@ class Execution:
                 for call in calls:
                     tasks.start_soon(run, call)
             watching.cancel_scope.cancel()
+        if interrupts:
+            raise interrupts[0]
         return [told[call.id] for call in calls if call.id in told]
 
     async def _answer(self, call: OwedCall) -> Told:
@@ -104,7 +109,7 @@ class Execution:
             return await self._run(tool, call, arguments)
         except ToolError as error:
             return _failed(call, self._bounded(str(error)))
-        except Exception as error:  # noqa: BLE001 - the tool-call boundary: any failure is a result
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the tool-call boundary: any failure is a result
             return _failed(call, self._bounded(f"{type(error).__name__}: {error}"))
 
     async def _decide(self, call: OwedCall, arguments: JsonObject | None) -> Decided:
@@ -146,7 +151,10 @@ class Execution:
             raise ToolError(f"The tool gave a {kind}, which is not JSON.") from error
         if len(encoded) > self._limits.result_bytes:
             raise ToolError("The tool's result is too large.")
-        return ToolAnswer(call.id, call.name, cast("JsonValue", json.loads(encoded)))
+        content = cast("JsonValue", json.loads(encoded))
+        if _is_deeper(content, self._limits.result_depth):
+            raise ToolError("The tool's result is nested too deep.")
+        return ToolAnswer(call.id, call.name, content)
 
     def _read(self, arguments: str) -> JsonObject | None:
         if len(arguments) > self._limits.argument_chars:
@@ -161,6 +169,28 @@ class Execution:
         text = text.encode(errors="replace").decode()  # a lone surrogate could not be posted
         most = self._limits.error_chars
         return text if len(text) <= most else text[:most] + _CUT
+
+
+def in_place_of(told: Told, words: str) -> Told:
+    """What is posted instead of an answer that the server refuses with these words."""
+    text = f"The answer was refused: {words}"
+    if isinstance(told, Decided):
+        return Decided(told.call_id, told.name, approved=False, reason=text)
+    return ToolAnswer(told.call_id, told.name, text, is_error=True)
+
+
+def _is_deeper(value: JsonValue, levels: int) -> bool:
+    inside: list[JsonValue] = [value]
+    for _ in range(levels + 1):
+        lists = [
+            each if isinstance(each, list) else [*each.values()]
+            for each in inside
+            if isinstance(each, list | dict)
+        ]
+        if not lists:
+            return False
+        inside = [each for values in lists for each in values]
+    return True
 
 
 def _failed(call: OwedCall, text: str) -> Told:

@@ -15,6 +15,8 @@ class Limits:
         owed_calls: calls that may be owed at a time.
         argument_chars: of one call's arguments, as JSON; a call with more gets an error result.
         result_bytes: of one tool's result, as JSON; a larger one becomes an error result.
+        result_depth: levels of arrays and objects in one; a deeper one becomes an error result. A server reads 64 in
+            all that is posted.
         error_chars: of a tool's error; the rest is cut.
         rounds: runs that one `send` may lead to.
         text_chars: that an `Answer` collects.
@@ -25,6 +27,7 @@ class Limits:
     owed_calls: int = 128
     argument_chars: int = MIB
     result_bytes: int = MIB
+    result_depth: int = 56
     error_chars: int = 4096
     rounds: int = 100
     text_chars: int = 16 * MIB

@@ -17,6 +17,10 @@ _UNWIND_SECONDS = 5
 T = TypeVar("T")
 
 
+class _Interrupted(Exception):
+    """A KeyboardInterrupt, which would end the loop if it came out of a task."""
+
+
 class Loop:
     """From `open` to `close`."""
 
@@ -50,6 +54,8 @@ class Loop:
         # not the portal's own way: that waits until the task runs, and could be interrupted without a future to cancel
         try:
             return asyncio.run_coroutine_threadsafe(call.run(), loop).result()
+        except _Interrupted as interrupted:
+            raise KeyboardInterrupt from interrupted
         finally:
             if not call.ended.is_set():
                 loop.call_soon_threadsafe(call.leave)
@@ -74,6 +80,8 @@ class Call(Generic[T]):
         self._task = asyncio.current_task()
         try:
             return await self._work()
+        except KeyboardInterrupt as interrupt:
+            raise _Interrupted from interrupt
         finally:
             self.ended.set()
 

@@ -248,16 +248,16 @@ async def test_claims_are_given_back_when_the_stream_is_cancelled(taken: bool) -
 
 
 async def test_claims_are_given_back_when_the_results_are_refused() -> None:
-    site = Site(owes(PAINT), refusal(413, "result_too_large"))
-    with pytest.raises(Refused, match="result_too_large"):
+    site = Site(owes(PAINT), refusal(403, "refused"))
+    with pytest.raises(Refused, match="refused"):
         await said(site, Painter())
     assert site.claims[-1] == "DELETE call"
 
 
 async def test_a_claim_that_cannot_be_given_back_is_left_to_lapse() -> None:
-    site = Site(owes(*paints("x" * 256)), refusal(413, "result_too_large"))
+    site = Site(owes(*paints("x" * 256)), refusal(403, "refused"))
     site.transport = httpx.MockTransport(partial(_without_deletes, site))
-    with pytest.raises(Refused, match="result_too_large"):
+    with pytest.raises(Refused, match="refused"):
         await said(site, Painter())
 
 

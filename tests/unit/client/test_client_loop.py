@@ -1,13 +1,19 @@
 """The loop behind the plain client, and what becomes of work that is left."""
 
 import asyncio
+import sys
 import threading
 
 import anyio
+import httpx
 import pytest
+from tests.support.python_client import PAINT, owes
+from tests.support.scripted_http import DONE, Script, frame, stream
 
-from passback_client import BadSetup
+from passback_client import BadSetup, Tool, ToolContext
+from passback_client import sync as plain
 from passback_client.loop import Call, Loop
+from passback_client.tools import Execute
 
 pytestmark = pytest.mark.anyio
 
@@ -64,3 +70,36 @@ def test_a_loop_runs_in_another_thread_while_it_is_open() -> None:
     finally:
         loop.close()
     assert not loop.is_open
+
+
+async def _leave(_: object, __: ToolContext) -> None:
+    sys.exit(3)
+
+
+async def _interrupt(_: object, __: ToolContext) -> None:
+    raise KeyboardInterrupt
+
+
+def test_the_plain_client_outlives_a_tool_that_ends_the_program() -> None:
+    site = Script(owes(PAINT), _says("Done."), _says("Again."))
+    with _client(site, _leave) as client:
+        assert (client.ask("hi").text, client.ask("hi").text) == ("Done.", "Again.")
+    [result] = site.bodies[1]["messages"]
+    assert (result["content"], result["isError"]) == ("SystemExit: 3", True)
+
+
+def test_the_plain_client_outlives_a_tool_that_is_interrupted() -> None:
+    site = Script(owes(PAINT), _says("Again."), _says("And again."))
+    with _client(site, _interrupt) as client:
+        with pytest.raises(KeyboardInterrupt):
+            client.ask("hi")
+        assert (client.ask("hi").text, client.ask("hi").text) == ("Again.", "And again.")
+
+
+def _client(site: Script, execute: Execute) -> plain.Client:
+    tools = [Tool("paint", "", {}, execute)]
+    return plain.Client("http://host", transport=site.transport, claims=False, tools=tools)
+
+
+def _says(text: str) -> httpx.Response:
+    return stream(frame("next.1-2", type="text", content=text), DONE, run="next")

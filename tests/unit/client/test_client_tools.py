@@ -1,6 +1,7 @@
 """Typed functions as client tools: what is declared, what is called, what becomes of results and errors."""
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from passback_client.functions import About, function_tool
 
 pytestmark = pytest.mark.anyio
 
-LIMITS = Limits(argument_chars=200, result_bytes=100, error_chars=60)
+LIMITS = Limits(argument_chars=200, result_bytes=100, result_depth=4, error_chars=60)
 ANY: dict[str, Any] = {"type": "object"}
 
 
@@ -160,6 +161,7 @@ class Colored:
             {"color": "red", "when": "2026-01-02T00:00:00Z"},
         ),
         ((1, math.inf, "ä"), [1, None, "ä"]),
+        ([[{"a": []}, 1]], [[{"a": []}, 1]]),
     ],
     ids=str,
 )
@@ -174,8 +176,9 @@ async def test_a_result_is_written_as_json(value: object, content: object) -> No
         ("\ud800", "The tool gave a str, which is not JSON."),
         (b"\xff", "The tool gave a bytes, which is not JSON."),
         ("x" * 99, "The tool's result is too large."),
+        ([[{"a": [[]]}, 1]], "The tool's result is nested too deep."),
     ],
-    ids=["no JSON", "half a character", "bytes", "large"],
+    ids=["no JSON", "half a character", "bytes", "large", "deep"],
 )
 async def test_a_result_that_cannot_be_posted_is_an_error(value: object, told: str) -> None:
     assert await answer(lambda: value) == (told, True)
@@ -193,6 +196,34 @@ async def test_a_tool_that_was_cancelled_by_something_else_still_gives_a_result(
         raise anyio.get_cancelled_exc_class()
 
     assert await answer(cancelled) == ("The tool was cancelled.", True)
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+async def test_a_tool_that_ends_the_program_gives_an_error(kind: str) -> None:
+    def leave() -> None:
+        sys.exit(3)
+
+    async def leave_later() -> None:
+        leave()
+
+    assert await answer(leave if kind == "plain" else leave_later) == ("SystemExit: 3", True)
+
+
+async def test_an_interrupt_in_a_tool_comes_out_and_cancels_the_other_tools() -> None:
+    cancelled = anyio.Event()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    async def wait() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            cancelled.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        await answers(function_tool(interrupt), function_tool(wait))
+    assert cancelled.is_set()
 
 
 class Painter:
