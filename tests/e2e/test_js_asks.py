@@ -69,6 +69,23 @@ async def test_a_client_that_leaves_gives_its_call_to_one_that_waits(
     }
 
 
+# ---------------------------------------------------------------- a chat beside another client
+async def test_a_chat_that_decides_too_late_shows_what_the_first_decision_led_to(
+    guarded: Server, conversation: str
+) -> None:
+    seen = await drive("late", guarded.url, conversation, message=calling(DELETE))
+    assert seen == {"owed": [], "error": None, "text": "Done.", "results": ["a.txt is deleted"]}
+
+
+async def test_a_chat_shows_what_its_next_message_gave_up(
+    guarded: Server, record: Client, conversation: str
+) -> None:
+    seen = await drive("superseded", guarded.url, conversation, message=calling(DELETE))
+    [result] = await answers(record, conversation)
+    assert result["synthetic"] == "superseded"
+    assert seen == {"owed": [], "calls": [[result["content"], True]]}
+
+
 # ---------------------------------------------------------------- approvals and questions
 async def test_approve_decides_on_a_tool_of_the_server_beside_tools_of_its_own(
     guarded: Server, record: Client, conversation: str

@@ -72,6 +72,16 @@ async def test_a_tool_that_throws_is_told_to_the_model(
     assert (told["content"], told["isError"]) == ("it is broken", True)
 
 
+async def test_a_result_that_the_server_refuses_does_not_block_the_others(
+    server: Server, client: Client, conversation: str
+) -> None:
+    seen = await drive("large", server.url, conversation, message=FOUR)
+    assert (seen["error"], len(seen["runs"])) == (None, 4), seen
+    told = [m for m in await client.messages(conversation) if m["role"] == "tool"]
+    [refused] = [message for message in told if message.get("isError")]
+    assert (len(told), refused["content"].split(":")[0]) == (4, "The answer was refused")
+
+
 async def test_its_errors_are_those_of_the_server(server: Server, conversation: str) -> None:
     options = {"onBusy": "nonsense"}
     seen = await drive("send", server.url, conversation, message="hi", options=options)

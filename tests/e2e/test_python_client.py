@@ -20,6 +20,7 @@ from passback_client import (
     Answer,
     Client,
     Event,
+    Limits,
     PassbackError,
     RunEnd,
     RunStart,
@@ -31,6 +32,30 @@ from passback_client import (
 from passback_client import sync as plain
 
 pytestmark = pytest.mark.anyio
+
+MIB = 1024 * 1024
+
+
+# ---------------------------------------------------------------- what the server refuses
+async def test_a_result_that_the_server_refuses_does_not_block_the_others(
+    model: ModelServer, played: Server, raw: RawClient, conversation: str
+) -> None:
+    model.play(calls(*[(name, name, "{}") for name in ("small", "large", "deep")]), says("Done."))
+    deep: object = 1
+    for _ in range(56):
+        deep = [deep]
+    given = {"small": "small", "large": "x" * (MIB + 1), "deep": deep}
+    tools = [Tool(name, "", {}, lambda *_, name=name: given[name]) for name in given]
+    async with Client(played.url, tools=tools, limits=Limits(result_bytes=2 * MIB)) as client:
+        answer = await client.ask("go", conversation_id=conversation)
+    assert answer.text == "Done."
+    too_large = f"The answer was refused: the result of a tool is larger than {MIB} bytes"
+    content = [{"type": "data", "data": deep}]
+    assert await results_of(raw, conversation) == [
+        ("small", False),
+        (too_large, True),
+        (content, False),
+    ]
 
 
 # ---------------------------------------------------------------- the main job

@@ -4,7 +4,7 @@
  * Usage: node client-drive.mjs SCENARIO ARGUMENTS, the arguments as JSON
  */
 
-import { Answer, Client } from "../../client_tools/js/src/index.js";
+import { Answer, Chat, Client } from "../../client_tools/js/src/index.js";
 
 const [, , name = "", text = "{}"] = process.argv;
 const { url, conversationId, ...order } = JSON.parse(text);
@@ -67,6 +67,33 @@ const scenarios = {
   send: () => report(client.send(order.message, { conversationId, ...order.options })),
 
   resume: () => report(client.resume(conversationId)),
+
+  /** One of the results is larger than the server takes, and the client does not know it. */
+  large: () => {
+    const large = { ...tools, "get-moon": { execute: () => ran("get-moon", "x".repeat(1024 * 1024 + 1)) } };
+    const careless = new Client({ url, retry, tools: large, limits: { resultBytes: 2 * 1024 * 1024 } });
+    return report(careless.send(order.message, { conversationId }));
+  },
+
+  /** A chat decides what another client has decided before. */
+  async late() {
+    const chat = new Chat(new Client({ url, retry }), { conversationId });
+    await chat.send(order.message);
+    const [{ id }] = chat.getSnapshot().owed;
+    await new Client({ url, retry }).decide(conversationId, { id, approved: true }).text();
+    await chat.decide({ id, approved: false });
+    const { owed, error, entries } = chat.getSnapshot();
+    return { owed, error, text: entries[1].text, results: entries[1].calls.map(({ result }) => result) };
+  },
+
+  /** A chat whose next message gives up what is owed. */
+  async superseded() {
+    const chat = new Chat(new Client({ url, retry }), { conversationId });
+    await chat.send(order.message);
+    await chat.send("{}");
+    const { owed, entries } = chat.getSnapshot();
+    return { owed, calls: entries[1].calls.map(({ result, isError }) => [result, isError]) };
+  },
 
   /** Two tabs that see the same owed call, and answer it with these; with claims, only one of them does. */
   async tabs() {

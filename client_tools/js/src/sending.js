@@ -34,9 +34,7 @@ import { conversationPath, included, openStream, postMessages, randomId } from "
  * @property {AbortSignal} [signal]
  */
 
-/**
- * @typedef {{post: Post} | {runId: string | null, after: string}} RunSource a post to make, or a run to follow
- */
+/** @typedef {{post: Post} | {runId: string | null, after: string}} RunSource a post to make, or a run to follow */
 /** @typedef {RunSource | {calls: OwedCall[]} | {round: Round}} Source also calls to answer, or answers to post */
 /** @typedef {Source | "where it stands"} Step */
 
@@ -315,6 +313,8 @@ export class Sending {
     this.#connection = connection;
     this.#round?.end(this.#posting);
     this.#runId = connection.response.headers.get("X-Run-Id") ?? this.#runId;
+    // results that were only kept begin none
+    this.#following = this.#runId !== null;
     if (this.#waiting.length > 0) this.#cancelLate();
     return connection;
   }

@@ -52,9 +52,7 @@ export type Step = Source | "where it stands";
  * @property {boolean} [retryBusy]
  * @property {AbortSignal} [signal]
  */
-/**
- * @typedef {{post: Post} | {runId: string | null, after: string}} RunSource a post to make, or a run to follow
- */
+/** @typedef {{post: Post} | {runId: string | null, after: string}} RunSource a post to make, or a run to follow */
 /** @typedef {RunSource | {calls: OwedCall[]} | {round: Round}} Source also calls to answer, or answers to post */
 /** @typedef {Source | "where it stands"} Step */
 /**
