@@ -28,6 +28,7 @@ export class ToolCard {
   #onReply;
   /** Where a result comes from. */
   #place;
+  #denied = false;
 
   /**
    * @param {string} name
@@ -151,6 +152,7 @@ export class ToolCard {
     this.#tidy();
     this.withdraw();
     if (approved) this.#place = "allowed, ran on the server";
+    this.#denied = !approved;
     this.#show(approved ? "waiting" : "skipped", approved ? "allowed" : "denied");
   }
 
@@ -166,6 +168,7 @@ export class ToolCard {
     const result = block(isError ? "Error" : "Result", document.createTextNode(text));
     result.classList.add("result");
     this.#body.append(result);
+    if (this.#denied) return this.#show("skipped", "denied");
     this.#show(isError ? "failed" : "done", isError ? "failed" : this.#place);
   }
 

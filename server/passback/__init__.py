@@ -11,10 +11,20 @@
 """
 
 from passback.agent import Agent
+from passback.core.limits import Budget, Limits
 from passback.core.permissions import Permission
 from passback.core.toolsets import ToolContext
 from passback.toolsets.functions import ToolError, tool
 from passback.toolsets.mcp import MCPServer
 
-__all__ = ["Agent", "MCPServer", "Permission", "ToolContext", "ToolError", "tool"]
+__all__ = [
+    "Agent",
+    "Budget",
+    "Limits",
+    "MCPServer",
+    "Permission",
+    "ToolContext",
+    "ToolError",
+    "tool",
+]
 __version__ = "0.1.0"

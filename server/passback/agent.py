@@ -4,13 +4,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
+from passback.context.prompt import (
+    ASK_GUIDE,
+    DATA_GUIDE,
+    PASTED,
+    Layers,
+    output_guide,
+    static_prompt,
+)
 from passback.core.commands import Handler
+from passback.core.errors import ConfigurationError
+from passback.core.limits import Budget
 from passback.core.messages import JsonObject, ToolSpec
 from passback.core.permissions import Decision, Rule, by_pattern
 from passback.core.ports import ModelClient
+from passback.core.prompts import RunContext
 from passback.core.toolsets import Toolset
+from passback.engine.told import Told, run_context
+from passback.schemas.declared import Unfit, fit
+from passback.toolsets.data import DATA_TOOLS
 from passback.toolsets.functions import Function, Functions, FunctionTool, tool
 from passback.toolsets.mcp import MCPServer
 from passback.toolsets.mcp.server import refuse_clashes
@@ -33,6 +47,8 @@ class Agent:
         name: what clients and other agents ask for it by; None: as `passback serve MODULE:NAME` names it.
         description: what other agents are told of it.
         max_turns: model calls in one run; None: what the settings say.
+        budget: what runs of it may spend; the settings' limits hold as well, the tighter ones count. While it works for
+            another agent, that one's count.
         window: tokens that the model takes, request and answer together, with which older parts of a conversation make
             room for new ones; 0: nothing is left out; None: what the settings say.
         options: goes to the model's service as it is, such as `{"temperature": 0}`.
@@ -42,6 +58,12 @@ class Agent:
         ask_user: whether the model may ask the user by the built-in tool `ask_user`, also where the client has not
             declared that it shows such questions.
         plan: whether it has the tool `update_plan`, by which it says what it means to do.
+        context: gives text that the model is told in one run only, behind the prompt: a function of the run, plain or async.
+        tell_time: whether the model is told when each message came.
+        data_tools: whether the model may query, summarise and validate the structured data of posts; it is then shown no
+            more than an outline of what is large.
+        output_schema: what every answer has to fit, where a post does not say it itself: a JSON Schema of type object, or
+            a pydantic model.
         commands: slash commands of its own, by their names without the slash: functions, plain or async, of the
             argument's text and a `CommandContext`, that give the answer; their docstrings are what users are told.
         deps: for its tools, as `ToolContext.deps`; the model cannot see it.
@@ -60,6 +82,11 @@ class Agent:
     ask_user: bool = False
     window: int | None = None
     plan: bool = False
+    budget: Budget = field(default_factory=Budget)
+    context: Told | None = None
+    tell_time: bool = False
+    data_tools: bool = False
+    output_schema: JsonObject | type[BaseModel] | None = None
     commands: Mapping[str, Handler] = field(default_factory=dict[str, Handler])
     deps: object = None
 
@@ -93,8 +120,9 @@ class Agent:
         functions = [one if isinstance(one, FunctionTool) else tool(one) for one in self.tools]
         servers = [one for one in self.toolsets if isinstance(one, MCPServer)]
         refuse_clashes(servers, [one.spec.name for one in functions])
-        plan = [PlanTools()] if self.plan else []
-        return (*([Functions(functions)] if functions else []), *plan, *self.toolsets)
+        own = [Functions(functions)] if functions else []
+        data, plan = [DATA_TOOLS] if self.data_tools else [], [PlanTools()] if self.plan else []
+        return (*own, *data, *plan, *self.toolsets)
 
     def rules(self) -> tuple[Rule, ...]:
         """What the agent says of permissions. Raises ConfigurationError when it makes no sense."""
@@ -102,3 +130,32 @@ class Agent:
             return ()
         given = self.permissions
         return (given if callable(given) else by_pattern(given),)
+
+    def told(self, prompt: str | None = None) -> str:
+        """What the model is told first in every run: `prompt`, else the agent's, and how to use what the agent offers.
+
+        Raises ConfigurationError as `answer_schema` does.
+        """
+        schema = self.answer_schema()
+        guides = [
+            DATA_GUIDE if self.data_tools else "",
+            ASK_GUIDE if self.ask_user else "",
+            "" if schema is None else output_guide(schema),
+        ]
+        return static_prompt(prompt or self.prompt, guides)
+
+    def layers(self) -> Layers:
+        return Layers(PASTED if self.data_tools else None)
+
+    def run_context(self) -> RunContext | None:
+        return None if self.context is None else run_context(self.context)
+
+    def answer_schema(self) -> JsonObject | None:
+        """What every answer has to fit. Raises ConfigurationError when it is no schema of ours."""
+        given = self.output_schema
+        if given is None:
+            return None
+        try:
+            return fit(given.model_json_schema() if isinstance(given, type) else dict(given))
+        except Unfit as problem:
+            raise ConfigurationError(f"the agent's output_schema: {problem}") from None

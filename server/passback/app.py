@@ -38,7 +38,10 @@ class Application:
             stopping=self._stopping,
             describe=self._describe,
             limits=Limits(
-                body_bytes=settings.max_body_bytes, result_bytes=settings.max_result_bytes
+                body_bytes=settings.max_body_bytes,
+                result_bytes=settings.max_result_bytes,
+                data_bytes=settings.max_data_bytes,
+                attachment_bytes=settings.max_attachment_bytes,
             ),
             ping_seconds=settings.ping,
             allow_roles=settings.allow_roles,

@@ -8,14 +8,16 @@ from passback.agent import Agent
 from passback.context.compaction import Compaction
 from passback.core.commands import NAME
 from passback.core.errors import ConfigurationError
+from passback.core.limits import Budget, price_of
 from passback.core.permissions import Rule, by_pattern
 from passback.core.ports import ModelClient
 from passback.core.questions import ASK_USER
 from passback.core.toolsets import Connected
 from passback.engine.agents import Actor, Agents
+from passback.engine.brain import Brain
 from passback.engine.commands import Commands
 from passback.engine.judging import Judge
-from passback.engine.loop import Brain
+from passback.engine.output import OutputJudge
 from passback.engine.toolbox import Equipment
 from passback.models.choice import Choice, choices, kinds
 from passback.models.fallback import Fallback
@@ -64,9 +66,10 @@ class Casting:
             raise ConfigurationError(f"the agent {agent.name!r} calls itself")
         settings = self._settings
         top = not callers
+        model = self._model(agent.model)
         brain = Brain(
-            self._model(agent.model),
-            (top and settings.prompt) or agent.prompt,
+            model,
+            agent.told(settings.prompt if top else None),
             agent.max_turns or settings.max_turns,
             settings.max_futile_turns,
             agent.options,
@@ -74,12 +77,24 @@ class Casting:
             agent.deps,
             Compaction(self._window(agent)),
             self._commands(agent),
+            OutputJudge(objection, agent.answer_schema()),
+            agent.layers(),
+            agent.run_context(),
+            agent.tell_time,
+            self._budget(agent),
+            price_of(model.name, settings.prices),
         )
         own = agent.own_toolsets()
         self._connected |= {id(one): one for one in own if isinstance(one, Connected)}
         toolsets = (*own, *self._delegates(agent, callers))
         equipment = Equipment(toolsets, (ASK_USER,) if agent.ask_user else ())
         return Actor(brain, equipment, agent.name or "")
+
+    def _budget(self, agent: Agent) -> Budget:
+        budget = agent.budget.within(self._settings.budget)
+        if budget.limits_cost and not self._settings.prices:
+            raise ConfigurationError("PASSBACK_PRICES: a limit of the cost needs prices")
+        return budget
 
     def _delegates(self, agent: Agent, callers: tuple[Agent, ...]) -> Sequence[AgentTools]:
         tools = [

@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from passback.core.errors import ConfigurationError
+from passback.core.limits import Budget, Limits, Price
 from passback.core.messages import OwnerId
 from passback.core.permissions import DECISIONS, Decision
 from passback.core.posts import OnBusy
@@ -119,6 +120,22 @@ def _permissions(value: str) -> Mapping[str, Decision]:
     return permissions
 
 
+def _prices(value: str) -> Mapping[str, Price]:
+    prices: dict[str, Price] = {}
+    for entry in _words(value):
+        found = re.fullmatch(r"(.+)=([\d.]+)/([\d.]+)(?:/([\d.]+))?", entry)
+        if found is None:
+            raise ValueError("must be MODEL=INPUT/OUTPUT or MODEL=INPUT/OUTPUT/CACHED, ...")
+        model, *numbers = found.groups(default=found[2])
+        prices[model] = Price(*map(_number(0, 1e6), numbers))
+    return prices
+
+
+_TOKENS = _count(1, 10**12)
+_SECONDS = _number(0.001, 1e9)
+_COST = _number(1e-6, 1e6)
+
+
 def _setting(default: object, parse: Callable[[str], object], text: str) -> typing.Any:
     metadata = types.MappingProxyType({"parse": parse, "text": text})
     return field(default=default, metadata=metadata)
@@ -167,7 +184,51 @@ class Settings:
     )
     max_turns: int = _setting(20, _count(1, 1000), "model calls in one run")
     max_futile_turns: int = _setting(
-        3, _count(1, 1000), "model calls in a row that may bring nothing but invalid tool calls"
+        3,
+        _count(1, 1000),
+        "model calls in a row that may bring nothing but invalid tool calls, or answers that do not fit their schema",
+    )
+    prices: Mapping[str, Price] = field(
+        default_factory=dict[str, Price],
+        metadata={
+            "parse": _prices,
+            "text": "MODEL=INPUT/OUTPUT/CACHED, ...: what a million tokens cost, in whatever currency",
+        },
+    )
+    max_run_tokens: int | None = _setting(
+        None, _TOKENS, "tokens of input and output that one run may use"
+    )
+    max_run_seconds: float | None = _setting(
+        None, _SECONDS, "seconds that one run may work, tools included"
+    )
+    max_run_cost: float | None = _setting(
+        None, _COST, "what one run may cost, in the currency of the prices"
+    )
+    max_conversation_tokens: int | None = _setting(
+        None, _TOKENS, "tokens of input and output that all runs of a conversation together may use"
+    )
+    max_conversation_seconds: float | None = _setting(
+        None, _SECONDS, "seconds that all runs of a conversation together may work, tools included"
+    )
+    max_conversation_cost: float | None = _setting(
+        None,
+        _COST,
+        "what all runs of a conversation together may cost, in the currency of the prices",
+    )
+    max_owner_tokens: int | None = _setting(
+        None,
+        _TOKENS,
+        "tokens of input and output that all runs of an owner on one day (UTC) may use",
+    )
+    max_owner_seconds: float | None = _setting(
+        None,
+        _SECONDS,
+        "seconds that all runs of an owner on one day (UTC) may work, tools included",
+    )
+    max_owner_cost: float | None = _setting(
+        None,
+        _COST,
+        "what all runs of an owner on one day (UTC) may cost, in the currency of the prices",
     )
     permissions: Mapping[str, Decision] = field(
         default_factory=dict[str, Decision],
@@ -202,6 +263,14 @@ class Settings:
     )
     max_result_bytes: int = _setting(
         1024 * 1024, _count(1024, 2**30), "the largest result of a client's tool"
+    )
+    max_data_bytes: int = _setting(
+        256 * 1024, _count(1024, 2**30), "the largest structured data of a post"
+    )
+    max_attachment_bytes: int = _setting(
+        3 * 1024 * 1024,
+        _count(1024, 2**30),
+        "the largest inline images, sounds and files of a message, together",
     )
     conversation_ttl: float | None = _setting(
         None, _number(60, 1e9), "seconds after which an untouched conversation is removed"
@@ -255,6 +324,18 @@ class Settings:
     log_level: str = _setting(
         "warning", _one_of("debug", "info", "warning", "error"), "how much is logged to stderr"
     )
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(
+            Limits(self.max_run_tokens, self.max_run_seconds, self.max_run_cost),
+            Limits(
+                self.max_conversation_tokens,
+                self.max_conversation_seconds,
+                self.max_conversation_cost,
+            ),
+            Limits(self.max_owner_tokens, self.max_owner_seconds, self.max_owner_cost),
+        )
 
     @property
     def is_loopback(self) -> bool:

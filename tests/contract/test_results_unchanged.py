@@ -69,7 +69,9 @@ class Stage:
 @pytest.fixture
 async def stage(store_url: str) -> AsyncGenerator[Stage]:
     model = ScriptedModel([calls(("look", {})), says("I see.")] * 500)
-    application = Application(load({"PASSBACK_STORE": store_url}), Agent(model=model))
+    application = Application(
+        load({"PASSBACK_STORE": store_url, "PASSBACK_MODEL_WINDOW": "0"}), Agent(model=model)
+    )
     async with application.running():
         yield Stage(application.asgi, model)
 

@@ -1,4 +1,4 @@
-"""A file of version 3, which knew no state beside the messages, opens and works."""
+"""A file of version 3, which knew neither a state beside the messages nor what owners spend, opens and works."""
 
 import sqlite3
 from dataclasses import replace
@@ -8,7 +8,15 @@ import pytest
 from tests.contract.test_sqlite_migration import layout
 from tests.support.conversations import LONG, answer, asking, begun, turn, user
 
-from passback.core.messages import ConversationId, ConversationKey, OwnerId, Usage
+from passback.core.limits import Spending, Spent
+from passback.core.messages import (
+    ConversationId,
+    ConversationKey,
+    OwnerId,
+    RunId,
+    RunRef,
+    Usage,
+)
 from passback.core.state import State
 from passback.core.transcript import owed
 from passback.stores.sqlite import SqliteStore
@@ -141,3 +149,24 @@ async def test_a_conversation_of_version_3_takes_a_state_and_a_boundary(path: Pa
         loaded = await store.load(DONE)
         assert (loaded.status.state, len(loaded.messages)) == (known, 2)
         assert (await store.page(DONE, start=0, limit=9)).total == 4
+
+
+async def test_a_file_of_version_3_counts_what_owners_spend(path: Path) -> None:
+    run = RunRef(DONE, RunId("run"))
+    async with SqliteStore(path) as store:
+        assert await store.spend(Spending(run, 1, "2026-01-31", Spent(5))) == Spent(5)
+
+
+async def test_counts_that_are_old_are_gone_and_cleared_away(path: Path) -> None:
+    run = RunRef(DONE, RunId("run"))
+    async with SqliteStore(path) as store:
+        await store.spend(Spending(run, 1, "2026-01-31", Spent(5)))
+        await store.spend(Spending(run, 1, "2026-02-01", Spent(6)))
+        with sqlite3.connect(path) as db:
+            db.execute("UPDATE spent SET keep_until = 1")
+        db.close()
+        assert await store.spend(Spending(run, 2, "2026-02-01", Spent(1))) == Spent(1)
+    db = sqlite3.connect(path)
+    kept = db.execute("SELECT part FROM spent ORDER BY part").fetchall()
+    db.close()
+    assert kept == [("day:2026-02-01",), ("run:run:2",)]

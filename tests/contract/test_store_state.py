@@ -35,7 +35,16 @@ from passback.core.transcript import owed
 pytestmark = pytest.mark.anyio
 
 PLAN = (PlanEntry("look", "high", "completed"), PlanEntry("leap"))
-STATE = State(PLAN, Usage(1, 2, 3, 4), 0.125, 1.5, 2, ("rm",))
+STATE = State(
+    PLAN,
+    Usage(1, 2, 3, 4),
+    0.125,
+    1.5,
+    2,
+    ("rm",),
+    data={"a": [1]},
+    output_schema={"type": "object"},
+)
 MESSAGES: tuple[Message, ...] = (user("a"), user("b"), user("c"), user("d"))
 
 

@@ -189,9 +189,9 @@ INVALID: dict[str, tuple[Json, int, str]] = {
         "tool_call_not_found",
     ),
     "a resume of nothing": (
-        {"resume": {"interruptId": "i", "payload": {}}},
+        {"resume": {"interruptId": "i", "payload": True}},
         404,
-        "not_found",
+        "tool_call_not_found",
     ),
 }
 

@@ -2,12 +2,14 @@
 
 import json
 import os
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
 import pytest
+from tests.e2e.asking import AGENT, ROOT
 from tests.support.programs import program
-from tests.support.server import Server
+from tests.support.server import Server, running_server
 
 pytestmark = pytest.mark.anyio
 
@@ -18,11 +20,14 @@ import json, sys
 
 from generated import Client
 from generated.api.default import (
-    cancel_run, delete_conversation, get_conversation, get_messages, send_message, stream_run
+    cancel_run, claim_tool_call, delete_conversation, drop_tool_call_claim, get_conversation,
+    get_messages, get_tool_calls, send_message, stream_run,
 )
 from generated.models import (
-    AssistantView, CancelRun, CancelView, ConversationView, Error, InputView, MessagesView,
-    PostedTool, PostedToolMessage, PostedUserMessage, RunAnswer, RunGoesOn, SendMessage, ToolView,
+    Answer, Answers, Approval, ApprovalView, AssistantView, CancelRun, CancelView, ClaimCall,
+    ClaimView, ConversationView, DropClaim, Error, InboxView, InputView, MessagesView, PostedData,
+    PostedResume, PostedText, PostedTool, PostedToolMessage, PostedToolParametersType0,
+    PostedUserMessage, Questions, RunAnswer, RunGoesOn, SendMessage, ToolView,
 )
 
 client = Client(sys.argv[1], raise_on_unexpected_status=True)
@@ -41,10 +46,16 @@ def post(*messages, conversation="c", wait=True, **more):
     return send_message.sync(client=client, body=body, wait=wait)
 
 
-tools = [PostedTool(name="get-time-zone").to_dict()]
-called = post(user("get-time-zone"), tools=tools)
-assert isinstance(called, RunAnswer)
-[owed] = called.owed
+def owes(*messages, **more):
+    answer = post(*messages, **more)
+    assert isinstance(answer, RunAnswer)
+    [owed] = answer.owed
+    return answer, owed
+
+
+schema = PostedToolParametersType0.from_dict({"type": "object"})
+zone = PostedTool(name="get-time-zone", parameters=schema)
+called, owed = owes(user("get-time-zone"), tools=[zone])
 tell(called.outcome, owed.name, owed.arguments, called.usage.output_tokens > 0)
 
 status = get_conversation.sync("c", client=client)
@@ -63,6 +74,65 @@ assert isinstance(page, MessagesView)
 kinds = (InputView, AssistantView, ToolView, AssistantView)
 assert [type(each) for each in page.messages] == list(kinds), page
 tell([each.role for each in page.messages], page.next_, page.total)
+
+def zone_is(content):
+    _, owed = owes(user("get-time-zone"), conversation="contents", tools=[zone])
+    answer = PostedToolMessage(role="tool", tool_call_id=owed.id, content=content)
+    return post(answer, conversation="contents").text
+
+
+data = PostedData(type_="data", data={"offset": 1})
+tell(zone_is([PostedText(type_="text", text="UTC"), data]), zone_is([1, {"a": 2}]))
+
+
+# ---- approvals: each form of a payload, and of resume
+def wipe(answer, conversation="wiping"):
+    _, owed = owes(user("wipe"), conversation=conversation)
+    assert (owed.kind, owed.reason) == ("approval", "It cannot be undone.")
+    resume = answer(owed.id)
+    return post(conversation=conversation, resume=resume).text
+
+
+denied = Approval(approved=False, reason="I need it.")
+tell(wipe(lambda call: PostedResume(interrupt_id=call, payload=denied)))
+tell(wipe(lambda call: PostedResume(interrupt_id=call, payload=True)))
+tell(wipe(lambda call: PostedResume(interrupt_id=call, payload="yes")))
+always = Approval(approved=True, always=True)
+tell(wipe(lambda call: [PostedResume(interrupt_id=call, payload=always)]))
+tell(post(user("wipe"), conversation="wiping").outcome)
+said = get_messages.sync("wiping", client=client).messages
+tell([each.approved for each in said if isinstance(each, ApprovalView)])
+
+# ---- a question
+ask_user = PostedTool(name="ask_user")
+_, owed = owes(user('ask user "Which?"'), conversation="asking", tools=[ask_user])
+asked = Questions.from_dict(json.loads(owed.arguments))
+tell(owed.kind, [each.question for each in asked.questions])
+answers = Answers(answers=[Answer(text="Blue.")])
+answer = PostedToolMessage(role="tool", tool_call_id=owed.id, content=answers)
+tell(post(answer, conversation="asking").text)
+
+# ---- the inbox, and a claim
+_, owed = owes(user("get-time-zone"), conversation="claims", tools=[zone])
+inbox = get_tool_calls.sync(client=client, status="owed", limit=10)
+assert isinstance(inbox, InboxView)
+tell([[each.conversation_id, each.name, each.id == owed.id] for each in inbox.tool_calls], inbox.next_)
+
+
+def claim(claimant):
+    body = ClaimCall(claimant=claimant, seconds=60)
+    return claim_tool_call.sync("claims", owed.id, client=client, body=body)
+
+
+held, refused = claim("tab"), claim("phone")
+assert isinstance(held, ClaimView)
+assert isinstance(refused, Error)
+tell(held.claimant, refused.code)
+tell(get_conversation.sync("claims", client=client).owed[0].claimed_until == held.expires_at)
+dropped = drop_tool_call_claim.sync_detailed(
+    "claims", owed.id, client=client, body=DropClaim(claimant="tab")
+)
+tell(dropped.status_code.value, claim("phone").claimant)
 
 going_on = post(user("count to 900"), conversation="long", wait=1)
 assert isinstance(going_on, RunGoesOn)
@@ -91,6 +161,20 @@ TOLD = [
     ["idle", [True]],
     ["completed", "end_turn", 'Done. get-time-zone answered: "UTC".', []],
     [["user", "assistant", "tool", "assistant"], None, 4],
+    [
+        'Done. get-time-zone answered: "UTC\n{"offset": 1}".',
+        'Done. get-time-zone answered: "[1, {"a": 2}]".',
+    ],
+    ['Done. wipe failed: "This call was not allowed. The user says: I need it.".'],
+    *[['Done. wipe answered: "wiped".']] * 3,
+    ["completed"],
+    [[False, True, True, True]],
+    ["question", ["Which?"]],
+    ['Done. ask_user answered: "{"answers": [{"text": "Blue."}]}".'],
+    [[["claims", "get-time-zone", True]], None],
+    ["tab", "call_claimed"],
+    [True],
+    [204, "phone"],
     ["conversation_busy"],
     [True, "cancelled", "1 2 3"],
     [
@@ -103,18 +187,25 @@ TOLD = [
 ]
 
 
+@pytest.fixture(scope="module")
+async def asks() -> AsyncGenerator[Server]:
+    """Its agent has a tool `wipe` that needs approval; its model calls what the words name."""
+    async with running_server(AGENT, cwd=str(ROOT)) as server:
+        yield server
+
+
 @pytest.mark.timeout(120)
-async def test_a_generated_client_holds_a_session(slow: Server, tmp_path: Path) -> None:
+async def test_a_generated_client_holds_a_session(asks: Server, tmp_path: Path) -> None:
     generator = Path(program("openapi-python-client", variable="TEST_OPENAPI_CLIENT"))
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"post_hooks": [], "http_timeout": 20}))
     made = await output_of(
-        *(str(generator), "generate", f"--url={slow.url}/openapi.json", "--meta=none"),
+        *(str(generator), "generate", f"--url={asks.url}/openapi.json", "--meta=none"),
         *(f"--output-path={tmp_path / 'generated'}", f"--config={config}", "--fail-on-warning"),
     )
     assert "Warning" not in made
     python = str(generator.with_name("python"))
-    told = await output_of(python, "-c", PROGRAM, slow.url, folder=tmp_path)
+    told = await output_of(python, "-c", PROGRAM, asks.url, folder=tmp_path)
     assert [json.loads(line) for line in told.splitlines()] == TOLD
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import anyio
 import pytest
 from tests.e2e.workers import broken_off
 from tests.support.model_server import Act, ModelServer, Reply, event, fails, says
-from tests.support.pages import blocks_of, check_commands
+from tests.support.pages import Block, blocks_of, check_commands
 from tests.support.programs import program
 from tests.support.server import Server, running_server
 from tests.support.wire import Client
@@ -18,14 +18,29 @@ from tests.support.wire import Client
 pytestmark = pytest.mark.anyio
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "shell.md"
-BLOCKS = blocks_of(PAGE.read_text("utf-8"))
+WORDS = PAGE.read_text("utf-8")
+FIRST = blocks_of(WORDS)[0]
+AGENT = next(block.text for block in blocks_of(WORDS) if block.language == "python")
+SERVED = re.split(r"`passback serve ?([^`]*)`", WORDS)[1:]
+PARTS = {command: blocks_of(part) for command, part in zip(SERVED[::2], SERVED[1::2], strict=True)}
+"""The blocks of the page by the arguments of the server that they are for."""
+
 SECONDS = 50
 
 
 @pytest.mark.timeout(120)
-async def test_the_chapter_prints_what_it_shows(tmp_path: Path) -> None:
-    async with running_server() as server:
-        assert await check_commands(BLOCKS, server.url, tmp_path) > 10
+@pytest.mark.parametrize(("arguments", "blocks"), PARTS.items(), ids=PARTS)
+async def test_the_chapter_prints_what_it_shows(
+    arguments: str, blocks: Sequence[Block], tmp_path: Path
+) -> None:
+    (tmp_path / "my_files.py").write_text(AGENT)
+    async with running_server(*arguments.split(), cwd=str(tmp_path)) as server:
+        assert await check_commands([FIRST, *blocks], server.url, tmp_path) > 1
+
+
+def test_every_command_of_the_chapter_is_run() -> None:
+    assert list(PARTS) == ["", "my_files:agent", "--tool-timeout 3"]
+    assert [block for blocks in PARTS.values() for block in blocks] == blocks_of(WORDS)
 
 
 def test_the_chapter_is_linked_and_its_links_lead_somewhere() -> None:

@@ -77,6 +77,7 @@ async def test_thoughts_are_shown_and_go_back_unedited_in_their_places(conversat
             "outputTokens": 5,
             "cachedTokens": 3,
             "reasoningTokens": 0,
+            "left": {"turns": 19},
         },
     ]
     assert blocks == [

@@ -9,7 +9,7 @@ from tests.support.pairing import violations_of
 from tests.support.walks import Pick
 
 from passback.core.deltas import ModelDelta, ModelRequest, UsageChunk
-from passback.core.messages import Usage
+from passback.core.messages import MediaPart, Usage
 from passback.models.openai_chat.encoding import request_body
 
 
@@ -75,6 +75,8 @@ class Dictated:
                 yield batches
         finally:
             self.open.remove(dictation)
+
+    def refuses(self, part: MediaPart, /) -> None: ...
 
     async def check(self) -> None: ...
 

@@ -107,15 +107,23 @@ async def mortal(
     tempo: Tempo = QUICK,
     context: ContextPolicy | None = None,
     seconds: float = 10,
+    **brain_is: Any,
 ) -> AsyncGenerator[Mortal]:
     """A worker in a task of its own, as `worker`. It has to be killed in the context."""
     faults = Faults(store)
 
     async def live(*, task_status: anyio.abc.TaskStatus[Mortal]) -> None:
         with anyio.CancelScope() as scope:
-            async with worker(
-                faults.store, model, *tools, tempo=tempo, context=context, seconds=seconds
-            ) as runs:
+            given = worker(
+                faults.store,
+                model,
+                *tools,
+                tempo=tempo,
+                context=context,
+                seconds=seconds,
+                **brain_is,
+            )
+            async with given as runs:
                 one = Mortal(runs, faults, scope)
                 task_status.started(one)
                 await anyio.sleep_forever()

@@ -35,6 +35,7 @@ from passback.core.events import (
     RunStarted,
     ToolCallStarted,
 )
+from passback.core.limits import Spent
 from passback.core.messages import (
     Answer,
     AssistantMessage,
@@ -48,6 +49,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Parked, Store
 from passback.core.posts import StartRun
+from passback.core.state import State
 from passback.core.toolsets import ToolContext
 from passback.toolsets.functions import FunctionTool, tool
 
@@ -123,6 +125,7 @@ class Life:
         self._logs: dict[RunRef, Sequence[Logged]] = {}
         self._before: Sequence[Message] = ()
         self._taken_back = 0
+        self._spent = Spent()
 
     # ---------------------------------------------------------------- the workers
     async def employ(self) -> None:
@@ -230,11 +233,20 @@ class Life:
         # what was estimated and then taken back leaves its mark
         assert replace(status.state.usage, estimated=False) == used(messages)
         assert status.state.boundary <= len(messages)
+        self._what_was_spent_stays_spent(status.state)
         logs = {run: await self._logged(run) for run in self.runs}
         await self._each_message_stands_once(status, messages, logs)
         self._answers_stay(messages, logs)
         self._nothing_was_made_twice_or_unasked(messages)
         self._before = messages
+
+    def _what_was_spent_stays_spent(self, state: State) -> None:
+        """Also what is taken back, and what left no message."""
+        before, self._spent = self._spent, Spent(state.tokens, state.seconds, state.cost)
+        assert state.tokens >= max(
+            before.tokens, state.usage.input_tokens + state.usage.output_tokens
+        )
+        assert (state.seconds, state.cost) >= (before.seconds, before.cost)
 
     async def _logged(self, run: RunRef) -> Sequence[Logged]:
         """A run's log; one that has ended never changes, and has one terminal event, the last."""

@@ -17,6 +17,7 @@ from passback.core.errors import (
     UnknownToolCall,
 )
 from passback.core.events import START, Logged, Position, Rewound, RunEvent, RunFinished
+from passback.core.limits import Left
 from passback.core.messages import (
     CallId,
     ConversationId,
@@ -50,6 +51,7 @@ class LoggedRuns:
         self.cancelled: list[RunRef] = []
         self.pages: list[tuple[OwnerId, Place | None, int]] = []
         self.claims: dict[tuple[ConversationKey, CallId], str] = {}
+        self.remains: Left | None = None
         self.over = False
         self.readers = 0
         self._epoch = 1
@@ -129,6 +131,9 @@ class LoggedRuns:
             if logged.position > seen
             and not (isinstance(logged.event, Rewound) and logged.event.to >= seen)
         ]
+
+    def left(self, _run: RunRef, /) -> Left | None:
+        return self.remains
 
     async def cancel(self, run: RunRef, /) -> bool:
         """Ask for it; when the run is `over`, it has ended since somebody looked."""

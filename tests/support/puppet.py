@@ -17,7 +17,7 @@ from passback.core.deltas import (
     ToolCallChunk,
 )
 from passback.core.errors import ModelUnavailable
-from passback.core.messages import UserMessage
+from passback.core.messages import MediaPart, UserMessage
 from passback.toolsets.functions import tool
 
 
@@ -35,6 +35,8 @@ class Puppet:
         async with aclosing(_play(request)) as batches:
             yield batches
 
+    def refuses(self, part: MediaPart, /) -> None: ...
+
     async def check(self) -> None: ...
 
     async def aclose(self) -> None: ...
@@ -45,7 +47,8 @@ async def _play(request: ModelRequest) -> AsyncGenerator[Sequence[ModelDelta]]:
     if not isinstance(last, UserMessage) or not isinstance(last.content, str):
         yield [TextChunk("Done."), Finish("stop")]
         return
-    order = json.loads(last.content)
+    # behind it, a prompt may say more
+    order, _ = json.JSONDecoder().raw_decode(last.content)
     if thought := order.get("think"):
         yield [ReasoningChunk(thought)]
     if text := order.get("say"):

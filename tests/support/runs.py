@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -39,8 +40,9 @@ from passback.core.ports import ModelClient, Parked, Store
 from passback.core.posts import OnBusy, OnDisconnect, StartRun
 from passback.core.toolsets import Toolset
 from passback.engine.agents import Actor, Agents
+from passback.engine.brain import Brain
 from passback.engine.judging import Judge
-from passback.engine.loop import Brain
+from passback.engine.output import OutputJudge
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
 from passback.engine.toolbox import Equipment
@@ -80,6 +82,7 @@ async def worker(
     offers: Sequence[ToolSpec] = (),
     context: ContextPolicy | None = None,
     seconds: float = 10,
+    **brain_is: Any,
 ) -> AsyncGenerator[RunService]:
     """A worker on a store that is open. A hang in the test is a failure after `seconds`.
 
@@ -88,6 +91,7 @@ async def worker(
     functions = [Functions(tools)] if tools else []
     judge = Judge(objection, rules)
     brain = Brain(model, "be brief", 4, judge=judge, context=context or Unbounded())
+    brain = replace(brain, **{"output": OutputJudge(objection), **brain_is})
     equipment = Equipment([*functions, *toolsets], offers)
     service = RunService(store, Agents([Actor(brain, equipment)]), tempo)
     with anyio.fail_after(seconds):

@@ -20,7 +20,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import ModelClient, Store
 from passback.engine.agents import Actor, Agents
-from passback.engine.loop import Brain
+from passback.engine.brain import Brain
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
 from passback.engine.toolbox import Equipment

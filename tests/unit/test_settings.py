@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from passback.core.errors import ConfigurationError
+from passback.core.limits import Price
 from passback.settings import Settings, load, state_folder, variable
 
 KEY = "0123456789abcdef"
@@ -22,6 +23,20 @@ GOOD: list[tuple[str, str, object]] = [
     ("prompt", "Be brief.", "Be brief."),
     ("max_turns", "3", 3),
     ("max_futile_turns", "1", 1),
+    (
+        "prices",
+        "openai:a:1=1.25/10/0.125, b=0/2",
+        {"openai:a:1": Price(1.25, 10, 0.125), "b": Price(0, 2, 0)},
+    ),
+    ("max_run_tokens", "1000", 1000),
+    ("max_run_seconds", "0.5", 0.5),
+    ("max_run_cost", "0.01", 0.01),
+    ("max_conversation_tokens", "1000", 1000),
+    ("max_conversation_seconds", "0.5", 0.5),
+    ("max_conversation_cost", "0.01", 0.01),
+    ("max_owner_tokens", "1000", 1000),
+    ("max_owner_seconds", "0.5", 0.5),
+    ("max_owner_cost", "0.01", 0.01),
     ("permissions", "delete_*=ask, *=allow", {"delete_*": "ask", "*": "allow"}),
     ("commands", "no", False),
     ("wires", "agkit, rest", ("agkit", "rest")),
@@ -35,6 +50,8 @@ GOOD: list[tuple[str, str, object]] = [
     ("allow_roles", "user,tool,system", frozenset({"user", "tool", "system"})),
     ("max_body_bytes", "1024", 1024),
     ("max_result_bytes", "1024", 1024),
+    ("max_data_bytes", "1024", 1024),
+    ("max_attachment_bytes", "1024", 1024),
     ("conversation_ttl", "60", 60.0),
     ("log_ttl", "60", 60.0),
     ("log_bytes", "65536", 65536),
@@ -57,6 +74,17 @@ BAD: list[tuple[str, str, str]] = [
     ("port", "secret", "must be a number"),
     ("max_turns", "1.5", "must be a number"),
     ("max_turns", "0", "must be from 1 to 1000"),
+    ("prices", "openai:a", "must be MODEL=INPUT/OUTPUT"),
+    ("prices", "=1/2", "must be MODEL=INPUT/OUTPUT"),
+    ("prices", "a=1", "must be MODEL=INPUT/OUTPUT"),
+    ("prices", "a=1/2/3/4", "must be MODEL=INPUT/OUTPUT"),
+    ("prices", "a=one/two", "must be MODEL=INPUT/OUTPUT"),
+    ("prices", "a=1/-2", "must be MODEL=INPUT/OUTPUT"),
+    ("prices", "a=1/1.2.3", "must be a number"),
+    ("prices", "a=1/2000000", "must be from 0 to 1e+06"),
+    ("max_run_tokens", "0", "must be from 1 to"),
+    ("max_owner_cost", "0", "must be from"),
+    ("max_conversation_seconds", "inf", "must be from"),
     ("model_window", "999", "must be 0, or from 1000 to 100000000"),
     ("model_window", "-1", "must be 0, or from 1000 to 100000000"),
     ("model_window", "many", "must be a number"),

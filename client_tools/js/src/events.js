@@ -30,6 +30,7 @@ import { asRecord, parseJson } from "./json.js";
  * @typedef {{type: "plan", entries: PlanEntry[]} & Nestable & Place} PlanEvent what the agent means to do now; it replaces
  *   what it said before
  */
+/** @typedef {{type: "output", value: unknown} & Place} OutputEvent the answer fits the schema that was asked for */
 /** @typedef {{type: "tool-call-start", toolCallId: string, toolCallName: string} & Nestable & Place} ToolCallStartEvent */
 /** @typedef {{type: "tool-call-args", toolCallId: string, delta: string} & Nestable & Place} ToolCallArgsEvent */
 /** @typedef {{type: "tool-call-end", toolCallId: string} & Nestable & Place} ToolCallEndEvent */
@@ -68,7 +69,7 @@ import { asRecord, parseJson } from "./json.js";
  */
 
 /**
- * @typedef {TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | ContextEvent | PlanEvent
+ * @typedef {TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | OutputEvent | ContextEvent | PlanEvent
  *   | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolProgressEvent | ToolResultEvent
  *   | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent
  *   | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent} Event

@@ -215,6 +215,13 @@ class Usage(_Nestable):
 
 
 @dataclass(frozen=True, slots=True)
+class Output(_Placed):
+    """The answer fits the output schema that was asked for: this is it, its text was a draft (include: output)."""
+
+    value: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
 class ContextUse(_Nestable):
     """How full the model's window is, in estimated tokens (include: context).
 
@@ -283,6 +290,7 @@ Event: TypeAlias = (
     | Rewind
     | Failure
     | Usage
+    | Output
     | ContextUse
     | MessageStart
     | Plan
@@ -290,7 +298,7 @@ Event: TypeAlias = (
 )
 
 Include: TypeAlias = Literal[
-    "reasoning", "usage", "message-ids", "progress", "agents", "plan", "context"
+    "reasoning", "usage", "message-ids", "output", "progress", "agents", "plan", "context"
 ]
 OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "rollback"]
 OnDisconnect: TypeAlias = Literal["continue", "cancel"]

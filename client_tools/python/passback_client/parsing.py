@@ -10,6 +10,7 @@ from passback_client.events import (
     Interrupt,
     JsonObject,
     MessageStart,
+    Output,
     Owed,
     OwedCall,
     Plan,
@@ -144,6 +145,7 @@ _KINDS: Mapping[str, Callable[[JsonObject, str], Event]] = {
     "interrupt": _interrupt,
     "error": _failure,
     "usage": read_usage,
+    "output": lambda it, place: Output(it.get("value"), id=place),
     "context": _context,
     "message": lambda it, place: MessageStart(
         text(it, "messageId"), id=place, parent_call_id=_parent(it)

@@ -1,1 +1,1 @@
-"""What a model is shown of a long conversation (DESIGN section 7); see docs/context.md."""
+"""What a model is shown of a conversation (DESIGN section 7); see docs/agents.md and docs/context.md."""

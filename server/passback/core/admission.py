@@ -26,6 +26,7 @@ from passback.core.messages import (
     TextPart,
     ToolCall,
     ToolMessage,
+    UserMessage,
 )
 from passback.core.posts import (
     Receipt,
@@ -42,6 +43,7 @@ from passback.core.transcript import (
     SYNTHETIC_TEXT,
     MintMessageId,
     closing,
+    left_unmade,
     owed,
     resumable,
     runnable,
@@ -216,7 +218,8 @@ def _print(message: PostedMessage) -> str:
         )
         return fingerprint((TextPart(decision), TextPart(message.reason)))
     is_error = message.is_error if isinstance(message, ToolMessage) else False
-    return fingerprint(message.content, is_error)
+    brief = message.brief if isinstance(message, UserMessage) else None
+    return fingerprint(message.content, is_error, brief)
 
 
 def _receipts(
@@ -352,7 +355,7 @@ def _left_behind(
     cut = [call for call in ready if call not in unmade]
     return (
         *closing(left, reason, mint),
-        *closing(unmade, "superseded", mint),
+        *left_unmade(unmade, mint),
         *closing(cut, "interrupted", mint),
     )
 

@@ -11,12 +11,21 @@ from passback.core.messages import JsonObject, ModelMessage, Reasoning, ToolSpec
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """What a model is asked: messages are paired (`transcript.paired`), tools may be empty."""
+    """What a model is asked.
+
+    Args:
+        messages: paired (`transcript.paired`); what was said beside words (`Brief`) is no part of them any more.
+        static: so many characters at the start of `system` are the same in every run; None: all.
+        output_schema: a JSON Schema of type object that the last word of the answer has to fit, for services that can
+            be told; it is checked all the same.
+    """
 
     messages: Sequence[ModelMessage]
     system: str = ""
     tools: Sequence[ToolSpec] = ()
     options: JsonObject = field(default_factory=dict[str, JsonValue])
+    output_schema: JsonObject | None = None
+    static: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

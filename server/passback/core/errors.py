@@ -11,6 +11,10 @@ PassbackError
 │   ├── InvalidRequest          invalid_request          it can be read, but a value is not allowed
 │   │   ├── InvalidTool         invalid_tool             a declared client tool is malformed
 │   │   ├── ToolNameClash       tool_name_clash          two tools of one name, or a server tool's name
+│   │   ├── InvalidOutputSchema invalid_output_schema    what an answer should fit is no schema of ours
+│   │   ├── DataTooLarge        data_too_large           a post's structured data
+│   │   ├── AttachmentTooLarge  attachment_too_large     the inline attachments of a message
+│   │   ├── UnsupportedAttachment unsupported_attachment the agent's model cannot take it
 │   │   ├── NothingToDo         nothing_to_do            no message, nothing to resume
 │   │   ├── ResultTooLarge      result_too_large         the result of a client tool's call
 │   │   ├── UnknownCommand      unknown_command          a text that looks like a slash command
@@ -43,7 +47,8 @@ PassbackError
 │   ├── ModelRejected           model_rejected           it refused the request or the credentials
 │   ├── ModelContextExceeded    model_context_exceeded   what it was shown is too long for it
 │   ├── ModelIncomplete         model_incomplete         its answer broke off or makes no sense
-│   └── ModelAstray             model_astray             turn after turn, none of its calls was valid
+│   ├── ModelAstray             model_astray             turn after turn, none of its calls was valid
+│   └── OutputInvalid           output_invalid           again and again, its answer did not fit the output schema
 ├── ToolsetUnavailable          toolset_unavailable      where server tools come from cannot be used now
 ├── ContextTooLarge             context_too_large        what has to be shown to the model is larger than its window
 ├── RunLost                     lost                     the workers of a run died before its end
@@ -121,6 +126,22 @@ class InvalidTool(InvalidRequest):
 
 class ToolNameClash(InvalidRequest):
     code = "tool_name_clash"
+
+
+class InvalidOutputSchema(InvalidRequest):
+    code = "invalid_output_schema"
+
+
+class DataTooLarge(InvalidRequest):
+    code = "data_too_large"
+
+
+class AttachmentTooLarge(InvalidRequest):
+    code = "attachment_too_large"
+
+
+class UnsupportedAttachment(InvalidRequest):
+    code = "unsupported_attachment"
 
 
 class NothingToDo(InvalidRequest):
@@ -260,6 +281,11 @@ class ModelIncomplete(ModelError):
 
 class ModelAstray(ModelError):
     code = "model_astray"
+    retryable = True
+
+
+class OutputInvalid(ModelError):
+    code = "output_invalid"
     retryable = True
 
 

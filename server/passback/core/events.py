@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from pydantic import JsonValue
 from typing_extensions import override
 
 from passback.core.errors import InvalidCursor
+from passback.core.limits import Left
 from passback.core.messages import CallId, Content, MessageId, Owed, RunId, Usage
 from passback.core.plans import Plan
 
@@ -152,10 +154,19 @@ class PlanUpdated:
 
 @dataclass(frozen=True, slots=True)
 class UsageReported:
-    """Tokens of the model call that just ended."""
+    """Tokens of the model call that just ended, and what is left then of the limits of the run."""
 
     usage: Usage
+    left: Left | None = None
     type: Literal["usage-reported"] = "usage-reported"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputAccepted:
+    """The answer fits the output schema that was asked for: this is its value. What streamed before was a draft."""
+
+    value: JsonValue
+    type: Literal["output-accepted"] = "output-accepted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +229,7 @@ RunEvent: TypeAlias = (
     | ToolResulted
     | PlanUpdated
     | UsageReported
+    | OutputAccepted
     | ContextWarned
     | Compacted
     | Rewound

@@ -141,9 +141,33 @@ Synthetic: TypeAlias = Literal["superseded", "interrupted", "invalid", "denied",
 
 
 @dataclass(frozen=True, slots=True)
+class Brief:
+    """What a post says beside its words. It is part of the transcript, so that every worker tells the model the same.
+
+    Args:
+        data: structured data to work on; None: there is none.
+        intent: what the user wants, in the caller's words.
+        constraints: what has to be kept to.
+        instructions: the caller's, for the answer to this message.
+        output_schema: a JSON Schema of type object that the answer has to fit.
+        at: when the post came (RFC 3339), where the agent is told the time; equal posts may differ in it.
+    """
+
+    data: JsonValue = None
+    intent: str = ""
+    constraints: tuple[str, ...] = ()
+    instructions: str = ""
+    output_schema: JsonObject | None = None
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SystemMessage:
+    """`synthetic` says that the server wrote it itself: why the answer before it was not accepted."""
+
     id: MessageId
     content: Content
+    synthetic: Literal["invalid"] | None = None
     role: Literal["system"] = "system"
 
 
@@ -154,6 +178,7 @@ class UserMessage:
     id: MessageId
     content: Content
     agent: str = ""
+    brief: Brief | None = None
     role: Literal["user"] = "user"
 
 

@@ -28,9 +28,11 @@ from passback.core.commands import Command
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import StoreError
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
+from passback.core.limits import Left, Spending, Spent
 from passback.core.messages import (
     CallId,
     ConversationKey,
+    MediaPart,
     Owed,
     OwnerId,
     RunId,
@@ -61,6 +63,10 @@ class ModelClient(Protocol):
         Raises:
             ModelError: on entering or between batches; retries before the first byte are done inside.
         """
+        ...
+
+    def refuses(self, part: MediaPart, /) -> str | None:
+        """Why the model cannot be shown an image, a sound or a file, in words for the client. None: it can."""
         ...
 
     async def check(self) -> None:
@@ -244,6 +250,14 @@ class Store(Protocol):
         """
         ...
 
+    async def spend(self, spending: Spending, /) -> Spent:
+        """Count what a run has spent under a lease; gives what all runs of its owner were counted for on that day.
+
+        It counts as far as it is more than was counted for that lease before: a repeat changes nothing, and one that
+        comes late neither. It is kept for two days.
+        """
+        ...
+
     async def delete(self, key: ConversationKey, /) -> bool:
         """Remove a conversation with its logs; a run that is going on loses its lease. False: there is none."""
         ...
@@ -288,6 +302,13 @@ class Runs(Protocol):
             UnknownRun: on entering: no such run in this conversation, or its log has expired.
             InvalidCursor: on entering: the position is beyond the log's end.
             CursorExpired: what follows the position was trimmed.
+        """
+        ...
+
+    def left(self, run: RunRef, /) -> Left | None:
+        """What is left of the limits of a run's conversation and owner, as far as this process knows, without asking.
+
+        None: it knows nothing of the run.
         """
         ...
 

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from passback.core.messages import (
     Answer,
+    Brief,
     CallId,
     Content,
     ConversationKey,
@@ -17,6 +18,7 @@ from passback.core.messages import (
     PostedMessage,
     RunId,
     ToolSpec,
+    UserMessage,
 )
 
 OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "rollback"]
@@ -61,6 +63,17 @@ class StartRun:
         return _digest([messages, tools])
 
 
+def dated(post: StartRun, at: str, /) -> StartRun:
+    """The post, whose user messages say when it came."""
+    messages = tuple(
+        replace(each, brief=replace(each.brief or Brief(), at=at))
+        if isinstance(each, UserMessage)
+        else each
+        for each in post.messages
+    )
+    return replace(post, messages=messages)
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """What is remembered of a posted thing.
@@ -95,15 +108,27 @@ def receipt_names(post: StartRun, /) -> frozenset[ReceiptName]:
     return frozenset(calls | key | {for_message(named) for named in post.named})
 
 
-def fingerprint(content: Content, is_error: bool = False, /) -> str:
+def fingerprint(content: Content, is_error: bool = False, brief: Brief | None = None, /) -> str:
     """Equal for equal content: 64 hex digits of its canonical form."""
     plain = content if isinstance(content, str) else [asdict(part) for part in content]
-    return _digest([plain, is_error])
+    said = _said(brief)
+    return _digest([plain, is_error] if said is None else [plain, is_error, said])
 
 
 def _plain(message: PostedMessage) -> JsonValue:
     plain: dict[str, JsonValue] = asdict(replace(message, id=MessageId("")))
-    return plain
+    if isinstance(message, UserMessage):
+        said = _said(message.brief)
+        plain = {**plain, "brief": said, "agent": message.agent or None}
+    # what says nothing leaves no trace: posts that an older version has seen are known again
+    later = {"brief", "agent", "synthetic"} if message.role in ("user", "system") else set[str]()
+    return {key: value for key, value in plain.items() if value is not None or key not in later}
+
+
+def _said(brief: Brief | None) -> dict[str, JsonValue] | None:
+    """What a brief says, whenever it came; None: nothing."""
+    timeless = None if brief is None else replace(brief, at="")
+    return None if timeless is None or timeless == Brief() else asdict(timeless)
 
 
 def _digest(value: object) -> str:

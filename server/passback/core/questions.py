@@ -5,6 +5,7 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
+from pydantic_core import from_json
 
 from passback.core.errors import InvalidAnswer
 from passback.core.messages import Content, DataPart, ToolMessage, ToolSpec
@@ -122,8 +123,10 @@ def refuse_unfit(arguments: str, answer: ToolMessage, /) -> None:
 
 def _read(content: Content, asked: int) -> Sequence[Answer]:
     match content:
+        case str() if (parsed := _as_json(content)) is not None:
+            given: JsonValue = parsed
         case str() if asked == 1:
-            given: JsonValue = {"answers": [{"text": content}]}
+            given = {"answers": [{"text": content}]}
         case str():
             raise InvalidAnswer("a text answers one question; here are more")
         case (DataPart(given),):
@@ -136,6 +139,15 @@ def _read(content: Content, asked: int) -> Sequence[Answer]:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(step) for step in first["loc"]) or "the answer"
         raise InvalidAnswer(f"{place}: {first['msg']}") from None
+
+
+def _as_json(text: str) -> JsonValue:
+    """The answers that a text is, for clients that can post nothing else. None: it is words."""
+    try:
+        value: JsonValue = from_json(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) and "answers" in value else None
 
 
 def _problem(question: Question, answer: Answer) -> str | None:

@@ -3,9 +3,19 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from passback.core.messages import AssistantMessage, ChildMessage, Message, SummaryMessage, Usage
+from pydantic import JsonValue
+
+from passback.core.limits import RunSpent
+from passback.core.messages import (
+    AssistantMessage,
+    ChildMessage,
+    JsonObject,
+    Message,
+    SummaryMessage,
+    Usage,
+)
 from passback.core.plans import PlanEntry
-from passback.core.transcript import always_allowed, last_asked
+from passback.core.transcript import always_allowed, data_of, last_asked, schema_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +27,13 @@ class State:
         usage: of all messages of the transcript together.
         cost: of the model calls, in the currency in which the server was told the prices.
         seconds: for how long runs have worked on it.
+        tokens: of the model calls, input and output together; other than `usage` it counts what left no message, too.
         boundary: the position of the first message that is still read; those before it stay in the record.
         allowed: tools for which a person allowed all calls to come, in a message before the boundary; sorted.
         agent: the name of the one that the user asked last before the boundary.
+        run: what the newest run has spent, where runs have limits.
+        data: the structured data that was posted last before the boundary.
+        output_schema: what the answer to the last user message before the boundary has to fit.
     """
 
     plan: tuple[PlanEntry, ...] = ()
@@ -29,13 +43,17 @@ class State:
     boundary: int = 0
     allowed: tuple[str, ...] = ()
     agent: str = ""
+    tokens: int = 0
+    run: RunSpent | None = None
+    data: JsonValue = None
+    output_schema: JsonObject | None = None
 
     def with_added(self, messages: Iterable[Message], /) -> "State":
         """As it is when these messages follow on the transcript."""
         return replace(self, usage=self.usage + usage_of(messages))
 
     def with_taken_back(self, messages: Iterable[Message], /) -> "State":
-        """As it is without these messages. What was spent for them stays spent: cost and seconds do not fall."""
+        """As it is without these messages. What was spent for them stays spent: tokens, cost and seconds do not fall."""
         return replace(self, usage=self.usage - usage_of(messages))
 
     def with_boundary(self, boundary: int, messages: Sequence[Message], /) -> "State":
@@ -52,6 +70,8 @@ class State:
             boundary=boundary,
             allowed=tuple(sorted(allowed)),
             agent=self.agent if asked is None else asked,
+            data=data_of(passed, self.data),
+            output_schema=schema_of(passed, self.output_schema),
         )
 
 

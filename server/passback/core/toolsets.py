@@ -5,6 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from pydantic import JsonValue
+
 from passback.core.messages import CallId, RunRef, ToolCall, ToolResult, ToolSpec
 from passback.core.permissions import Permission
 
@@ -21,12 +23,14 @@ class ToolContext:
         call_id: the call.
         deps: what the agent's author gave to `Agent(deps=...)`.
         progress: tells readers how far the call is, in a few words; what it is told too often is left out.
+        data: the structured data that was posted last in the conversation; None: there was none.
     """
 
     run: RunRef
     call_id: CallId
     deps: object = None
     progress: Callable[[str], None] = _unheard
+    data: JsonValue = None
 
 
 class Toolset(Protocol):

@@ -6,9 +6,11 @@ the next other message, or it is one of the calls of the last assistant message 
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
+
+from pydantic import JsonValue
 
 from passback.core.messages import (
     Answer,
@@ -17,6 +19,7 @@ from passback.core.messages import (
     AssistantMessage,
     CallId,
     ChildMessage,
+    JsonObject,
     Message,
     MessageId,
     ModelMessage,
@@ -36,6 +39,8 @@ SYNTHETIC_TEXT: Mapping[Synthetic, str] = {
     "denied": "This call was not allowed.",
     "timeout": "Nobody answered this call in time.",
 }
+
+UNMADE = "The user allowed this call, but went on before it was made: it was not made."
 
 MintMessageId: TypeAlias = Callable[[], MessageId]
 
@@ -58,7 +63,7 @@ class OpenCall:
 
 def unanswered(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
     """The calls at the tail that have no result yet, in the model's order."""
-    return _Tail.of(messages).calls
+    return _tail_of(messages).calls
 
 
 def waiting(messages: Sequence[Message], /) -> tuple[OpenCall, ...]:
@@ -68,7 +73,7 @@ def waiting(messages: Sequence[Message], /) -> tuple[OpenCall, ...]:
 
 def runnable(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
     """The calls without a result that the server may make, or go on with, because no sub-agent waits in them."""
-    tail = _Tail.of(messages)
+    tail = _tail_of(messages)
     return tuple(
         call
         for call in tail.calls
@@ -78,7 +83,7 @@ def runnable(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
 
 def resumable(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
     """Of the runnable calls, those that were handed back before: approved, or with a sub-agent in the middle of its work."""
-    tail = _Tail.of(messages)
+    tail = _tail_of(messages)
     return tuple(call for call in runnable(messages) if call.asks or call.id in tail.children)
 
 
@@ -89,7 +94,7 @@ def owed(messages: Sequence[Message], /) -> tuple[Owed, ...]:
 
 def transcript_of(call_id: CallId, messages: Sequence[Message], /) -> tuple[Message, ...]:
     """What the sub-agent that works on an open call was told and has said."""
-    return _Tail.of(messages).children.get(call_id, ())
+    return _tail_of(messages).children.get(call_id, ())
 
 
 def within(path: Sequence[CallId], message: Message, /) -> Message:
@@ -100,7 +105,7 @@ def within(path: Sequence[CallId], message: Message, /) -> Message:
 
 
 def _waiting(messages: Sequence[Message], path: tuple[CallId, ...]) -> Iterator[OpenCall]:
-    tail = _Tail.of(messages)
+    tail = _tail_of(messages)
     for call in tail.calls:
         if tail.is_owed(call):
             yield OpenCall(call, path)
@@ -144,6 +149,16 @@ class _Tail:
         return call.client or (call.asks == "approval" and call.id not in self.approved)
 
 
+_CLOSED = _Tail((), frozenset(), {})
+
+
+def _tail_of(messages: Sequence[Message]) -> _Tail:
+    """Where the user has spoken last, as before most runs, nothing is open: that is not looked for."""
+    if not messages or isinstance(messages[-1], UserMessage):
+        return _CLOSED
+    return _Tail.of(messages)
+
+
 def written(answer: Answer, mint: MintMessageId, /) -> tuple[Message, ...]:
     """What a client's answer adds to the transcript: a denial is a result, too."""
     if isinstance(answer, ToolMessage) or answer.approved:
@@ -154,12 +169,15 @@ def written(answer: Answer, mint: MintMessageId, /) -> tuple[Message, ...]:
 
 
 def always_allowed(messages: Iterable[Message], /) -> frozenset[str]:
-    """The names of the tools for which no approval is asked any more in this conversation."""
-    return frozenset(
-        message.tool
-        for message in messages
-        if isinstance(message, ApprovalMessage) and message.approved and message.always
-    )
+    """The names of the tools for which no approval is asked any more in this conversation, by no agent."""
+    said = (each.message if isinstance(each, ChildMessage) else each for each in messages)
+    names: set[str] = set()
+    for message in said:
+        if isinstance(message, ChildMessage):
+            names |= always_allowed([message])
+        elif isinstance(message, ApprovalMessage) and message.approved and message.always:
+            names.add(message.tool)
+    return frozenset(names)
 
 
 def last_asked(messages: Sequence[Message], /) -> str | None:
@@ -178,17 +196,42 @@ def closing(
     )
 
 
+def left_unmade(calls: Iterable[ToolCall], mint: MintMessageId, /) -> tuple[ToolMessage, ...]:
+    """As `closing`, for calls that were answered and that the user then went on without."""
+    return tuple(replace(each, content=UNMADE) for each in closing(calls, "superseded", mint))
+
+
 def futile_turns(messages: Sequence[Message], /) -> int:
-    """How many turns at the tail have made nothing but invalid calls."""
+    """How many turns at the tail have made nothing but invalid calls, or gave an answer that was not accepted."""
     turns = 0
     for message in reversed(messages):
-        if isinstance(message, SummaryMessage):
-            continue
-        if isinstance(message, AssistantMessage) and message.tool_calls:
-            turns += 1
-        elif not isinstance(message, ToolMessage) or message.synthetic != "invalid":
-            break
+        match message:
+            case AssistantMessage():
+                turns += bool(message.tool_calls)  # an answer is counted by what was said to it
+            case SystemMessage(synthetic="invalid"):
+                turns += 1
+            case SummaryMessage() | ToolMessage(synthetic="invalid"):
+                pass
+            case _:
+                break
     return turns
+
+
+# ---------------------------------------------------------------- what was posted beside words
+def schema_of(
+    messages: Sequence[Message], earlier: JsonObject | None = None, /
+) -> JsonObject | None:
+    """What the answer to the last user message has to fit; without any user message, what had to before: `earlier`."""
+    for message in reversed(messages):
+        if isinstance(message, UserMessage):
+            return None if message.brief is None else message.brief.output_schema
+    return earlier
+
+
+def data_of(messages: Sequence[Message], earlier: JsonValue = None, /) -> JsonValue:
+    """The structured data that was posted last; without any, what there was before: `earlier`."""
+    briefs = (each.brief for each in reversed(messages) if isinstance(each, UserMessage))
+    return next((brief.data for brief in briefs if brief and brief.data is not None), earlier)
 
 
 # ---------------------------------------------------------------- what a model may be shown
@@ -252,6 +295,9 @@ def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
     for position, message in enumerate(messages):
         if isinstance(message, AssistantMessage):
             shown.extend(_with_answers(message, answers.get(position, {})))
+        elif isinstance(message, SystemMessage) and message.synthetic:
+            # it answers what the model said last, which for all providers is a user's part
+            shown.append(UserMessage(message.id, message.content))
         elif isinstance(message, UserMessage | SystemMessage):
             shown.append(message)
     return tuple(shown)

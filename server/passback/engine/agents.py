@@ -7,7 +7,7 @@ from passback.core.errors import UnknownAgent
 from passback.core.messages import Message, UserMessage
 from passback.core.posts import StartRun
 from passback.core.transcript import last_asked
-from passback.engine.loop import Brain
+from passback.engine.brain import Brain
 from passback.engine.toolbox import Equipment
 
 

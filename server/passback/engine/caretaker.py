@@ -15,6 +15,7 @@ from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import (
     Answer,
     AssistantMessage,
+    CallId,
     ChildMessage,
     ConversationKey,
     Message,
@@ -28,6 +29,7 @@ from passback.core.ports import Store
 from passback.core.posts import Receipt
 from passback.core.transcript import closing, runnable, unanswered, waiting
 from passback.engine.agents import Agents
+from passback.engine.children import nested
 from passback.engine.loop import Work
 from passback.engine.supervisor import Assignment, Supervisor, Tempo
 
@@ -169,7 +171,7 @@ class Caretaker:
         )
         client = loaded.tools if post.tools is None else post.tools
         work = await self._work(client, loaded, verdict)
-        opening = (RunStarted(queued.run_id),)
+        opening = opening_of(queued.run_id, verdict.append)
         with anyio.CancelScope(shield=True):
             lease = await self._store.begin(change, queued.run_id, opening, lease=self._tempo.lease)
             if lease is not None:
@@ -193,7 +195,7 @@ class Caretaker:
         state, mark = loaded.status.state, loaded.status.mark
         last_run = loaded.messages[max(0, mark - loaded.start) :]
         if mark < loaded.start or any(isinstance(each, SummaryMessage) for each in last_run):
-            state = replace(state, boundary=0)
+            state = replace(state, boundary=0, data=None, output_schema=None)
         messages = await self._read_from(state.boundary, key, loaded)
         begun = mark - state.boundary
         keep = begun + _made(messages[begun:])
@@ -226,7 +228,7 @@ class Caretaker:
         verdict = begins(loaded.messages, _answers(loaded.queue), new_message_id, overdue=True)
         change = _beginning(key, loaded, verdict, run_id)
         work = await self._work(loaded.tools, loaded, verdict)
-        opening = (RunStarted(run_id),)
+        opening = opening_of(run_id, verdict.append)
         with anyio.CancelScope(shield=True):
             lease = await self._store.begin(change, run_id, opening, lease=self._tempo.lease)
             if lease is not None:
@@ -272,6 +274,20 @@ def _made(behind: Sequence[Message]) -> int:
         (n for n, each in enumerate(behind) if not isinstance(each, Answer | ChildMessage)),
         len(behind),
     )
+
+
+def opening_of(run_id: RunId, append: Sequence[Message], /) -> tuple[RunEvent, ...]:
+    """What the log of a run that begins with `append` opens with: the calls that a person has denied are answered."""
+    told: list[RunEvent] = [RunStarted(run_id)]
+    for message in append:
+        path: list[CallId] = []
+        inner = message
+        while isinstance(inner, ChildMessage):
+            path.append(inner.call_id)
+            inner = inner.message
+        if isinstance(inner, ToolMessage) and inner.synthetic == "denied":
+            told.append(nested(path, ToolResulted(inner.call_id, inner.content, inner.is_error)))
+    return tuple(told)
 
 
 def _turns(messages: Sequence[Message]) -> int:

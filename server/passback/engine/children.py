@@ -9,6 +9,7 @@ from passback.core.messages import CallId, ChildMessage, Message, RunRef, ToolSp
 from passback.core.state import State
 from passback.core.toolsets import ToolContext
 from passback.engine.log import End
+from passback.engine.spending import Meter
 
 
 class Journal(Protocol):
@@ -46,16 +47,20 @@ class CallContext(ToolContext):
         leaving: whether the run is to be left to another worker.
         taken_over: whether another worker was at this call, and was lost.
         depth: how many agents call each other.
+        meter: counts what the run spends.
+        allowed: tools for which a person has allowed all calls.
     """
 
     ended: Callable[[], None] = field(kw_only=True)
     show: Callable[[Sequence[RunEvent]], None] = field(kw_only=True)
     write: Callable[[Sequence[Message], Sequence[RunEvent]], Awaitable[None]] = field(kw_only=True)
+    meter: Meter = field(kw_only=True)
     transcript: tuple[Message, ...] = ()
     declared: Sequence[ToolSpec] = ()
     leaving: Callable[[], bool] = bool
     taken_over: bool = False
     depth: int = 0
+    allowed: frozenset[str] = frozenset()
 
 
 class ChildJournal:

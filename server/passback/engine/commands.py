@@ -74,6 +74,10 @@ class Commands:
             )
         return call
 
+    def asks(self, call: CommandCall) -> bool:
+        """Whether the model is asked for a command after all."""
+        return call.name == "compact" and call.name not in self.own
+
     async def obey(
         self,
         call: CommandCall,

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from passback.core.messages import RunRef, ToolCall
+from passback.core.messages import RunRef, ToolCall, ToolSpec
 from passback.core.permissions import Permission, Rule
 from passback.core.ports import ArgumentCheck
 from passback.core.questions import ASK_USER
@@ -20,8 +20,8 @@ class Judge:
     """Judges the calls of whole turns.
 
     Args:
-        check: judges the arguments of client tools' calls before the client sees that they are complete; server tools
-            judge their own. None: whatever is a JSON object fits.
+        check: judges the arguments of client tools' calls before the client sees that they are complete, and of calls that
+            a person is asked about; other server tools judge their own. None: whatever is a JSON object fits.
         rules: the first that has an opinion says whether a server tool may be called; else the tool itself does.
     """
 
@@ -38,26 +38,32 @@ class Judge:
         refused: list[InvalidCall] = []
         marked: list[ToolCall] = []
         for call in turn.client:
-            if objection := await self._objection(call, toolbox):
-                reason = f"Not executed: the arguments do not fit the tool's schema: {objection}"
-                refused.append(InvalidCall(call, reason, announced=True))
-            elif toolbox.client_tool(call) == ASK_USER:
+            spec = toolbox.client_tool(call)
+            if objection := await self._objection(call, spec):
+                refused.append(_unfit(call, objection))
+            elif spec == ASK_USER:
                 marked.append(replace(call, asks="question"))
         for call in turn.server:
             permission = await self._permission(call, toolbox, run)
             if permission.decision == "deny":
-                reason = permission.reason or "this tool may not be called"
-                text = f"Not executed: {reason}"
+                text = _denial(permission)
                 refused.append(InvalidCall(call, text, announced=True, synthetic="denied"))
             elif permission.decision == "ask" and call.name not in allowed:
+                # nobody is asked about a call that could not be made
+                if objection := await self._objection(call, toolbox.server_tool(call)):
+                    refused.append(_unfit(call, objection))
+                    continue
                 reason = permission.reason or f"The agent wants to call {call.name}."
                 marked.append(replace(call, asks="approval", reason=reason))
         return turn.judged(refused, marked) if refused or marked else turn
 
-    async def _objection(self, call: ToolCall, toolbox: Toolbox) -> str | None:
-        if self.check is None:
-            return None
-        return await self.check(toolbox.client_tool(call), call.arguments)
+    async def denial(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> str | None:
+        """Why a call that a person has allowed is not made all the same: the rules may have changed since."""
+        permission = await self._permission(call, toolbox, run)
+        return _denial(permission) if permission.decision == "deny" else None
+
+    async def _objection(self, call: ToolCall, spec: ToolSpec) -> str | None:
+        return None if self.check is None else await self.check(spec, call.arguments)
 
     async def _permission(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> Permission:
         try:
@@ -73,3 +79,12 @@ class Judge:
                 extra={"action": "permission_failed", "run_id": run.run_id, "call_id": call.id},
             )
             return Permission("deny", "whether it may be called could not be found out")
+
+
+def _unfit(call: ToolCall, objection: str) -> InvalidCall:
+    reason = f"Not executed: the arguments do not fit the tool's schema: {objection}"
+    return InvalidCall(call, reason, announced=True)
+
+
+def _denial(permission: Permission) -> str:
+    return f"Not executed: {permission.reason or 'this tool may not be called'}"

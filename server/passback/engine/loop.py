@@ -1,26 +1,17 @@
 """The agent's loop: turns until there is an outcome. It never waits for a client (P1)."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
-
-from pydantic import JsonValue
 
 from passback.core.commands import CommandCall, CommandContext
-from passback.core.context import Context, ContextPolicy, Fitted, Unbounded
-from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.errors import (
-    ModelAstray,
-    ModelContextExceeded,
-    ModelIncomplete,
-    StoreError,
-)
+from passback.core.context import Context
+from passback.core.errors import ModelContextExceeded, ModelIncomplete, StoreError
 from passback.core.events import (
     Cancelled,
     Completed,
     HandedBack,
     Outcome,
+    OutputAccepted,
     PlanUpdated,
     RunEvent,
     RunFinished,
@@ -31,21 +22,23 @@ from passback.core.events import (
     UsageReported,
 )
 from passback.core.ids import new_call_id, new_message_id
+from passback.core.limits import Spent
 from passback.core.messages import (
     AssistantMessage,
-    JsonObject,
     Message,
     ModelMessage,
     SummaryMessage,
+    SystemMessage,
     ToolCall,
     ToolResult,
+    Usage,
 )
-from passback.core.ports import ModelClient
 from passback.core.state import State
 from passback.core.transcript import (
     always_allowed,
     boundary,
     closing,
+    data_of,
     futile_turns,
     owed,
     runnable,
@@ -54,49 +47,14 @@ from passback.core.transcript import (
     waiting,
 )
 from passback.engine.assembler import Assembler, Turn
+from passback.engine.brain import Answering, Brain
 from passback.engine.children import CallContext, Journal, nested
-from passback.engine.commands import Commands, forgotten
-from passback.engine.judging import Judge
+from passback.engine.commands import forgotten
 from passback.engine.log import End
 from passback.engine.progress import Progress
+from passback.engine.spending import BudgetSpent, Meter
 from passback.engine.toolbox import Toolbox
-from passback.engine.turns import committed, reason, resulted, tool_message
-
-Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Brain:
-    """What thinks in a run: a model, told who it is, for at most so many turns.
-
-    Args:
-        max_futile_turns: how many turns in a row may make nothing but invalid calls.
-        judge: says which of its calls are made.
-        deps: for its tools; the model cannot see it.
-        context: decides what it is shown of a transcript that becomes too large for it.
-        commands: what users may say without it.
-    """
-
-    model: ModelClient
-    prompt: str = ""
-    max_turns: int = 20
-    max_futile_turns: int = 3
-    options: JsonObject = field(default_factory=dict[str, JsonValue])
-    judge: Judge = field(default_factory=Judge)
-    deps: object = None
-    context: ContextPolicy = field(default_factory=Unbounded)
-    commands: Commands = field(default_factory=Commands)
-
-    def watch(self, toolbox: Toolbox) -> Context:
-        """What the model is to be shown in a run."""
-        return self.context.watch(self.model, self._request(toolbox, ()))
-
-    def ask(self, toolbox: Toolbox, messages: Sequence[ModelMessage]) -> Answering:
-        """The model's answer to what it is shown, begun by entering it."""
-        return self.model.stream(self._request(toolbox, messages))
-
-    def _request(self, toolbox: Toolbox, messages: Sequence[ModelMessage]) -> ModelRequest:
-        return ModelRequest(messages, self.prompt, toolbox.specs(), self.options)
+from passback.engine.turns import committed, in_vain, reason, resulted, tool_message
 
 
 @dataclass(slots=True)
@@ -111,8 +69,10 @@ class Work:
         state: what the conversation knows beside its messages.
         taken_over: whether another worker was at it, and was lost.
         depth: how many agents call each other.
+        allowed: tools for which a person has allowed all calls, as the calling agent knows.
         sight: what the model is shown, once it was looked at.
         prepared: the first request, once it is encoded.
+        owner_spent: what the runs of its owner have spent today, if it was asked for.
     """
 
     brain: Brain
@@ -122,17 +82,20 @@ class Work:
     state: State = field(default_factory=State)
     taken_over: bool = False
     depth: int = 0
+    allowed: frozenset[str] = frozenset()
     sight: Context | None = None
     prepared: Answering | None = None
+    owner_spent: Spent | None = None
 
     def prepare(self) -> None:
         """Encode the first request ahead of its time, where the model is what comes first."""
-        if unanswered(self.messages):
+        if unanswered(self.messages) or self.brain.told is not None:
             return
         self.sight = self.brain.watch(self.toolbox)
-        shown = self.sight.at_once(self.messages)
+        shown = self.sight.at_once(self.brain.seen(self.messages))
         if shown is not None:
-            self.prepared = self.brain.ask(self.toolbox, shown)
+            schema = self.brain.output.asked(self.messages, self.state)
+            self.prepared = self.brain.ask(self.toolbox, shown, schema)
 
 
 class Loop:
@@ -140,23 +103,27 @@ class Loop:
 
     Args:
         leaving: asked before each turn: whether the run is to be left to another worker.
+        meter: the run's, which sub-agents share.
     """
 
-    def __init__(self, work: Work, log: Journal, leaving: Callable[[], bool]) -> None:
+    def __init__(self, work: Work, log: Journal, leaving: Callable[[], bool], meter: Meter) -> None:
         self._brain = work.brain
         self._toolbox = work.toolbox
         self._log = log
         self._messages = list(work.messages)
+        self._seen = work.brain.seen(work.messages)
         self._turns = work.turns
         self._start = work.state.boundary
         self._state = self._stored = work.state
         # approvals come with posts only
-        self._allowed = always_allowed(work.messages).union(work.state.allowed)
+        self._allowed = always_allowed(work.messages).union(work.state.allowed, work.allowed)
         self._taken_over = work.taken_over
         self._depth = work.depth
         self._sight = work.sight or work.brain.watch(work.toolbox)
         self._prepared = work.prepared
+        self._told: str | None = None
         self._leaving = leaving
+        self._meter = meter
         self._assembler: Assembler | None = None
 
     @property
@@ -169,8 +136,14 @@ class Loop:
 
         Raises:
             ModelError, StoreError: nothing of the turn that failed was committed.
-            ModelAstray: after too many turns without a valid call; they are committed.
+            ModelAstray, OutputInvalid: after too many turns in vain; they are committed.
         """
+        try:
+            await self._work()
+        except BudgetSpent:
+            await self._end(Completed("budget"))
+
+    async def _work(self) -> None:
         if self._depth and self._taken_over:
             await self._close_perhaps_begun()
         if unanswered(self._messages) and await self._answer():
@@ -179,11 +152,12 @@ class Loop:
         if not self._depth and (called := self._brain.commands.called_in(self._messages)):
             await self._obey(called)
             return
-        for _ in range(self._turns, self._brain.max_turns):
+        while self._turns < self._brain.max_turns:
             if self._leaving():
                 return
             if futile_turns(self._messages) >= self._brain.max_futile_turns:
-                raise ModelAstray("the model made nothing but invalid tool calls, again and again")
+                raise in_vain(self._messages)
+            self._turns += 1
             turn = await self._brain.judge.judge(
                 await self._ask(), self._toolbox, self._log.run, self._allowed
             )
@@ -207,7 +181,10 @@ class Loop:
         """Answer a command in the model's place."""
         context = CommandContext(self._log.run, self._brain.deps)
         commands = self._brain.commands
-        reply = await commands.obey(call, context, self._sight, self._messages)
+        if commands.asks(call):
+            await self._meter.allow()
+        reply = await commands.obey(call, context, self._sight, self._seen)
+        self._meter.count(reply.events, self._brain.price)
         message = AssistantMessage(new_message_id(), reply.text)
         self._state = forgotten(self._state, call)
         events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
@@ -226,30 +203,50 @@ class Loop:
         return turn
 
     async def _listen(self) -> Turn:
-        answering = self._prepared or self._brain.ask(self._toolbox, await self._shown())
+        answering = self._prepared or await self._asking()
         self._prepared = None
+        await self._meter.allow()
         message_id = new_message_id()
         assembler = Assembler(message_id, self._toolbox.whose, new_call_id)
         self._assembler = assembler
         self._log.append([TurnStarted(message_id)])
-        async with answering as batches:
-            async for deltas in batches:
-                if events := assembler.feed(deltas):
-                    self._log.append(events)
+        try:
+            async with answering as batches:
+                async for deltas in batches:
+                    if events := assembler.feed(deltas):
+                        self._log.append(events)
+        finally:
+            self._meter.add(assembler.usage, self._brain.price)
         events, turn = assembler.finish()
         if events:
             self._log.append(events)
         return turn
 
+    async def _asking(self) -> Answering:
+        brain = self._brain
+        if self._told is None:
+            self._told = "" if brain.told is None else await brain.told(self._log.run)
+            if self._told:
+                self._sight = brain.watch(self._toolbox, self._told)
+        shown = await self._shown()
+        schema = brain.output.asked(self._messages, self._state)
+        return brain.ask(self._toolbox, shown, schema, self._told)
+
     async def _shown(self) -> Sequence[ModelMessage]:
         """What the model is shown; what had to be done for it is committed."""
-        shown = self._sight.at_once(self._messages)
-        fitted = Fitted(shown) if shown is not None else await self._sight.fit(self._messages)
+        if (shown := self._sight.at_once(self._seen)) is not None:
+            return shown
+        await self._meter.allow()
+        fitted = await self._sight.fit(self._seen)
+        self._meter.count(fitted.events, self._brain.price)
         if fitted.append:
             await self._commit(fitted.append, fitted.events)
         elif fitted.events:
-            self._log.append(fitted.events)
+            self._log.append(self._with_left(fitted.events))
         return fitted.messages
+
+    def _with_left(self, events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:
+        return self._meter.with_left(events, self._brain.max_turns - self._turns)
 
     async def _settle(self, turn: Turn) -> bool:
         """Commit a turn and run the server's calls. True: the run has ended."""
@@ -259,20 +256,45 @@ class Loop:
             raise ModelIncomplete("the model's answer was cut off within a tool call")
         append, events = committed(turn)
         if not turn.message.tool_calls:
-            await self._end(Completed(reason(turn)), append, events)
-            return True
+            return await self._conclude(turn, append, events)
         if not runnable(append) and await self._hand_back(append, events):
             return True
         await self._commit(append, events)
         return await self._answer()
+
+    async def _conclude(
+        self, turn: Turn, append: Sequence[Message], events: Sequence[RunEvent]
+    ) -> bool:
+        """End the run, unless its last word is not what was asked for: then the model is told so. True: it has ended."""
+        said = await self._brain.output.judge(turn, self._messages, self._state)
+        if isinstance(said, SystemMessage):
+            await self._commit([*append, said], events)
+            return False
+        output = [said] if isinstance(said, OutputAccepted) else []
+        await self._end(Completed(reason(turn)), append, [*events, *output])
+        return True
 
     async def _answer(self) -> bool:
         """Make the calls of a committed turn that the server may make, and hand back what the client owes.
 
         True: the run has ended.
         """
-        await self._run_server_calls(runnable(self._messages))
+        await self._run_server_calls(await self._still_allowed(runnable(self._messages)))
         return await self._hand_back([], [])
+
+    async def _still_allowed(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
+        """The calls that may be made; those that were allowed and are denied by now are answered."""
+        made: list[ToolCall] = []
+        for call in calls:
+            judge, run = self._brain.judge, self._log.run
+            denial = await judge.denial(call, self._toolbox, run) if call.asks else None
+            if denial is None:
+                made.append(call)
+            else:
+                answer = tool_message(call, ToolResult(denial, is_error=True))
+                event = ToolResulted(call.id, denial, is_error=True)
+                await self._commit([replace(answer, synthetic="denied")], [event])
+        return made
 
     async def _run_server_calls(self, calls: Sequence[ToolCall]) -> None:
         if not calls:
@@ -320,6 +342,9 @@ class Loop:
             leaving=self._leaving,
             taken_over=self._taken_over,
             depth=self._depth,
+            meter=self._meter,
+            allowed=self._allowed,
+            data=data_of(self._messages, self._state.data),
         )
 
     async def _hand_back(self, append: Sequence[Message], events: Sequence[RunEvent]) -> bool:
@@ -342,22 +367,29 @@ class Loop:
         *,
         cut: bool = False,
     ) -> None:
+        if outcome == Completed("budget") and self._meter.is_unused:
+            events = (*events, UsageReported(Usage()))
+        await self._meter.tell(ends=True)
+        told = (*self._with_left(events), RunFinished(outcome))
         # before the write: if its reply is lost, the log sends it again ahead of whatever comes next
         state = self._keep(append)
         end = End(owed(self._messages), cut)
-        await self._log.commit(tuple(append), (*events, RunFinished(outcome)), end, state)
+        await self._log.commit(tuple(append), told, end, state)
 
     async def _commit(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
+        await self._meter.tell()
         state = self._keep(append)
-        await self._log.commit(tuple(append), tuple(events), None, state)
+        await self._log.commit(tuple(append), self._with_left(events), None, state)
 
     def _keep(self, append: Sequence[Message]) -> State | None:
         """Gives what the state is then; None: as it is stored."""
         self._assembler = None
         self._messages.extend(append)
+        self._seen.extend(append)
         self._state = self._state.with_added(append)
         if any(isinstance(message, SummaryMessage) for message in append):
             read = self._messages[self._state.boundary - self._start :]
             self._state = self._state.with_boundary(self._start + boundary(self._messages), read)
+        self._state = self._meter.note(self._state, self._stored)
         stored, self._stored = self._stored, self._state
         return None if self._state == stored else self._state

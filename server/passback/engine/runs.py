@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import assert_never
 
 import anyio
@@ -40,10 +41,10 @@ from passback.core.events import (
     RunEvent,
     RunFinished,
     RunQueued,
-    RunStarted,
     ToolCallStarted,
 )
 from passback.core.ids import new_message_id, new_nonce, new_run_id
+from passback.core.limits import Left
 from passback.core.messages import (
     Answer,
     CallId,
@@ -53,14 +54,16 @@ from passback.core.messages import (
     RunRef,
 )
 from passback.core.ports import Parked, Store, Take
-from passback.core.posts import Receipt, ReceiptName, StartRun, for_call, receipt_names
+from passback.core.posts import Receipt, ReceiptName, StartRun, dated, for_call, receipt_names
 from passback.core.transcript import waiting
 from passback.engine.agents import Actor, Agents
-from passback.engine.caretaker import Caretaker, mark_of
+from passback.engine.attachments import refuse_attachments
+from passback.engine.caretaker import Caretaker, mark_of, opening_of
 from passback.engine.claims import Claims
 from passback.engine.loop import Work
 from passback.engine.overtaken import ATTEMPTS, step_aside
 from passback.engine.reader import Reader
+from passback.engine.spending import owner_spent
 from passback.engine.supervisor import Assignment, Supervisor, Tempo
 
 
@@ -107,6 +110,10 @@ class RunService:
     # ---------------------------------------------------------------- starting
     async def start(self, post: StartRun, /) -> RunRef | Parked:
         post = self._agents.addressed(post)
+        brain = self._agents.asked_in(post.messages).brain
+        refuse_attachments(post, brain.model)
+        if brain.tells_time:
+            post = dated(post, datetime.now(UTC).isoformat(timespec="seconds"))
         names = receipt_names(post)
         for attempt in range(ATTEMPTS):
             self._supervisor.admit()
@@ -198,11 +205,12 @@ class RunService:
         change = _change(post, loaded, verdict, run.run_id)
         client = loaded.tools if post.tools is None else post.tools
         toolbox = await actor.equipment.toolbox(client)
-        opening = (RunStarted(run.run_id),)
+        opening = opening_of(run.run_id, verdict.append)
         messages = (*loaded.messages, *verdict.append)
         work = Work(actor.brain, toolbox, messages, state=loaded.status.state)
         # its request is encoded while the store is busy
         asyncio.get_running_loop().call_soon(work.prepare)
+        work.owner_spent = await owner_spent(self._store, actor.brain.budget, run)
         # a client that leaves now must not leave a lease behind that nobody works under
         with anyio.CancelScope(shield=True):
             lease: Lease | None = await self._store.begin(
@@ -253,6 +261,9 @@ class RunService:
     ) -> AsyncGenerator[AsyncIterator[Sequence[Logged]]]:
         async with Reader(self._store, run, after, take, self._caretaker) as reader:
             yield await reader.open(self._supervisor.log_of(run))
+
+    def left(self, run: RunRef, /) -> Left | None:
+        return self._supervisor.left(run)
 
     async def status(self, key: ConversationKey, /) -> Status:
         status = await self._store.status(key)

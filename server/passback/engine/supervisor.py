@@ -14,11 +14,13 @@ import anyio.abc
 
 from passback.core.changes import Lease, LeaseState
 from passback.core.errors import LeaseLost, PassbackError, ShuttingDown, StoreError
-from passback.core.events import Cancelled, Failed, Outcome, RunEvent
+from passback.core.events import Cancelled, Completed, Failed, Outcome, RunEvent
+from passback.core.limits import Left
 from passback.core.messages import ConversationKey, RunId, RunRef
 from passback.core.ports import Store
 from passback.engine.log import LogWriter, RunLog
 from passback.engine.loop import Loop, Work
+from passback.engine.spending import Meter
 
 logger = logging.getLogger(__name__)
 
@@ -83,8 +85,10 @@ class Assignment:
 class _Active:
     """A run that goes on here, until it has ended, is left to another worker, or is lost to one."""
 
-    def __init__(self, run: Assignment, writer: LogWriter) -> None:
+    def __init__(self, run: Assignment, writer: LogWriter, store: Store) -> None:
         self.scope = anyio.CancelScope()
+        work = run.work
+        self.meter = Meter(work.brain.budget, work.state, run.lease, store, work.owner_spent)
         self.log = RunLog(run.lease, run.opening, writer, self._lease_is, continues=run.continues)
         self.tethered = run.tethered
         self.outcome: Outcome | None = None
@@ -170,7 +174,7 @@ class Supervisor:
         """Start a run whose lease was just taken; its opening is in its stored log already."""
         if self._tasks is None:
             raise RuntimeError("runs need `running()` around them")
-        active = _Active(run, self._writer)
+        active = _Active(run, self._writer, self._store)
         if run.cut:
             active.stop(Cancelled())
         if self._stopped:  # it was admitted, then the server stopped
@@ -179,13 +183,19 @@ class Supervisor:
         if run_id in self._active:  # this worker stood still, and took its own run over
             self._active[run_id].lose()
         self._active[run_id] = active
-        loop = Loop(run.work, active.log, lambda: self._draining)
+        loop = Loop(run.work, active.log, lambda: self._draining, active.meter)
         self._tasks.start_soon(self._supervise, active, loop, name=run_id)
 
     def log_of(self, run: RunRef) -> RunLog | None:
         """The log of a run that goes on here."""
         active = self._active.get(run.run_id)
         return active.log if active is not None and active.log.lease.run == run else None
+
+    def left(self, run: RunRef) -> Left | None:
+        """As `Runs.left`."""
+        if self.log_of(run) is None:
+            return None
+        return self._active[run.run_id].meter.left_beyond()
 
     def cancel(self, run: RunRef) -> None:
         """Cancel a run that goes on here, without waiting for the heartbeat."""
@@ -227,7 +237,8 @@ class Supervisor:
         started = partial(logger.info, "run started", extra={"action": "run_started", **place})
         asyncio.get_running_loop().call_soon(started)
         try:
-            with active.scope:
+            spent = partial(active.stop, Completed("budget"))
+            with active.scope, active.meter.timing(spent):
                 await self._run(active, loop, place)
         finally:
             if not active.log.ended and not active.lost:

@@ -55,8 +55,10 @@ class Toolbox:
     def refuse_clashes(self, declared: Iterable[ToolSpec]) -> None:
         """Raise `ToolNameClash` when a declared client tool has a server tool's name."""
         taken = {folded(name) for name in self._server}
+        offered = {folded(name): name for name in self._client}
         for spec in declared:
-            if folded(spec.name) in taken:
+            name = folded(spec.name)
+            if name in taken or offered.get(name, spec.name) != spec.name:
                 raise ToolNameClash(f"the name {spec.name!r} belongs to a tool of the server")
 
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -65,6 +67,10 @@ class Toolbox:
     def client_tool(self, call: ToolCall) -> ToolSpec:
         """The declaration of the client's tool that a call is for."""
         return self._client[call.name]
+
+    def server_tool(self, call: ToolCall) -> ToolSpec:
+        """The declaration of the server's tool that a call is for."""
+        return self._server[call.name][0]
 
     def permission(self, call: ToolCall) -> Permission:
         """What a server tool itself says of its being called."""

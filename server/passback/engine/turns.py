@@ -1,7 +1,9 @@
 """What a whole turn of a model adds to the transcript and to the log. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from passback.core.errors import ModelAstray, OutputInvalid
 from passback.core.events import (
     CompletedReason,
     RunEvent,
@@ -10,7 +12,14 @@ from passback.core.events import (
     UsageReported,
 )
 from passback.core.ids import new_message_id
-from passback.core.messages import Message, ToolCall, ToolMessage, ToolResult
+from passback.core.messages import (
+    Message,
+    SummaryMessage,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+)
 from passback.engine.assembler import Turn
 
 
@@ -48,3 +57,11 @@ def reason(turn: Turn) -> CompletedReason:
             return "refusal"
         case _:
             return "end_turn"
+
+
+def in_vain(messages: Sequence[Message], /) -> ModelAstray | OutputInvalid:
+    """Why a run fails whose model was told the same again and again."""
+    last = next(each for each in reversed(messages) if not isinstance(each, SummaryMessage))
+    if isinstance(last, SystemMessage):
+        return OutputInvalid("the model's answer did not fit the output schema, again and again")
+    return ModelAstray("the model made nothing but invalid tool calls, again and again")

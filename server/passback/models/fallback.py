@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from passback.core.deltas import ModelDelta, ModelRequest, UsageChunk
 from passback.core.errors import ModelError, ModelIncomplete
+from passback.core.messages import MediaPart
 from passback.core.ports import ModelClient
 
 Batches: TypeAlias = AsyncIterator[Sequence[ModelDelta]]
@@ -50,6 +51,10 @@ class Fallback:
         async with AsyncExitStack() as stack:
             begun = await self._begin(stack, request, answering)
             yield await stack.enter_async_context(aclosing(_whole(begun)))
+
+    def refuses(self, part: MediaPart, /) -> str | None:
+        """What one of them cannot be shown, none is: any of them may have to answer."""
+        return next((why for model in self._models if (why := model.refuses(part))), None)
 
     async def check(self) -> None:
         """Whether each of them can be used.

@@ -19,6 +19,7 @@ from pydantic import JsonValue
 
 from passback.core.deltas import Finish, ModelDelta, ModelRequest, TextChunk, ToolCallChunk
 from passback.core.errors import ConfigurationError, ModelError
+from passback.core.messages import MediaPart
 
 Step: TypeAlias = str | ModelDelta | Sequence[ModelDelta] | anyio.Event | Exception
 Turn: TypeAlias = Sequence[Step]
@@ -41,13 +42,21 @@ def calls(*tools: tuple[str, Mapping[str, JsonValue]]) -> list[Step]:
 class ScriptedModel:
     """Plays one turn of its script for each call, in the order in which the calls come.
 
+    Args:
+        script: the turns.
+        name: what people are shown.
+        media: whether it may be shown images, sounds and files.
+
     Attributes:
         requests: what was asked, one for each call that found a turn.
         open_streams: how many answers are being read now.
     """
 
-    def __init__(self, script: Sequence[Turn], /, *, name: str = "scripted") -> None:
+    def __init__(
+        self, script: Sequence[Turn], /, *, name: str = "scripted", media: bool = False
+    ) -> None:
         self._script = tuple(script)
+        self._media = media
         self._name = name
         self.requests: list[ModelRequest] = []
         self.open_streams = 0
@@ -70,6 +79,9 @@ class ScriptedModel:
                 yield batches
         finally:
             self.open_streams -= 1
+
+    def refuses(self, part: MediaPart, /) -> str | None:
+        return None if self._media else "a scripted model is shown text only"
 
     async def check(self) -> None:
         """A script can always be played."""

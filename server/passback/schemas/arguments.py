@@ -39,8 +39,8 @@ _WORDS = 200
 _BRIEF = 100
 """Characters of a value, of a place, or of one error."""
 
-_TOO_COMPLEX: Final = "they are too complex to be checked against the tool's schema"
-_UNFIT: Final = "the tool's schema cannot be applied: a reference in it leads nowhere"
+_TOO_COMPLEX: Final = "it is too complex to be checked against its schema"
+_UNFIT: Final = "its schema cannot be applied: a reference in it leads nowhere"
 
 _best_match = cast("Callable[[Iterable[ValidationError]], ValidationError]", best_match)
 _one_at_a_time = anyio.CapacityLimiter(1)

@@ -1,4 +1,4 @@
-"""Whether a tool may be declared with a schema. A schema is data: never fetched, its patterns not run here."""
+"""Whether a JSON Schema that somebody declares is one of ours. It is data: never fetched, its patterns not run here."""
 
 from pydantic import JsonValue
 
@@ -14,19 +14,20 @@ class Unfit(Exception):
     """What is wrong with a schema, in words."""
 
 
-def fit(schema: JsonValue, /) -> JsonObject:
-    """The schema, of type object. May take a fifth of a second: not for the event loop.
+def fit(schema: JsonValue, /, *, of: str | None = "object") -> JsonObject:
+    """The schema, with its type. May take a fifth of a second: not for the event loop.
 
     Args:
         schema: nested no deeper than a parser allows.
+        of: the type that it has to be of; None: any.
 
     Raises:
-        Unfit: it is none that the arguments of a tool can be described with.
+        Unfit: it is none that values can be checked with.
     """
     if not isinstance(schema, dict):
         raise Unfit("its schema is not an object")
-    if schema.setdefault("type", "object") != "object":
-        raise Unfit("its schema is not of type 'object'")
+    if of is not None and schema.setdefault("type", of) != of:
+        raise Unfit(f"its schema is not of type {of!r}")
     if size(schema) > _VALUES:
         raise Unfit(f"its schema has more than {_VALUES} parts")
     fitting = metaschema(schema)

@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 from passback.core.changes import Change, Claim, Commit, Enqueue, Hold, Lease
 from passback.core.errors import CursorExpired, StoreError
 from passback.core.events import Logged, Position, RunEvent
+from passback.core.limits import Spending, Spent
 from passback.core.messages import (
     CallId,
     ConversationId,
@@ -35,6 +36,9 @@ from passback.core.state import State
 from passback.stores.options import milliseconds
 
 logger = logging.getLogger(__name__)
+
+SPENT_TTL = 2 * 24 * 3600 * 1000  # milliseconds for which the counts of owners are kept
+_BILLIONTHS = 10**9
 
 PAGE_SIZE = 8 * 2**20  # bytes of records in one page, unless its first message alone is larger
 
@@ -70,6 +74,11 @@ def unpack_key(packed: bytes, /) -> ConversationKey:
 
 def pack_owner(owner: OwnerId, /) -> bytes:
     return owner.encode("utf-8", "surrogatepass")
+
+
+def owner_tag(owner: OwnerId, /) -> str:
+    """The name of an owner in a store, as `tag`."""
+    return hashlib.sha256(pack_owner(owner)).hexdigest()[:32]
 
 
 def first_version(nonce: str, /) -> int:
@@ -177,6 +186,42 @@ def unpack_claims(packed: str, owed: Sequence[Owed], now: int, /) -> tuple[Claim
         for call, until in zip(words[::3], words[2::3], strict=True)
     )
     return tuple(each for each in claims if each.call_id in open_calls and each.until > now)
+
+
+class PackedAmounts(NamedTuple):
+    """A `Spent` as the stores count it, in whole numbers: what is added up in another order is the same."""
+
+    tokens: int
+    milliseconds: int
+    billionths: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackedSpending:
+    """A `Spending` as a store writes it: the count of a day, and that of a lease, which are an owner's."""
+
+    tag: str
+    day: str
+    lease: str
+    amounts: PackedAmounts
+
+
+def pack_spending(spending: Spending, /) -> PackedSpending:
+    run, spent = spending.run, spending.spent
+    amounts = PackedAmounts(
+        spent.tokens, milliseconds(spent.seconds), round(spent.cost * _BILLIONTHS)
+    )
+    return PackedSpending(
+        owner_tag(run.key.owner),
+        f"day:{spending.day}",
+        f"run:{run.run_id}:{spending.epoch}",
+        amounts,
+    )
+
+
+def unpack_spent(amounts: Sequence[int], /) -> Spent:
+    tokens, time, cost = amounts
+    return Spent(tokens, time / 1000, cost / _BILLIONTHS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from passback.core.messages import (
     as_text,
 )
 from passback.core.permissions import ALLOWED, Permission
+from passback.core.state import State
 from passback.core.toolsets import ToolContext
 from passback.engine.agents import Actor
 from passback.engine.children import CallContext, ChildJournal
@@ -100,8 +101,10 @@ class AgentTools:
             (*context.transcript, *opening),
             taken_over=context.taken_over,
             depth=context.depth + 1,
+            allowed=context.allowed,
+            state=State(data=context.data),
         )
-        loop = Loop(work, journal, context.leaving)
+        loop = Loop(work, journal, context.leaving, context.meter)
         try:
             await loop.run()
         except (LeaseLost, StoreError):

@@ -11,6 +11,10 @@ from passback.core.messages import ApprovalMessage, CallId
 from passback.transport.parts import Posted
 
 _YES: Final = frozenset({"yes", "true", "approve", "approved", "allow"})
+_EXPECTED: Final = (
+    'the payload of resume has to be {"approved": true or false, "reason"?: text, "always"?: true or false}, '
+    "and only what is approved can be approved always"
+)
 _NO: Final = frozenset({"no", "false", "deny", "denied", "reject", "rejected"})
 
 
@@ -29,9 +33,10 @@ def read_approval(call_id: CallId, payload: JsonValue, /) -> ApprovalMessage:
         InvalidRequest: none of them; says what is expected.
     """
     approval = _read(payload)
-    reason = "" if approval.approved else approval.reason.strip()
-    always = approval.approved and approval.always
-    return ApprovalMessage(new_message_id(), call_id, approval.approved, reason, always)
+    if approval.always and not approval.approved:
+        raise InvalidRequest(_EXPECTED)
+    reason = approval.reason.strip()
+    return ApprovalMessage(new_message_id(), call_id, approval.approved, reason, approval.always)
 
 
 def _read(payload: JsonValue) -> Approval:
@@ -45,9 +50,7 @@ def _read(payload: JsonValue) -> Approval:
     try:
         return Approval.model_validate(payload)
     except ValidationError:
-        raise InvalidRequest(
-            'the payload of resume has to be {"approved": true or false, "reason"?: text, "always"?: true or false}'
-        ) from None
+        raise InvalidRequest(_EXPECTED) from None
 
 
 def _parsed(text: str) -> JsonValue:

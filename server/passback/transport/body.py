@@ -17,6 +17,10 @@ from passback.transport.wires import Limits
 _CONTAINERS = 100_000
 """Arrays and objects in one body: each costs far more memory than its two bytes."""
 
+_TOO_LARGE = (
+    "a number in the JSON is too large: beyond 1.79e308, or an integer of more than 4300 digits"
+)
+
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
@@ -98,14 +102,20 @@ def parse_json(text: bytes, /, *, depth: int) -> JsonValue:
     Of equal keys in one object the last one counts, as in every common parser.
 
     Raises:
-        BadRequest: not JSON, or nested deeper than `depth`.
+        BadRequest: not JSON, nested deeper than `depth`, or with a number that is too large.
     """
     _check_depth(text, depth)
     try:
         value = cast("JsonValue", from_json(text, allow_inf_nan=False))
+    except ValueError as error:
+        is_number = str(error).startswith("number out of range")
+        raise BadRequest(
+            _TOO_LARGE if is_number else "the text is not valid JSON in UTF-8"
+        ) from None
+    try:
         json.dumps(value, allow_nan=False)  # 1e999 was read as infinity
     except ValueError:
-        raise BadRequest("the text is not valid JSON in UTF-8") from None
+        raise BadRequest(_TOO_LARGE) from None
     return value
 
 

@@ -1,4 +1,4 @@
-"""The client tools that a post declares. A schema is data: never fetched, its patterns not run here."""
+"""What a post declares: the client's tools, and what the answer has to fit. A schema is data, and never fetched."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,12 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from passback.core.errors import BadRequest, InvalidTool, ToolNameClash
+from passback.core.errors import (
+    BadRequest,
+    InvalidOutputSchema,
+    InvalidTool,
+    ToolNameClash,
+)
 from passback.core.messages import TOOL_NAME, JsonObject, ToolSpec, folded
 from passback.core.questions import ASK_USER
 from passback.schemas.declared import Unfit, fit, size
@@ -70,12 +75,11 @@ def _parse_one(position: int, declaration: JsonValue, limits: Limits) -> ToolSpe
         raise _invalid(
             name, f"its description is not a text of {_DESCRIPTION_CHARACTERS} characters at most"
         )
-    text = _schema_text(declaration.get("parameters"))
-    if len(text.encode()) > limits.schema_bytes:
-        raise _invalid(name, f"its schema is larger than {limits.schema_bytes} bytes")
-    schema = _judge(text, limits.depth)
-    if isinstance(schema, str):
-        raise _invalid(name, schema)
+    parameters = declaration.get("parameters")
+    try:
+        schema = _read_schema(_NO_PARAMETERS if parameters is None else parameters, limits)
+    except Unfit as problem:
+        raise _invalid(name, str(problem)) from None
     return ToolSpec(name, description, schema)
 
 
@@ -83,13 +87,32 @@ def _invalid(name: str, reason: str) -> InvalidTool:
     return InvalidTool(f"tool {name!r}: {reason}", details={"tool": name, "reason": reason})
 
 
-def _schema_text(parameters: JsonValue) -> str:
-    if parameters is None:
-        return _NO_PARAMETERS
-    return parameters if isinstance(parameters, str) else json.dumps(parameters)
+async def parse_output_schema(declared: JsonValue, limits: Limits, /) -> JsonObject:
+    """What an answer has to fit: a JSON Schema of type object or its text, judged as those of tools are.
+
+    Raises:
+        InvalidOutputSchema: says what is wrong with it.
+    """
+    try:
+        return await anyio.to_thread.run_sync(
+            _read_schema, declared, limits, limiter=_one_at_a_time
+        )
+    except Unfit as problem:
+        raise InvalidOutputSchema(f"outputSchema is refused: {problem}") from None
 
 
 # ---------------------------------------------------------------- schemas
+def _read_schema(declared: JsonValue, limits: Limits) -> JsonObject:
+    """A schema, or its text. Raises Unfit."""
+    text = declared if isinstance(declared, str) else json.dumps(declared)
+    if len(text.encode()) > limits.schema_bytes:
+        raise Unfit(f"its schema is larger than {limits.schema_bytes} bytes")
+    schema = _judge(text, limits.depth)
+    if isinstance(schema, str):
+        raise Unfit(schema)
+    return schema
+
+
 @lru_cache(maxsize=256)
 def _judge(text: str, depth: int) -> JsonObject | str:
     """The schema, or what is wrong with it; the same tools come with every post, so the last ones are remembered."""

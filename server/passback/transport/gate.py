@@ -8,7 +8,10 @@ from passback.core.errors import ClientError
 from passback.transport.access import ANONYMOUS, Access, authenticate, check_host, check_origin
 from passback.transport.http import error_answer, request_id, set_owner
 
-_EXPOSED = "X-Conversation-Id, X-Run-Id, X-Request-Id, X-Owed-Tool-Calls, Retry-After, Location"
+_EXPOSED = (
+    "X-Conversation-Id, X-Run-Id, X-Request-Id, X-Owed-Tool-Calls, X-Budget-Left-Tokens, "
+    "X-Budget-Left-Seconds, X-Budget-Left-Cost, Retry-After, Location"
+)
 _PREFLIGHT = {
     "access-control-allow-methods": "GET, POST, DELETE",
     "access-control-allow-headers": (

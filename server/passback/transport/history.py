@@ -20,6 +20,7 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
+from passback.transport.briefs import BriefView, show_brief
 from passback.transport.native import owed_call
 from passback.transport.parts import show_content
 from passback.transport.plans import PlanEntryView, plan_entry
@@ -43,6 +44,7 @@ class RunningView(TypedDict):
 class OwedView(TypedDict):
     """A call that the client has to answer; `reason` is why an approval is asked for.
 
+    Where `kind` is `question`, `arguments` is the JSON text of `Questions`, and `Answers` is the content of the result.
     Both times are RFC 3339, in UTC: `deadline` is until when it can be answered, null for ever; `claimedUntil` is until
     when one of the clients has claimed it, null when none has.
     """
@@ -111,15 +113,18 @@ def _running(status: Status) -> RunningView | None:
 
 
 # ---------------------------------------------------------------- its messages
-class InputView(TypedDict):
+class InputView(BriefView, TypedDict):
     """What was said to the agent. `content` is a text, or a list of parts as they are posted.
 
-    `agentId` names the agent that was asked, where the server has several.
+    `agentId` names the agent that was asked, where the server has several. A user's message has what its post said beside
+    it, and where the agent is told the time, `at` is when it came. `synthetic` says that the server wrote a message itself:
+    the answer before it did not fit its output schema.
     """
 
     id: str
     role: Literal["user", "system"]
     content: JsonValue
+    synthetic: NotRequired[str]
     agentId: NotRequired[str]
 
 
@@ -220,8 +225,14 @@ def _input(message: SystemMessage | UserMessage) -> InputView:
         "role": message.role,
         "content": show_content(message.content),
     }
-    if isinstance(message, UserMessage) and message.agent:
+    if isinstance(message, SystemMessage):
+        if message.synthetic:
+            shown["synthetic"] = message.synthetic
+        return shown
+    if message.agent:
         shown["agentId"] = message.agent
+    if message.brief is not None:
+        shown = {**shown, **show_brief(message.brief)}
     return shown
 
 

@@ -31,6 +31,10 @@ STATUS: Mapping[str, int] = {
     "invalid_request": 422,
     "invalid_tool": 422,
     "tool_name_clash": 422,
+    "invalid_output_schema": 422,
+    "data_too_large": 413,
+    "attachment_too_large": 413,
+    "unsupported_attachment": 422,
     "nothing_to_do": 422,
     "result_too_large": 413,
     "unknown_command": 422,
@@ -67,6 +71,7 @@ STATUS: Mapping[str, int] = {
     "model_context_exceeded": 502,
     "model_incomplete": 502,
     "model_astray": 502,
+    "output_invalid": 502,
     "toolset_unavailable": 503,
     # not 413: the post was taken, and is in the record
     "context_too_large": 422,

@@ -14,6 +14,7 @@ from passback.core.events import (
     HandedBack,
     Nested,
     Outcome,
+    OutputAccepted,
     PlanUpdated,
     ReasoningDelta,
     Rewound,
@@ -30,7 +31,9 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
+from passback.core.limits import Left
 from passback.core.messages import CallId, MediaPart, Owed, Usage, as_text
+from passback.transport.limits import left_view
 from passback.transport.native_shapes import (
     ApprovalPayload,
     ContextEvent,
@@ -38,6 +41,7 @@ from passback.transport.native_shapes import (
     InterruptEvent,
     MessageEvent,
     NativeEvent,
+    OutputEvent,
     OwedCall,
     OwedEvent,
     PlanEvent,
@@ -55,7 +59,7 @@ from passback.transport.usage import usage_view
 
 INCLUDABLE = frozenset(
     {
-        *("agents", "context", "message-ids", "owed", "plan", "progress"),
+        *("agents", "context", "message-ids", "output", "owed", "plan", "progress"),
         *("reasoning", "rewind", "run", "usage"),
     }
 )
@@ -104,6 +108,7 @@ class NativeEncoder:
                 | UsageReported()
                 | ToolProgressed()
                 | PlanUpdated()
+                | OutputAccepted()
                 | ContextWarned()
                 | Compacted()
             ):
@@ -115,12 +120,15 @@ class NativeEncoder:
             case _:
                 assert_never(event)
 
-    def _asked(self, event: RunQueued | RunStarted | _AskedEvent) -> Sequence[str]:
-        wanted, native = (
-            ("run", _run_event(event))
-            if isinstance(event, RunQueued | RunStarted)
-            else _asked_event(event)
-        )
+    def _asked(self, event: RunQueued | RunStarted | OutputAccepted | _AskedEvent) -> Sequence[str]:
+        native: NativeEvent
+        if isinstance(event, RunQueued | RunStarted):
+            wanted, native = "run", _run_event(event)
+        elif isinstance(event, OutputAccepted):
+            accepted: OutputEvent = {"type": "output", "value": event.value}
+            wanted, native = "output", accepted
+        else:
+            wanted, native = _asked_event(event)
         return (native_data(native),) if wanted in self._include else ()
 
     def _nested(self, parent: CallId, event: RunEvent) -> Sequence[str]:
@@ -232,8 +240,8 @@ def _asked_event(event: _AskedEvent, parent: CallId | None = None) -> tuple[str,
 
 def _counted_event(event: _CountedEvent) -> tuple[str, UsageEvent | ContextEvent]:
     match event:
-        case UsageReported(usage):
-            return "usage", _usage(usage)
+        case UsageReported(usage, left):
+            return "usage", _usage(usage, left)
         case ContextWarned(used, window):
             return "context", {"type": "context", "used": used, "window": window}
         case Compacted(step, before, after):
@@ -242,7 +250,7 @@ def _counted_event(event: _CountedEvent) -> tuple[str, UsageEvent | ContextEvent
             assert_never(event)
 
 
-def _usage(usage: Usage) -> UsageEvent:
+def _usage(usage: Usage, left: Left | None) -> UsageEvent:
     view = usage_view(usage)
     event: UsageEvent = {
         "type": "usage",
@@ -253,6 +261,8 @@ def _usage(usage: Usage) -> UsageEvent:
     }
     if "estimated" in view:
         event["estimated"] = True
+    if left is not None:
+        event["left"] = left_view(left)
     return event
 
 

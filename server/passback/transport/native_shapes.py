@@ -5,11 +5,12 @@ Only `text` has a field `content`: a published client prints that field of whate
 
 from typing import Annotated, Literal, NotRequired, TypeAlias
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, JsonValue, TypeAdapter
 from typing_extensions import TypedDict
 
 from passback.core.events import CompactionStep
 from passback.core.messages import OwedKind
+from passback.transport.limits import LeftView
 from passback.transport.plans import PlanEntryView
 
 
@@ -117,7 +118,7 @@ class ReasoningEvent(TypedDict):
 
 
 class UsageEvent(TypedDict):
-    """Tokens of the model call that just ended (include: usage).
+    """Tokens of the model call that just ended (include: usage), and what is left then of the run's limits.
 
     `estimated` is there when its answer was cut before the provider had counted it.
     """
@@ -128,6 +129,7 @@ class UsageEvent(TypedDict):
     cachedTokens: int
     reasoningTokens: int
     estimated: NotRequired[bool]
+    left: NotRequired[LeftView]
     parentToolCallId: NotRequired[str]
 
 
@@ -143,6 +145,13 @@ class ContextEvent(TypedDict):
     step: NotRequired[CompactionStep]
     before: NotRequired[int]
     parentToolCallId: NotRequired[str]
+
+
+class OutputEvent(TypedDict):
+    """The answer fits the output schema that was asked for: this is it; its text was a draft (include: output)."""
+
+    type: Literal["output"]
+    value: JsonValue
 
 
 class MessageEvent(TypedDict):
@@ -178,7 +187,7 @@ class RunEndEvent(TypedDict):
 class OwedCall(TypedDict):
     """A call that the client has to answer.
 
-    `arguments` is JSON text, `reason` is why an approval is asked for, and `parentToolCallId` is the call of the sub-agent
+    `arguments` is JSON text: that of `Questions`, to be answered by `Answers`, where `kind` is `question`. `reason` is why an approval is asked for, and `parentToolCallId` is the call of the sub-agent
     that makes this one.
     """
 
@@ -217,6 +226,7 @@ NativeEvent: TypeAlias = Annotated[
     | PlanEvent
     | ReasoningEvent
     | UsageEvent
+    | OutputEvent
     | ContextEvent
     | MessageEvent
     | RunQueuedEvent

@@ -4,6 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import WithDefaultSchema
+from typing_extensions import override
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
@@ -31,6 +34,7 @@ RUN_ERRORS = (
     "model_context_exceeded",
     "model_incomplete",
     "model_astray",
+    "output_invalid",
     "context_too_large",
     "lost",
 )
@@ -57,6 +61,14 @@ REQUEST_ID_HEADER: JsonObject = {
         "description": "The request's own, when it had a sane one (`[A-Za-z0-9._-]{1,128}`), else a new one.",
         "schema": {"type": "string"},
     }
+}
+
+_LEFT_HEADERS: JsonObject = {
+    f"X-Budget-Left-{kind}": {
+        "description": f"{what} that are left to conversation and owner, where that is limited and known.",
+        "schema": {"type": "number"},
+    }
+    for kind, what in (("Tokens", "Tokens"), ("Seconds", "Seconds"), ("Cost", "Costs"))
 }
 
 _RETRY_AFTER: JsonObject = {
@@ -108,10 +120,22 @@ def _merged(parts: Iterable[Mapping[str, JsonValue]]) -> dict[str, JsonValue]:
 
 
 # ---------------------------------------------------------------- schemas
+class _Schemas(GenerateJsonSchema):
+    """Leaves empty texts out as defaults: they mean that nothing is said, and may not be posted everywhere."""
+
+    @override
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        if schema.get("default") == "":
+            return self.generate_inner(schema["schema"])
+        return super().default_schema(schema)
+
+
 def schemas_of(*types: type) -> dict[str, JsonValue]:
     """The schemas of classes, by their names, with all that they are made of."""
     _, document = TypeAdapter.json_schemas(
-        [(kind, "validation", TypeAdapter[Any](kind)) for kind in types], ref_template=_REF
+        [(kind, "validation", TypeAdapter[Any](kind)) for kind in types],
+        ref_template=_REF,
+        schema_generator=_Schemas,
     )
     return dict(document["$defs"])
 
@@ -169,7 +193,7 @@ def run_responses(*, headers: JsonObject, example: str) -> dict[str, JsonValue]:
 
     The document comes first: what generates clients mostly takes the first form that it knows.
     """
-    headers = {**REQUEST_ID_HEADER, **headers}
+    headers = {**REQUEST_ID_HEADER, **_LEFT_HEADERS, **headers}
     whole: JsonObject = {
         "application/json": {"schema": reference("RunAnswer"), "example": _EXAMPLE_ANSWER},
         "text/event-stream": {

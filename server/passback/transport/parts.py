@@ -1,23 +1,28 @@
 """Content in JSON: what clients may post as parts, and how parts are shown to them."""
 
-from typing import Annotated, Literal, TypeAlias, assert_never
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, TypeAlias, assert_never
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     JsonValue,
+    PlainValidator,
     TypeAdapter,
     ValidationError,
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import to_json
 
-from passback.core.errors import InvalidRequest, ResultTooLarge
+from passback.core.errors import AttachmentTooLarge, InvalidRequest, ResultTooLarge
 from passback.core.messages import Content, DataPart, MediaPart, Part, TextPart
+from passback.core.questions import Answers
 
 _MediaType: TypeAlias = Annotated[str, Field(pattern=r"^[\w.+-]{1,64}/[\w.+-]{1,64}$")]
 _Url: TypeAlias = Annotated[str, Field(pattern=r"^(https?://|data:)")]
+_DATA_URL = re.compile(r"data:([\w.+-]{1,64}/[\w.+-]{1,64}|)(?:;[^,;]{1,64}){0,4};base64,")
 _Base64: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$")]
 
 
@@ -85,15 +90,30 @@ MAX_ITEMS = 1000
 _Parts: TypeAlias = Annotated[list[PostedPart], Field(fail_fast=True, max_length=MAX_ITEMS)]
 PostedContent: TypeAlias = str | _Parts
 
+
+def described_as(form: Any, /) -> PlainValidator:
+    """Marks a value that is read by other means than a model; the OpenAPI document tells of it as `form`."""
+    return PlainValidator(_as_it_is, json_schema_input_type=form)
+
+
+def _as_it_is(value: JsonValue) -> JsonValue:
+    return value
+
+
+PostedResult: TypeAlias = Annotated[
+    JsonValue, described_as(str | Answers | list[PostedPart | Any] | Any)
+]
+
 _parts: TypeAdapter[list[PostedPart]] = TypeAdapter(_Parts)
 
 
 # ---------------------------------------------------------------- from the client
-def read_content(posted: PostedContent, /) -> Content:
+def read_content(posted: PostedContent, most: int, /) -> Content:
     """The content of a user's message; blank texts between other parts are left out.
 
     Raises:
-        InvalidRequest: nothing is left, or media have neither an address nor typed data.
+        AttachmentTooLarge: its inline media have more than `most` bytes together.
+        InvalidRequest: nothing is left, or media have neither an address nor typed data, or are not what they say.
     """
     content: Content = (
         posted
@@ -102,7 +122,36 @@ def read_content(posted: PostedContent, /) -> Content:
     )
     if not content or (isinstance(content, str) and not content.strip()):
         raise InvalidRequest("the content of a message is empty")
+    if isinstance(content, tuple):
+        _check_media(content, most)
     return content
+
+
+def _check_media(content: Iterable[Part], most: int) -> None:
+    size = sum(_inline_bytes(part) for part in content if isinstance(part, MediaPart))
+    if size > most:
+        raise AttachmentTooLarge(
+            f"the inline attachments of a message are larger than {most} bytes",
+            details={"limit": most},
+        )
+
+
+def _inline_bytes(part: MediaPart) -> int:
+    """How large a medium is that a message holds itself. Raises InvalidRequest when it is not what it says."""
+    media_type, size = part.media_type, 0
+    if part.url.startswith("data:"):
+        found = _DATA_URL.match(part.url)
+        if found is None:
+            raise InvalidRequest(f"a part of type {part.type!r} has a data: URL that is not base64")
+        declared, media_type = media_type, found[1].lower() or "text/plain"
+        if declared is not None and declared.lower() != media_type:
+            raise InvalidRequest(
+                f"a part of type {part.type!r} is declared as {declared}, and its data as {media_type}"
+            )
+        size = (len(part.url) - found.end()) * 3 // 4
+    if media_type and part.type != "file" and not media_type.lower().startswith(f"{part.type}/"):
+        raise InvalidRequest(f"a part of type {part.type!r} cannot be {media_type}")
+    return size
 
 
 def read_result(posted: JsonValue, most: int, /) -> Content:

@@ -9,12 +9,12 @@ from starlette.datastructures import Headers
 
 from passback.core.errors import BadRequest, InvalidRequest
 from passback.core.messages import ConversationId, OwnerId
+from passback.transport.misfits import misfits
 
 _ID_CHARACTERS = 256
 _KEY_CHARACTERS = 256
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SHOWN_PROBLEMS = 5
-_SHOWN_CHARACTERS = 200
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -28,16 +28,10 @@ def validated(model: type[ModelT], value: JsonValue, /) -> ModelT:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise _misfit(error) from None
-
-
-def _misfit(error: ValidationError) -> InvalidRequest:
-    problems = [
-        {"at": ".".join(map(str, problem["loc"])), "problem": problem["msg"][:_SHOWN_CHARACTERS]}
-        for problem in error.errors(include_url=False, include_context=False, include_input=False)
-    ][:_SHOWN_PROBLEMS]
-    first = problems[0]
-    return InvalidRequest(f"{first['at']}: {first['problem']}", details={"problems": problems})
+        shown = misfits(error, value)[:_SHOWN_PROBLEMS]
+        problems: list[JsonValue] = [{"at": each.at, "problem": each.problem} for each in shown]
+        told = f"{shown[0].at}: {shown[0].problem}"
+        raise InvalidRequest(told, details={"problems": problems}) from None
 
 
 def conversation_id(text: str, /) -> ConversationId:

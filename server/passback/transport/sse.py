@@ -16,6 +16,7 @@ from passback.core.events import Completed, Failed, HandedBack, Logged, Outcome,
 from passback.core.messages import ConversationId, RunId, RunRef
 from passback.transport.frames import EventId, Framer, SseEncoder, sse_frame
 from passback.transport.http import failure_answer, request_id, run_headers
+from passback.transport.limits import left_headers
 from passback.transport.line import PING, Line
 from passback.transport.wires import Services
 
@@ -100,6 +101,7 @@ class EventStream:
         self._services = services
         self._run = run
         self._form = form
+        self._left = left_headers(services.runs.left(run))
         self._framer = Framer(encoder, run.run_id, since, frame=form.frame)
         self._begun = False
         self._outcome: Outcome | None = None
@@ -159,9 +161,8 @@ class EventStream:
     async def _begin(self) -> None:
         self._begun = True
         key, media_type = self._run.key, self._form.media_type
-        await self._send(
-            _start(stream_headers(self._scope, key.id, self._run.run_id, media_type=media_type))
-        )
+        headers = stream_headers(self._scope, key.id, self._run.run_id, media_type=media_type)
+        await self._send(_start(headers | self._left))
 
     def _cut(self, error: PassbackError) -> str:
         """The last words of a response that ends before its run."""
@@ -171,7 +172,7 @@ class EventStream:
     async def _end(self, last_words: str, receive: Receive) -> None:
         outcome = self._outcome
         if not self._begun and isinstance(outcome, Failed):
-            headers = run_headers(self._run.key.id, self._run.run_id)
+            headers = run_headers(self._run.key.id, self._run.run_id) | self._left
             refusal = failure_answer(self._scope, outcome, headers=headers)
             await refusal(self._scope, receive, self._send)
             return

@@ -3,10 +3,11 @@
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from io import StringIO
-from typing import Literal
+from typing import Literal, NotRequired, cast
 from urllib.parse import quote
 
 import anyio
+from pydantic import JsonValue
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
@@ -21,15 +22,18 @@ from passback.core.events import (
     HandedBack,
     Logged,
     Outcome,
+    OutputAccepted,
     Rewound,
     RunEvent,
     RunFinished,
     TextDelta,
     UsageReported,
 )
+from passback.core.limits import Left
 from passback.core.messages import Owed, RunRef, Usage
 from passback.core.ports import Parked
 from passback.transport.http import error_answer, failure_answer, json_answer, run_headers
+from passback.transport.limits import LeftView, left_headers, left_view
 from passback.transport.line import Line
 from passback.transport.native import owed_call
 from passback.transport.native_shapes import OwedCall
@@ -41,12 +45,19 @@ MOST_SECONDS = 3600
 
 
 # ---------------------------------------------------------------- shapes
+class RunUsageView(UsageView):
+    """Of all model calls of a run; `left` is what was left of its limits at the end of the last one."""
+
+    left: NotRequired[LeftView]
+
+
 class RunAnswer(TypedDict):
     """What a run said, whole.
 
     `owed` is what the client has to answer now, with complete arguments; `reason` is there when the run completed.
     `runId` and `lastEventId` are null when results were stored, no run began, and others are still owed. `usage` is of
-    all model calls of the run, null when the model told nothing of it.
+    all model calls of the run, null when the model told nothing of it. `output` is there when an answer was asked for by
+    a schema, and fits it.
     """
 
     runId: str | None
@@ -54,8 +65,9 @@ class RunAnswer(TypedDict):
     outcome: Literal["completed", "handed-back", "cancelled"]
     reason: CompletedReason | None
     text: str
+    output: NotRequired[JsonValue]
     owed: list[OwedCall]
-    usage: UsageView | None
+    usage: RunUsageView | None
     lastEventId: str | None
 
 
@@ -79,6 +91,8 @@ class AnswerEncoder:
         self._run = run
         self._text = StringIO()
         self._usage: Usage | None = None
+        self._left: Left | None = None
+        self._output: OutputAccepted | None = None
 
     @property
     def chars(self) -> int:
@@ -90,6 +104,9 @@ class AnswerEncoder:
             self._text.write(event.text)
         elif isinstance(event, UsageReported):
             self._usage = event.usage + (self._usage or Usage())
+            self._left = event.left
+        elif isinstance(event, OutputAccepted):
+            self._output = event
         elif isinstance(event, RunFinished):
             return (self._ended(event.outcome),)
         return ()
@@ -97,16 +114,26 @@ class AnswerEncoder:
     def _ended(self, outcome: Outcome) -> RunAnswer | Failed:
         if isinstance(outcome, Failed):
             return outcome
-        return {
+        answer: RunAnswer = {
             "runId": self._run.run_id,
             "conversationId": self._run.key.id,
             "outcome": outcome.type,
             "reason": outcome.reason if isinstance(outcome, Completed) else None,
             "text": self._text.getvalue(),
             "owed": _owed_calls(outcome.owed if isinstance(outcome, HandedBack) else ()),
-            "usage": None if self._usage is None else usage_view(self._usage),
+            "usage": None if self._usage is None else _run_usage(self._usage, self._left),
             "lastEventId": None,
         }
+        if self._output is not None:
+            answer["output"] = self._output.value
+        return answer
+
+
+def _run_usage(usage: Usage, left: Left | None) -> RunUsageView:
+    view = cast("RunUsageView", usage_view(usage))
+    if left is not None:
+        view["left"] = left_view(left)
+    return view
 
 
 def _owed_calls(owed: Sequence[Owed]) -> list[OwedCall]:
@@ -140,7 +167,8 @@ class WaitedAnswer:
         self._services = services
         self._run = run
         self._seconds = seconds
-        self._headers = run_headers(run.key.id, run.run_id)
+        left = left_headers(services.runs.left(run))
+        self._headers = run_headers(run.key.id, run.run_id) | left
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         line = Line(self._services, scope, receive, send)

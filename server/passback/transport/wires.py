@@ -23,6 +23,8 @@ class Limits:
     body_bytes: int = 4 * 1024 * 1024
     body_seconds: float = 10
     result_bytes: int = 1024 * 1024
+    data_bytes: int = 256 * 1024
+    attachment_bytes: int = 3 * 1024 * 1024
     depth: int = 64
     tools: int = 128
     schema_bytes: int = 64 * 1024

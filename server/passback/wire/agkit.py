@@ -39,8 +39,10 @@ from passback.core.messages import (
 )
 from passback.core.ports import Parked
 from passback.core.posts import OnBusy, OnDisconnect, StartRun
+from passback.core.questions import Questions
 from passback.transport.approvals import Approval, read_approval
 from passback.transport.body import read_object
+from passback.transport.briefs import PostedBrief, briefed, read_brief
 from passback.transport.declarations import parse_tools
 from passback.transport.forms import asked_form, parked_answer, run_answer
 from passback.transport.frames import Framer
@@ -58,7 +60,15 @@ from passback.transport.openapi import (
     run_responses,
     schemas_of,
 )
-from passback.transport.parts import MAX_ITEMS, Posted, PostedContent, read_content, read_result
+from passback.transport.parts import (
+    MAX_ITEMS,
+    Posted,
+    PostedContent,
+    PostedResult,
+    described_as,
+    read_content,
+    read_result,
+)
 from passback.transport.requests import (
     conversation_id,
     idempotency_key,
@@ -101,10 +111,10 @@ class PostedSystemMessage(Posted):
 
 
 class PostedToolMessage(Posted):
-    """The result of a client tool's call: a text, a list of parts, or any other JSON."""
+    """The result of a client tool's call: a text, a list of parts, or any other JSON; `Answers` to an `ask_user`."""
 
     role: Literal["tool"]
-    content: JsonValue
+    content: PostedResult
     tool_call_id: Annotated[str, Field(min_length=1, max_length=256)]
     is_error: bool = False
 
@@ -129,17 +139,10 @@ class PostedResume(Posted):
     """The answer to an interrupt: whether the call of that id may be made."""
 
     interrupt_id: Annotated[str, Field(min_length=1, max_length=256)]
-    payload: Annotated[
-        JsonValue,
-        Field(
-            json_schema_extra={
-                "anyOf": [reference("Approval"), {"type": "boolean"}, {"type": "string"}]
-            }
-        ),
-    ] = None
+    payload: Annotated[JsonValue, described_as(Approval | bool | str)]
 
 
-class SendMessage(Posted):
+class SendMessage(PostedBrief):
     """The new messages only: the server keeps the conversation. Unknown keys are ignored."""
 
     conversation_id: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
@@ -148,9 +151,7 @@ class SendMessage(Posted):
         "`Idempotency-Key` finds it again.",
     )
     messages: Annotated[list[_PostedMessage], Field(fail_fast=True, max_length=MAX_ITEMS)] = []
-    tools: Annotated[
-        list[JsonValue] | None, Field(json_schema_extra={"items": reference("PostedTool")})
-    ] = Field(
+    tools: list[Annotated[JsonValue, described_as(PostedTool)]] | None = Field(
         None,
         description="The client's tools. They replace the conversation's; without the key those stay; `[]` clears.",
     )
@@ -183,7 +184,7 @@ def build(services: Services, /) -> Wire:
     return Wire(
         routes=[Endpoint(path, wire.send_message, methods=["POST"]) for path in _PATHS],
         paths=_describe(),
-        schemas=schemas_of(SendMessage, PostedTool, Approval),
+        schemas=schemas_of(SendMessage, Questions),
     )
 
 
@@ -212,10 +213,12 @@ class _SendMessage:
         approvals = tuple(
             read_approval(CallId(each.interrupt_id), each.payload) for each in _resumed(post)
         )
-        messages = tuple(
-            self._read(position, each, agent) for position, each in enumerate(post.messages)
+        limits = self._services.limits
+        messages = briefed(
+            [self._read(position, each, agent) for position, each in enumerate(post.messages)],
+            await read_brief(post, limits),
         )
-        tools = None if post.tools is None else await parse_tools(post.tools, self._services.limits)
+        tools = None if post.tools is None else await parse_tools(post.tools, limits)
         return StartRun(
             ConversationKey(owner, conversation),
             (*approvals, *messages),
@@ -227,16 +230,22 @@ class _SendMessage:
         )
 
     def _read(self, position: int, posted: _PostedMessage, agent: str) -> PostedMessage:
+        limits = self._services.limits
         if posted.role not in self._services.allow_roles:
             raise InvalidRequest(f"messages.{position}: the role {posted.role!r} is not allowed")
         match posted:
             case PostedUserMessage(content=content):
                 message_id = _given_id(posted) or new_message_id()
-                return UserMessage(message_id, read_content(content), agent)
+                return UserMessage(
+                    message_id, read_content(content, limits.attachment_bytes), agent
+                )
             case PostedSystemMessage(content=content):
-                return SystemMessage(_given_id(posted) or new_message_id(), read_content(content))
+                return SystemMessage(
+                    _given_id(posted) or new_message_id(),
+                    read_content(content, limits.attachment_bytes),
+                )
             case PostedToolMessage(content=content, tool_call_id=call_id, is_error=is_error):
-                result = read_result(content, self._services.limits.result_bytes)
+                result = read_result(content, limits.result_bytes)
                 return ToolMessage(new_message_id(), CallId(call_id), result, is_error)
             case _:
                 assert_never(posted)
@@ -334,6 +343,10 @@ _CODES = (
     "invalid_request",
     "invalid_tool",
     "tool_name_clash",
+    "invalid_output_schema",
+    "data_too_large",
+    "attachment_too_large",
+    "unsupported_attachment",
     "nothing_to_do",
     "result_too_large",
     "unknown_command",
@@ -347,7 +360,6 @@ _CODES = (
     "run_not_found",
     "cursor_expired",
     "agent_not_found",
-    "not_found",
     *RUN_ERRORS,
     *STORE_ERRORS,
     "shutting_down",

@@ -16,6 +16,7 @@ from passback_client import (
     LimitExceeded,
     Limits,
     MessageStart,
+    Output,
     Owed,
     OwedCall,
     Plan,
@@ -64,6 +65,7 @@ def test_every_event_that_a_server_sends_is_known(data: str) -> None:
             ToolCallArgs("c", "{}", id="1"),
         ),
         ({"type": "tool-call-end", "toolCallId": "c"}, ToolCallEnd("c", id="1")),
+        ({"type": "output", "value": {"a": 1}}, Output({"a": 1}, id="1")),
         ({"type": "tool-result", "toolCallId": "c", "result": "r"}, ToolResult("c", "r", id="1")),
         (
             {

@@ -51,6 +51,7 @@ from passback.core.messages import (
 )
 from passback.core.posts import OnBusy, Receipt, ReceiptName, for_call
 from passback.core.transcript import (
+    UNMADE,
     always_allowed,
     futile_turns,
     owed,
@@ -93,6 +94,10 @@ class Talk:
             self.receipts |= remembered(verdict.receipts, run)
             self.running = RunId("r1") if run else None
         return verdict
+
+
+def unmade(call_id: str, *, minted: str) -> ToolMessage:
+    return replace(closed(call_id, minted=minted), content=UNMADE)
 
 
 def denied(call_id: str, text: str = "", minted: str = "minted-1") -> ToolMessage:
@@ -186,13 +191,13 @@ BEGINS: dict[str, tuple[list[Message], Posted, Posted, Sequence[Message]]] = {
         ASKING,
         [says_yes("a")],
         [user("no")],
-        [closed("b"), closed("a", minted="minted-2"), user("no")],
+        [closed("b"), unmade("a", minted="minted-2"), user("no")],
     ),
     "a message with a yes": (
         MIXED,
         [],
         [user("no"), says_yes("a")],
-        [YES_A, closed("c1"), closed("a", minted="minted-2"), user("no")],
+        [YES_A, closed("c1"), unmade("a", minted="minted-2"), user("no")],
     ),
     "a message with a no": (
         ASKING,
@@ -340,7 +345,7 @@ def test_an_approval_that_waited_with_a_message_is_stored_before_it() -> None:
     assert begins(ASKING, verdict.messages, minting()).append == (
         YES_A,
         closed("b"),
-        closed("a", minted="minted-2"),
+        unmade("a", minted="minted-2"),
         user("more", "u2"),
     )
 

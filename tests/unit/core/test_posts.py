@@ -1,6 +1,9 @@
 """How posts and what is remembered of them are known again."""
 
+import hashlib
+import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,6 +11,7 @@ from hypothesis import strategies as st
 from tests.support.judging import KEY, post, result, user
 
 from passback.core.messages import (
+    Brief,
     CallId,
     Content,
     ConversationId,
@@ -26,6 +30,7 @@ from passback.core.messages import (
 )
 from passback.core.posts import (
     StartRun,
+    dated,
     fingerprint,
     for_call,
     for_key,
@@ -117,6 +122,53 @@ def test_posts_that_say_something_else_have_other_fingerprints() -> None:
         post(user("a"), tools=(PAINT,)),
     ]
     assert len({each.fingerprint for each in several}) == len(several)
+
+
+def brief(content: str = "a", **said: Any) -> UserMessage:
+    return UserMessage(MessageId("u"), content, brief=Brief(**said))
+
+
+@pytest.mark.promise("P8")
+def test_what_a_post_says_beside_words_makes_it_another_post() -> None:
+    several = [
+        brief(),
+        brief(data={"a": 1}),
+        brief(data={"a": 2}),
+        brief(intent="buy"),
+        brief(instructions="buy"),
+        brief(constraints=("buy",)),
+        brief(output_schema={"type": "object"}),
+    ]
+    assert len({post(each).fingerprint for each in several}) == len(several)
+    prints = {fingerprint(each.content, False, each.brief) for each in several}
+    assert len(prints) == len(several)
+
+
+@pytest.mark.promise("P8")
+def test_a_brief_that_says_nothing_leaves_no_trace_and_the_time_is_no_part_of_it() -> None:
+    plain = post(user("a"))
+    assert post(brief()).fingerprint == plain.fingerprint
+    assert dated(plain, "2026-01-31T12:00:00+00:00").fingerprint == plain.fingerprint
+    assert fingerprint("a", False, Brief(at="now")) == fingerprint("a")
+    data = post(brief(data=[1]))
+    assert dated(data, "now").fingerprint == dated(data, "later").fingerprint == data.fingerprint
+
+
+def test_fingerprints_are_those_of_the_versions_before() -> None:
+    """Posts that they stored are known again."""
+    said = [
+        {"id": "", "content": "a", "role": "user"},
+        {"id": "", "content": "b", "role": "system"},
+    ]
+    known = hashlib.sha256(
+        json.dumps([said, None], sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()
+    assert post(user("a"), SystemMessage(MessageId("s"), "b")).fingerprint == known
+
+
+def test_only_user_messages_are_dated() -> None:
+    posted = dated(post(result("c1"), brief(intent="buy")), "now")
+    assert posted.messages == (result("c1"), brief(intent="buy", at="now"))
 
 
 # ---------------------------------------------------------------- names

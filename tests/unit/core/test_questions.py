@@ -203,3 +203,13 @@ def test_an_answer_that_does_not_fit_is_refused_with_its_place(
 @pytest.mark.parametrize("content", ["", "I would rather not", (TextPart("no"),), answers(1, 2, 3)])
 def test_who_does_not_want_to_answer_may_say_anything(content: Content) -> None:
     check(TWO, content, is_error=True)
+
+
+def test_answers_may_be_posted_as_their_json_text() -> None:
+    check(TWO, '{"answers": [{"selected": ["blue"]}, {"text": "Sky"}]}')
+    check(WORDS, '{"answers": [{"text": "Sky"}]}')
+    check(WORDS, '{"these": "are words"}')
+    with pytest.raises(InvalidAnswer, match=r"answers\.0"):
+        check(ONE, '{"answers": [{"selected": ["red"]}]}')
+    with pytest.raises(InvalidAnswer, match="a text answers one question"):
+        check(TWO, "[1]")

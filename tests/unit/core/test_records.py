@@ -16,6 +16,7 @@ from passback.core.events import (
     Failed,
     HandedBack,
     Nested,
+    OutputAccepted,
     PlanUpdated,
     Position,
     ReasoningDelta,
@@ -36,6 +37,7 @@ from passback.core.events import (
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
+    Brief,
     CallId,
     ChildMessage,
     ConversationId,
@@ -81,9 +83,18 @@ CALL_IDS = TEXT.map(CallId)
 ASKS = st.sampled_from([None, "approval", "question"])
 CALLS = st.builds(ToolCall, CALL_IDS, TEXT, TEXT, st.booleans(), MAYBE, ASKS, TEXT)
 SYNTHETIC = st.sampled_from([None, "superseded", "interrupted", "invalid", "denied", "timeout"])
+BRIEFS = st.builds(
+    Brief,
+    JSON,
+    TEXT,
+    st.lists(TEXT, max_size=2).map(tuple),
+    TEXT,
+    st.none() | st.dictionaries(TEXT, JSON, max_size=3),
+    TEXT,
+)
 POSTED: st.SearchStrategy[PostedMessage] = st.one_of(
-    st.builds(SystemMessage, IDS, CONTENT),
-    st.builds(UserMessage, IDS, CONTENT, TEXT),
+    st.builds(SystemMessage, IDS, CONTENT, st.sampled_from([None, "invalid"])),
+    st.builds(UserMessage, IDS, CONTENT, TEXT, st.none() | BRIEFS),
     st.builds(ToolMessage, IDS, CALL_IDS, CONTENT, st.booleans(), SYNTHETIC),
     st.builds(ApprovalMessage, IDS, CALL_IDS, st.booleans(), TEXT, st.booleans(), TEXT),
 )
@@ -136,6 +147,7 @@ _SAID: st.SearchStrategy[RunEvent] = st.one_of(
     st.builds(ToolResulted, CALL_IDS, CONTENT, st.booleans()),
     st.builds(PlanUpdated, st.lists(ENTRIES, max_size=2).map(tuple)),
     st.builds(UsageReported, USAGE),
+    st.builds(OutputAccepted, JSON),
     st.builds(RunFinished, OUTCOMES),
 )
 EVENTS = _SAID | st.builds(Nested, CALL_IDS, _SAID | st.builds(Nested, CALL_IDS, _SAID))

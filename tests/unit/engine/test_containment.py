@@ -51,8 +51,8 @@ from passback.core.permissions import ALLOWED, Permission
 from passback.core.ports import Store
 from passback.core.toolsets import ToolContext, Toolset
 from passback.engine.agents import Actor, Agents
+from passback.engine.brain import Brain
 from passback.engine.caretaker import LOST
-from passback.engine.loop import Brain
 from passback.engine.runs import RunService
 from passback.engine.toolbox import RESULT_BYTES
 from passback.models.scripted import ScriptedModel, Step, calls

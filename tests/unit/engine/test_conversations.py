@@ -50,6 +50,7 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
+from passback.core.limits import Left
 from passback.core.messages import (
     AssistantMessage,
     CallId,
@@ -148,7 +149,7 @@ async def test_the_usage_of_each_model_call_is_reported(memory: Store) -> None:
     script: list[ModelDelta] = [TextChunk("a"), UsageChunk(Usage(3, 1)), Finish("stop")]
     async with worker(memory, ScriptedModel([script])) as runs:
         said = await events(runs, await post(runs, support.says()))
-    assert said[-2:] == [UsageReported(Usage(3, 1)), RunFinished(Completed())]
+    assert said[-2:] == [UsageReported(Usage(3, 1), Left(turns=3)), RunFinished(Completed())]
 
 
 # ---------------------------------------------------------------- client tools

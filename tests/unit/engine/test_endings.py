@@ -37,6 +37,7 @@ from passback.core.events import (
     ToolCallStarted,
     UsageReported,
 )
+from passback.core.limits import Left
 from passback.core.messages import (
     AssistantMessage,
     RunId,
@@ -51,7 +52,8 @@ from passback.core.permissions import ALLOWED, Permission
 from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
 from passback.engine.agents import Actor, Agents
-from passback.engine.loop import Brain, Work
+from passback.engine.brain import Brain
+from passback.engine.loop import Work
 from passback.engine.runs import RunService
 from passback.engine.stored import GONE
 from passback.engine.supervisor import BROKEN, Assignment, Supervisor
@@ -230,7 +232,7 @@ async def test_the_usage_of_a_failed_answer_is_reported(memory: Store) -> None:
     script: list[Step] = [UsageChunk(Usage(5, 0)), ModelUnavailable("gone")]
     async with worker(memory, ScriptedModel([script])) as runs:
         said = await events(runs, await post(runs, says()))
-    assert said[-2] == UsageReported(Usage(5, 0, estimated=True))
+    assert said[-2] == UsageReported(Usage(5, 0, estimated=True), Left(turns=3))
 
 
 async def test_the_usage_of_a_cancelled_answer_is_estimated(memory: Store) -> None:
@@ -241,7 +243,7 @@ async def test_the_usage_of_a_cancelled_answer_is_estimated(memory: Store) -> No
         await runs.cancel(run)
         said = await events(runs, run)
     assert said[-2:] == [
-        UsageReported(Usage(5, 4, estimated=True)),
+        UsageReported(Usage(5, 4, estimated=True), Left(turns=3)),
         RunFinished(Cancelled()),
     ]
 

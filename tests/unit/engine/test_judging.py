@@ -1,5 +1,6 @@
 """Whether a call of a server tool is made, is not, or is asked about: who says so, and what becomes of it."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -7,8 +8,8 @@ from pydantic import JsonValue
 from tests.support.deeds import Deeds
 from tests.support.runs import (
     PAINT,
+    approval,
     call_ids,
-    denial,
     events,
     outcome,
     post,
@@ -19,7 +20,7 @@ from tests.support.runs import (
     worker,
 )
 
-from passback.core.errors import ConfigurationError
+from passback.core.errors import ConfigurationError, ToolNameClash
 from passback.core.events import (
     Completed,
     HandedBack,
@@ -206,20 +207,39 @@ async def test_a_model_that_is_denied_again_and_again_ends_with_its_turns(memory
         assert await outcome(runs, await post(runs, says())) == Completed("max_turns")
 
 
-async def test_invalid_arguments_of_a_call_that_is_asked_about_are_told_by_the_tool(
-    memory: Store,
-) -> None:
-    """The server's tools judge their arguments when they are called; a person may say no before."""
-
+async def test_nobody_is_asked_about_a_call_that_could_not_be_made(memory: Store) -> None:
     @tool(permission="ask")
     def send(to: str) -> str:
         return f"sent to {to}"
 
     model = ScriptedModel([calls(("send", {"whom": "bob"})), words("so")])
     async with worker(memory, model, send) as runs:
+        assert await reply(runs, says()) == "so"
+        assert await call_ids(runs) == []
+    told = str(model.requests[1].messages[-1].content)
+    assert told.startswith("Not executed: the arguments do not fit the tool's schema: ")
+
+
+async def test_what_the_rules_deny_by_now_is_not_made_though_it_was_allowed(store: Store) -> None:
+    deeds: list[str] = []
+
+    @tool(permission="ask")
+    def send() -> str:
+        deeds.append("sent")
+        return "sent"
+
+    model = ScriptedModel([calls(("send", {})), words("so")])
+    async with worker(store, model, send) as runs:
         await outcome(runs, await post(runs, says()))
         (call_id,) = await call_ids(runs)
-        assert await reply(runs, denial(call_id)) == "so"
+    async with worker(store, model, send, rules=[by_pattern({"send": "deny"})]) as strict:
+        run = await post(strict, approval(call_id))
+        told = [each for each in await events(strict, run) if isinstance(each, ToolResulted)]
+        denial = "Not executed: this tool may not be called"
+        assert told == [ToolResulted(call_id, denial, is_error=True)]
+        [answer] = [m for m in await record(strict) if isinstance(m, ToolMessage)]
+        assert (answer.content, answer.synthetic) == (denial, "denied")
+    assert deeds == []
 
 
 # ---------------------------------------------------------------- questions
@@ -275,3 +295,13 @@ async def test_a_servers_own_ask_user_wins(memory: Store) -> None:
         [turn] = [m for m in await record(runs) if isinstance(m, AssistantMessage) and m.tool_calls]
     assert deeds.done == {"ask_user": 1}
     assert turn.tool_calls[0].asks is None
+
+
+@pytest.mark.promise("P14")
+async def test_a_clients_tool_cannot_look_like_one_that_the_agent_offers(memory: Store) -> None:
+    model = ScriptedModel([words("so")])
+    loud = replace(ASK_USER, name="ASK_USER")
+    async with worker(memory, model, offers=[ASK_USER]) as runs:
+        with pytest.raises(ToolNameClash):
+            await post(runs, says(), tools=[loud])
+        assert await reply(runs, says()) == "so"

@@ -10,8 +10,10 @@ from tests.support.runs import (
     KEY,
     PAINT,
     QUICK,
+    approval,
     at_once,
     call_ids,
+    denial,
     events,
     outcome,
     park,
@@ -52,7 +54,7 @@ from passback.core.messages import (
 from passback.core.ports import ModelClient, Store
 from passback.core.state import State, usage_of
 from passback.engine.agents import Actor, Agents
-from passback.engine.loop import Brain
+from passback.engine.brain import Brain
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
 from passback.engine.toolbox import Equipment
@@ -139,7 +141,8 @@ async def test_what_sub_agents_use_counts_also_of_those_that_work_together(store
     both = helper(one, together=True), helper(other, name="other", together=True)
     async with boss(store, lead, *both) as runs:
         assert await outcome(runs, await post(runs, user())) == Completed()
-        assert (await runs.status(KEY)).state == State(usage=Usage(4321))
+        state = (await runs.status(KEY)).state
+        assert state == State(usage=Usage(4321), tokens=4321, seconds=state.seconds)
         assert usage_of(await record(runs)) == Usage(4321)
 
 
@@ -255,6 +258,28 @@ async def test_an_approval_of_a_sub_agents_tool(store: Store) -> None:
         said = said_by_children(await events(runs, again))
         assert [e for e in said if isinstance(e, ToolResulted)] == [ToolResulted(call_id, "erased")]
         assert answers(await record(runs)) == ["gone"]
+
+
+async def test_what_a_person_allows_for_good_holds_for_sub_agents_too(store: Store) -> None:
+    other = ScriptedModel([calls(("erase", {})), says("gone"), calls(("erase", {})), says("gone")])
+    lead = ScriptedModel([TASK, says("Done."), TASK, says("Done again.")])
+    async with boss(store, lead, helper(other, erase)) as runs:
+        await events(runs, await post(runs, user()))
+        [call_id] = await call_ids(runs)
+        await events(runs, await post(runs, approval(call_id, always=True)))
+        assert await reply(runs, user("again", "u2")) == "Done again."
+        assert await call_ids(runs) == []
+
+
+async def test_a_denial_is_told_where_the_call_was_made(store: Store) -> None:
+    other = ScriptedModel([calls(("erase", {})), says("left alone")])
+    lead = ScriptedModel([TASK, says("Fine.")])
+    async with boss(store, lead, helper(other, erase)) as runs:
+        await events(runs, await post(runs, user()))
+        [call_id] = await call_ids(runs)
+        said = said_by_children(await events(runs, await post(runs, denial(call_id))))
+        assert said[0] == ToolResulted(call_id, "This call was not allowed.", is_error=True)
+        assert answers(await record(runs)) == ["left alone"]
 
 
 async def test_several_sub_agents_owe_and_are_answered_one_by_one(store: Store) -> None:

@@ -30,7 +30,7 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.core.transcript import paired
 from passback.engine.agents import Actor, Agents
-from passback.engine.loop import Brain
+from passback.engine.brain import Brain
 from passback.engine.runs import RunService
 from passback.engine.toolbox import Equipment
 from passback.models.scripted import ScriptedModel, Step, calls

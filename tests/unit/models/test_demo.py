@@ -349,3 +349,8 @@ def test_settings_of_a_real_model_are_not_ignored_in_silence() -> None:
         create("", api_key="sk-1")
     with pytest.raises(ConfigurationError, match="openai:NAME"):
         create("", base_url="http://127.0.0.1/v1")
+
+
+def test_it_takes_no_attachments_and_says_what_does() -> None:
+    why = DemoModel().refuses(MediaPart("image", "https://x/a.png"))
+    assert why == "the demo model reads text only: name a model such as openai:NAME"

@@ -22,7 +22,7 @@ from passback.core.errors import (
     ModelRejected,
     ModelUnavailable,
 )
-from passback.core.messages import MessageId, Usage, UserMessage
+from passback.core.messages import MediaPart, MessageId, Usage, UserMessage
 from passback.models.fallback import Fallback
 from passback.models.scripted import ScriptedModel, Step, says
 
@@ -179,3 +179,10 @@ async def test_each_model_is_closed_whatever_becomes_of_the_others() -> None:
     with pytest.raises(ModelUnavailable):
         await Fallback(models).aclose()
     assert [each.closed for each in models] == [True] * 3
+
+
+def test_it_takes_the_attachments_that_all_of_them_take() -> None:
+    picture = MediaPart("image", "https://x/a.png")
+    shown, blind = ScriptedModel([], media=True), ScriptedModel([])
+    assert Fallback([shown, shown]).refuses(picture) is None
+    assert Fallback([shown, blind]).refuses(picture) == "a scripted model is shown text only"

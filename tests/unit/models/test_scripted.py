@@ -14,7 +14,7 @@ from passback.core.deltas import (
     ToolCallChunk,
 )
 from passback.core.errors import ConfigurationError, ModelError, ModelUnavailable
-from passback.core.messages import MessageId, UserMessage
+from passback.core.messages import MediaPart, MessageId, UserMessage
 from passback.models.scripted import ScriptedModel, calls, create, says
 
 pytestmark = pytest.mark.anyio
@@ -107,3 +107,9 @@ async def test_it_can_always_be_used_and_is_called_as_the_test_likes() -> None:
 def test_a_setting_cannot_name_a_script() -> None:
     with pytest.raises(ConfigurationError, match="in Python"):
         create("anything")
+
+
+def test_it_is_shown_images_and_the_like_where_the_test_wants_it() -> None:
+    picture = MediaPart("image", "https://x/a.png")
+    assert ScriptedModel([]).refuses(picture) == "a scripted model is shown text only"
+    assert ScriptedModel([], media=True).refuses(picture) is None

@@ -209,7 +209,7 @@ async def test_a_format_is_a_note_and_no_rule() -> None:
 @pytest.mark.parametrize("reference", ["http://127.0.0.1/", "#/nowhere", "#anchor", "other.json"])
 async def test_a_reference_that_leads_nowhere_is_not_fetched(reference: str) -> None:
     """A declaration with one is refused; this one was stored all the same."""
-    words = "the tool's schema cannot be applied: a reference in it leads nowhere"
+    words = "its schema cannot be applied: a reference in it leads nowhere"
     assert await of_x({"$ref": reference}, 1) == words
 
 

@@ -12,7 +12,7 @@ from passback.schemas.arguments import objection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P11")]
 
-TOO_COMPLEX = "they are too complex to be checked against the tool's schema"
+TOO_COMPLEX = "it is too complex to be checked against its schema"
 
 
 def _doubling(times: int, kind: str = "allOf") -> dict[str, JsonValue]:

@@ -73,6 +73,17 @@ async def test_what_is_not_a_json_object_is_a_bad_request(body: bytes) -> None:
     assert (answer.status, answer.code) == (400, "bad_request")
 
 
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"1" + b"0" * 400 + b".5", b"1" * 4301])
+def test_a_number_that_is_too_large_is_told_as_such(number: bytes) -> None:
+    with pytest.raises(BadRequest, match="a number in the JSON is too large"):
+        parse_json(b'{"a": ' + number + b"}", depth=2)
+
+
+def test_a_long_integer_is_kept_to_the_last_digit() -> None:
+    assert parse_json(b"9" * 4300, depth=1) == 10**4300 - 1
+
+
 GOOD_JSON: dict[str, tuple[bytes, object]] = {
     "all kinds": (
         b'{"a": [1, -2.5, 1e3, true, null, "x"]}',

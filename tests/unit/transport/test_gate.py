@@ -169,6 +169,7 @@ async def test_a_configured_page_may_read_every_answer(path: str, key: str, stat
     assert answer.headers["vary"] == "origin"
     exposed = answer.headers["access-control-expose-headers"].split(", ")
     assert {"X-Conversation-Id", "X-Run-Id", "X-Request-Id", "Retry-After"} <= set(exposed)
+    assert {f"X-Budget-Left-{kind}" for kind in ("Tokens", "Seconds", "Cost")} <= set(exposed)
     assert "access-control-allow-credentials" not in answer.headers
 
 

@@ -1,14 +1,17 @@
 """Content of all kinds is read from JSON, and shown as it could be posted again."""
 
+import re
+
 import pytest
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from passback.core.errors import InvalidRequest, ResultTooLarge
+from passback.core.errors import AttachmentTooLarge, InvalidRequest, ResultTooLarge
 from passback.core.messages import Content, DataPart, MediaPart, RefusalPart, TextPart
 from passback.transport.parts import PostedContent, read_content, read_result, show_content
 
 _posted: TypeAdapter[PostedContent] = TypeAdapter(PostedContent)
 PNG = "data:image/png;base64,iVBORw0="
+MOST = 100
 
 CONTENTS: list[tuple[JsonValue, Content]] = [
     ("hello", "hello"),
@@ -43,7 +46,7 @@ CONTENTS: list[tuple[JsonValue, Content]] = [
 
 @pytest.mark.parametrize(("posted", "content"), CONTENTS)
 def test_content_is_read(posted: JsonValue, content: Content) -> None:
-    assert read_content(_posted.validate_python(posted)) == content
+    assert read_content(_posted.validate_python(posted), MOST) == content
 
 
 @pytest.mark.parametrize(
@@ -59,7 +62,7 @@ def test_content_is_read(posted: JsonValue, content: Content) -> None:
 )
 def test_content_that_says_nothing_is_refused(posted: JsonValue) -> None:
     with pytest.raises(InvalidRequest):
-        read_content(_posted.validate_python(posted))
+        read_content(_posted.validate_python(posted), MOST)
 
 
 @pytest.mark.promise("P12")
@@ -133,8 +136,73 @@ def test_a_result_has_a_limit(posted: JsonValue) -> None:
     ],
 )
 def test_content_is_shown_as_it_was_posted(shown: JsonValue) -> None:
-    assert show_content(read_content(_posted.validate_python(shown))) == shown
+    assert show_content(read_content(_posted.validate_python(shown), MOST)) == shown
 
 
 def test_a_refusal_is_shown_as_one() -> None:
     assert show_content((RefusalPart("no"),)) == [{"type": "refusal", "text": "no"}]
+
+
+# ---------------------------------------------------------------- attachments
+def _inline(size: int) -> dict[str, JsonValue]:
+    return {"type": "image", "url": "data:image/png;base64," + "A" * (size * 4 // 3)}
+
+
+@pytest.mark.promise("P11")
+@pytest.mark.parametrize(
+    ("posted", "fits"),
+    [
+        ([_inline(99)], True),
+        ([_inline(102)], False),
+        ([_inline(60), _inline(60)], False),
+        ([{"type": "file", "data": "A" * 200, "mediaType": "text/plain"}], False),
+        ([{"type": "image", "url": f"https://x/{'a' * 200}"}], True),
+    ],
+)
+def test_the_inline_attachments_of_a_message_have_a_limit(posted: JsonValue, fits: bool) -> None:
+    content = _posted.validate_python(posted)
+    if fits:
+        assert read_content(content, MOST)
+        return
+    with pytest.raises(AttachmentTooLarge) as refused:
+        read_content(content, MOST)
+    assert refused.value.details == {"limit": MOST}
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize(
+    ("posted", "wrong"),
+    [
+        ({"type": "image", "url": "data:,hello"}, "has a data: URL that is not base64"),
+        ({"type": "file", "url": "data:text/plain;base64"}, "has a data: URL that is not base64"),
+        ({"type": "image", "url": "data:;base64,AAAA"}, "cannot be text/plain"),
+        ({"type": "image", "url": "data:text/html;base64,AAAA"}, "cannot be text/html"),
+        ({"type": "audio", "url": "https://x/", "mediaType": "image/png"}, "cannot be image/png"),
+        ({"type": "audio", "data": "AAAA", "mediaType": "video/mp4"}, "cannot be video/mp4"),
+        (
+            {"type": "image", "url": PNG, "mediaType": "image/jpeg"},
+            "is declared as image/jpeg, and its data as image/png",
+        ),
+    ],
+)
+def test_an_attachment_that_is_not_what_it_says_is_refused(
+    posted: dict[str, JsonValue], wrong: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(wrong)):
+        read_content(_posted.validate_python([posted]), MOST)
+
+
+@pytest.mark.parametrize(
+    "posted",
+    [
+        {"type": "file", "url": "data:;base64,AAAA"},
+        {"type": "file", "url": "data:application/pdf;base64,AAAA", "mediaType": "Application/PDF"},
+        {"type": "image", "url": "data:IMAGE/PNG;name=a;base64,AAAA", "mediaType": "image/png"},
+    ],
+)
+def test_an_attachment_that_is_what_it_says_is_read(posted: dict[str, JsonValue]) -> None:
+    content = read_content(_posted.validate_python([posted]), MOST)
+    assert isinstance(content, tuple)
+    [part] = content
+    assert isinstance(part, MediaPart)
+    assert part.url == posted["url"]

@@ -14,12 +14,14 @@ from passback.core.events import (
     Failed,
     HandedBack,
     Outcome,
+    OutputAccepted,
     Position,
     RunFinished,
     RunStarted,
     TextDelta,
     UsageReported,
 )
+from passback.core.limits import Left
 from passback.core.messages import CallId, Owed, Usage
 from passback.transport.sending import SEND_NOW
 from passback.transport.waiting import WaitedAnswer
@@ -76,6 +78,13 @@ async def test_the_end_of_a_run_is_one_document(outcome: Outcome, told: dict[str
     }
 
 
+async def test_the_output_of_a_run_is_in_its_document() -> None:
+    site = Site()
+    site.runs.say(TextDelta("{}"), OutputAccepted({"a": [1]}), END)
+    told = WHOLE | {"text": "{}", "output": {"a": [1]}, "lastEventId": "run_1.1-3"}
+    assert (await wait(site)).json == told
+
+
 async def test_it_waits_for_the_end_and_sums_up_what_the_model_calls_used() -> None:
     site = Site()
     async with anyio.create_task_group() as tasks:
@@ -90,6 +99,26 @@ async def test_it_waits_for_the_end_and_sums_up_what_the_model_calls_used() -> N
         answer = await wait(site)
     usage = {"inputTokens": 11, "outputTokens": 22, "cachedTokens": 33, "reasoningTokens": 44}
     assert answer.json == WHOLE | {"usage": usage, "lastEventId": "run_1.1-4"}
+
+
+async def test_what_is_left_is_what_the_last_model_call_left() -> None:
+    site = Site()
+    site.runs.remains = Left(tokens=7, seconds=0.25, cost=0.0)
+    site.runs.say(UsageReported(Usage(1, 2), Left(9, 80)), UsageReported(Usage(), Left(8, 70)), END)
+    answer = await wait(site)
+    assert answer.json["usage"] == {
+        "inputTokens": 1,
+        "outputTokens": 2,
+        "cachedTokens": 0,
+        "reasoningTokens": 0,
+        "left": {"turns": 8, "tokens": 70},
+    }
+    headers = dict(answer.headers)
+    assert {name: headers[name] for name in headers if "budget" in name} == {
+        "x-budget-left-tokens": "7",
+        "x-budget-left-seconds": "0.25",
+        "x-budget-left-cost": "0",
+    }
 
 
 async def test_usage_that_was_estimated_in_part_says_so() -> None:

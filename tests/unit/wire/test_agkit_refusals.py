@@ -200,9 +200,7 @@ async def test_a_malformed_event_id_is_refused_before_anything_is_stored() -> No
 async def test_what_is_wrong_is_told_by_its_place() -> None:
     answer = await _post(_runs(), _message(role="tool", content="secret", toolCallId=5))
     assert answer.json["details"] == {
-        "problems": [
-            {"at": "messages.0.tool.toolCallId", "problem": "Input should be a valid string"}
-        ]
+        "problems": [{"at": "messages.0.toolCallId", "problem": "Input should be a valid string"}]
     }
     assert b"secret" not in answer.body
 

@@ -4,6 +4,8 @@ import httpx
 from typing_extensions import override
 
 from passback.core.deltas import ModelRequest
+from passback.core.messages import MediaPart
+from passback.models.anthropic.content import objection
 from passback.models.anthropic.decoding import MessageDecoder
 from passback.models.anthropic.encoding import encode
 from passback.models.http.bounds import Bounds
@@ -65,6 +67,10 @@ class Anthropic(HttpModel):
             )
 
         return Encoded(encoded.body, decoder)
+
+    @override
+    def refuses(self, part: MediaPart, /) -> str | None:
+        return objection(part)
 
 
 def create(

@@ -25,6 +25,15 @@ def content_blocks(content: Content, /) -> list[Block]:
     return [block for part in content for block in _part(part)]
 
 
+def objection(part: MediaPart, /) -> str | None:
+    """Why the service cannot be sent an attachment. None: it can."""
+    if part.type == "audio":
+        return "this model takes no sounds"
+    if part.type == "image":
+        return None if _image(part) else "an image has to be of type jpeg, png, gif or webp"
+    return None if _document(part) else "a file has to be a PDF or a text"
+
+
 def result_block(message: ToolMessage, wire_id: str, /) -> Block:
     block: Block = {"type": "tool_result", "tool_use_id": wire_id}
     if message.is_error:  # then nothing but text may be in it

@@ -63,9 +63,7 @@ def encode(model: str, provider: str, request: ModelRequest, /) -> Request:
         _mark(tools[-1])
         body["tools"] = list[JsonValue](tools)
     if system:
-        [block] = text_block(system)
-        _mark(block)
-        body["system"] = [block]
+        body["system"] = list[JsonValue](_system_blocks(system, request.static))
     return Request(written(body), transcript.prefix.digest())
 
 
@@ -78,6 +76,14 @@ def _thinks_by_budget(options: Mapping[str, JsonValue]) -> bool:
 def _system_texts(request: ModelRequest) -> Sequence[str]:
     said = [text_of(m.content) for m in request.messages if isinstance(m, SystemMessage)]
     return [request.system, *said]
+
+
+def _system_blocks(system: str, static: int | None) -> Sequence[Block]:
+    """What is the same in every run is a block of its own, and that is kept in the cache."""
+    end = static or len(system)
+    blocks = [block for text in (system[:end], system[end:]) for block in text_block(text)]
+    _mark(blocks[0])
+    return blocks
 
 
 def _tool(spec: ToolSpec) -> Block:

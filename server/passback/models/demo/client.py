@@ -70,6 +70,9 @@ class DemoModel:
             await anyio.sleep(self._delay)
             yield (delta,)
 
+    def refuses(self, part: MediaPart, /) -> str | None:
+        return "the demo model reads text only: name a model such as openai:NAME"
+
     async def check(self) -> None:
         """Rules are always there."""
 

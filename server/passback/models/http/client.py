@@ -24,6 +24,7 @@ from passback.core.errors import (
     ModelRejected,
     ModelUnavailable,
 )
+from passback.core.messages import MediaPart
 from passback.models.http.bounds import Bounds
 from passback.models.http.decoding import Decoder
 from passback.models.http.exchanges import Headers, body_of, media_type, read_some
@@ -153,6 +154,10 @@ class HttpModel(ABC):
     @abstractmethod
     def encode(self, request: ModelRequest, /) -> Encoded:
         """The request in the service's own form."""
+
+    @abstractmethod
+    def refuses(self, part: MediaPart, /) -> str | None:
+        """As `ModelClient.refuses`."""
 
     def stream(
         self, request: ModelRequest, /

@@ -4,12 +4,13 @@ import httpx
 from typing_extensions import override
 
 from passback.core.deltas import ModelRequest
+from passback.core.messages import MediaPart
 from passback.models.http.bounds import Bounds
 from passback.models.http.client import Encoded, HttpModel, Service, settled
 from passback.models.http.decoding import Decoder
 from passback.models.http.exchanges import Headers, checked_key, checked_url, endpoint
 from passback.models.openai_chat.decoding import ChatDecoder
-from passback.models.openai_chat.encoding import request_body
+from passback.models.openai_chat.encoding import objection, request_body
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
@@ -50,6 +51,10 @@ class OpenAIChat(HttpModel):
     @override
     def encode(self, request: ModelRequest, /) -> Encoded:
         return Encoded(request_body(self._model, self.name, request), self._decoder)
+
+    @override
+    def refuses(self, part: MediaPart, /) -> str | None:
+        return objection(part)
 
     def _decoder(self, whole: bool) -> Decoder:
         return ChatDecoder(self.name, whole=whole, max_answer=self.bounds.max_answer)

@@ -9,6 +9,7 @@ from passback.core.deltas import ModelRequest
 from passback.core.messages import (
     AssistantMessage,
     Content,
+    JsonObject,
     MediaPart,
     Part,
     SystemMessage,
@@ -20,6 +21,7 @@ from passback.models.http.bodies import WireIds, data_of, text_of, wire_ids, wri
 
 _Json: TypeAlias = dict[str, JsonValue]
 
+_ARTICLES = {"audio": "a sound", "file": "a file"}
 _AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav"}
 _REPLAYED = "reasoning_content"
 """The one field of reasoning whose services want it back, within the turns that answer one user message."""
@@ -34,9 +36,17 @@ def request_body(model: str, provider: str, request: ModelRequest, /) -> bytes:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+    if request.output_schema is not None:
+        # the options win: some services know another mode only, or none
+        body.setdefault("response_format", _response_format(request.output_schema))
     if request.tools:
         body["tools"] = [_tool(spec) for spec in request.tools]
     return written(body)
+
+
+def _response_format(schema: JsonObject) -> _Json:
+    # not `strict`: that takes a part of JSON Schema only
+    return {"type": "json_schema", "json_schema": {"name": "output", "schema": dict(schema)}}
 
 
 # ---------------------------------------------------------------- messages
@@ -112,6 +122,18 @@ def _content(content: Content) -> JsonValue:
 
 def _text_part(part: Part) -> _Json:
     return {"type": "text", "text": text_of((part,))}
+
+
+def objection(part: MediaPart, /) -> str | None:
+    """Why the protocol has no place for an attachment. None: it has."""
+    if part.type == "image":
+        return None
+    carried = data_of(part)
+    if carried is None:
+        return f"{_ARTICLES[part.type]} has to be posted itself, not by its address"
+    if part.type == "audio" and carried[0] not in _AUDIO_FORMATS:
+        return "a sound has to be wav or mp3"
+    return None
 
 
 def _media(part: MediaPart) -> _Json:

@@ -1,10 +1,9 @@
 """How the keys in Redis are named."""
 
-import hashlib
 from dataclasses import dataclass
 
 from passback.core.messages import OwnerId
-from passback.stores.layout import pack_owner
+from passback.stores.layout import owner_tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,11 @@ class Names:
 
     def inbox(self, owner: OwnerId, /) -> str:
         """The index of the conversations of an owner that may owe something."""
-        return f"{self.prefix}:owed:{hashlib.sha256(pack_owner(owner)).hexdigest()[:32]}"
+        return f"{self.prefix}:owed:{owner_tag(owner)}"
+
+    def spent(self, owner_tag: str, part: str, /) -> str:
+        """A count of what was spent; those of one owner are on one server."""
+        return self._key(owner_tag, f"spent:{part}")
 
     @property
     def ready(self) -> str:

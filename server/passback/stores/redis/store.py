@@ -9,7 +9,8 @@ All keys of a conversation bear one hash tag, so that each state transition is o
     {prefix}:{tag}:runs       zset    runs whose logs exist -> when these expire
     {prefix}:{tag}:log:{run}  stream  an entry per batch of events, its id is that of its last event
 
-Beside them are `{prefix}:due` (`due.py`) and `{prefix}:owed:{owner}` (`inbox.py`).
+Beside them are `{prefix}:due` (`due.py`), `{prefix}:owed:{owner}` (`inbox.py`), and, where owners have limits, the counts
+of what they spend, `{prefix}:{owner}:spent:...`, which bear the owner's hash tag.
 
 Leases go by the server's clock. Hints that a log has grown are published; the log alone is the truth.
 """
@@ -38,11 +39,13 @@ from passback.core.changes import (
 )
 from passback.core.errors import LeaseLost, StoreError, StoreUnavailable, UnknownRun
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
+from passback.core.limits import Spending, Spent
 from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
 from passback.core.ports import Watch
 from passback.core.posts import ReceiptName
 from passback.stores.layout import (
     PAGE_SIZE,
+    SPENT_TTL,
     PackedEntry,
     fence,
     pack_change,
@@ -51,7 +54,9 @@ from passback.stores.layout import (
     pack_entry,
     pack_hold,
     pack_key,
+    pack_spending,
     tag,
+    unpack_spent,
 )
 from passback.stores.options import Keep, StoreOptions, milliseconds
 from passback.stores.redis import arguments, replies, scripts
@@ -256,6 +261,13 @@ class RedisStore:
 
     async def abandoned(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
         return await self._due.search(limit, milliseconds(lease))
+
+    async def spend(self, spending: Spending, /) -> Spent:
+        packed = pack_spending(spending)
+        keys = [self._names.spent(packed.tag, part) for part in (packed.day, packed.lease)]
+        return unpack_spent(
+            await self._link.run(Call(scripts.SPEND, keys, (SPENT_TTL, *packed.amounts)))
+        )
 
     async def delete(self, key: ConversationKey, /) -> bool:
         name, names = tag(key), self._names

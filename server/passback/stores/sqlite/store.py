@@ -32,6 +32,7 @@ from passback.core.changes import (
 )
 from passback.core.errors import StoreError
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
+from passback.core.limits import Spending, Spent
 from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
 from passback.core.ports import Watch
 from passback.core.posts import ReceiptName
@@ -46,12 +47,14 @@ from passback.stores.layout import (
     pack_hold,
     pack_key,
     pack_owner,
+    pack_spending,
     pack_write,
     tag,
     unpack_key,
+    unpack_spent,
 )
 from passback.stores.options import StoreOptions, milliseconds
-from passback.stores.sqlite import changes, claims, leases, queue, reads, rows
+from passback.stores.sqlite import changes, claims, leases, queue, reads, rows, spending
 from passback.stores.sqlite.changes import Taking
 from passback.stores.sqlite.rows import Limits
 from passback.stores.sqlite.schema import connect, prepare_file
@@ -183,6 +186,12 @@ class SqliteStore:
         time = milliseconds(lease)
         found = await self._writer.run(lambda db: leases.abandoned(db, limit, time))
         return [unpack_key(key) for key in found]
+
+    async def spend(self, what: Spending, /) -> Spent:
+        packed = pack_spending(what)
+        return unpack_spent(
+            await self._writer.run(lambda db: spending.spend(db, packed), durable=True)
+        )
 
     async def delete(self, key: ConversationKey, /) -> bool:
         name = tag(key)

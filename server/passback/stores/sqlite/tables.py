@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 # The row of a conversation is written with every batch of events, so what may be large is kept apart from it.
 SCHEMA = """
@@ -85,6 +85,16 @@ CREATE TABLE entries (
     record BLOB NOT NULL,           -- of `size` events
     PRIMARY KEY (conversation, run_id, epoch, last)
 );
+CREATE TABLE spent (
+    tag TEXT NOT NULL,              -- whose it is
+    part TEXT NOT NULL,             -- a day, or the lease of a run
+    tokens INTEGER NOT NULL,
+    milliseconds INTEGER NOT NULL,
+    billionths INTEGER NOT NULL,    -- of the currency
+    keep_until INTEGER NOT NULL,
+    PRIMARY KEY (tag, part)
+);
+CREATE INDEX spent_by_age ON spent (keep_until);
 """
 
 # A run of version 1 cannot be taken over, as nobody wrote down which of its events are committed. So many attempts end it
@@ -143,5 +153,18 @@ ALTER TABLE extras ADD COLUMN state BLOB;
 ALTER TABLE extras ADD COLUMN boundary INTEGER NOT NULL DEFAULT 0;
 """
 
-MIGRATIONS: Mapping[int, str] = {1: _FROM_1, 2: _FROM_2, 3: _FROM_3}
+_FROM_4 = """
+CREATE TABLE spent (
+    tag TEXT NOT NULL,              -- whose it is
+    part TEXT NOT NULL,             -- a day, or the lease of a run
+    tokens INTEGER NOT NULL,
+    milliseconds INTEGER NOT NULL,
+    billionths INTEGER NOT NULL,    -- of the currency
+    keep_until INTEGER NOT NULL,
+    PRIMARY KEY (tag, part)
+);
+CREATE INDEX spent_by_age ON spent (keep_until);
+"""
+
+MIGRATIONS: Mapping[int, str] = {1: _FROM_1, 2: _FROM_2, 3: _FROM_3, 4: _FROM_4}
 """By the version that they lead away from, to the next."""

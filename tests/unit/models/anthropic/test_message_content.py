@@ -17,10 +17,12 @@ from tests.unit.models.anthropic.asking import (
 from passback.core.messages import (
     AssistantMessage,
     Content,
+    MediaPart,
     Part,
     TextPart,
     UserMessage,
 )
+from passback.models.anthropic.client import Anthropic
 
 
 def encoded_content(content: Content) -> Any:
@@ -54,3 +56,22 @@ def test_a_result_is_text_or_blocks_and_an_error_is_text(
     answered = result("c1", content, is_error=is_error)
     turns = sent(HI, AssistantMessage(ID, "", (call("c1"),)), answered)
     assert turns[2][1] == [{"type": "tool_result", "tool_use_id": "c1"} | inner]
+
+
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        (MediaPart("image", "https://x/a.png"), None),
+        (MediaPart("image", "data:image/png;base64,QUJD"), None),
+        (MediaPart("file", "data:application/pdf;base64,QUJD"), None),
+        (MediaPart("file", "data:text/plain;base64,QUJD"), None),
+        (
+            MediaPart("image", "data:image/tiff;base64,QUJD"),
+            "an image has to be of type jpeg, png, gif or webp",
+        ),
+        (MediaPart("audio", "data:audio/wav;base64,QUJD"), "this model takes no sounds"),
+        (MediaPart("file", "data:application/zip;base64,QUJD"), "a file has to be a PDF or a text"),
+    ],
+)
+def test_what_the_service_does_not_take_is_refused(part: MediaPart, why: str | None) -> None:
+    assert Anthropic("claude-test").refuses(part) == why

@@ -73,6 +73,12 @@ def test_options_go_along_and_say_how_long_an_answer_may_be() -> None:
     assert sent_body["system"] == [text("mine") | CACHED]
 
 
+def test_what_holds_for_one_run_stands_behind_what_is_kept_in_the_cache() -> None:
+    said = body(HI, system="Be kind.\n\nIt is Monday.", static=len("Be kind."))["system"]
+    assert said == [text("Be kind.") | CACHED, text("\n\nIt is Monday.")]
+    assert body(HI, system="It is Monday.", static=0)["system"] == [text("It is Monday.") | CACHED]
+
+
 def test_messages_of_the_system_join_the_system() -> None:
     rules = SystemMessage(ID, (TextPart("Be"), TextPart("kind.")))
     assert body(rules, HI, SystemMessage(ID, " "), system="You are Bob.")["system"] == [

@@ -25,6 +25,7 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.models.http.bodies import wire_ids
+from passback.models.openai_chat.client import OpenAIChat
 from passback.models.openai_chat.encoding import request_body
 
 ID = MessageId("m")
@@ -82,6 +83,22 @@ def test_tools_are_declared_and_an_empty_description_left_out() -> None:
 def test_options_go_along_but_change_nothing_of_ours() -> None:
     encoded = body(UserMessage(ID, "hi"), options={"temperature": 0, "stream": False, "model": "x"})
     assert (encoded["temperature"], encoded["stream"], encoded["model"]) == (0, True, "gpt-test")
+
+
+def test_an_output_schema_is_told_by_the_services_own_mode() -> None:
+    schema: dict[str, JsonValue] = {"type": "object", "required": ["a"]}
+    asked = body(UserMessage(ID, "hi"), output_schema=schema)
+    assert asked["response_format"] == {
+        "type": "json_schema",
+        "json_schema": {"name": "output", "schema": schema},
+    }
+    assert "response_format" not in body(UserMessage(ID, "hi"))
+
+
+def test_for_a_service_that_knows_another_mode_the_options_say_it() -> None:
+    mode: dict[str, JsonValue] = {"response_format": {"type": "json_object"}}
+    asked = body(UserMessage(ID, "hi"), output_schema={"type": "object"}, options=mode)
+    assert asked["response_format"] == {"type": "json_object"}
 
 
 def test_lone_surrogates_are_sent_as_replacement_characters() -> None:
@@ -186,6 +203,32 @@ def test_texts_and_data_are_one_string() -> None:
 )
 def test_media_have_their_own_parts_or_are_named(part: MediaPart, expected: JsonValue) -> None:
     assert user_content((TextPart("see"), part)) == [{"type": "text", "text": "see"}, expected]
+
+
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        (MediaPart("image", "https://x/a.png"), None),
+        (MediaPart("image", "data:image/png;base64,QUJD"), None),
+        (MediaPart("audio", "data:audio/wav;base64,QUJD"), None),
+        (MediaPart("file", "data:application/pdf;base64,QUJD"), None),
+        (MediaPart("audio", "data:audio/ogg;base64,QUJD"), "a sound has to be wav or mp3"),
+        (
+            MediaPart("audio", "https://x/a.mp3"),
+            "a sound has to be posted itself, not by its address",
+        ),
+        (
+            MediaPart("file", "https://x/a.pdf"),
+            "a file has to be posted itself, not by its address",
+        ),
+    ],
+)
+def test_what_the_protocol_has_no_part_for_is_refused(part: MediaPart, why: str | None) -> None:
+    assert OpenAIChat("gpt-test").refuses(part) == why
+    if why is None:  # then it is sent as what it is
+        encoded = user_content((part,))
+        assert isinstance(encoded, list)
+        assert "text" not in str(encoded[0])
 
 
 def test_a_result_is_text_whatever_its_parts() -> None:

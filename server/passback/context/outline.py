@@ -1,0 +1,64 @@
+"""An outline of JSON that is too large to be shown: its shape, its sizes, its first records."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+_BYTES = 6 * 1024
+"""Of an outline, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """How much is shown: levels, items of a list, keys of an object, characters of a text or a key."""
+
+    depth: int
+    items: int
+    keys: int
+    chars: int
+
+
+_ROOMS: Sequence[_Room] = (
+    _Room(5, 3, 60, 200),
+    _Room(4, 2, 40, 80),
+    _Room(3, 2, 20, 40),
+    _Room(2, 1, 4, 24),
+)
+
+
+def outline(value: JsonValue, /) -> JsonValue:
+    """The largest outline that is not too large.
+
+    A list is `{"items": how many, "first": [...]}`; a long text, and what lies too deep, says how large it is.
+    """
+    shown: JsonValue = None
+    for room in _ROOMS:
+        shown = _outline(value, room, room.depth)
+        if len(to_json(shown)) <= _BYTES:
+            break
+    return shown
+
+
+def _outline(value: JsonValue, room: _Room, depth: int) -> JsonValue:
+    match value:
+        case str():
+            return _short(value, room.chars)
+        case list():
+            first = [_outline(each, room, depth - 1) for each in value[: room.items]]
+            return {"items": len(value), "first": first if depth else []}
+        case dict():
+            keys = islice(value, room.keys if depth else 0)
+            shown = {_short(key, room.chars): _outline(value[key], room, depth - 1) for key in keys}
+            left = len(value) - len(shown)
+            return {**shown, "...": f"{left} more"} if left else shown
+        case int() if abs(value) > 10**room.chars:
+            return "a number of many digits"
+        case _:
+            return value
+
+
+def _short(text: str, chars: int) -> str:
+    return text if len(text) <= chars else f"{text[:chars]}... ({len(text)} characters)"

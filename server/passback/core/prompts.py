@@ -1,0 +1,18 @@
+"""The doors through which the engine learns what a model is told beside the words of the transcript."""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeAlias
+
+from passback.core.messages import Message, RunRef
+
+
+class PromptBuilder(Protocol):
+    """Says how a model is shown what was posted beside words."""
+
+    def shown(self, message: Message, /) -> Message:
+        """The message with its `Brief` as a part of its words. Pure: the same on every worker, and in every turn."""
+        ...
+
+
+RunContext: TypeAlias = Callable[[RunRef], Awaitable[str]]
+"""What the model is told in one run only; asked for once by each worker that works on it. What it raises, fails the run."""

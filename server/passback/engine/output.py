@@ -1,0 +1,88 @@
+"""Structured output: whether a run's last word is what was asked for. Nothing else becomes its output."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+from pydantic_core import from_json
+
+from passback.core.events import OutputAccepted
+from passback.core.ids import new_message_id
+from passback.core.messages import JsonObject, Message, SystemMessage, ToolSpec, as_text
+from passback.core.ports import ArgumentCheck
+from passback.core.state import State
+from passback.core.transcript import schema_of
+from passback.engine.assembler import Turn
+
+_ANSWERS = 1024 * 1024
+"""Characters of an answer: more would hold up the event loop while it is read."""
+
+_NAME = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputJudge:
+    """Judges the turns that would end a run.
+
+    Args:
+        check: whether a JSON text fits a schema. None: whatever is a JSON object fits.
+        schema: what answers have to fit where a post does not say it; None: they are free.
+    """
+
+    check: ArgumentCheck | None = None
+    schema: JsonObject | None = None
+
+    def asked(self, messages: Sequence[Message], state: State) -> JsonObject | None:
+        """What the answer to a transcript has to fit. None: it is free."""
+        posted = schema_of(messages, state.output_schema)
+        return self.schema if posted is None else posted
+
+    async def judge(
+        self, turn: Turn, messages: Sequence[Message], state: State
+    ) -> OutputAccepted | SystemMessage | None:
+        """The output of a turn without calls, or what the model is told of its answer. None: there is no output.
+
+        A refusal is an answer without output.
+        """
+        schema = self.asked(messages, state)
+        if schema is None or turn.finish == "refusal":
+            return None
+        if turn.finish == "length":
+            return _refused("it was cut off because it is too long; make it shorter")
+        text = _bare(as_text(turn.message.content, media=str))
+        value = _read(text)
+        if not isinstance(value, dict):
+            return _refused("it is not a JSON object")
+        if objection := await self._objection(schema, text):
+            return _refused(objection)
+        return OutputAccepted(value)
+
+    async def _objection(self, schema: JsonObject, text: str) -> str | None:
+        return None if self.check is None else await self.check(ToolSpec(_NAME, "", schema), text)
+
+
+def _bare(text: str) -> str:
+    """A text without the Markdown fence that many models put around JSON."""
+    text = text.strip()
+    first, _, rest = text.partition("\n")
+    if first.startswith("```") and rest.endswith("```"):
+        return rest.removesuffix("```").strip()
+    return text
+
+
+def _read(text: str) -> JsonValue:
+    if len(text) > _ANSWERS:
+        return None
+    try:
+        value: JsonValue = from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return None
+    return value
+
+
+def _refused(reason: str) -> SystemMessage:
+    text = (
+        f"Your answer was not accepted: {reason}\n"
+        "Answer again, with nothing but JSON that fits the output schema."
+    )
+    return SystemMessage(new_message_id(), text, synthetic="invalid")

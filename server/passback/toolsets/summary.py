@@ -1,0 +1,96 @@
+"""A statistical summary of JSON: of records field by field, of values as one column."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from statistics import fmean
+
+from pydantic import JsonValue
+
+_FIELDS = 60
+_COMMON = 5
+_CHARS = 80
+_LEVELS = 2
+_LARGEST = 1e300
+
+_TYPES: Mapping[type, str] = {
+    str: "text",
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    list: "list",
+    dict: "object",
+    type(None): "null",
+}
+
+
+def summary(value: JsonValue, /, *, levels: int = _LEVELS) -> JsonValue:
+    """Of a list, how many items it has and what they are; of an object, what its keys hold; anything else itself."""
+    if isinstance(value, list):
+        return _of_list(value)
+    if not isinstance(value, dict):
+        return {"type": _kind(value), "value": _short(value)}
+    if not levels:
+        return {"type": "object", "keys": len(value)}
+    first = islice(value.items(), _FIELDS)
+    fields: dict[str, JsonValue] = {
+        _cut(key): summary(each, levels=levels - 1) for key, each in first
+    }
+    return {"type": "object", "keys": len(value), "fields": fields}
+
+
+def _of_list(items: list[JsonValue]) -> JsonValue:
+    records = [each for each in items if isinstance(each, dict)]
+    if not records:
+        return {"type": "list", "items": len(items), **_column(items)}
+    keys = Counter(key for record in records for key in record)
+    fields: dict[str, JsonValue] = {
+        _cut(key): {
+            "missing": len(records) - count,
+            **_column([record[key] for record in records if key in record]),
+        }
+        for key, count in islice(keys.items(), _FIELDS)
+    }
+    shown: dict[str, JsonValue] = {"type": "list", "items": len(items), "records": len(records)}
+    return {**shown, "field_count": len(keys), "fields": fields}
+
+
+def _column(values: Sequence[JsonValue]) -> dict[str, JsonValue]:
+    told: dict[str, JsonValue] = {"types": dict(Counter(map(_kind, values)))}
+    numbers = [*_numbers(values)]
+    if numbers:
+        told |= {"min": min(numbers), "max": max(numbers), "mean": fmean(numbers)}
+    simple = Counter(_hashable(values))
+    if simple:
+        told["distinct"] = len(simple)
+        told["most_common"] = [
+            {"value": _short(value), "count": count}
+            for (_, value), count in simple.most_common(_COMMON)
+        ]
+    return told
+
+
+def _hashable(values: Iterable[JsonValue]) -> Iterable[tuple[str, str | float | bool | None]]:
+    """With their types: true is not 1."""
+    for value in values:
+        if not isinstance(value, list | dict):
+            yield _kind(value), value
+
+
+def _numbers(values: Iterable[JsonValue]) -> Iterable[float]:
+    """Without those whose sum would be none."""
+    for value in values:
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST:
+            yield value
+
+
+def _kind(value: JsonValue) -> str:
+    return _TYPES[type(value)]
+
+
+def _short(value: str | float | bool | None) -> JsonValue:
+    return _cut(value) if isinstance(value, str) else value
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _CHARS else f"{text[:_CHARS]}..."

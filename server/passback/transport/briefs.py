@@ -1,0 +1,107 @@
+"""What a post says beside its words (`Brief`): how it is posted, and how it is shown."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, NotRequired, TypeAlias
+
+from pydantic import Field, JsonValue
+from pydantic_core import to_json
+from typing_extensions import TypedDict
+
+from passback.core.errors import DataTooLarge, InvalidRequest
+from passback.core.messages import Brief, PostedMessage, UserMessage
+from passback.transport.declarations import parse_output_schema
+from passback.transport.parts import Posted
+from passback.transport.wires import Limits
+
+_Words: TypeAlias = Annotated[str, Field(max_length=4_000)]
+
+
+class PostedBrief(Posted):
+    """It belongs to the post's last user message."""
+
+    structured_data: JsonValue = Field(
+        None,
+        description="Data to work on, any JSON; null is none. It is shown to the model, and to data tools.",
+    )
+    intent: _Words | None = Field(None, description="What the user wants, in the client's words.")
+    constraints: Annotated[list[_Words], Field(fail_fast=True, max_length=100)] | None = Field(
+        None, description="What the agent has to keep to."
+    )
+    instructions: Annotated[str, Field(max_length=32_768)] | None = Field(
+        None, description="The client's own instructions, for the answer to this message."
+    )
+    output_schema: dict[str, JsonValue] | str | None = Field(
+        None,
+        description="A JSON Schema of type object, or its text: the answer is JSON that fits it, or the run fails. Its "
+        "value comes in the event `output` (include: output) and in the document's `output`.",
+    )
+
+
+async def read_brief(posted: PostedBrief, limits: Limits, /) -> Brief:
+    """What was posted; an empty brief, if that is nothing.
+
+    Raises:
+        DataTooLarge: more than `limits.data_bytes`, as compact JSON.
+        InvalidOutputSchema: says what is wrong with it.
+    """
+    data, schema = posted.structured_data, posted.output_schema
+    if data is not None and len(to_json(data)) > limits.data_bytes:
+        raise DataTooLarge(
+            f"the structured data is larger than {limits.data_bytes} bytes",
+            details={"limit": limits.data_bytes},
+        )
+    return Brief(
+        data,
+        (posted.intent or "").strip(),
+        tuple(filter(None, (each.strip() for each in posted.constraints or ()))),
+        (posted.instructions or "").strip(),
+        None if schema is None else await parse_output_schema(schema, limits),
+    )
+
+
+def briefed(messages: Sequence[PostedMessage], brief: Brief, /) -> tuple[PostedMessage, ...]:
+    """The messages, of which the last one of the user says it.
+
+    Raises:
+        InvalidRequest: there is none.
+    """
+    if brief == Brief():
+        return tuple(messages)
+    for position in reversed(range(len(messages))):
+        message = messages[position]
+        if isinstance(message, UserMessage):
+            said = replace(message, brief=brief)
+            return (*messages[:position], said, *messages[position + 1 :])
+    raise InvalidRequest(
+        "structuredData, intent, constraints, instructions and outputSchema need a user message"
+    )
+
+
+class BriefView(TypedDict):
+    """What was posted beside a user's words; `at` is when it came, where the agent is told the time."""
+
+    structuredData: NotRequired[JsonValue]
+    intent: NotRequired[str]
+    constraints: NotRequired[list[str]]
+    instructions: NotRequired[str]
+    outputSchema: NotRequired[JsonValue]
+    at: NotRequired[str]
+
+
+def show_brief(brief: Brief, /) -> BriefView:
+    """What was posted, as it could be posted again."""
+    view: BriefView = {}
+    if brief.data is not None:
+        view["structuredData"] = brief.data
+    if brief.intent:
+        view["intent"] = brief.intent
+    if brief.constraints:
+        view["constraints"] = list(brief.constraints)
+    if brief.instructions:
+        view["instructions"] = brief.instructions
+    if brief.output_schema is not None:
+        view["outputSchema"] = dict(brief.output_schema)
+    if brief.at:
+        view["at"] = brief.at
+    return view

@@ -1,0 +1,138 @@
+"""What every store promises of the counts of owners: each run counts once for what it has spent, whatever is repeated."""
+
+import asyncio
+from itertools import count
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.support.conversations import new_key, new_run
+from tests.support.redis_server import RedisServer
+
+from passback.core.limits import Spending, Spent
+from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunRef
+from passback.core.ports import Store
+from passback.stores.open import open_store
+
+pytestmark = pytest.mark.anyio
+
+DAY, NEXT = "2026-01-31", "2026-02-01"
+NOTHING = Spent()
+
+_owners = count(1)
+
+
+def new_owner() -> OwnerId:
+    return OwnerId(f"owner \u00fc {next(_owners)}")
+
+
+def run_of(owner: OwnerId) -> RunRef:
+    return RunRef(ConversationKey(owner, ConversationId("c")), new_run())
+
+
+async def test_runs_of_an_owner_add_up_and_each_counts_for_the_last_that_it_said(
+    store: Store,
+) -> None:
+    owner = new_owner()
+    one, other = run_of(owner), run_of(owner)
+    assert await store.spend(Spending(one, 1, DAY, Spent(10, 1.5, 0.25))) == Spent(10, 1.5, 0.25)
+    assert await store.spend(Spending(other, 1, DAY, Spent(5, 0.5))) == Spent(15, 2, 0.25)
+    assert await store.spend(Spending(one, 1, DAY, Spent(30, 2, 0.5))) == Spent(35, 2.5, 0.5)
+    assert await store.spend(Spending(one, 2, DAY, NOTHING)) == Spent(35, 2.5, 0.5)
+
+
+@pytest.mark.promise("P15")
+async def test_a_count_that_arrives_again_or_late_changes_nothing(store: Store) -> None:
+    run = run_of(new_owner())
+    first = Spending(run, 1, DAY, Spent(10, 4, 0.25))
+    second = Spending(run, 1, DAY, Spent(20, 4, 0.5))
+    for each in (first, first, second, first, second):
+        await store.spend(each)
+    assert await store.spend(first) == second.spent
+
+
+async def test_a_worker_that_goes_on_counts_beside_the_one_before(store: Store) -> None:
+    """What the lost one had spent was spent, whether it was committed or not."""
+    run = run_of(new_owner())
+    await store.spend(Spending(run, 1, DAY, Spent(10)))
+    await store.spend(Spending(run, 4, DAY, Spent(3)))
+    assert await store.spend(Spending(run, 1, DAY, Spent(12))) == Spent(15)
+
+
+async def test_each_day_counts_what_was_said_on_it(store: Store) -> None:
+    run = run_of(new_owner())
+    await store.spend(Spending(run, 1, DAY, Spent(10, cost=0.5)))
+    assert await store.spend(Spending(run, 1, NEXT, Spent(14, cost=0.5))) == Spent(4)
+    assert await store.spend(Spending(run, 1, DAY, NOTHING)) == Spent(10, cost=0.5)
+
+
+async def test_owners_do_not_count_for_each_other(store: Store) -> None:
+    run = run_of(new_owner())
+    await store.spend(Spending(run, 1, DAY, Spent(10)))
+    elsewhere = RunRef(ConversationKey(new_owner(), run.key.id), run.run_id)
+    assert await store.spend(Spending(elsewhere, 1, DAY, NOTHING)) == NOTHING
+
+
+async def test_another_worker_reads_the_same_count(store: Store, peer: Store) -> None:
+    run = run_of(new_owner())
+    tiny = Spent(2**40, 0.001, 0.000000001)
+    await store.spend(Spending(run, 1, DAY, tiny))
+    assert await peer.spend(Spending(run, 0, DAY, NOTHING)) == tiny
+
+
+async def test_runs_that_count_at_the_same_time_lose_nothing(store: Store, peer: Store) -> None:
+    owner = new_owner()
+    runs = [run_of(owner) for _ in range(10)]
+    await asyncio.gather(
+        *(
+            each.spend(Spending(run, 1, DAY, Spent(tokens)))
+            for run in runs
+            for tokens in (1, 2, 3)
+            for each in (store, peer)
+        )
+    )
+    assert await store.spend(Spending(runs[0], 1, DAY, NOTHING)) == Spent(30)
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    said=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 2), st.integers(0, 9)), max_size=12)
+)
+async def test_what_was_spent_is_the_sum_of_the_most_that_each_lease_said(
+    store: Store, said: list[tuple[int, int, int]]
+) -> None:
+    """In whatever order, and it never falls."""
+    owner = new_owner()
+    runs = [run_of(owner) for _ in range(3)]
+    most: dict[tuple[int, int], int] = {}
+    before = 0
+    for number, epoch, tokens in said:
+        told = await store.spend(Spending(runs[number], epoch, DAY, Spent(tokens)))
+        most[number, epoch] = max(tokens, most.get((number, epoch), 0))
+        assert told == Spent(sum(most.values()))
+        assert told.tokens >= before
+        before = told.tokens
+
+
+async def test_counts_outlive_the_conversation(store: Store) -> None:
+    key = new_key()
+    run = RunRef(key, new_run())
+    before = await store.spend(Spending(run, 1, DAY, Spent(10)))
+    await store.delete(key)
+    assert await store.spend(Spending(run, 1, DAY, NOTHING)) == before
+
+
+@pytest.mark.redis
+async def test_redis_keeps_counts_for_two_days(redis_url: str, shared_redis: RedisServer) -> None:
+    async with open_store(redis_url) as opened:
+        run = run_of(new_owner())
+        await opened.spend(Spending(run, 1, DAY, NOTHING))
+        assert shared_redis.command("KEYS", "*spent*") == []
+        await opened.spend(Spending(run, 1, DAY, Spent(1)))
+    names = shared_redis.command("KEYS", "*spent*")
+    ends = {name.decode().partition("}:")[2].partition(":run-")[0] for name in names}
+    assert ends == {f"spent:day:{DAY}", "spent:run"}
+    lives = [int(shared_redis.command("PTTL", name)) for name in names]
+    assert all(47 * 3600 * 1000 < left <= 48 * 3600 * 1000 for left in lives)

@@ -1,0 +1,115 @@
+"""Limits over HTTP, on two workers of one store: what is left is told, and what is used up ends runs cleanly."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+
+import pytest
+from tests.support.model_server import Act, ModelServer, Reply, event, model_server, says
+from tests.support.server import running_server
+from tests.support.wire import DONE, Answer, Client, client_of, user
+
+pytestmark = pytest.mark.anyio
+
+USAGE = {
+    "choices": [],
+    "usage": {
+        "prompt_tokens": 6,
+        "completion_tokens": 4,
+        "total_tokens": 10,
+        "prompt_tokens_details": {"cached_tokens": 2},
+    },
+}
+COST = (4 * 1 + 2 * 0.5 + 4 * 10) / 1e6
+LIMITS = {
+    "PASSBACK_PRICES": "openai:other=1/1, openai:mock=1/10/0.5",
+    "PASSBACK_MAX_RUN_SECONDS": "0.4",
+    "PASSBACK_MAX_CONVERSATION_TOKENS": "20",
+    "PASSBACK_MAX_CONVERSATION_COST": "1",
+    "PASSBACK_MAX_OWNER_TOKENS": "35",
+}
+
+
+def answers() -> Reply:
+    said = says("hello").steps
+    return Reply([*said[:-1], USAGE, said[-1]])
+
+
+@pytest.fixture
+async def model() -> AsyncGenerator[ModelServer]:
+    async with model_server(answers()) as server:
+        yield server
+
+
+@pytest.fixture
+async def pair(model: ModelServer, store: str) -> AsyncGenerator[tuple[Client, Client]]:
+    environment = {
+        "PASSBACK_MODEL": "openai:mock",
+        "PASSBACK_MODEL_BASE_URL": model.base_url,
+        "PASSBACK_API_KEYS": "ann:0123456789abcdef, bob:fedcba9876543210",
+        **LIMITS,
+    }
+    async with AsyncExitStack() as stack:
+        clients: list[Client] = []
+        for _ in range(2):
+            serving = running_server("--store", store, environment=environment)
+            server = await stack.enter_async_context(serving)
+            clients.append(await stack.enter_async_context(client_of(server.url)))
+        yield clients[0], clients[1]
+
+
+async def ask(client: Client, conversation: str, owner: str = "ann") -> Answer:
+    key = {"ann": "0123456789abcdef", "bob": "fedcba9876543210"}[owner]
+    headers = {"authorization": f"Bearer {key}"}
+    async with client.stream(
+        conversation, [user("go")], headers=headers, include=["usage", "run"]
+    ) as stream:
+        return await stream.whole()
+
+
+def ending(answer: Answer) -> str:
+    reason: str = answer.frames[-2].event["reason"]
+    return reason
+
+
+async def test_what_is_left_is_told_before_and_after_and_counted_on_all_workers(
+    pair: tuple[Client, Client], model: ModelServer, conversation: str
+) -> None:
+    one, other = pair
+    first = await ask(one, conversation)
+    assert first.headers["x-budget-left-tokens"] == "20"
+    assert first.headers["x-budget-left-cost"] == "1"
+    assert "x-budget-left-seconds" not in first.headers  # the run's own is not told there
+    [usage] = [frame.event for frame in first.frames[:-1] if frame.type == "usage"]
+    left = usage["left"]
+    assert 0 < left.pop("seconds") < 0.4
+    assert left == {"turns": 19, "tokens": 10, "cost": round(1 - COST, 6)}
+    assert ending(first) == "end_turn"
+
+    second = await ask(other, conversation)
+    assert (second.headers["x-budget-left-tokens"], ending(second)) == ("10", "end_turn")
+    third = await ask(one, conversation)
+    assert (third.headers["x-budget-left-tokens"], ending(third)) == ("0", "budget")
+    assert third.types == ["run-start", "usage", "run-end", DONE]
+
+    # what is left to the owner is less than what a new conversation may use
+    elsewhere = [await ask(each, f"{conversation}-{n}") for n, each in enumerate((*pair, *pair))]
+    assert [each.headers["x-budget-left-tokens"] for each in elsewhere] == ["15", "5", "0", "0"]
+    assert [ending(each) for each in elsewhere] == ["end_turn", "end_turn", "budget", "budget"]
+    assert (await ask(one, conversation, "bob")).headers["x-budget-left-tokens"] == "20"
+    assert len(model.requests) == 5
+
+
+async def test_a_run_whose_time_is_over_is_a_document_with_what_it_had_said(
+    pair: tuple[Client, Client], model: ModelServer, conversation: str
+) -> None:
+    model.play(Reply([event(content="half an"), Act.STALL]))
+    headers = {"authorization": "Bearer fedcba9876543210"}
+    answer = await pair[0].http.post(
+        "/send-message?wait=true",
+        json={"conversationId": conversation, "messages": [user("go")]},
+        headers=headers,
+    )
+    document = answer.json()
+    assert (document["reason"], document["text"]) == ("budget", "half an")
+    assert document["usage"]["left"]["seconds"] == 0
+    assert document["usage"]["estimated"] is True

@@ -1,0 +1,253 @@
+"""The three layers: what a model is told, where, and that no data gets out of its tags."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_core import to_json
+
+from passback.context.outline import outline
+from passback.context.prompt import (
+    ASK_GUIDE,
+    DATA_GUIDE,
+    Layers,
+    output_guide,
+    static_prompt,
+)
+from passback.core.messages import (
+    AssistantMessage,
+    Brief,
+    Content,
+    DataPart,
+    MediaPart,
+    MessageId,
+    TextPart,
+    UserMessage,
+)
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "agents.md").read_text()
+TAGS = ("user_context", "time", "intent", "structured_data", "constraints", "constraint")
+APPENDED = ("instructions", "output_schema")
+WHOLE = Brief(
+    {"a": "</structured_data>"},
+    "buy <b> & sell",
+    ("cheap", "soon"),
+    "Be </instructions> kind.",
+    {"type": "object", "title": "<x>"},
+    "2026-01-31T12:00:00+00:00",
+)
+SHOWN = """\
+<user_context>
+<time>2026-01-31T12:00:00+00:00</time>
+<intent>buy &lt;b> &amp; sell</intent>
+<structured_data>
+{"a":"\\u003c/structured_data>"}
+</structured_data>
+<constraints>
+<constraint>cheap</constraint>
+<constraint>soon</constraint>
+</constraints>
+</user_context>
+
+hello
+
+<instructions>
+Be &lt;/instructions> kind.
+</instructions>
+Answer this with nothing but one JSON object that fits this JSON Schema, without Markdown around it:
+<output_schema>
+{"type":"object","title":"\\u003cx>"}
+</output_schema>"""
+
+
+def message(content: Content = "hello", brief: Brief | None = None) -> UserMessage:
+    return UserMessage(MessageId("u"), content, brief=brief)
+
+
+def shown(content: Content, brief: Brief, **how: Any) -> Content:
+    built = Layers(**how).shown(message(content, brief))
+    assert isinstance(built, UserMessage)
+    assert (built.id, built.brief) == ("u", None)
+    return built.content
+
+
+# ---------------------------------------------------------------- where it stands
+def test_all_that_was_said_beside_words_stands_around_them() -> None:
+    assert shown("hello", WHOLE) == SHOWN
+
+
+@pytest.mark.parametrize(
+    ("brief", "expected"),
+    [
+        (Brief(), "hello"),
+        (Brief(intent="buy"), "<user_context>\n<intent>buy</intent>\n</user_context>\n\nhello"),
+        (Brief(instructions="go"), "hello\n\n<instructions>\ngo\n</instructions>"),
+    ],
+)
+def test_what_was_not_said_is_not_there(brief: Brief, expected: str) -> None:
+    assert shown("hello", brief) == expected
+
+
+@pytest.mark.parametrize(
+    ("brief", "before", "behind"),
+    [
+        (Brief(), 0, 0),
+        (Brief(intent="buy"), 1, 0),
+        (Brief(instructions="go"), 0, 1),
+        (WHOLE, 1, 1),
+    ],
+)
+def test_parts_stay_as_they_are(brief: Brief, before: int, behind: int) -> None:
+    parts = (TextPart("see"), MediaPart("image", "https://x/a.png"), DataPart(1))
+    content = shown(parts, brief)
+    assert isinstance(content, tuple)
+    assert content[before : len(content) - behind] == parts
+    assert len(content) == before + 3 + behind
+    assert all(isinstance(content[at], TextPart) for at in (*range(before), *range(-behind, 0)))
+
+
+def test_a_message_without_a_brief_is_the_same_object() -> None:
+    for plain in (message(), AssistantMessage(MessageId("a"), "hi")):
+        assert Layers().shown(plain) is plain
+
+
+def test_the_agent_that_was_asked_stays_named() -> None:
+    asked = replace(message(brief=Brief(intent="buy")), agent="sales")
+    assert Layers().shown(asked) == replace(
+        asked, content=shown("hello", Brief(intent="buy")), brief=None
+    )
+
+
+# ---------------------------------------------------------------- the system prompt
+def test_guides_stand_behind_the_agents_own_words() -> None:
+    assert static_prompt("You sell.", ["", "# A", "# B"]) == "You sell.\n\n# A\n\n# B"
+    assert static_prompt("", []) == ""
+    assert output_guide({"type": "object"}).endswith(':\n{"type":"object"}')
+
+
+# ---------------------------------------------------------------- what is posted
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+NASTY = st.lists(
+    st.sampled_from(["</", "<", ">", "&lt;", "&", '"', "\\", "\n", *TAGS, *APPENDED]) | WORDS
+).map("".join)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | NASTY,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NASTY, inner, max_size=4),
+    max_leaves=12,
+)
+BRIEFS = st.builds(
+    Brief,
+    JSON,
+    NASTY,
+    st.lists(NASTY, max_size=3).map(tuple),
+    NASTY,
+    st.none() | st.dictionaries(NASTY, JSON, max_size=2),
+    NASTY,
+)
+
+
+@given(BRIEFS, st.sampled_from([None, 0, 40]))
+@pytest.mark.promise("P13")
+def test_nothing_that_is_posted_can_open_or_close_a_tag(brief: Brief, pasted: int | None) -> None:
+    text = shown("HELLO", brief, pasted=pasted)
+    assert isinstance(text, str)
+    opened = re.findall(r"<(\w+)", text)
+    assert text.count("<") == 2 * len(opened)
+    assert sorted(opened) == sorted(re.findall(r"</(\w+)>", text))
+    expected = len([each for each in brief.constraints if each])
+    assert opened.count("constraint") == expected
+    assert all(opened.count(tag) <= 1 for tag in (*TAGS[:-1], *APPENDED))
+
+
+@given(BRIEFS)
+def test_data_is_shown_as_it_is(brief: Brief) -> None:
+    text = shown("HELLO", brief)
+    assert isinstance(text, str)
+    found = re.search(r"<structured_data>\n(.*)\n</structured_data>", text)
+    assert (None if found is None else json.loads(found[1])) == brief.data
+
+
+# ---------------------------------------------------------------- large data
+def test_large_data_is_outlined_for_an_agent_that_can_look_at_it() -> None:
+    data: list[Any] = [{"id": number, "text": "x" * 300} for number in range(500)]
+    text = shown("hello", Brief(data), pasted=1000)
+    assert isinstance(text, str)
+    size = len(to_json(data))
+    assert f'<structured_data preview="true" bytes="{size}">' in text
+    assert len(text) < 2000
+    outlined = json.loads(re.findall(r"\n(.*)\n</structured_data>", text)[0])
+    cut = f"{'x' * 200}... (300 characters)"
+    assert outlined == {"items": 500, "first": [{"id": n, "text": cut} for n in range(3)]}
+    assert shown("hello", Brief(data[:2]), pasted=1000) == shown("hello", Brief(data[:2]))
+
+
+def test_what_is_left_out_is_counted() -> None:
+    assert outline({"a": {"b": {"c": {"d": {"e": {"f": 1}}}}}}) == {
+        "a": {"b": {"c": {"d": {"e": {"...": "1 more"}}}}}
+    }
+    assert outline([[[[[[1]]]]]]) == {
+        "items": 1,
+        "first": [
+            {
+                "items": 1,
+                "first": [
+                    {
+                        "items": 1,
+                        "first": [
+                            {
+                                "items": 1,
+                                "first": [{"items": 1, "first": [{"items": 1, "first": []}]}],
+                            }
+                        ],
+                    }
+                ],
+            }
+        ],
+    }
+    assert outline(10**5000) == "a number of many digits"
+
+
+@pytest.mark.promise("P11")
+@given(
+    st.recursive(
+        st.integers() | st.just("ü" * 300) | st.booleans() | st.none(),
+        lambda inner: (
+            st.lists(inner, max_size=6).map(lambda each: each * 20)
+            | st.lists(inner, max_size=6).map(
+                lambda each: {
+                    f"{'é' * 100}{at}" if at % 2 else str(at): x for at, x in enumerate(each * 20)
+                }
+            )
+        ),
+        max_leaves=20,
+    )
+)
+def test_an_outline_is_never_large(value: Any) -> None:
+    assert len(to_json(outline(value))) <= 6 * 1024
+
+
+# ---------------------------------------------------------------- what its page says
+def test_the_page_shows_what_the_model_is_shown() -> None:
+    text = shown(
+        "Who owes us most?",
+        Brief(
+            {"invoices": [{"customer": "Ann", "open": 120}, {"customer": "Bob", "open": 80}]},
+            "prepare a reminder",
+            ("amounts in euros",),
+            "Be brief.",
+            {"type": "object", "required": ["customer"]},
+            "2026-01-31T12:00:00+00:00",
+        ),
+    )
+    assert re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL) == [text]
+
+
+def test_the_page_has_the_guides() -> None:
+    blocks = re.findall(r"(?:^> .*\n)+", PAGE, re.MULTILINE)
+    quoted = ["\n".join(line.removeprefix("> ") for line in each.splitlines()) for each in blocks]
+    assert sorted(quoted) == sorted([ASK_GUIDE, DATA_GUIDE])

@@ -1,0 +1,228 @@
+"""What the model is told in a run: the brief of a post, what holds for the run, the time; and what tools get of it."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import pytest
+from pydantic import JsonValue
+from tests.support.faults import mortal
+from tests.support.runs import (
+    KEY,
+    events,
+    outcome,
+    post,
+    reading,
+    record,
+    result,
+    says,
+    worker,
+)
+
+from passback.context.compaction import Compaction
+from passback.context.prompt import Layers
+from passback.core.changes import Change
+from passback.core.errors import Reused, UnsupportedAttachment
+from passback.core.events import Completed, Failed, OutputAccepted, TextDelta
+from passback.core.ids import new_nonce
+from passback.core.messages import (
+    AssistantMessage,
+    Brief,
+    CallId,
+    Content,
+    JsonObject,
+    MediaPart,
+    MessageId,
+    RunRef,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    UserMessage,
+)
+from passback.core.ports import Store
+from passback.core.posts import StartRun
+from passback.core.state import State
+from passback.core.toolsets import ToolContext
+from passback.engine.agents import Actor
+from passback.engine.brain import Brain
+from passback.engine.toolbox import Equipment
+from passback.models import scripted
+from passback.models.scripted import ScriptedModel
+from passback.toolsets.agents import AgentTool, AgentTools
+from passback.toolsets.functions import Functions, tool
+
+pytestmark = pytest.mark.anyio
+
+BRIEF = Brief({"a": 1}, "buy", ("cheap",), "Be kind.")
+PNG = MediaPart("image", "data:image/png;base64,iVBORw0=")
+
+
+def briefed(brief: Brief = BRIEF, name: str = "u") -> UserMessage:
+    return replace(says("hi", name), brief=brief)
+
+
+@tool
+def look(context: ToolContext) -> JsonValue:
+    """Give the data that it may work on."""
+    return {"data": context.data}
+
+
+# ---------------------------------------------------------------- the brief
+@pytest.mark.promise("P10")
+async def test_another_worker_tells_its_model_the_same(store: Store) -> None:
+    first = ScriptedModel([scripted.calls(("look", {})), ["half", anyio.Event()]])
+    other = ScriptedModel([scripted.says("whole")])
+    layers = Layers()
+    async with (
+        worker(store, other, look, builder=layers) as later,
+        mortal(store, first, look, builder=layers) as dying,
+    ):
+        run = await post(dying.runs, briefed())
+        async with reading(later, run) as reader:
+            await reader.until(TextDelta("half"))
+            await dying.kill()
+            await later.status(KEY)
+        assert await outcome(later, run) == Completed()
+    assert other.requests == first.requests[1:]
+    [shown, *_] = other.requests[0].messages
+    assert str(shown.content).startswith("<user_context>\n<intent>buy</intent>")
+
+
+async def test_tools_get_the_data_that_was_posted_last(store: Store) -> None:
+    called = [scripted.calls(("look", {})), scripted.says("done")]
+    async with worker(store, ScriptedModel(called * 3), look) as runs:
+        await events(runs, await post(runs, says("hi", "u0")))
+        await events(runs, await post(runs, briefed()))
+        await events(runs, await post(runs, briefed(Brief(intent="sell"), "u2")))
+        results = [str(each.content) for each in await record(runs) if each.role == "tool"]
+    assert results == ['{"data":null}', '{"data":{"a":1}}', '{"data":{"a":1}}']
+
+
+@pytest.mark.promise("P8")
+async def test_a_message_with_another_brief_is_another_message(memory: Store) -> None:
+    named = frozenset({MessageId("u")})
+    async with worker(memory, ScriptedModel([scripted.says("hi")])) as runs:
+        first = await runs.start(StartRun(KEY, (briefed(),), named=named))
+        assert await runs.start(StartRun(KEY, (briefed(),), named=named)) == first
+        other = briefed(replace(BRIEF, data={"a": 2}))
+        with pytest.raises(Reused):
+            await runs.start(StartRun(KEY, (other,), named=named))
+        assert isinstance(first, RunRef)
+        await outcome(runs, first)
+
+
+# ---------------------------------------------------------------- what holds for one run
+async def test_the_context_is_found_out_once_in_each_run(memory: Store) -> None:
+    asked: list[RunRef] = []
+
+    async def context(run: RunRef) -> str:
+        asked.append(run)
+        return f"Run {len(asked)}."
+
+    model = ScriptedModel([scripted.calls(("look", {})), scripted.says("a"), scripted.says("b")])
+    async with worker(memory, model, look, builder=Layers(), told=context) as runs:
+        first = await post(runs, says())
+        assert await outcome(runs, first) == Completed()
+        second = await post(runs, says("again", "u2"))
+        assert await outcome(runs, second) == Completed()
+    assert asked == [first, second]
+    told = [request.system for request in model.requests]
+    assert told == ["be brief\n\nRun 1.", "be brief\n\nRun 1.", "be brief\n\nRun 2."]
+    assert {request.static for request in model.requests} == {len("be brief")}
+
+
+async def test_a_context_that_cannot_be_found_out_fails_the_run(memory: Store) -> None:
+    async def context(_run: RunRef) -> str:
+        raise OSError("secret")
+
+    model = ScriptedModel([])
+    async with worker(memory, model, told=context) as runs:
+        ended = await outcome(runs, await post(runs, says()))
+    assert isinstance(ended, Failed)
+    assert (ended.code, "secret" in ended.message) == ("internal", False)
+
+
+# ---------------------------------------------------------------- the time
+async def test_a_message_says_when_it_came_where_the_agent_is_told(memory: Store) -> None:
+    model = ScriptedModel([scripted.says("a"), scripted.says("b")])
+    async with worker(memory, model, builder=Layers(), tells_time=True) as runs:
+        await events(runs, await post(runs, says()))
+        await events(runs, await post(runs, briefed(name="u2")))
+        told = [each.brief for each in await record(runs) if isinstance(each, UserMessage)]
+    times = [datetime.fromisoformat(brief.at) for brief in told if brief]
+    now = datetime.now(UTC)
+    assert len(times) == 2
+    assert all(now - timedelta(minutes=1) < each <= now for each in times)
+    assert [brief and replace(brief, at="") for brief in told] == [Brief(), BRIEF]
+    [first, _, second] = model.requests[1].messages
+    assert f"<time>{told[0] and told[0].at}</time>" in str(first.content)
+    assert "<time>" in str(second.content)
+
+
+# ---------------------------------------------------------------- attachments
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize("message", [UserMessage, SystemMessage])
+async def test_what_the_model_cannot_be_shown_is_refused_before_the_run(
+    memory: Store, message: type[UserMessage | SystemMessage]
+) -> None:
+    content: Content = (TextPart("see"), PNG)
+    posted = message(MessageId("u"), content)
+    async with worker(memory, ScriptedModel([])) as runs:
+        with pytest.raises(UnsupportedAttachment) as refused:
+            await post(runs, posted)
+        assert (await memory.status(KEY)).version == 0
+    assert refused.value.message == (
+        "this agent cannot take an attachment of type 'image': a scripted model is shown text only"
+    )
+    assert refused.value.details == {"type": "image"}
+
+
+async def test_what_the_model_can_be_shown_is_not_refused(memory: Store) -> None:
+    model = ScriptedModel([scripted.says("nice")], media=True)
+    async with worker(memory, model) as runs:
+        posted = UserMessage(MessageId("u"), (TextPart("see"), PNG))
+        assert await outcome(runs, await post(runs, posted)) == Completed()
+
+
+# ---------------------------------------------------------------- elsewhere
+async def test_a_sub_agent_works_on_the_same_data(memory: Store) -> None:
+    inner = ScriptedModel([scripted.calls(("look", {})), scripted.says("seen")])
+    actor = Actor(Brain(inner), Equipment([Functions([look])]), "helper")
+    task = scripted.calls(("helper", {"task": "look"}))
+    outer = ScriptedModel([task, scripted.says("done")])
+    helpers = AgentTools([AgentTool.of(actor, "Helps.")])
+    async with worker(memory, outer, toolsets=[helpers]) as runs:
+        assert await outcome(runs, await post(runs, briefed())) == Completed()
+    assert str(inner.requests[1].messages[-1].content) == '{"data":{"a":1}}'
+    # its task is all that it is told
+    assert [each.content for each in inner.requests[0].messages] == ["look"]
+
+
+async def test_what_was_posted_before_the_boundary_counts(store: Store) -> None:
+    schema: JsonObject = {"type": "object", "required": ["a"]}
+    state = State(data=[1], output_schema=schema)
+    how = Change(KEY, new_nonce(), 0, (says(), *owing()), state=replace(state, boundary=1))
+    assert await store.park(how)
+    model = ScriptedModel(
+        [scripted.calls(("look", {})), scripted.says("{}"), scripted.says('{"a":1}')]
+    )
+    async with worker(store, model, look) as runs:
+        told = await events(runs, await post(runs, result(CallId("c"))))
+        results = [str(each.content) for each in await record(runs) if each.role == "tool"]
+    assert OutputAccepted({"a": 1}) in told
+    assert results == ["done", '{"data":[1]}']
+    assert [request.output_schema for request in model.requests] == [schema] * 3
+
+
+def owing() -> tuple[AssistantMessage, ...]:
+    call = ToolCall(CallId("c"), "paint", "{}", client=True)
+    return (AssistantMessage(MessageId("a"), "", (call,)),)
+
+
+async def test_what_was_posted_beside_words_counts_in_the_models_window(memory: Store) -> None:
+    async with worker(
+        memory, ScriptedModel([]), builder=Layers(), context=Compaction(2_000)
+    ) as runs:
+        ended = await outcome(runs, await post(runs, briefed(Brief(data="x" * 20_000))))
+    assert isinstance(ended, Failed)
+    assert ended.code == "context_too_large"

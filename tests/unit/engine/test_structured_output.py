@@ -1,0 +1,196 @@
+"""The last word of a run is what was asked for, or the run fails: nothing else becomes its output."""
+
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from tests.support.faults import mortal
+from tests.support.runs import (
+    KEY,
+    call_ids,
+    contents,
+    events,
+    outcome,
+    post,
+    reading,
+    record,
+    result,
+    says,
+    worker,
+)
+
+from passback.core.deltas import Finish, TextChunk
+from passback.core.events import (
+    Completed,
+    Failed,
+    HandedBack,
+    OutputAccepted,
+    RunEvent,
+    RunFinished,
+    TextDelta,
+)
+from passback.core.messages import Brief, JsonObject, SystemMessage, ToolSpec, UserMessage
+from passback.core.ports import Store
+from passback.engine.output import OutputJudge
+from passback.models import scripted
+from passback.models.scripted import ScriptedModel
+from passback.toolsets.functions import tool
+
+pytestmark = pytest.mark.anyio
+
+SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {"colour": {"enum": ["blue", "red"]}},
+    "required": ["colour"],
+}
+COLOR = ToolSpec("set-color", "", {"type": "object", "properties": {}})
+BLUE = '{"colour": "blue"}'
+PINK = '{"colour": "pink"}'
+AGAIN = "Answer again, with nothing but JSON that fits the output schema."
+WRONG = f'Your answer was not accepted: at $.colour: "pink" is not one of ["blue", "red"]\n{AGAIN}'
+
+
+def asks(schema: JsonObject | None = SCHEMA, name: str = "u") -> UserMessage:
+    return replace(says("which?", name), brief=Brief(output_schema=schema))
+
+
+def ends(told: list[RunEvent]) -> list[RunEvent]:
+    return [each for each in told if isinstance(each, OutputAccepted | RunFinished)]
+
+
+async def test_an_answer_that_fits_is_the_output(store: Store) -> None:
+    model = ScriptedModel([scripted.says(BLUE)])
+    async with worker(store, model) as runs:
+        told = await events(runs, await post(runs, asks()))
+        assert ends(told) == [OutputAccepted({"colour": "blue"}), RunFinished(Completed())]
+        assert await contents(runs) == ["which?", BLUE]
+    assert model.requests[0].output_schema == SCHEMA
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (PINK, 'at $.colour: "pink" is not one of ["blue", "red"]'),
+        ("Blue, of course.", "it is not a JSON object"),
+        (f"Here: {BLUE}", "it is not a JSON object"),
+        ("[1]", "it is not a JSON object"),
+        ('{"colour": NaN}', "it is not a JSON object"),
+        ("", "it is not a JSON object"),
+        (f"{BLUE[:-1]},{' ' * 1024 * 1024}}}", "it is not a JSON object"),
+    ],
+)
+async def test_the_model_is_told_what_is_wrong_and_answers_again(
+    memory: Store, said: str, reason: str
+) -> None:
+    model = ScriptedModel([scripted.says(said), scripted.says(BLUE)])
+    async with worker(memory, model) as runs:
+        told = await events(runs, await post(runs, asks()))
+        [refused] = [each for each in await record(runs) if isinstance(each, SystemMessage)]
+    assert ends(told) == [OutputAccepted({"colour": "blue"}), RunFinished(Completed())]
+    assert "".join(each.text for each in told if isinstance(each, TextDelta)) == said + BLUE
+    text = f"Your answer was not accepted: {reason}\n{AGAIN}"
+    assert (refused.content, refused.synthetic) == (text, "invalid")
+    assert model.requests[1].messages[-1] == UserMessage(refused.id, text)
+    assert model.requests[1].output_schema == SCHEMA
+
+
+@pytest.mark.parametrize("fence", ["```json\n{}\n```", "```\n{}```", "\n {} \n"])
+async def test_a_fence_around_the_answer_is_no_part_of_it(memory: Store, fence: str) -> None:
+    model = ScriptedModel([scripted.says(fence.replace("{}", BLUE))])
+    async with worker(memory, model) as runs:
+        told = await events(runs, await post(runs, asks()))
+    assert ends(told)[0] == OutputAccepted({"colour": "blue"})
+
+
+async def test_an_answer_that_was_cut_off_is_not_accepted(memory: Store) -> None:
+    cut: list[scripted.Step] = [TextChunk(BLUE), Finish("length")]
+    async with worker(memory, ScriptedModel([cut, scripted.says(BLUE)])) as runs:
+        told = await events(runs, await post(runs, asks()))
+        [refused] = [each for each in await record(runs) if isinstance(each, SystemMessage)]
+    assert ends(told) == [OutputAccepted({"colour": "blue"}), RunFinished(Completed())]
+    assert "too long" in str(refused.content)
+
+
+async def test_a_model_that_refuses_gives_no_output(memory: Store) -> None:
+    refusal: list[scripted.Step] = [TextChunk("I will not."), Finish("refusal")]
+    async with worker(memory, ScriptedModel([refusal])) as runs:
+        told = await events(runs, await post(runs, asks()))
+    assert ends(told) == [RunFinished(Completed("refusal"))]
+
+
+@pytest.mark.promise("P6")
+async def test_a_run_without_a_valid_answer_fails_and_the_conversation_goes_on(
+    store: Store,
+) -> None:
+    model = ScriptedModel([*[scripted.says(PINK)] * 3, scripted.says("hello")])
+    async with worker(store, model) as runs:
+        told = await events(runs, await post(runs, asks()))
+        failed = Failed(
+            "output_invalid",
+            "the model's answer did not fit the output schema, again and again",
+            True,
+        )
+        assert ends(told) == [RunFinished(failed)]
+        assert await contents(runs) == ["which?", *[PINK, WRONG] * 3]
+        assert await outcome(runs, await post(runs, says("never mind", "u2"))) == Completed()
+    assert len(model.requests) == 4
+    assert model.requests[3].output_schema is None
+
+
+async def test_the_schema_counts_until_the_answer_whatever_comes_between(store: Store) -> None:
+    @tool
+    def look() -> str:
+        return "seen"
+
+    script = [
+        scripted.calls(("look", {})),
+        scripted.calls(("set-color", {})),
+        scripted.says(PINK),
+        scripted.says(BLUE),
+    ]
+    async with worker(store, ScriptedModel(script), look) as runs:
+        told = await events(runs, await post(runs, asks(), tools=[COLOR]))
+        [owed] = await call_ids(runs)
+        assert isinstance(told[-1], RunFinished)
+        assert isinstance(told[-1].outcome, HandedBack)
+        told = await events(runs, await post(runs, result(owed)))
+    assert ends(told) == [OutputAccepted({"colour": "blue"}), RunFinished(Completed())]
+
+
+@pytest.mark.parametrize(
+    ("brief", "said", "accepted"),
+    [
+        (None, PINK, {"colour": "pink"}),
+        (Brief(intent="x"), PINK, {"colour": "pink"}),
+        (Brief(output_schema=SCHEMA), BLUE, {"colour": "blue"}),
+    ],
+)
+async def test_the_agents_own_schema_counts_where_a_post_has_none(
+    memory: Store, brief: Brief | None, said: str, accepted: Any
+) -> None:
+    model = ScriptedModel([scripted.says(said)])
+    judge = OutputJudge(schema={"type": "object"})
+    async with worker(memory, model, output=judge) as runs:
+        told = await events(runs, await post(runs, replace(says(), brief=brief)))
+    assert ends(told)[0] == OutputAccepted(accepted)
+
+
+@pytest.mark.promise("P10")
+async def test_answers_that_another_worker_was_given_count_too(store: Store) -> None:
+    """A run that goes from worker to worker fails after as many of them as any other."""
+    hanging: list[scripted.Step] = [TextChunk("{"), anyio.Event()]
+    first = ScriptedModel([scripted.says(PINK), scripted.says(PINK), hanging])
+    other = ScriptedModel([scripted.says(PINK)])
+    async with worker(store, other) as later, mortal(store, first) as dying:
+        run = await post(dying.runs, asks())
+        async with reading(later, run) as reader:
+            await reader.until(TextDelta("{"))
+            await dying.kill()
+            await later.status(KEY)
+        ended = await outcome(later, run)
+    assert isinstance(ended, Failed)
+    assert ended.code == "output_invalid"
+    # it was told the same as the first worker's model
+    assert other.requests[0].messages == first.requests[2].messages
+    assert other.requests[0].output_schema == SCHEMA

@@ -1,0 +1,250 @@
+"""The data tools: what they find in the data of a conversation, and that no query of theirs hurts the server."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from passback.core.messages import (
+    CallId,
+    ConversationId,
+    ConversationKey,
+    OwnerId,
+    RunId,
+    RunRef,
+    ToolCall,
+    ToolResult,
+)
+from passback.core.toolsets import ToolContext
+from passback.toolsets.data import DATA_TOOLS
+from passback.toolsets.querying import answer_query
+from passback.toolsets.summary import summary
+
+pytestmark = pytest.mark.anyio
+
+RUN = RunRef(ConversationKey(OwnerId("owner"), ConversationId("c")), RunId("r"))
+ORDERS: JsonValue = {
+    "orders": [
+        {"customer": "Ann", "total": 120, "paid": True},
+        {"customer": "Bob", "total": 80.5, "paid": False},
+        {"customer": "Ann", "total": 40},
+    ],
+    "year": 2026,
+}
+DOUBLINGS = " | ".join(["[@, @]"] * 60)
+
+
+async def call(name: str, data: JsonValue = ORDERS, **arguments: Any) -> ToolResult:
+    made = ToolCall(CallId("c"), name, json.dumps(arguments))
+    return await DATA_TOOLS.call(made, ToolContext(RUN, CallId("c"), data=data))
+
+
+async def test_the_tools_change_nothing_and_may_run_together() -> None:
+    names = [spec.name for spec in await DATA_TOOLS.specs()]
+    assert names == ["query_data", "summarise_data", "validate_data"]
+    assert all(DATA_TOOLS.is_read_only(name) and DATA_TOOLS.is_repeatable(name) for name in names)
+
+
+# ---------------------------------------------------------------- what they find
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        ("orders[?total > `50`].customer", ["Ann", "Bob"]),
+        ("sum(orders[].total)", 240.5),
+        ("year", 2026),
+        ("nothing", None),
+        ("orders[0]", {"customer": "Ann", "total": 120, "paid": True}),
+    ],
+)
+async def test_a_query_gives_json(expression: str, found: JsonValue) -> None:
+    result = await call("query_data", expression=expression)
+    assert not result.is_error
+    assert json.loads(str(result.content)) == found
+
+
+async def test_a_summary_tells_of_each_field() -> None:
+    result = await call("summarise_data", expression="orders")
+    assert json.loads(str(result.content)) == {
+        "type": "list",
+        "items": 3,
+        "records": 3,
+        "field_count": 3,
+        "fields": {
+            "customer": {
+                "missing": 0,
+                "types": {"text": 3},
+                "distinct": 2,
+                "most_common": [{"value": "Ann", "count": 2}, {"value": "Bob", "count": 1}],
+            },
+            "total": {
+                "missing": 0,
+                "types": {"number": 3},
+                "min": 40,
+                "max": 120,
+                "mean": pytest.approx(80.1666667),
+                "distinct": 3,
+                "most_common": [
+                    {"value": 120, "count": 1},
+                    {"value": 80.5, "count": 1},
+                    {"value": 40, "count": 1},
+                ],
+            },
+            "paid": {
+                "missing": 1,
+                "types": {"boolean": 2},
+                "distinct": 2,
+                "most_common": [{"value": True, "count": 1}, {"value": False, "count": 1}],
+            },
+        },
+    }
+
+
+async def test_without_an_expression_all_is_summarised() -> None:
+    told = json.loads(str((await call("summarise_data")).content))
+    assert told["keys"] == 2
+    assert told["fields"]["orders"]["items"] == 3
+    assert told["fields"]["year"] == {"type": "number", "value": 2026}
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ([], {"type": "list", "items": 0, "types": {}}),
+        (
+            [1, True, None, [2]],
+            {
+                "type": "list",
+                "items": 4,
+                "types": {"number": 1, "boolean": 1, "null": 1, "list": 1},
+                "min": 1,
+                "max": 1,
+                "mean": 1,
+                "distinct": 3,
+                "most_common": [
+                    {"value": 1, "count": 1},
+                    {"value": True, "count": 1},
+                    {"value": None, "count": 1},
+                ],
+            },
+        ),
+        (
+            [10**400],
+            {
+                "type": "list",
+                "items": 1,
+                "types": {"number": 1},
+                "distinct": 1,
+                "most_common": [{"value": 10**400, "count": 1}],
+            },
+        ),
+        ("x" * 100, {"type": "text", "value": f"{'x' * 80}..."}),
+        (
+            {"a": {"b": {"c": 1}}},
+            {
+                "type": "object",
+                "keys": 1,
+                "fields": {
+                    "a": {
+                        "type": "object",
+                        "keys": 1,
+                        "fields": {"b": {"type": "object", "keys": 1}},
+                    }
+                },
+            },
+        ),
+    ],
+)
+def test_a_summary_of_anything(value: JsonValue, told: JsonValue) -> None:
+    assert summary(value) == told
+
+
+ORDER = {
+    "type": "object",
+    "properties": {"total": {"type": "number", "minimum": 50}},
+    "required": ["customer"],
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"schema": {"type": "object", "required": ["orders"]}}, "It fits."),
+        ({"schema": ORDER, "expression": "orders[0]"}, "It fits."),
+        (
+            {"schema": {"type": "array", "items": ORDER}, "expression": "orders"},
+            "It does not fit: at $[2].total: 40 is less than the minimum of 50",
+        ),
+    ],
+)
+async def test_data_is_validated_by_a_schema(arguments: dict[str, Any], said: str) -> None:
+    result = await call("validate_data", **arguments)
+    assert (result.content, result.is_error) == (said, False)
+
+
+# ---------------------------------------------------------------- what goes wrong
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("query_data", {"expression": "orders["}, "The expression is not valid JMESPath"),
+        ("query_data", {"expression": "sum(year)"}, "The expression is not valid JMESPath"),
+        ("query_data", {"expression": "x" * 2001}, "expression: String should have at most 2000"),
+        ("query_data", {}, "expression: Field required"),
+        (
+            "validate_data",
+            {"schema": {"type": "fish"}},
+            "The schema cannot be used: its schema is not a valid JSON Schema",
+        ),
+        (
+            "validate_data",
+            {"schema": {"$ref": "http://127.0.0.1:1/x"}},
+            "The schema cannot be used: its schema has a reference to another document",
+        ),
+        ("validate_data", {"schema": {}, "expression": "orders["}, "The expression is not valid"),
+    ],
+)
+async def test_what_the_model_did_wrong_is_told_to_it(
+    name: str, arguments: dict[str, Any], said: str
+) -> None:
+    result = await call(name, **arguments)
+    assert result.is_error
+    assert said in str(result.content)
+
+
+async def test_without_data_the_model_is_told_so() -> None:
+    for name in ("query_data", "summarise_data", "validate_data"):
+        result = await call(name, None, expression="@", schema={})
+        if name != "validate_data":
+            result = await call(name, None, expression="@")
+        text = "There is no structured data in this conversation."
+        assert (result.content, result.is_error) == (text, True)
+
+
+# ---------------------------------------------------------------- bounds
+@pytest.mark.promise("P11")
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pytest.param(DOUBLINGS, id="a result that is 2^60 times as large"),
+        pytest.param(" | ".join(["[@, @] | []"] * 60), id="a list of 2^60 items"),
+        pytest.param("[" * 900 + "@" + "]" * 900, id="an expression that is deep"),
+    ],
+)
+async def test_a_hostile_query_ends_and_the_next_one_is_served(expression: str) -> None:
+    result = await call("query_data", [{"a": 1}], expression=expression)
+    assert len(str(result.content)) < 70_000
+    assert result.is_error or "[cut" in str(result.content)
+    assert (await call("query_data", expression="year")).content == "2026"
+
+
+async def test_a_part_that_is_too_large_is_not_validated() -> None:
+    result = await call(
+        "validate_data", ["x" * 1000], schema={}, expression=" | ".join(["[@, @]"] * 11)
+    )
+    assert result.is_error
+    assert "too large" in str(result.content)
+
+
+def test_a_result_is_written_no_further_than_it_is_wanted() -> None:
+    assert answer_query(b'{"a": [1, 2]}', "a", False, 100) == "[1,2]"
+    assert answer_query(b'{"a": [1, 2]}', "a", False, 3) == "[1,"
