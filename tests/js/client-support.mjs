@@ -20,6 +20,8 @@ export async function scripted(t, script, claim = granted) {
   const answers = [...script];
   const server = createServer(async (incoming, response) => {
     let text = "";
+    // a character may come in two pieces
+    incoming.setEncoding("utf8");
     for await (const piece of incoming) text += piece;
     const { method, headers } = incoming;
     const address = new URL(incoming.url, "http://x");

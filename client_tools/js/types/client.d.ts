@@ -61,7 +61,7 @@ export type SendOptions = {
      * more kinds
      * of events
      */
-    include?: ("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "message-ids" | (string & {}))[];
+    include?: ("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "output" | "message-ids" | (string & {}))[];
     /**
      * what the message means while a run goes on
      */
@@ -168,7 +168,7 @@ export type MessagePage = {
  * @typedef {object} SendOptions
  * @property {string} [conversationId] default: a new one
  * @property {AbortSignal} [signal] stops reading, and running tools, at once; the run goes on at the server
- * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "message-ids" | (string & {}))[]} [include] more kinds
+ * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "output" | "message-ids" | (string & {}))[]} [include] more kinds
  *   of events
  * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy] what the message means while a run goes on
  * @property {"continue" | "cancel"} [onDisconnect] what becomes of the run when nobody follows it

@@ -43,6 +43,10 @@ export type PlanEvent = {
     type: "plan";
     entries: PlanEntry[];
 } & Nestable & Place;
+export type OutputEvent = {
+    type: "output";
+    value: unknown;
+} & Place;
 export type ToolCallStartEvent = {
     type: "tool-call-start";
     toolCallId: string;
@@ -113,7 +117,7 @@ export type RewindEvent = {
     type: "rewind";
     to: string;
 } & Place;
-export type Event = TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | ContextEvent | PlanEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolProgressEvent | ToolResultEvent | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent;
+export type Event = TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | OutputEvent | ContextEvent | PlanEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolProgressEvent | ToolResultEvent | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent;
 export type Usage = {
     inputTokens: number;
     outputTokens: number;

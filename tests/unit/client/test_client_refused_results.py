@@ -13,6 +13,8 @@ from passback_client import (
     Client,
     Decided,
     Event,
+    Owed,
+    OwedCall,
     Refused,
     Retry,
     Tool,
@@ -151,6 +153,14 @@ async def test_a_call_that_another_client_has_answered_meanwhile_is_left_out() -
     )
     assert posted(site) == [["a", "b", "c"], ["a"], ["b"], ["c"]]
     assert [call_id for call_id, *_ in told(events)] == ["a", "c"]
+
+
+async def test_what_only_others_can_answer_stays_owed() -> None:
+    asked = {"id": "q", "name": "ask_user", "arguments": "{}", "kind": "question"}
+    left = [owes(*paints("b"), asked, run=None), owes(asked, run=None)]
+    site, events = await play(large(), *left, calls=[*paints("a", "b"), asked])
+    assert posted(site) == [["a", "b"], ["a"], ["b"]]
+    assert events[-1] == Owed((OwedCall("q", "ask_user", "{}", "question"),))
 
 
 async def test_another_refusal_is_an_error_at_once() -> None:
