@@ -130,7 +130,7 @@ ROWS = {
         HALF,
         "user: never mind",
         adds=["wipe (superseded)", "send (superseded)", "user: never mind"],
-        asks=[*GO_BOTH, f"wipe: {GONE_ON}", f"send: {GONE_ON}", "user: never mind"],
+        asks=[*GO_BOTH, f"wipe: {GONE_ON}", f"send: Error: {UNMADE}", "user: never mind"],
     ),
     "a no and a message": begins(
         WIPE,
