@@ -8,6 +8,8 @@ from tests.e2e.stage import Past, Post, Row, Stage, begins, call_of, past, row
 from tests.support.model_server import ModelServer, says
 from tests.support.wire import Client
 
+from passback.core.transcript import UNMADE
+
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P1", "P2", "P5", "P9")]
 
 
