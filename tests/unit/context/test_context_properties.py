@@ -246,7 +246,7 @@ async def test_a_later_run_shows_what_the_earlier_one_showed(history: History, w
 @given(histories(), st.integers(-2, 30), st.data())
 @settings(max_examples=80, deadline=None)
 @pytest.mark.promise("P5")
-async def test_a_summary_anywhere_keeps_the_view_paired_and_what_is_open(
+def test_a_summary_anywhere_keeps_the_view_paired_and_what_is_open(
     whole: History, keeps: int, data: st.DataObject
 ) -> None:
     cut = data.draw(st.integers(0, len(whole.messages)))
