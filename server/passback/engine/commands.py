@@ -15,6 +15,7 @@ from passback.core.ids import new_message_id
 from passback.core.messages import Message, SummaryMessage
 from passback.core.state import State
 from passback.core.text import mended
+from passback.engine.calling import called
 
 logger = logging.getLogger(__name__)
 
@@ -90,15 +91,12 @@ class Commands:
             return Reply(await self._answer(call, context))
         match call.name:
             case "clear":
-                forgotten = SummaryMessage(new_message_id(), "", keeps=0)
-                return Reply("The agent has forgotten what was said before.", after=(forgotten,))
+                nothing = SummaryMessage(new_message_id(), "", keeps=0)
+                return Reply("The agent has forgotten what was said before.", after=(nothing,))
             case "compact":
                 fitted = await sight.compact(messages)
-                told = (
-                    "What was said before is summed up."
-                    if fitted.append
-                    else "There is nothing to sum up."
-                )
+                done = "What was said before is summed up."
+                told = done if fitted.append else "There is nothing to sum up."
                 return Reply(told, fitted.append, fitted.events)
             case _:
                 lines = (f"/{each.name}  {each.description}" for each in self.all)
@@ -107,11 +105,8 @@ class Commands:
     async def _answer(self, call: CommandCall, context: CommandContext) -> str:
         try:
             with anyio.fail_after(_SECONDS):
-                said = self.own[call.name](call.argument, context)
-                text = await said if inspect.isawaitable(said) else said
-        except (
-            Exception
-        ) as error:  # a command's boundary: what is the agent's own must not break the run
+                text = await called(self.own[call.name], call.argument, context)
+        except (Exception, SystemExit) as error:  # a command's boundary: as that of a tool call
             logger.exception(
                 "command failed", extra={"action": "command_failed", "run_id": context.run.run_id}
             )

@@ -291,9 +291,9 @@ class Loop:
             if denial is None:
                 made.append(call)
             else:
-                answer = tool_message(call, ToolResult(denial, is_error=True))
-                event = ToolResulted(call.id, denial, is_error=True)
-                await self._commit([replace(answer, synthetic="denied")], [event])
+                result = ToolResult(denial, is_error=True)
+                answer = replace(tool_message(call, result), synthetic="denied")
+                await self._commit([answer], [resulted(call, result)])
         return made
 
     async def _run_server_calls(self, calls: Sequence[ToolCall]) -> None:

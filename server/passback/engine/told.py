@@ -1,14 +1,13 @@
 """What an agent is told in one run only: text that a function of its author gives."""
 
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import anyio
-import anyio.to_thread
 
 from passback.core.messages import RunRef
 from passback.core.prompts import RunContext
+from passback.engine.calling import called
 
 Told: TypeAlias = Callable[[RunRef], str | Awaitable[str]]
 
@@ -21,10 +20,7 @@ def run_context(function: Told, /, *, seconds: float = SECONDS) -> RunContext:
 
     async def told(run: RunRef) -> str:
         with anyio.fail_after(seconds):
-            if inspect.iscoroutinefunction(function):
-                said: str | Awaitable[str] = function(run)
-            else:
-                said = await anyio.to_thread.run_sync(lambda: function(run), abandon_on_cancel=True)
-            return said if isinstance(said, str) else await said
+            said: str = await called(function, run)
+            return said
 
     return told

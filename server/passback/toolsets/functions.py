@@ -23,6 +23,7 @@ from passback.core.messages import TOOL_NAME, JsonObject, ToolCall, ToolResult, 
 from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
 from passback.core.text import shortened
 from passback.core.toolsets import ToolContext
+from passback.engine.calling import called
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class FunctionTool:
     async def _insist(self, values: Mapping[str, Any]) -> object:
         for attempt in range(self.retries):
             try:
-                return await self._invoke(values)
+                return await called(self.function, **values)
             except ToolError:
                 raise
             except (
@@ -99,15 +100,7 @@ class FunctionTool:
             ) as error:  # the tool-call boundary: what this may be, only the tool's author knows
                 logger.warning("tool tried again: %s", type(error).__name__, exc_info=True)
             await anyio.sleep(_PAUSE * 2**attempt)
-        return await self._invoke(values)
-
-    async def _invoke(self, values: Mapping[str, Any]) -> object:
-        if inspect.iscoroutinefunction(self.function):
-            return await self.function(**values)
-        result = await anyio.to_thread.run_sync(
-            lambda: self.function(**values), abandon_on_cancel=True
-        )
-        return await result if inspect.isawaitable(result) else result
+        return await called(self.function, **values)
 
     def _cut(self, text: str) -> str:
         text = text.encode(errors="replace").decode()  # a lone surrogate could not be stored

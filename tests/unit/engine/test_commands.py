@@ -30,6 +30,10 @@ async def later(words: str, context: CommandContext) -> str:
     return f"{words} for {context.run.key.owner}"
 
 
+def leaves(words: str, context: CommandContext) -> str:
+    raise SystemExit(words, context)
+
+
 def broken(words: str, context: CommandContext) -> str:
     raise OSError(words, context)
 
@@ -40,7 +44,11 @@ def backend(agent: Agent, **settings: str) -> Backend:
 
 async def test_commands_are_answered_without_the_model() -> None:
     model = ScriptedModel([])
-    agent = Agent(model=model, deps="!", commands={"shout": shout, "later": later, "oops": broken})
+    agent = Agent(
+        model=model,
+        deps="!",
+        commands={"shout": shout, "later": later, "oops": broken, "exit": leaves},
+    )
     given = backend(agent)
     with anyio.fail_after(10):
         async with given.running():
@@ -48,13 +56,14 @@ async def test_commands_are_answered_without_the_model() -> None:
             assert await reply(runs, user("/shout hello\nyou")) == "HELLO\nYOU!"
             assert await reply(runs, user("/later  soon ", "u2")) == "soon for owner"
             assert await reply(runs, user("/oops", "u3")) == "The command failed: OSError."
+            assert await reply(runs, user("/exit", "u5")) == "The command failed: SystemExit."
             told = await reply(runs, user("/help", "u4"))
             listed = [line.split()[0] for line in told.splitlines()]
-            assert listed == ["/clear", "/compact", "/help", "/later", "/oops", "/shout"]
+            assert listed == ["/clear", "/compact", "/exit", "/help", "/later", "/oops", "/shout"]
             assert "Says it aloud." in told
             assert [each.name for each in runs.commands()] == [name[1:] for name in listed]
             messages = await record(runs)
-    assert [message.role for message in messages] == ["user", "assistant"] * 4
+    assert [message.role for message in messages] == ["user", "assistant"] * 5
     assert model.requests == []
 
 
