@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from tests.support.faults import Faults
 from tests.support.runs import (
     DYING,
     KEY,
@@ -15,6 +16,7 @@ from tests.support.runs import (
     call_ids,
     denial,
     events,
+    let_pass,
     outcome,
     park,
     post,
@@ -32,6 +34,7 @@ from passback.core.errors import ModelRejected, ResultConflict, UnknownToolCall
 from passback.core.events import (
     Cancelled,
     Completed,
+    Failed,
     HandedBack,
     Nested,
     RunEvent,
@@ -47,6 +50,7 @@ from passback.core.messages import (
     ChildMessage,
     Message,
     MessageId,
+    RunRef,
     ToolMessage,
     Usage,
     UserMessage,
@@ -58,7 +62,7 @@ from passback.engine.brain import Brain
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
 from passback.engine.toolbox import Equipment
-from passback.models.scripted import ScriptedModel, Turn, calls, says
+from passback.models.scripted import ScriptedModel, Step, Turn, calls, says
 from passback.toolsets.agents import AgentTool, AgentTools
 from passback.toolsets.functions import Functions, FunctionTool, tool
 
@@ -103,6 +107,17 @@ def said_by_children(said: Sequence[RunEvent]) -> list[RunEvent]:
 
 def approved(call_id: CallId) -> ApprovalMessage:
     return ApprovalMessage(MessageId("a"), call_id, approved=True)
+
+
+async def deep_call(runs: RunService, run: RunRef) -> CallId:
+    """The first call of an agent two deep, once readers have seen it begin."""
+    async with runs.follow(run) as batches:
+        async for batch in batches:
+            for one in batch:
+                match one.event:
+                    case Nested(event=Nested(event=ToolCallStarted(call_id=call_id))):
+                        return call_id
+    raise AssertionError("no such call")
 
 
 def answers(messages: Sequence[Message]) -> list[object]:
@@ -244,6 +259,44 @@ async def test_a_client_tool_of_a_sub_agent_is_handed_back_and_finds_its_way(sto
         messages = await record(runs)
         assert answers(messages) == ["painted"]
     assert [message.content for message in other.requests[1].messages] == ["find it", "", "blue"]
+
+
+@pytest.mark.promise("P4")
+async def test_a_result_for_a_call_deep_within_that_is_not_handed_back_yet_waits(
+    memory: Store,
+) -> None:
+    gate = anyio.Event()
+    paints: list[Step] = [*calls(("paint", {}))[:-1], gate, Finish("tool_calls")]
+    inner = helper(ScriptedModel([paints, says("painted")]), name="inner")
+    outer = ScriptedModel([calls(("inner", {"task": "go"})), says("passed on")])
+    lead = ScriptedModel([TASK, says("Done.")])
+    begun: list[RunRef] = []
+    async with boss(memory, lead, helper(outer, agents=[inner])) as runs:
+        run = await post(runs, user(), tools=[PAINT])
+        call = await deep_call(runs, run)
+
+        async def answer() -> None:
+            begun.append(await post(runs, result(call, "blue")))
+
+        async with at_once() as tasks:
+            tasks.start_soon(answer)
+            await let_pass(runs)
+            assert begun == []
+            gate.set()
+        assert await outcome(runs, begun[0]) == Completed()
+        assert answers(await record(runs)) == ["passed on"]
+
+
+async def test_a_store_that_has_no_room_for_a_sub_agent_fails_the_run(memory: Store) -> None:
+    faults = Faults(memory)
+    faults.plan["commit"] = [
+        "none",
+        "full",
+    ]  # the leading agent's turn is stored, the other one's is not
+    lead, other = ScriptedModel([TASK, says("Done.")]), ScriptedModel([says("found")])
+    async with boss(faults.store, lead, helper(other)) as runs:
+        ended = await outcome(runs, await post(runs, user()))
+    assert ended == Failed("store_full", "no room in the test", retryable=True)
 
 
 async def test_an_approval_of_a_sub_agents_tool(store: Store) -> None:
