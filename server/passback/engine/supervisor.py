@@ -10,7 +10,6 @@ from functools import partial
 from time import monotonic
 
 import anyio
-import anyio.abc
 
 from passback.core.changes import Lease, LeaseState
 from passback.core.errors import LeaseLost, PassbackError, ShuttingDown, StoreError
@@ -140,7 +139,7 @@ class Supervisor:
             tool_timeout=tempo.tool_timeout,
         )
         self._active: dict[RunId, _Active] = {}
-        self._tasks: anyio.abc.TaskGroup | None = None
+        self._tasks: asyncio.TaskGroup | None = None
         self._draining = False
         self._stopped = False
         self._idle = anyio.Event()
@@ -153,7 +152,8 @@ class Supervisor:
             helpers.start_soon(self._keep, self._heartbeat)
             helpers.start_soon(self._keep, self._scan)
             helpers.start_soon(self._keep, self._watch_followers)
-            async with anyio.create_task_group() as self._tasks:
+            # asyncio's own: a task of anyio's has a scope, an event and a handle more, in every run
+            async with asyncio.TaskGroup() as self._tasks:
                 try:
                     yield
                 finally:
@@ -184,7 +184,7 @@ class Supervisor:
             self._active[run_id].lose()
         self._active[run_id] = active
         loop = Loop(run.work, active.log, lambda: self._draining, active.meter)
-        self._tasks.start_soon(self._supervise, active, loop, name=run_id)
+        self._tasks.create_task(self._supervise(active, loop), name=run_id)
 
     def log_of(self, run: RunRef) -> RunLog | None:
         """The log of a run that goes on here."""
