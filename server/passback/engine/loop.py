@@ -172,8 +172,8 @@ class Loop:
         if self._assembler is not None:
             if (partial := self._assembler.partial()) is not None:
                 append.append(partial)
-            if self._assembler.usage is not None:
-                events.append(UsageReported(self._assembler.usage))
+            if self._assembler.spent is not None:
+                events.append(UsageReported(self._assembler.spent))
         append.extend(closing(unanswered(self._messages), "interrupted", new_message_id))
         await self._end(outcome, append, events, cut=isinstance(outcome, Cancelled))
 
@@ -216,7 +216,7 @@ class Loop:
                     if events := assembler.feed(deltas):
                         self._log.append(events)
         finally:
-            self._meter.add(assembler.usage, self._brain.price)
+            self._meter.add(assembler.spent, self._brain.price)
         events, turn = assembler.finish()
         if events:
             self._log.append(events)

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from passback.core.deltas import (
     Finish,
+    LostUsageChunk,
     ModelDelta,
     ModelRequest,
     ReasoningChunk,
@@ -48,8 +49,8 @@ SECOND = [TextChunk("second"), Finish("stop")]
 
 @pytest.mark.parametrize(
     "steps",
-    [[DOWN], [ModelRateLimited("slow", retry_after=60)], [], [COUNTED], [COUNTED, DOWN]],
-    ids=["fails", "asks to wait", "ends", "counts and ends", "counts and fails"],
+    [[DOWN], [ModelRateLimited("slow", retry_after=60)], []],
+    ids=["fails", "asks to wait", "ends"],
 )
 async def test_the_next_model_is_asked_when_one_fails_before_it_says_anything(
     steps: list[Step],
@@ -103,6 +104,49 @@ async def test_what_the_model_counted_before_it_began_is_told() -> None:
         Finish("stop"),
     ]
 
+
+# ---------------------------------------------------------------- what failed attempts used
+LOST = LostUsageChunk(COUNTED.usage)
+
+
+@pytest.mark.parametrize("failing", [[COUNTED], [COUNTED, DOWN], [UsageChunk(Usage(1)), COUNTED]])
+async def test_what_a_failed_attempt_used_is_told_before_the_answer(failing: list[Step]) -> None:
+    models = Fallback([model(*failing), model(UsageChunk(Usage(2)), *says("second"))])
+    assert await said(models) == [LOST, UsageChunk(Usage(2)), *SECOND]
+
+
+async def test_what_each_failed_attempt_used_is_told_also_when_the_last_fails() -> None:
+    heard: list[ModelDelta] = []
+    with pytest.raises(ModelRateLimited, match="slow"):
+        async with Fallback(
+            [model(COUNTED, DOWN), model(COUNTED), model(ModelRateLimited("slow"))]
+        ).stream(HI) as batches:
+            async for batch in batches:
+                heard += batch
+    assert heard == [LOST, LOST]
+
+
+async def test_what_a_refused_request_used_is_told() -> None:
+    second = model(*says("second"))
+    heard: list[ModelDelta] = []
+    with pytest.raises(ModelRejected, match="no"):
+        async with Fallback([model(COUNTED, ModelRejected("no")), second]).stream(HI) as batches:
+            async for batch in batches:
+                heard += batch
+    assert (heard, second.requests) == ([LOST], [])
+
+
+async def test_a_list_within_a_list_has_not_begun_by_what_it_lost() -> None:
+    inner = Fallback([model(COUNTED, DOWN), model(COUNTED, DOWN)])
+    assert await said(Fallback([inner, model(*says("second"))])) == [
+        LostUsageChunk(Usage(input_tokens=10)),
+        *SECOND,
+    ]
+    answers = Fallback([model(COUNTED, DOWN), model(COUNTED, *says("second"))])
+    assert await said(Fallback([answers, model()])) == [LOST, COUNTED, *SECOND]
+
+
+# ---------------------------------------------------------------- the answer
 
 async def test_an_answer_without_a_word_is_an_answer() -> None:
     assert await said(Fallback([model(Finish("stop")), model(*says("second"))])) == [Finish("stop")]
