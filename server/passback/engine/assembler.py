@@ -153,10 +153,8 @@ class Assembler:
                     events.append(ReasoningDelta(mended(text)))
                 case ReasoningBlock(reasoning):
                     self._reasoning.append(reasoning)
-                case UsageChunk(usage):
-                    self._usage = usage
-                case LostUsageChunk(usage):
-                    self._lost = together(self._lost, usage)
+                case UsageChunk() | LostUsageChunk():
+                    self._count(delta)
                 case Finish(reason):
                     self._finish = reason
                 case _:
@@ -229,6 +227,12 @@ class Assembler:
             partial=self._finish in (None, "length"),
             usage=self._usage,
         )
+
+    def _count(self, told: UsageChunk | LostUsageChunk) -> None:
+        if isinstance(told, UsageChunk):
+            self._usage = told.usage
+        else:
+            self._lost = together(self._lost, told.usage)
 
     def _feed_call(self, chunk: ToolCallChunk) -> Iterable[RunEvent]:
         call = self._calls.get(chunk.slot)

@@ -38,10 +38,14 @@ def model(*steps: Step, name: str = "model") -> ScriptedModel:
     return ScriptedModel([steps], name=name)
 
 
-async def said(models: Fallback) -> list[ModelDelta]:
+async def said(models: Fallback, heard: list[ModelDelta] | None = None) -> list[ModelDelta]:
+    """What they say; also in `heard`, as far as it came."""
+    heard = [] if heard is None else heard
     with anyio.fail_after(10):
         async with models.stream(HI) as batches:
-            return [delta async for batch in batches for delta in batch]
+            async for batch in batches:
+                heard += batch
+    return heard
 
 
 SECOND = [TextChunk("second"), Finish("stop")]
@@ -117,12 +121,9 @@ async def test_what_a_failed_attempt_used_is_told_before_the_answer(failing: lis
 
 async def test_what_each_failed_attempt_used_is_told_also_when_the_last_fails() -> None:
     heard: list[ModelDelta] = []
+    models = Fallback([model(COUNTED, DOWN), model(COUNTED), model(ModelRateLimited("slow"))])
     with pytest.raises(ModelRateLimited, match="slow"):
-        async with Fallback(
-            [model(COUNTED, DOWN), model(COUNTED), model(ModelRateLimited("slow"))]
-        ).stream(HI) as batches:
-            async for batch in batches:
-                heard += batch
+        await said(models, heard)
     assert heard == [LOST, LOST]
 
 
@@ -130,9 +131,7 @@ async def test_what_a_refused_request_used_is_told() -> None:
     second = model(*says("second"))
     heard: list[ModelDelta] = []
     with pytest.raises(ModelRejected, match="no"):
-        async with Fallback([model(COUNTED, ModelRejected("no")), second]).stream(HI) as batches:
-            async for batch in batches:
-                heard += batch
+        await said(Fallback([model(COUNTED, ModelRejected("no")), second]), heard)
     assert (heard, second.requests) == ([LOST], [])
 
 
@@ -147,6 +146,7 @@ async def test_a_list_within_a_list_has_not_begun_by_what_it_lost() -> None:
 
 
 # ---------------------------------------------------------------- the answer
+
 
 async def test_an_answer_without_a_word_is_an_answer() -> None:
     assert await said(Fallback([model(Finish("stop")), model(*says("second"))])) == [Finish("stop")]
