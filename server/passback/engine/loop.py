@@ -315,7 +315,7 @@ class Loop:
         events: list[RunEvent] = [*ends, resulted(call, result)]
         if result.plan is not None:
             events.append(PlanUpdated(result.plan))
-            self._state = replace(self._state, plan=result.plan)
+            self._state = self._state.with_plan(result.plan, self._log.run.run_id)
         await self._commit([tool_message(call, result)], events)
 
     async def _close_perhaps_begun(self) -> None:
@@ -371,6 +371,8 @@ class Loop:
             events = (*events, UsageReported(Usage()))
         await self._meter.tell(ends=True)
         told = (*self._with_left(events), RunFinished(outcome))
+        if not cut:
+            self._state = self._state.settled()
         # before the write: if its reply is lost, the log sends it again ahead of whatever comes next
         state = self._keep(append)
         end = End(owed(self._messages), cut)
