@@ -305,9 +305,6 @@ class Loop:
                     raise result
                 if result is not None:
                     await self._commit_result(call, result)
-        if not self._leaving():
-            # a tool that leaks a cancellation of its own ends without a result
-            await self._interrupt(runnable(self._messages))
 
     async def _commit_result(self, call: ToolCall, result: ToolResult) -> None:
         # of a call that was approved, readers have not seen the end yet
