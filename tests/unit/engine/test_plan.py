@@ -57,7 +57,8 @@ def plan_of(*entries: str) -> tuple[PlanEntry, ...]:
 
 @pytest.mark.parametrize("before", [("first",), ()], ids=["a plan before", "none"])
 async def test_a_plan_is_taken_back_with_its_run(store: Store, before: tuple[str, ...]) -> None:
-    cut = [plans("second"), plans("third"), ["half", anyio.Event()]]
+    half: list[Step] = ["half", anyio.Event()]
+    cut = [plans("second"), plans("third"), half]
     model = ScriptedModel([plans(*before), says("so"), *cut, says("as before"), says("more")])
     async with (
         worker(store, model, toolsets=[PlanTools()]) as runs,

@@ -13,6 +13,7 @@ from tests.unit.models.anthropic.asking import HI, body
 
 from passback.core.deltas import ModelRequest
 from passback.models.anthropic import Anthropic
+from passback.models.anthropic.client import DEFAULT_BASE_URL
 from passback.models.anthropic.outputs import told
 
 TEXT: JsonValue = {"type": "string"}
@@ -58,22 +59,20 @@ def test_what_the_options_say_of_the_output_wins(config: JsonValue, sent: Any) -
 @pytest.mark.parametrize(
     ("name", "base_url", "takes"),
     [
-        ("claude-sonnet-4-5", None, True),
-        ("claude-haiku-4-5-20251001", None, True),
-        ("claude-opus-5", None, True),
-        ("claude-sonnet-4-20250514", None, False),
-        ("claude-opus-4-1", None, False),
-        ("claude-3-7-sonnet-latest", None, False),
+        ("claude-sonnet-4-5", DEFAULT_BASE_URL, True),
+        ("claude-haiku-4-5-20251001", DEFAULT_BASE_URL, True),
+        ("claude-opus-5", DEFAULT_BASE_URL, True),
+        ("claude-sonnet-4-20250514", DEFAULT_BASE_URL, False),
+        ("claude-opus-4-1", DEFAULT_BASE_URL, False),
+        ("claude-3-7-sonnet-latest", DEFAULT_BASE_URL, False),
         ("claude-opus-5", "http://model.test", False),
     ],
 )
 def test_only_models_and_services_that_are_known_to_have_the_mode_are_asked_for_it(
-    name: str, base_url: str | None, takes: bool
+    name: str, base_url: str, takes: bool
 ) -> None:
-    given: dict[str, str] = {} if base_url is None else {"base_url": base_url}
-    encoded = Anthropic(name, api_key="k", **given).encode(
-        ModelRequest([HI], output_schema=of(a=TEXT))
-    )
+    model = Anthropic(name, api_key="k", base_url=base_url)
+    encoded = model.encode(ModelRequest([HI], output_schema=of(a=TEXT)))
     assert ("output_config" in json.loads(encoded.body)) is takes
 
 
