@@ -40,7 +40,7 @@ def permission_of(given: Permission | Decision, /) -> Permission:
 Rule: TypeAlias = Callable[
     [ToolCall, RunRef], Permission | Decision | Awaitable[Permission | Decision | None] | None
 ]
-"""Judges a call; None: it has no opinion, and the next rule is asked. It may be async."""
+"""Judges a call; None: it has no opinion, and the next rule is asked. It may be async; else it is called in a thread."""
 
 
 def by_pattern(decisions: Mapping[str, Decision], /) -> Rule:
@@ -56,7 +56,8 @@ def by_pattern(decisions: Mapping[str, Decision], /) -> Rule:
                 f"the permission of {pattern!r} has to be one of {', '.join(DECISIONS)}"
             )
 
-    def judge(call: ToolCall, _run: RunRef, /) -> Decision | None:
+    # async, so that no thread is needed for it
+    async def judge(call: ToolCall, _run: RunRef, /) -> Decision | None:
         return next((rules[each] for each in rules if fnmatchcase(call.name, each)), None)
 
     return judge

@@ -17,6 +17,7 @@ from passback.core.events import Cancelled, Completed, Failed, Outcome, RunEvent
 from passback.core.limits import Left
 from passback.core.messages import ConversationKey, RunId, RunRef
 from passback.core.ports import Store
+from passback.engine.calling import owning_cancellations
 from passback.engine.log import LogWriter, RunLog
 from passback.engine.loop import Loop, Work
 from passback.engine.spending import Meter
@@ -254,7 +255,8 @@ class Supervisor:
         if active.scope.cancel_called:
             return  # not even a request to the model
         try:
-            await loop.run()
+            with owning_cancellations():
+                await loop.run()
         except LeaseLost:
             active.lost = True
             logger.warning("lease lost", extra={"action": "lease_lost", **place})
@@ -330,7 +332,8 @@ class Supervisor:
     ) -> None:
         """Look after a conversation; what goes wrong is left to the next who does."""
         try:
-            await look_after(key)
+            with owning_cancellations():
+                await look_after(key)
         except PassbackError as error:
             logger.warning("conversation not looked after: %s", error.code)
         except Exception:  # the run supervisor: a broken conversation must not end the others

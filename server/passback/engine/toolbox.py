@@ -24,6 +24,7 @@ from passback.core.records import dump_message
 from passback.core.text import mended
 from passback.core.toolsets import Toolset
 from passback.engine.assembler import Executor
+from passback.engine.calling import owning_cancellations
 from passback.engine.children import CallContext
 
 logger = logging.getLogger(__name__)
@@ -149,7 +150,8 @@ class Toolbox:
     ) -> None:
         given: Given
         try:
-            result = await self._toolset(call).call(call, context)
+            with owning_cancellations():
+                result = await self._toolset(call).call(call, context)
             given = None if result is None else _storable(result)
         except StoreError as error:
             given = error

@@ -1,0 +1,141 @@
+"""Code of others may end with a cancellation that nobody asked for: a failure of its own, which ends nothing else."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from tests.support.deeds import Deeds, called, results
+from tests.support.runs import OTHER, outcome, post, record, reply, until, worker
+from tests.support.runs import says as user
+from tests.support.transcripts import faults_of
+from typing_extensions import override
+
+from passback.core.commands import CommandContext
+from passback.core.deltas import ModelDelta, ModelRequest
+from passback.core.events import Cancelled, Completed, Outcome, TextDelta
+from passback.core.messages import RunRef, ToolCall
+from passback.core.permissions import Decision
+from passback.core.ports import Store
+from passback.engine.commands import Commands
+from passback.engine.judging import Judge
+from passback.engine.supervisor import BROKEN
+from passback.engine.told import run_context
+from passback.models.scripted import ScriptedModel, Step, says
+from passback.schemas.arguments import objection
+from passback.toolsets.functions import tool
+
+pytestmark = pytest.mark.anyio
+
+
+async def stray() -> None:
+    """What a function does that awaits a task which somebody has cancelled."""
+    task = asyncio.create_task(anyio.sleep_forever())
+    task.cancel()
+    await task
+
+
+async def judges(_call: ToolCall, _run: RunRef) -> Decision | None:
+    await stray()
+    return None
+
+
+async def tells(_run: RunRef) -> str:
+    await stray()
+    return ""
+
+
+async def obeys(_words: str, _context: CommandContext) -> str:
+    await stray()
+    return ""
+
+
+@tool
+async def strays() -> None:
+    await stray()
+
+
+class Straying(ScriptedModel):
+    """A model that is cancelled by nobody where its script is over."""
+
+    @override
+    @asynccontextmanager
+    async def stream(
+        self, request: ModelRequest, /
+    ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
+        async with super().stream(request) as batches:
+            yield batches
+            await stray()
+
+
+async def beside_another(store: Store, model: ScriptedModel, **agent: Any) -> Outcome:
+    """How a run ends that goes wrong beside another one, which goes on until it is cancelled."""
+    deeds = Deeds()
+    async with worker(store, model, strays, deeds.tool("pay"), **agent) as runs:
+        other = await post(runs, user("other", "u0"), key=OTHER)
+        await until(runs, other, TextDelta)
+        ending = await outcome(runs, await post(runs, user()))
+        assert faults_of(await record(runs), running=False) == []
+        assert await runs.cancel(other)
+        assert await outcome(runs, other) == Cancelled()
+    return ending
+
+
+def goes_on() -> list[Step]:
+    return ["one", anyio.Event()]
+
+
+async def test_a_rule_that_is_cancelled_by_nobody_denies_its_call(memory: Store) -> None:
+    model = ScriptedModel([goes_on(), called("pay"), says("so")])
+    assert await beside_another(memory, model, rules=[judges]) == Completed()
+
+
+async def test_a_tool_that_is_cancelled_by_nobody_has_failed(memory: Store) -> None:
+    model = ScriptedModel([called("strays"), says("so")])
+    async with worker(memory, model, strays) as runs:
+        assert await reply(runs, user()) == "so"
+        assert await results(runs) == ["The tool failed: StrayCancellation."]
+
+
+async def test_a_command_that_is_cancelled_by_nobody_has_failed(memory: Store) -> None:
+    commands = Commands({"do": obeys}, enabled=True)
+    async with worker(memory, ScriptedModel([]), commands=commands) as runs:
+        assert await reply(runs, user("/do")) == "The command failed: StrayCancellation."
+
+
+async def test_a_context_that_is_cancelled_by_nobody_breaks_its_run_alone(memory: Store) -> None:
+    model = ScriptedModel([goes_on()])
+    told = run_context(tells)
+
+    async def at_last(run: RunRef) -> str:
+        return "" if run.key == OTHER else await told(run)
+
+    assert await beside_another(memory, model, told=at_last) == BROKEN
+
+
+async def test_a_model_that_is_cancelled_by_nobody_breaks_its_run_alone(memory: Store) -> None:
+    model = Straying([goes_on(), says("so")])
+    assert await beside_another(memory, model) == BROKEN
+
+
+async def test_it_is_told_from_a_deadline_that_came_before_it(memory: Store) -> None:
+    """What a deadline has cancelled in a task does not count for what comes after."""
+
+    async def hangs_once(call: ToolCall, run: RunRef) -> Decision | None:
+        if call.name == "strays":
+            return await judges(call, run)
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    judge = Judge(objection, [hangs_once], seconds=0.01)
+    model = Straying([called("pay", "strays")])
+    async with worker(memory, model, strays, Deeds().tool("pay"), judge=judge) as runs:
+        assert await outcome(runs, await post(runs, user())) == BROKEN
+    calm = ScriptedModel([called("pay", "strays"), says("so")])
+    async with worker(memory, calm, strays, Deeds().tool("pay"), judge=judge) as runs:
+        assert await reply(runs, user("again", "u2")) == "so"
+        late, unknown = (str(each) for each in await results(runs))
+        assert late.endswith("was not found out in time")
+        assert unknown.endswith("could not be found out")
