@@ -71,7 +71,7 @@ def ending_of(call: Call, at: int) -> tuple[str, bool]:
         "returns": (f"{at} done", False),
         "fails": (f"{at} failed", True),
         "breaks": ("The tool failed: RuntimeError.", True),
-        "exits": ("The tool failed: SystemExit.", True),
+        "exits": ("The tool failed: StrayExit.", True),
         "leaks": ("The tool failed: StrayCancellation.", True),
         "hangs": ("The tool did not answer in 0 s.", True),
     }

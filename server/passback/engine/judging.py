@@ -81,10 +81,7 @@ class Judge:
             try:
                 opinion = await self._opinion(call, run)
                 return toolbox.permission(call) if opinion is None else opinion
-            except (
-                Exception,
-                SystemExit,
-            ):  # the tool-call boundary: what cannot be judged is not made
+            except Exception:  # the tool-call boundary: what cannot be judged is not made
                 logger.exception(
                     "permission failed", extra={"action": "permission_failed", **place}
                 )

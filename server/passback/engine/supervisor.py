@@ -17,7 +17,7 @@ from passback.core.events import Cancelled, Completed, Failed, Outcome, RunEvent
 from passback.core.limits import Left
 from passback.core.messages import ConversationKey, RunId, RunRef
 from passback.core.ports import Store
-from passback.engine.calling import owning_cancellations
+from passback.engine.calling import containing
 from passback.engine.log import LogWriter, RunLog
 from passback.engine.loop import Loop, Work
 from passback.engine.spending import Meter
@@ -255,7 +255,7 @@ class Supervisor:
         if active.scope.cancel_called:
             return  # not even a request to the model
         try:
-            with owning_cancellations():
+            with containing():
                 await loop.run()
         except LeaseLost:
             active.lost = True
@@ -332,7 +332,7 @@ class Supervisor:
     ) -> None:
         """Look after a conversation; what goes wrong is left to the next who does."""
         try:
-            with owning_cancellations():
+            with containing():
                 await look_after(key)
         except PassbackError as error:
             logger.warning("conversation not looked after: %s", error.code)

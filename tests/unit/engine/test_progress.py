@@ -10,6 +10,7 @@ from tests.support.runs import events, post, says, worker
 from passback.core.events import RunEvent, ToolProgressed
 from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
+from passback.engine.children import CallContext
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import FunctionTool, tool
@@ -76,7 +77,10 @@ async def test_words_that_are_on_their_way_when_the_call_ends_are_not_told(memor
         """Tell from a thread, and be over before that is heard."""
         thread = Thread(target=context.progress, args=("too late",))
         thread.start()
-        thread.join()
+        while thread.is_alive():
+            pass  # the event loop hears nothing meanwhile
+        assert isinstance(context, CallContext)
+        context.ended()
         return "hurried"
 
     assert await said_while(memory, hurry) == []

@@ -1,4 +1,4 @@
-"""Code of others may end with a cancellation that nobody asked for: a failure of its own, which ends nothing else."""
+"""Code of others may end in a way that would end programs, or not at all: that is its own failure, and ends nothing else."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -15,17 +15,18 @@ from typing_extensions import override
 
 from passback.core.commands import CommandContext
 from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.events import Cancelled, Completed, Outcome, TextDelta
-from passback.core.messages import RunRef, ToolCall
+from passback.core.events import Cancelled, Completed, Outcome, TextDelta, ToolCallStarted
+from passback.core.messages import RunId, RunRef, ToolCall
 from passback.core.permissions import Decision
 from passback.core.ports import Store
+from passback.engine.calling import StrayExit, left_behind
 from passback.engine.commands import Commands
 from passback.engine.judging import Judge
 from passback.engine.supervisor import BROKEN
 from passback.engine.told import run_context
 from passback.models.scripted import ScriptedModel, Step, says
 from passback.schemas.arguments import objection
-from passback.toolsets.functions import tool
+from passback.toolsets.functions import FunctionTool, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -118,6 +119,90 @@ async def test_a_context_that_is_cancelled_by_nobody_breaks_its_run_alone(memory
 async def test_a_model_that_is_cancelled_by_nobody_breaks_its_run_alone(memory: Store) -> None:
     model = Straying([goes_on(), says("so")])
     assert await beside_another(memory, model) == BROKEN
+
+
+class Panic(BaseException):
+    """As that of a library in another language."""
+
+
+@pytest.mark.parametrize("ending", [Panic, SystemExit, KeyboardInterrupt, GeneratorExit])
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "async"])
+async def test_whatever_a_function_raises_is_its_own_failure(
+    memory: Store, ending: type[BaseException], plain: bool
+) -> None:
+    def now(*_: object) -> str:
+        raise ending
+
+    async def later() -> None:
+        raise ending
+
+    does = tool(name="raises")(now if plain else later)
+    with pytest.raises(StrayExit, match=ending.__name__):
+        await run_context(now)(RunRef(OTHER, RunId("r")))
+    async with worker(memory, ScriptedModel([called("raises"), says("so")]), does) as runs:
+        assert await reply(runs, user()) == "so"
+        assert await results(runs) == ["The tool failed: StrayExit."]
+
+
+class Panicking(ScriptedModel):
+    """A model that ends as no error does where its script is over."""
+
+    @override
+    @asynccontextmanager
+    async def stream(
+        self, request: ModelRequest, /
+    ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
+        async with super().stream(request) as batches:
+            yield batches
+            raise Panic
+
+
+async def test_a_model_that_panics_breaks_its_run_alone(memory: Store) -> None:
+    assert await beside_another(memory, Panicking([goes_on(), says("so")])) == BROKEN
+
+
+@asynccontextmanager
+async def clinging(seconds: float) -> AsyncGenerator[FunctionTool]:
+    """A tool that goes on whatever comes, until the context ends; it was cancelled once then."""
+    tries = 0
+    gate = anyio.Event()
+
+    @tool(seconds=seconds)
+    async def clings() -> str:
+        nonlocal tries
+        while not gate.is_set():
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                tries += 1
+        return "at last"
+
+    yield clings
+    assert (tries, left_behind()) == (1, 1)
+    gate.set()
+    while left_behind():
+        await anyio.lowlevel.checkpoint()
+
+
+async def test_a_function_that_outlives_its_deadline_is_left_behind(memory: Store) -> None:
+    model = ScriptedModel([called("clings"), says("so")])
+    async with clinging(0.01) as clings, worker(memory, model, clings) as runs:
+        assert await reply(runs, user()) == "so"
+        assert await results(runs) == ["The tool did not answer in 0.01 s."]
+
+
+@pytest.mark.promise("P7")
+async def test_a_function_that_will_not_be_cancelled_does_not_hold_up_its_run(
+    memory: Store,
+) -> None:
+    model = ScriptedModel([called("clings"), says("so")])
+    async with clinging(60) as clings, worker(memory, model, clings) as runs:
+        run = await post(runs, user())
+        await until(runs, run, ToolCallStarted)
+        await anyio.wait_all_tasks_blocked()
+        assert await runs.cancel(run)
+        assert await outcome(runs, run) == Cancelled()
+        assert await reply(runs, user("again", "u2")) == "so"
 
 
 async def test_it_is_told_from_a_deadline_that_came_before_it(memory: Store) -> None:
