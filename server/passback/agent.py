@@ -142,7 +142,8 @@ class Agent:
         """
         functions = [one if isinstance(one, FunctionTool) else tool(one) for one in self.tools]
         servers = [one for one in self.toolsets if isinstance(one, MCPServer)]
-        refuse_clashes(servers, [one.spec.name for one in functions])
+        others = [one.name or "" for one in self.agents]
+        refuse_clashes(servers, [*(one.spec.name for one in functions), *others])
         own = [Functions(functions)] if functions else []
         data, plan = [DATA_TOOLS] if self.data_tools else [], [PlanTools()] if self.plan else []
         return (*own, *data, *plan, *self.toolsets)

@@ -67,6 +67,10 @@ class Application:
         """As `Backend.running`."""
         return self._backend.running()
 
+    async def refuse_clashes(self) -> None:
+        """As `Backend.refuse_clashes`."""
+        await self._backend.refuse_clashes()
+
     async def drain(self) -> None:
         """Take no new runs, let those that go on end or give them away, then tell open streams to reconnect."""
         await self._backend.runs.drain(self.settings.shutdown_grace)

@@ -30,12 +30,14 @@ class Backend:
         self.runs = RunService(self.store, casting.agents(agents or (Agent(),)), _tempo(settings))
         self.models = casting.models
         self.connected = casting.connected
+        self._equipment = casting.equipment
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[Sequence[str]]:
         """Connect to the store and the toolsets, and own the runs; gives warnings about them.
 
         Raises:
+            ConfigurationError: as `refuse_clashes`.
             ConfigurationError, StoreError: the store cannot be used.
         """
         async with AsyncExitStack() as stack:
@@ -47,8 +49,18 @@ class Backend:
             for one in self.connected:
                 await stack.enter_async_context(one.running())
             warnings = [*warnings, *await _readiness(self.connected)]
+            await self.refuse_clashes()
             await stack.enter_async_context(self.runs.running())
             yield warnings
+
+    async def refuse_clashes(self) -> None:
+        """To be asked while the connected toolsets run.
+
+        Raises:
+            ConfigurationError: two tools of an agent, or of one that works for it, have one name.
+        """
+        for equipment in self._equipment:
+            await equipment.toolbox()
 
 
 async def _readiness(toolsets: Sequence[Connected]) -> Sequence[str]:

@@ -41,6 +41,7 @@ class Casting:
         self._opened: dict[str, ModelClient] = {}
         self._models: dict[int, ModelClient] = {}
         self._connected: dict[int, Connected] = {}
+        self._equipment: list[Equipment] = []
 
     @property
     def models(self) -> Sequence[ModelClient]:
@@ -51,6 +52,11 @@ class Casting:
     def connected(self) -> Sequence[Connected]:
         """The toolsets with connections or processes, each once."""
         return tuple(self._connected.values())
+
+    @property
+    def equipment(self) -> Sequence[Equipment]:
+        """Of all agents, those that work for others included."""
+        return tuple(self._equipment)
 
     def agents(self, given: Sequence[Agent]) -> Agents:
         """Raises ConfigurationError for agents that cannot work."""
@@ -87,6 +93,7 @@ class Casting:
         self._connected |= {id(one): one for one in own if isinstance(one, Connected)}
         toolsets = (*own, *self._delegates(agent, callers))
         equipment = Equipment(toolsets, (ASK_USER,) if agent.ask_user else ())
+        self._equipment.append(equipment)
         return Actor(brain, equipment, agent.name or "")
 
     def _budget(self, agent: Agent) -> Budget:

@@ -16,7 +16,9 @@ from passback.settings import load
 from passback.toolsets.plan import PlanTools
 
 NAMES = "at most 32 of a-z, 0-9, _ and -, a letter first"
-COMMANDS = f"a dict of functions of two arguments, the text and a CommandContext, by their names: {NAMES}"
+COMMANDS = (
+    f"a dict of functions of two arguments, the text and a CommandContext, by their names: {NAMES}"
+)
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"model": 5}, "a model's name, such as 'openai:gpt-5', or a client, not 5"),
     ({"model": ScriptedModel}, "a client, not the class ScriptedModel"),
@@ -42,7 +44,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"context": lambda: ""}, "a function of one argument, the run, not function"),
     ({"tell_time": None}, "True or False, not None"),
     ({"data_tools": "no"}, "True or False, not str"),
-    ({"output_schema": int}, "a JSON Schema of type object, or a pydantic model, not the class int"),
+    (
+        {"output_schema": int},
+        "a JSON Schema of type object, or a pydantic model, not the class int",
+    ),
     ({"commands": [1]}, f"{COMMANDS}, not [1]"),
     ({"commands": {"x": lambda: ""}}, f"{COMMANDS}, not {{'x': function}}"),
 ]

@@ -70,6 +70,43 @@ def test_the_help_names_every_flag_with_its_variable(capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("command", ["serve", "check"])
 @pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (
+            "from passback import Agent, tool\nagent = Agent(plan=True, tools=[\n    tool(name='update_plan')(lambda: None)])\n",
+            "two tools of the server are named 'update_plan'",
+        ),
+        (
+            """from passback import Agent, tool
+@tool
+def ask_user() -> None: ...
+worker = Agent(name="worker", description="works", tools=[ask_user], ask_user=True)
+agent = Agent(agents=[worker])
+""",
+            "two tools of the server are named 'ask_user'",
+        ),
+        (
+            """from passback import Agent, tool
+@tool
+def same() -> None: ...
+agent = Agent(tools=[same], agents=[Agent(name="same", description="works")])
+""",
+            "two tools of the server are named 'same'",
+        ),
+    ],
+    ids=["plan", "ask", "agent"],
+)
+def test_tools_of_one_name_are_found_before_anything_is_served(
+    command: str, module: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "clash.py").write_text(module)
+    ended = passback(command, "clash:agent", "--store", "memory:", "--port", "0", cwd=tmp_path)
+    assert ended.returncode == EXIT_USAGE
+    assert ended.stderr.splitlines()[-1] == f"passback: {said}"
+
+
+@pytest.mark.parametrize("command", ["serve", "check"])
+@pytest.mark.parametrize(
     ("arguments", "environment", "said"),
     [
         ([], {"PASSBACK_PROT": "1"}, "passback: unknown setting PASSBACK_PROT\n"),
@@ -93,7 +130,11 @@ def test_the_help_names_every_flag_with_its_variable(capsys: pytest.CaptureFixtu
             "passback: 'nosuch:agent' cannot be loaded: No module named 'nosuch'\n",
         ),
         (["broken:agent"], {}, "passback: 'broken:agent' cannot be loaded: invalid syntax"),
-        (["badtool:agent"], {}, "passback: tool 'roll': parameters must be passable by name\n"),
+        (
+            ["badtool:agent"],
+            {},
+            "passback: 'badtool:agent' cannot be loaded: tool 'roll': parameters must be passable by name (",
+        ),
         (
             ["my_agent:missing"],
             {},
