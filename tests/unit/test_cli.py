@@ -79,11 +79,11 @@ def test_the_help_names_every_flag_with_its_variable(capsys: pytest.CaptureFixtu
         (
             """from passback import Agent, tool
 @tool
-def ask_user() -> None: ...
-worker = Agent(name="worker", description="works", tools=[ask_user], ask_user=True)
+def update_plan() -> None: ...
+worker = Agent(name="worker", description="works", tools=[update_plan], plan=True)
 agent = Agent(agents=[worker])
 """,
-            "two tools of the server are named 'ask_user'",
+            "two tools of the server are named 'update_plan'",
         ),
         (
             """from passback import Agent, tool
@@ -94,7 +94,7 @@ agent = Agent(tools=[same], agents=[Agent(name="same", description="works")])
             "two tools of the server are named 'same'",
         ),
     ],
-    ids=["plan", "ask", "agent"],
+    ids=["plan", "of a sub-agent", "agent"],
 )
 def test_tools_of_one_name_are_found_before_anything_is_served(
     command: str, module: str, said: str, tmp_path: Path

@@ -182,17 +182,13 @@ class Equipment:
     client: Sequence[ToolSpec] = ()
 
     async def toolbox(self, declared: Sequence[ToolSpec] = ()) -> Toolbox:
-        """Raises ConfigurationError when two toolsets have a tool of one name, or one has that of a built-in client tool."""
+        """Raises ConfigurationError when two toolsets have a tool of one name."""
         server: dict[str, tuple[ToolSpec, Toolset]] = {}
         for toolset in self.toolsets:
             for spec in await toolset.specs():
                 if spec.name in server:
                     raise ConfigurationError(f"two tools of the server are named {spec.name!r}")
                 server[spec.name] = (spec, toolset)
-        taken = {folded(name) for name in server}
-        for spec in self.client:
-            if folded(spec.name) in taken:
-                raise ConfigurationError(f"two tools of the server are named {spec.name!r}")
         return Toolbox(server, (*self.client, *declared))
 
 
