@@ -24,7 +24,15 @@ from passback.core.errors import (
     ToolNameClash,
 )
 from passback.core.events import HandedBack, OutputAccepted, RunEvent, RunFinished, TextDelta
-from passback.core.messages import Brief, DataPart, MediaPart, TextPart, ToolSpec, UserMessage
+from passback.core.messages import (
+    Brief,
+    DataPart,
+    MediaPart,
+    TextPart,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+)
 from passback.core.questions import ASK_USER
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.session import Session
@@ -69,8 +77,7 @@ async def test_a_message_says_all_that_a_post_can() -> None:
     assert OutputAccepted({"name": "blue"}) in events
     assert isinstance(message, UserMessage)
     assert message.content == (TextPart("Which?"), DataPart(5))
-    schema = {"title": "Colour", "type": "object", "required": ["name"]}
-    schema["properties"] = {"name": {"title": "Name", "type": "string"}}
+    schema = Colour.model_json_schema()
     assert message.brief == Brief({"wall": [1, None]}, "paint", ("calm",), "Be brief.", schema)
 
 
@@ -78,6 +85,7 @@ async def test_parts_may_be_written_as_they_are_posted() -> None:
     async with Agent(model=ScriptedModel([says("so")])).session() as session:
         await heard(session.submit(({"type": "text", "text": "hi"}, {"type": "data", "data": 5})))
         [message, _] = await session.messages()
+    assert isinstance(message, UserMessage)
     assert message.content == (TextPart("hi"), DataPart(5))
 
 
@@ -89,7 +97,9 @@ async def test_an_answer_may_be_any_json() -> None:
         assert isinstance(last.outcome, HandedBack)
         [owed] = last.outcome.owed
         await heard(session.answer(owed.id, {"colour": "blue"}))
-        assert (await session.messages())[2].content == (DataPart({"colour": "blue"}),)
+        answered = (await session.messages())[2]
+    assert isinstance(answered, ToolMessage)
+    assert answered.content == (DataPart({"colour": "blue"}),)
     assert model.requests[0].tools == (PAINT, ASK_USER)
 
 
@@ -118,6 +128,7 @@ REFUSED: list[tuple[Callable[[Session], AsyncIterator[RunEvent]], type[ClientErr
         InvalidOutputSchema,
         "outputSchema is refused: its schema is not of type 'object'",
     ),
+    (lambda s: s.submit("hi", output_schema=int), InvalidRequest, "output_schema: "),  # type: ignore[arg-type]
     (lambda s: s.submit("hi", output_schema=Odd), InvalidOutputSchema, "output_schema has no JSON"),
     (lambda s: s.answer("", "x"), InvalidRequest, "call_id: "),
     (lambda s: s.answer("c", object()), InvalidRequest, "content: "),  # type: ignore[arg-type]

@@ -54,10 +54,13 @@ def flag(value: object, /) -> bool:
 
 def text(value: object, /) -> bool:
     """A lone surrogate could neither be sent nor stored."""
+    if not isinstance(value, str):
+        return False
     try:
-        return isinstance(value, str) and value.encode() is not None
+        value.encode()
     except UnicodeEncodeError:
         return False
+    return True
 
 
 def either(*fits: Fits) -> Fits:

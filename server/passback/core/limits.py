@@ -126,8 +126,9 @@ class Budget:
 
 
 _ABOVE_ZERO = Takes("a number that is more than 0", either(nothing, above_zero))
-_LIMITS_TAKE = dict.fromkeys(("tokens", "seconds", "cost"), _ABOVE_ZERO)
-_BUDGET_TAKES = dict.fromkeys(("run", "conversation", "owner"), Takes("Limits", a(Limits)))
+_LIMITS_TAKE = {"tokens": _ABOVE_ZERO, "seconds": _ABOVE_ZERO, "cost": _ABOVE_ZERO}
+_LIMITS = Takes("Limits", a(Limits))
+_BUDGET_TAKES = {"run": _LIMITS, "conversation": _LIMITS, "owner": _LIMITS}
 
 
 def tightest(lefts: Iterable[Left], /) -> Left:

@@ -66,10 +66,13 @@ async def read_submission(given: Mapping[str, object], limits: Limits, /) -> Pos
         BodyTooLarge: all of it is larger than the body of a post may be.
         InvalidRequest, AttachmentTooLarge, DataTooLarge, InvalidOutputSchema: as for a post.
     """
-    schema, constraints = _plain_schema(given["output_schema"]), given["constraints"]
-    listed = list(constraints) if isinstance(constraints, tuple) else constraints
-    plain = {**given, "content": _plain(given["content"])}
-    said = _read(_Submission, {**plain, "constraints": listed, "output_schema": schema}, limits)
+    plain = {
+        **given,
+        "content": _plain(given["content"]),
+        "constraints": _plain(given["constraints"]),
+        "output_schema": _plain_schema(given["output_schema"]),
+    }
+    said = _read(_Submission, plain, limits)
     message = UserMessage(new_message_id(), read_content(said.content, limits.attachment_bytes))
     [briefly] = briefed([message], await read_brief(said, limits))
     return briefly
@@ -120,18 +123,22 @@ def _plain(content: object) -> object:
 
 
 def _plain_schema(schema: object) -> object:
-    if isinstance(schema, type) and issubclass(schema, BaseModel):
-        try:
-            return schema.model_json_schema()
-        except PydanticUserError as error:
-            raise InvalidOutputSchema(
-                f"output_schema has no JSON Schema: {error.message}"
-            ) from error
-    return dict(cast("Mapping[str, object]", schema)) if isinstance(schema, Mapping) else schema
+    if isinstance(schema, Mapping):
+        return dict(cast("Mapping[str, object]", schema))
+    return _derived(schema) if isinstance(schema, type) else schema
+
+
+def _derived(schema: type[object]) -> object:
+    if not issubclass(schema, BaseModel):
+        return schema
+    try:
+        return schema.model_json_schema()
+    except PydanticUserError as error:
+        raise InvalidOutputSchema(f"output_schema has no JSON Schema: {error.message}") from error
 
 
 def _read(form: type[SubmissionT], given: Mapping[str, object], limits: Limits) -> SubmissionT:
-    said = validated(form, dict(given))
+    said = validated(form, cast("dict[str, JsonValue]", dict(given)))  # which is what is found out
     text = _as_text(said.model_dump())
     if len(text) > limits.body_bytes:
         raise BodyTooLarge(f"what is said is larger than {limits.body_bytes} bytes")
