@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from passback.core.messages import RunRef, ToolCall, ToolSpec
 from passback.core.permissions import Permission, Rule
 from passback.core.ports import ArgumentCheck
-from passback.core.questions import ASK_USER
+from passback.core.questions import ASK_USER, unanswerable
 from passback.engine.assembler import InvalidCall, Turn
 from passback.engine.toolbox import Toolbox
 
@@ -41,7 +41,11 @@ class Judge:
             spec = toolbox.client_tool(call)
             if objection := await self._objection(call, spec):
                 refused.append(_unfit(call, objection))
-            elif spec == ASK_USER:
+            elif spec != ASK_USER:
+                continue
+            elif flaw := unanswerable(call.arguments):
+                refused.append(_invalid(call, f"nobody could answer these questions: {flaw}"))
+            else:
                 marked.append(replace(call, asks="question"))
         for call in turn.server:
             permission = await self._permission(call, toolbox, run)
@@ -82,8 +86,11 @@ class Judge:
 
 
 def _unfit(call: ToolCall, objection: str) -> InvalidCall:
-    reason = f"Not executed: the arguments do not fit the tool's schema: {objection}"
-    return InvalidCall(call, reason, announced=True)
+    return _invalid(call, f"the arguments do not fit the tool's schema: {objection}")
+
+
+def _invalid(call: ToolCall, reason: str) -> InvalidCall:
+    return InvalidCall(call, f"Not executed: {reason}", announced=True)
 
 
 def _denial(permission: Permission) -> str:

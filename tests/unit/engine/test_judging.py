@@ -188,7 +188,9 @@ async def test_a_denied_call_has_a_result_instead_of_an_end_and_the_model_goes_o
         said = await events(runs, await post(runs, says()))
         paid, looked = (message for message in model.requests[1].messages[2:])
         assert [event for event in said if isinstance(event, ToolCallEnded | ToolResulted)] == [
-            ToolResulted(_call_of(paid), "Not executed: Not today.", is_error=True),
+            ToolResulted(
+                _call_of(paid), "Not executed: Not today.", is_error=True, synthetic="denied"
+            ),
             ToolCallEnded(_call_of(looked)),
             ToolResulted(_call_of(looked), "look done"),
         ]
@@ -236,7 +238,7 @@ async def test_what_the_rules_deny_by_now_is_not_made_though_it_was_allowed(stor
         run = await post(strict, approval(call_id))
         told = [each for each in await events(strict, run) if isinstance(each, ToolResulted)]
         denial = "Not executed: this tool may not be called"
-        assert told == [ToolResulted(call_id, denial, is_error=True)]
+        assert told == [ToolResulted(call_id, denial, is_error=True, synthetic="denied")]
         [answer] = [m for m in await record(strict) if isinstance(m, ToolMessage)]
         assert (answer.content, answer.synthetic) == (denial, "denied")
     assert deeds == []
@@ -284,6 +286,36 @@ async def test_questions_that_do_not_fit_the_schema_are_told_to_the_model(memory
         [answer] = await answers_in(runs)
     assert answer.synthetic == "invalid"
     assert "at $.questions[0].options[0]" in str(answer.content)
+
+
+UNANSWERABLE: dict[str, tuple[dict[str, JsonValue], str]] = {
+    "two options of one name": (
+        {"questions": [{"question": "?", "options": [{"label": "a"}, {"label": "a"}]}]},
+        "at $.questions[0].options[1].label: another option of this question has the same label",
+    ),
+    "nothing to choose, and no words": (
+        {"questions": [{"question": "?"}, {"question": "?", "freeText": False}]},
+        "at $.questions[1].freeText: it is false, and there are no options: nothing could be answered",
+    ),
+}
+
+
+@pytest.mark.promise("P4")
+@pytest.mark.parametrize(("form", "told"), UNANSWERABLE.values(), ids=UNANSWERABLE)
+async def test_questions_that_nobody_could_answer_go_back_to_the_model(
+    memory: Store, form: dict[str, JsonValue], told: str
+) -> None:
+    model = ScriptedModel([calls(("ask_user", form)), calls(("ask_user", FORM)), words("so")])
+    async with worker(memory, model, offers=[ASK_USER]) as runs:
+        ending = await outcome(runs, run := await post(runs, says()))
+        assert isinstance(ending, HandedBack)
+        assert [each.kind for each in ending.owed] == ["question"]
+        [answer] = await answers_in(runs)
+        content = f"Not executed: nobody could answer these questions: {told}"
+        assert (answer.content, answer.is_error, answer.synthetic) == (content, True, "invalid")
+        assert ToolResulted(
+            answer.call_id, content, is_error=True, synthetic="invalid"
+        ) in await events(runs, run)
 
 
 async def test_a_servers_own_ask_user_wins(memory: Store) -> None:
