@@ -40,12 +40,8 @@ class Judge:
         for call in turn.client:
             spec = toolbox.client_tool(call)
             if objection := await self._objection(call, spec):
-                refused.append(_unfit(call, objection))
-            elif spec != ASK_USER:
-                continue
-            elif flaw := unanswerable(call.arguments):
-                refused.append(_invalid(call, f"nobody could answer these questions: {flaw}"))
-            else:
+                refused.append(_invalid(call, objection))
+            elif spec == ASK_USER:
                 marked.append(replace(call, asks="question"))
         for call in turn.server:
             permission = await self._permission(call, toolbox, run)
@@ -55,7 +51,7 @@ class Judge:
             elif permission.decision == "ask" and call.name not in allowed:
                 # nobody is asked about a call that could not be made
                 if objection := await self._objection(call, toolbox.server_tool(call)):
-                    refused.append(_unfit(call, objection))
+                    refused.append(_invalid(call, objection))
                     continue
                 reason = permission.reason or f"The agent wants to call {call.name}."
                 marked.append(replace(call, asks="approval", reason=reason))
@@ -67,7 +63,11 @@ class Judge:
         return _denial(permission) if permission.decision == "deny" else None
 
     async def _objection(self, call: ToolCall, spec: ToolSpec) -> str | None:
-        return None if self.check is None else await self.check(spec, call.arguments)
+        unfit = None if self.check is None else await self.check(spec, call.arguments)
+        if unfit:
+            return f"the arguments do not fit the tool's schema: {unfit}"
+        flaw = unanswerable(call.arguments) if spec == ASK_USER else None
+        return f"nobody could answer these questions: {flaw}" if flaw else None
 
     async def _permission(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> Permission:
         try:
@@ -85,12 +85,8 @@ class Judge:
             return Permission("deny", "whether it may be called could not be found out")
 
 
-def _unfit(call: ToolCall, objection: str) -> InvalidCall:
-    return _invalid(call, f"the arguments do not fit the tool's schema: {objection}")
-
-
-def _invalid(call: ToolCall, reason: str) -> InvalidCall:
-    return InvalidCall(call, f"Not executed: {reason}", announced=True)
+def _invalid(call: ToolCall, objection: str) -> InvalidCall:
+    return InvalidCall(call, f"Not executed: {objection}", announced=True)
 
 
 def _denial(permission: Permission) -> str:

@@ -13,6 +13,7 @@ from passback_client import (
     ContextUse,
     Failure,
     Interrupt,
+    Left,
     LimitExceeded,
     Limits,
     MessageStart,
@@ -69,6 +70,16 @@ def test_every_event_that_a_server_sends_is_known(data: str) -> None:
         ({"type": "tool-result", "toolCallId": "c", "result": "r"}, ToolResult("c", "r", id="1")),
         (
             {
+                "type": "tool-result",
+                "toolCallId": "c",
+                "result": "r",
+                "isError": True,
+                "synthetic": "denied",
+            },
+            ToolResult("c", "r", is_error=True, synthetic="denied", id="1"),
+        ),
+        (
+            {
                 "type": "owed",
                 "toolCalls": [{"id": "c", "name": "t", "arguments": "{}", "kind": "approval"}],
             },
@@ -116,6 +127,17 @@ def test_every_event_that_a_server_sends_is_known(data: str) -> None:
                 "reasoningTokens": 4,
             },
             Usage(1, 2, 3, 4, id="1"),
+        ),
+        (
+            {
+                "type": "usage",
+                "inputTokens": 1,
+                "outputTokens": 2,
+                "cachedTokens": 3,
+                "reasoningTokens": 4,
+                "left": {"turns": 5, "seconds": 1.5},
+            },
+            Usage(1, 2, 3, 4, left=Left(turns=5, seconds=1.5), id="1"),
         ),
         (
             {"type": "tool-progress", "toolCallId": "c", "text": "half"},
