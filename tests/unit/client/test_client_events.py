@@ -25,6 +25,7 @@ from passback_client import (
     Reasoning,
     Rewind,
     RunEnd,
+    Running,
     RunQueued,
     RunStart,
     Text,
@@ -277,6 +278,19 @@ def test_a_conversation_tells_what_it_used_and_what_the_agent_means_to_do() -> N
     )
     assert stands.usage == Usage(1, 2, 3, 4, estimated=True)
     assert stands.plan == (PlanEntry("look", "low", "pending"),)
+
+
+def test_a_conversation_tells_what_runs_what_waits_and_until_when() -> None:
+    owed = {"id": "c", "name": "t", "arguments": "{}", "kind": "tool_result"}
+    times = {"deadline": "2026-01-31T12:00:00.000Z", "claimedUntil": "2026-01-31T11:00:00.000Z"}
+    running = {"runId": "r2", "firstMessage": 4, "attempt": 2}
+    more = {"runId": "r2", "running": running, "queued": ["r3", "r4"], "owed": [owed | times]}
+    stands = read_conversation({**STANDS, **more})
+    assert (stands.running, stands.queued) == (Running("r2", 4, 2), ("r3", "r4"))
+    assert stands.owed == (
+        OwedCall("c", "t", "{}", deadline=times["deadline"], claimed_until=times["claimedUntil"]),
+    )
+    assert read_conversation({**STANDS, "running": {"runId": "r"}}).running == Running("r", 0, 1)
 
 
 def test_a_server_that_tells_neither_usage_nor_plan_is_understood() -> None:
