@@ -28,14 +28,6 @@ WORDS = "Who owes us most?"
 DATA: Any = {"invoices": [{"customer": "Ann", "open": 120}]}
 OUTPUT = {"customer": "Ann", "open": 120}
 LEFT = {"tokens": 1000}
-OPTIONS: SendOptions = {
-    "agent_id": "second",
-    "structured_data": DATA,
-    "intent": "prepare a reminder",
-    "constraints": ["amounts in euros"],
-    "instructions": "Be brief.",
-    "output_schema": Reminder,
-}
 POSTED: dict[str, Any] = {
     "structuredData": DATA,
     "intent": "prepare a reminder",
@@ -43,6 +35,18 @@ POSTED: dict[str, Any] = {
     "instructions": "Be brief.",
     "outputSchema": Reminder.model_json_schema(),
 }
+
+
+def said_in(conversation: str) -> SendOptions:
+    return {
+        "conversation_id": conversation,
+        "agent_id": "second",
+        "structured_data": DATA,
+        "intent": "prepare a reminder",
+        "constraints": ["amounts in euros"],
+        "instructions": "Be brief.",
+        "output_schema": Reminder,
+    }
 
 
 def colored(_: object, __: ToolContext) -> str:
@@ -57,7 +61,7 @@ Ask: TypeAlias = Callable[[str, str], Awaitable[tuple[Any, Any]]]
 
 async def ask(url: str, conversation: str) -> tuple[Any, Any]:
     async with Client(url, tools=[TOOL]) as client:
-        answer = await client.ask(WORDS, conversation_id=conversation, **OPTIONS)
+        answer = await client.ask(WORDS, **said_in(conversation))
     assert answer.left == Left(**LEFT)
     return answer.output, LEFT
 
@@ -65,7 +69,7 @@ async def ask(url: str, conversation: str) -> tuple[Any, Any]:
 async def ask_plainly(url: str, conversation: str) -> tuple[Any, Any]:
     def work() -> tuple[Any, Any]:
         with plain.Client(url, tools=[TOOL]) as client:
-            stream = client.send(WORDS, conversation_id=conversation, **OPTIONS)
+            stream = client.send(WORDS, **said_in(conversation))
             values = [event.value for event in stream if isinstance(event, Output)]
             assert stream.left == Left(**LEFT)
             return values[0], LEFT

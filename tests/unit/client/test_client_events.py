@@ -281,10 +281,15 @@ def test_a_conversation_tells_what_it_used_and_what_the_agent_means_to_do() -> N
 
 
 def test_a_conversation_tells_what_runs_what_waits_and_until_when() -> None:
-    owed = {"id": "c", "name": "t", "arguments": "{}", "kind": "tool_result"}
+    owed: Any = {"id": "c", "name": "t", "arguments": "{}", "kind": "tool_result"}
     times = {"deadline": "2026-01-31T12:00:00.000Z", "claimedUntil": "2026-01-31T11:00:00.000Z"}
-    running = {"runId": "r2", "firstMessage": 4, "attempt": 2}
-    more = {"runId": "r2", "running": running, "queued": ["r3", "r4"], "owed": [owed | times]}
+    running: Any = {"runId": "r2", "firstMessage": 4, "attempt": 2}
+    more: dict[str, Any] = {
+        "runId": "r2",
+        "running": running,
+        "queued": ["r3", "r4"],
+        "owed": [owed | times],
+    }
     stands = read_conversation({**STANDS, **more})
     assert (stands.running, stands.queued) == (Running("r2", 4, 2), ("r3", "r4"))
     assert stands.owed == (

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from pydantic import BaseModel
 from tests.support.python_client import IDLE, PAINT, QUICK, owes
-from tests.support.scripted_http import DONE, Reply, Script, frame, refusal, stream
+from tests.support.scripted_http import DONE, Script, frame, refusal, stream
 
 from passback_client import (
     BadSetup,
@@ -131,7 +131,7 @@ async def test_an_argument_that_there_is_not_is_an_error() -> None:
 
 
 # ---------------------------------------------------------------- messages and agents
-PART = {"type": "image", "url": "https://host/a.png"}
+PART: dict[str, Any] = {"type": "image", "url": "https://host/a.png"}
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ async def test_the_results_that_follow_repeat_how_to_read_and_nothing_that_was_s
 
 
 # ---------------------------------------------------------------- answers that were waited for
-ANSWERS = {"answers": [{"text": "Ada"}]}
+ANSWERS: Any = {"answers": [{"text": "Ada"}]}
 
 
 async def test_a_call_that_was_left_open_is_answered_later() -> None:
@@ -266,7 +266,7 @@ async def test_an_answer_knows_what_was_left_last() -> None:
         frame("run.1-3", type="usage", **USED, left={"turns": 18, "tokens": 7}),
         frame("run.1-4", type="usage", **USED),
     ]
-    reply: Reply = stream(*used, DONE)
+    reply = stream(*used, DONE)
     reply.headers["x-budget-left-tokens"] = "11"
     async with client_of(Script(reply)) as client:
         answer = await client.ask("hi", include=["usage"])
