@@ -25,6 +25,7 @@ from benchmarks.rounds import (
     idle,
     model_alone,
     sample,
+    ten_tools,
     warm_up,
 )
 from benchmarks.servers import (
@@ -32,10 +33,12 @@ from benchmarks.servers import (
     PASSBACK_ELSEWHERE,
     PASSBACK_MEMORY,
     PASSBACK_REDIS,
+    PASSBACK_TOOLS,
     Server,
     Site,
     contestant,
     is_whole,
+    server,
     site,
     takes_part,
 )
@@ -71,6 +74,8 @@ class Plan:
     idle_servers: Sequence[str]
     idle_streams: int
     long_history: int
+    tool_rounds: int
+    tool_requests: int
 
 
 @dataclass(slots=True)
@@ -97,7 +102,7 @@ class Session:
                     samples.append(model_alone(self.place, work, number))
                     samples += self._round(targets, work, number)
             lengths = self._history(started)
-        return Results(samples, lengths, self._idle(started), self.left_out)
+        return Results(samples, lengths, self._idle(started), self._tools(), self.left_out)
 
     def _rounds(self, work: Workload) -> Iterator[int]:
         rounds = self.plan.rounds[work.name]
@@ -165,6 +170,21 @@ class Session:
                 self._leave_out(f"{name} (idle)", error)
         return found
 
+    def _tools(self) -> list[float]:
+        """The longest of each round, on a server of their own."""
+        found: list[float] = []
+        if not self.plan.tool_requests:
+            return found
+        try:
+            with server(PASSBACK_TOOLS, self.place) as target:
+                ten_tools(target, 1, self.place.cores)  # loads what is loaded late
+                for number in range(1, self.plan.tool_rounds + 1):
+                    self.say(f"ten tools, round {number} of {self.plan.tool_rounds}")
+                    found.append(ten_tools(target, self.plan.tool_requests, self.place.cores))
+        except BenchmarkError as error:
+            self._leave_out(PASSBACK_TOOLS, error)
+        return found
+
 
 def in_turn(items: Sequence[T], number: int) -> list[T]:
     """Another one goes first in turn, and every second round goes backwards: no place in the row is an advantage."""
@@ -184,7 +204,16 @@ def _plan(options: argparse.Namespace) -> Plan:
     rounds[HISTORY.name] = ceil(options.rounds * 4 / 3)  # the limit is close to the noise
     rounds[BOUNDARY.name] = rounds[HISTORY.name]
     idle_servers = [name for name in servers if is_whole(name)]
-    return Plan(rounds, works, servers, idle_servers, options.idle_streams, options.long_history)
+    return Plan(
+        rounds,
+        works,
+        servers,
+        idle_servers,
+        options.idle_streams,
+        options.long_history,
+        options.rounds,
+        options.tool_requests,
+    )
 
 
 def _quick(options: argparse.Namespace, works: Sequence[Workload], servers: Sequence[str]) -> Plan:
@@ -193,7 +222,8 @@ def _quick(options: argparse.Namespace, works: Sequence[Workload], servers: Sequ
     rounds = {work.name: 1 for work in (*works, HISTORY, BOUNDARY)}
     idle_servers = [name for name in servers if name == PASSBACK_REDIS]
     streams = min(options.idle_streams, 200)
-    return Plan(rounds, works, servers, idle_servers, streams, options.long_history)
+    requests = min(options.tool_requests, 5)
+    return Plan(rounds, works, servers, idle_servers, streams, options.long_history, 1, requests)
 
 
 def _halved(work: Workload) -> Workload:
@@ -220,6 +250,9 @@ def _options() -> argparse.Namespace:
         type=int,
         default=LONG_HISTORY,
         help="messages of the long conversations; 0: leave the history out",
+    )
+    parser.add_argument(
+        "--tool-requests", type=int, default=20, help="of ten tools each; 0: leave them out"
     )
     parser.add_argument("--json", type=Path, default=RESULTS, help="where the figures go")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a goal is missed")

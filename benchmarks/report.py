@@ -16,6 +16,7 @@ from benchmarks.servers import (
     PASSBACK_REDIS,
     PASSBACK_TWO_READERS,
     PASSBACK_UNLOGGED,
+    PASSBACK_UNLOOPED,
     PROXY,
     PROXY_REDIS,
 )
@@ -49,6 +50,7 @@ class Results:
     samples: Sequence[Sample]
     history: Sequence[HistorySample]
     idle: dict[str, Idle]
+    tools: Sequence[float]  # milliseconds: the longest of each round
     left_out: dict[str, str]  # server -> why
 
     def of_work(self, work: Workload) -> list[Sample]:
@@ -89,6 +91,16 @@ class Results:
                 "burst, on Redis: CPU, beside the log off",
                 (1.5, "times"),
                 _ratios(burst, PASSBACK_REDIS, PASSBACK_UNLOGGED),
+            ),
+            _goal(
+                "paced, on Redis: CPU, beside the loop off",
+                (1.05, "times"),
+                _ratios(paced, PASSBACK_REDIS, PASSBACK_UNLOOPED),
+            ),
+            _goal(
+                "ten read-only tools of 100 ms at once, on Redis: the longest of a round",
+                (150.0, "ms"),
+                self.tools,
             ),
             _goal(
                 "paced, on Redis: CPU that a second reader adds, beside the first's",
@@ -302,6 +314,7 @@ def save(results: Results, works: Sequence[Workload], path: Path) -> None:
             asdict(goal) | {"measured": goal.measured, "verdict": goal.verdict}
             for goal in results.goals()
         ],
+        "ten_tools_ms": list(results.tools),
         "left_out": results.left_out,
         "samples": [asdict(sample) for sample in results.samples],
         "history": [asdict(sample) for sample in results.history],
