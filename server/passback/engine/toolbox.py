@@ -183,12 +183,14 @@ class Equipment:
     client: Sequence[ToolSpec] = ()
 
     async def toolbox(self, declared: Sequence[ToolSpec] = ()) -> Toolbox:
-        """Raises ConfigurationError when two toolsets have a tool of one name."""
+        """Raises ConfigurationError when two tools have one name, whichever toolsets they are of."""
         server: dict[str, tuple[ToolSpec, Toolset]] = {}
+        taken = {spec.name for spec in self.client}
         for toolset in self.toolsets:
             for spec in await toolset.specs():
-                if spec.name in server:
-                    raise ConfigurationError(f"two tools of the server are named {spec.name!r}")
+                if spec.name in taken:
+                    raise ConfigurationError(f"two tools are named {spec.name!r}")
+                taken.add(spec.name)
                 server[spec.name] = (spec, toolset)
         return Toolbox(server, (*self.client, *declared))
 
