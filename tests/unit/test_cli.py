@@ -204,6 +204,15 @@ def test_what_cannot_work_is_told_in_one_line(
     assert ended.stderr.count("\n") == 1
 
 
+def test_who_debugs_is_told_all_of_what_a_module_did(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text(MODULES["fails"])
+    ended = passback("check", "fails:agent", "--log-level", "debug", cwd=tmp_path)
+    assert ended.returncode == EXIT_USAGE
+    assert "Traceback (most recent call last):\n" in ended.stderr
+    told = "passback: 'fails:agent' cannot be loaded: KeyError: 'NO_SUCH_KEY' (fails.py, line 3)"
+    assert ended.stderr.splitlines()[-1] == told
+
+
 def test_a_port_in_use_is_told_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -21,6 +21,7 @@ _TOO_LARGE = (
     "a number in the JSON is too large: beyond 1.79e308, or an integer of more than 4300 digits"
 )
 
+_PLACE = re.compile(r"at line \d+ column \d+\Z")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
@@ -109,8 +110,10 @@ def parse_json(text: bytes, /, *, depth: int) -> JsonValue:
         value = cast("JsonValue", from_json(text, allow_inf_nan=False))
     except ValueError as error:
         is_number = str(error).startswith("number out of range")
+        place = _PLACE.search(str(error))
+        at = f" {place[0]}" if place else ""
         raise BadRequest(
-            _TOO_LARGE if is_number else "the text is not valid JSON in UTF-8"
+            _TOO_LARGE if is_number else f"the text is not valid JSON in UTF-8{at}"
         ) from None
     try:
         json.dumps(value, allow_nan=False)  # 1e999 was read as infinity
