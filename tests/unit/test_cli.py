@@ -35,7 +35,6 @@ def named(name):
 clash = Agent(tools=[roll, roll])
 data = Agent(tools=[named("query_data")], data_tools=True)
 boss = Agent(agents=[Agent(name="helper", plan=True, tools=[named("update_plan")])])
-asks = Agent(tools=[named("ask_user")], ask_user=True)
 calls_roll = Agent(tools=[roll], agents=[Agent(name="roll")])
 answers = Agent(output_schema={"type": "array"})
 commands = Agent(commands={"Roll": roll})
@@ -151,7 +150,6 @@ def test_the_help_names_every_flag_with_its_variable(capsys: pytest.CaptureFixtu
             {},
             "passback: the agent 'helper': two tools are named 'update_plan'\n",
         ),
-        (["my_agent:asks"], {}, "passback: the agent 'asks': two tools are named 'ask_user'\n"),
         (
             ["my_agent:calls_roll"],
             {},
@@ -193,7 +191,7 @@ def test_what_cannot_work_is_told_in_one_line(
     (tmp_path / "my_agent.py").write_text(AGENT + AGENTS)
     for name, text in MODULES.items():
         (tmp_path / f"{name}.py").write_text(text)
-    agents = "agent, clash, data, boss, asks, calls_roll, answers, commands"
+    agents = "agent, clash, data, boss, calls_roll, answers, commands"
     said = said.format(folder=tmp_path, agents=agents)
     (tmp_path / "badtool.py").write_text(AGENT.replace("sides: int = 6", "*sides: int"))
     store = [] if "--store" in arguments else ["--store", "memory:"]

@@ -299,15 +299,19 @@ class Loop:
     async def _run_server_calls(self, calls: Sequence[ToolCall]) -> None:
         if not calls:
             return
+        for batch in self._toolbox.batches(calls):
+            await self._run_together(batch)
+        if not self._leaving():
+            # a tool that leaks a cancellation of its own ends without a result
+            await self._interrupt(runnable(self._messages))
+
+    async def _run_together(self, calls: Sequence[ToolCall]) -> None:
         async with self._toolbox.run(calls, self._context) as given:
             async for call, result in given:
                 if isinstance(result, StoreError):
                     raise result
                 if result is not None:
                     await self._commit_result(call, result)
-        if not self._leaving():
-            # a tool that leaks a cancellation of its own ends without a result
-            await self._interrupt(runnable(self._messages))
 
     async def _commit_result(self, call: ToolCall, result: ToolResult) -> None:
         # of a call that was approved, readers have not seen the end yet
