@@ -22,6 +22,9 @@ _TOO_LARGE = (
 )
 
 _PLACE = re.compile(r"at line \d+ column \d+\Z")
+_PERHAPS_INFINITE = re.compile(rb"[0-9][eE]\+?[0-9]{3}|[0-9]{200}")
+"""Without either a number is less than 1e300."""
+
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
@@ -115,11 +118,16 @@ def parse_json(text: bytes, /, *, depth: int) -> JsonValue:
         raise BadRequest(
             _TOO_LARGE if is_number else f"the text is not valid JSON in UTF-8{at}"
         ) from None
+    if _PERHAPS_INFINITE.search(text):
+        _refuse_infinity(value)
+    return value
+
+
+def _refuse_infinity(value: JsonValue) -> None:
     try:
         json.dumps(value, allow_nan=False)  # 1e999 was read as infinity
     except ValueError:
         raise BadRequest(_TOO_LARGE) from None
-    return value
 
 
 def _check_depth(text: bytes, depth: int) -> None:
