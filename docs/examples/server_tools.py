@@ -24,7 +24,7 @@ def warehouse(context: ToolContext) -> Warehouse:
 
 # read-only: neighbouring calls of such tools run together
 @tool(read_only=True)
-def in_stock(item: str, context: ToolContext) -> int:
+async def in_stock(item: str, context: ToolContext) -> int:
     """How many packets of something there are."""
     return warehouse(context).stock.get(item, 0)
 
