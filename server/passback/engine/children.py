@@ -89,7 +89,7 @@ class ChildJournal:
         """As `Journal.commit`. That calls of the client are complete is not said before the run hands them back (P4)."""
         messages = self._within((*self._opening, *append))
         if end is not None:
-            events = tuple(e for e in events if not isinstance(_innermost(e), ToolCallEnded))
+            events = tuple(e for e in events if not isinstance(innermost(e), ToolCallEnded))
         told = tuple(event for event in events if not isinstance(event, RunFinished))
         self._opening = ()
         await self._context.write(messages, self._nested(told))
@@ -100,12 +100,6 @@ class ChildJournal:
 
     def _nested(self, events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:
         return tuple(Nested(self._context.call_id, event) for event in events)
-
-
-def _innermost(event: RunEvent) -> RunEvent:
-    while isinstance(event, Nested):
-        event = event.event
-    return event
 
 
 def nested(path: Sequence[CallId], event: RunEvent, /) -> RunEvent:
