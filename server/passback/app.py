@@ -58,13 +58,13 @@ class Application:
     def connected(self) -> Sequence[Connected]:
         return self._backend.connected
 
+    async def refuse_clashes(self) -> None:
+        """As `Casting.refuse_clashes`."""
+        await self._backend.refuse_clashes()
+
     def running(self) -> AbstractAsyncContextManager[Sequence[str]]:
         """As `Backend.running`."""
         return self._backend.running()
-
-    async def refuse_clashes(self) -> None:
-        """As `Backend.refuse_clashes`."""
-        await self._backend.refuse_clashes()
 
     async def drain(self) -> None:
         """Take no new runs, let those that go on end or give them away, then tell open streams to reconnect."""

@@ -31,15 +31,15 @@ class Backend:
         self.runs = RunService(self.store, casting.agents(agents or (Agent(),)), _tempo(settings))
         self.models = casting.models
         self.connected = casting.connected
-        self._equipment = casting.equipment
+        self.refuse_clashes = casting.refuse_clashes
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[Sequence[str]]:
         """Connect to the store and the toolsets, and own the runs; gives warnings about them.
 
         Raises:
-            ConfigurationError: as `refuse_clashes`.
-            ConfigurationError, StoreError: the store cannot be used.
+            ConfigurationError: the store cannot be used, or two tools of an agent have one name.
+            StoreError: the store cannot be used.
         """
         async with AsyncExitStack() as stack:
             for model in self.models:
@@ -53,15 +53,6 @@ class Backend:
             await self.refuse_clashes()
             await stack.enter_async_context(self.runs.running())
             yield warnings
-
-    async def refuse_clashes(self) -> None:
-        """To be asked while the connected toolsets run.
-
-        Raises:
-            ConfigurationError: two tools of an agent, or of one that works for it, have one name.
-        """
-        for equipment in self._equipment:
-            await equipment.toolbox()
 
 
 def limits_of(settings: Settings, /) -> Limits:

@@ -41,7 +41,7 @@ class Casting:
         self._opened: dict[str, ModelClient] = {}
         self._models: dict[int, ModelClient] = {}
         self._connected: dict[int, Connected] = {}
-        self._equipment: list[Equipment] = []
+        self._equipped: list[tuple[str, Equipment]] = []
 
     @property
     def models(self) -> Sequence[ModelClient]:
@@ -53,10 +53,11 @@ class Casting:
         """The toolsets with connections or processes, each once."""
         return tuple(self._connected.values())
 
-    @property
-    def equipment(self) -> Sequence[Equipment]:
-        """Of all agents, those that work for others included."""
-        return tuple(self._equipment)
+    async def refuse_clashes(self) -> None:
+        """Raises ConfigurationError when two tools of an agent have one name, also where it works for another."""
+        for whose, equipment in self._equipped:
+            with blaming(whose):
+                await equipment.toolbox()
 
     def agents(self, given: Sequence[Agent]) -> Agents:
         """Raises ConfigurationError for agents that cannot work."""
@@ -89,11 +90,13 @@ class Casting:
             self._budget(agent),
             price_of(model.name, settings.prices),
         )
-        own = agent.own_toolsets()
+        whose = f"the agent {agent.name!r}" if agent.name else "the agent"
+        with blaming(whose):
+            own = agent.own_toolsets()
         self._connected |= {id(one): one for one in own if isinstance(one, Connected)}
         toolsets = (*own, *self._delegates(agent, callers))
         equipment = Equipment(toolsets, (ASK_USER,) if agent.ask_user else ())
-        self._equipment.append(equipment)
+        self._equipped.append((whose, equipment))
         return Actor(brain, equipment, agent.name or "")
 
     def _budget(self, agent: Agent) -> Budget:
@@ -156,9 +159,9 @@ def _model_client(choice: Choice, timeout: float) -> ModelClient:
 
 
 @contextmanager
-def blaming(variables: str) -> Generator[None]:
-    """Name the settings at fault: the floors below do not know them."""
+def blaming(whom: str) -> Generator[None]:
+    """Name what is at fault, settings or an agent: the floors below do not know them."""
     try:
         yield
     except ConfigurationError as error:
-        raise ConfigurationError(f"{variables}: {error.message}") from error
+        raise ConfigurationError(f"{whom}: {error.message}") from error

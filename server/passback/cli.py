@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from passback.agent import Agent
 from passback.app import Application
 from passback.core.errors import ConfigurationError, PassbackError
 from passback.core.ports import ModelClient
+from passback.core.toolsets import Connected
 from passback.engine.calling import left_behind
 from passback.loading import load_agent
 from passback.replay.player import replay_site
@@ -227,16 +228,13 @@ def _announce(address: str, application: Application) -> None:
 async def check(settings: Settings, agents: Sequence[Agent]) -> int:
     """Try everything that a server would need, and say what is wrong."""
     application = Application(settings, *agents)
+    await application.refuse_clashes()
     print("settings  ok")
     healthy = await _report("store", application.store.location, lambda: _check_store(application))
     for model in application.models:
         healthy &= await _report("model", model.name, partial(_check_model, model))
-    async with AsyncExitStack() as stack:
-        for one in application.connected:
-            await stack.enter_async_context(one.running())
-        for one in application.connected:
-            healthy &= await _report("tools", one.name, one.ready)
-        await application.refuse_clashes()
+    for one in application.connected:
+        healthy &= await _report("tools", one.name, partial(_check_tools, one))
     return 0 if healthy else EXIT_FAILED
 
 
@@ -265,6 +263,11 @@ async def _check_model(model: ModelClient) -> Sequence[str]:
     finally:
         await model.aclose()
     return ()
+
+
+async def _check_tools(toolset: Connected) -> Sequence[str]:
+    async with toolset.running():
+        return await toolset.ready()
 
 
 # ---------------------------------------------------------------- replay

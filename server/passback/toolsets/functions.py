@@ -29,9 +29,16 @@ from passback.core.arguments import (
     whole,
 )
 from passback.core.errors import ConfigurationError
-from passback.core.messages import TOOL_NAME, JsonObject, ToolCall, ToolResult, ToolSpec
+from passback.core.messages import (
+    TOOL_NAME,
+    TOOL_NAME_RULE,
+    JsonObject,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
 from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
-from passback.core.text import shortened
+from passback.core.text import plain_problem, shortened
 from passback.core.toolsets import ToolContext
 from passback.engine.calling import called
 
@@ -170,7 +177,7 @@ def tool(
     def decorate(function: Function) -> FunctionTool:
         label = name or str(getattr(function, "__name__", ""))
         if not TOOL_NAME.fullmatch(label):
-            raise ConfigurationError(f"a tool cannot be named {label!r}")
+            raise ConfigurationError(f"a tool cannot be named {label!r}: {TOOL_NAME_RULE}")
         context_parameter, arguments = _arguments(function, label)
         words = description if description is not None else inspect.getdoc(function) or ""
         spec = ToolSpec(label, words, _schema(arguments, label))
@@ -268,7 +275,7 @@ def _text(value: object) -> str:
 
 def _plain(error: ValidationError) -> str:
     lines = [
-        f"{'.'.join(str(step) for step in item['loc']) or 'arguments'}: {item['msg']}"
+        f"{'.'.join(str(step) for step in item['loc']) or 'arguments'}: {plain_problem(item)}"
         for item in error.errors(include_url=False, include_input=False)
     ]
     return "The arguments are not valid.\n" + "\n".join(lines)
