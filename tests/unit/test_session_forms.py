@@ -114,8 +114,12 @@ REFUSED: list[tuple[Callable[[Session], AsyncIterator[RunEvent]], type[ClientErr
     (lambda s: s.submit("hi", structured_data=DEEP), BadRequest, "the JSON is nested deeper"),
     (lambda s: s.submit("hi", structured_data=object()), InvalidRequest, "structured_data: "),  # type: ignore[arg-type]
     (lambda s: s.submit("hi", structured_data={1: 2}), InvalidRequest, "structured_data: "),  # type: ignore[dict-item]
-    (lambda s: s.submit("hi", structured_data="x" * 2_000), DataTooLarge, "the structured data"),
-    (lambda s: s.submit("hi" * 5_000), BodyTooLarge, "what is said is larger than 10000 bytes"),
+    (
+        lambda s: s.submit("hi", structured_data="x" * 2_000),
+        DataTooLarge,
+        "structuredData is larger than 1024 bytes",
+    ),
+    (lambda s: s.submit("hi" * 5_000), BodyTooLarge, "what is said is larger than 10000"),
     (
         lambda s: s.submit([MediaPart("image", f"data:image/png;base64,{'A' * 4_000}")]),
         AttachmentTooLarge,

@@ -141,7 +141,9 @@ def _read(form: type[SubmissionT], given: Mapping[str, object], limits: Limits) 
     said = validated(form, cast("dict[str, JsonValue]", dict(given)))  # which is what is found out
     text = _as_text(said.model_dump())
     if len(text) > limits.body_bytes:
-        raise BodyTooLarge(f"what is said is larger than {limits.body_bytes} bytes")
+        raise BodyTooLarge(
+            f"what is said is larger than {limits.body_bytes} bytes (PASSBACK_MAX_BODY_BYTES)"
+        )
     parse_json(text, depth=limits.depth)
     return said
 
