@@ -24,7 +24,8 @@ from passback.core.ports import Encoder
 class SseEncoder(Encoder[str], Protocol):
     """Run events to the `data` of server-sent events: one line of ASCII each.
 
-    Without memory of earlier events, for a stream may begin anywhere in a run.
+    Without memory of earlier events, for a stream may begin anywhere in a run. One with a memory is told of the whole
+    run: see `Framer`.
     """
 
     def rewind(self, to: Cursor, /) -> Sequence[str]:
@@ -79,6 +80,7 @@ class Framer:
         run_id: the run whose log this is.
         since: what the client has already; the batches must begin right after it.
         frame: writes a frame from its id and its data.
+        remembers: whether the encoder has a memory. Then `recall` comes before the batches.
     """
 
     def __init__(
@@ -88,8 +90,10 @@ class Framer:
         since: EventId | None = None,
         *,
         frame: Callable[[str, str], str] = sse_frame,
+        remembers: bool = False,
     ) -> None:
         self._encoder = encoder
+        self._remembers = remembers
         self._frame = frame
         self._run_id = run_id
         self._prefix = f"{run_id}."
@@ -99,6 +103,19 @@ class Framer:
         self._shown = _seen(since) if since else START
         self.ended = False
         """Whether the stream has got its end, though the log may go on."""
+
+    @property
+    def recalls(self) -> bool:
+        """Whether the encoder has to be told first what the client has already."""
+        return self._remembers and self.position > START
+
+    def recall(self, batch: Sequence[Logged], /) -> bool:
+        """Tell the encoder what the client has already, from the start of the log on. False: that was all of it."""
+        for position, event in batch:
+            if position > self.position:
+                return False
+            self._encoder.feed(event)
+        return batch[-1].position < self.position
 
     def batch(self, batch: Sequence[Logged], /) -> str:
         """The frames of the next events of the log; after those that are an end, nothing more may be asked for."""
@@ -114,7 +131,7 @@ class Framer:
                 chunk.append(self._frame(f"{self._prefix}{place}", data))
             self._skip = 0
             self.position = position
-            if frames:
+            if frames or self._remembers:  # what is only remembered may become void, too
                 self._shown = position
         return "".join(chunk)
 
