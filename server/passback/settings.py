@@ -103,6 +103,12 @@ def _keys(value: str) -> Mapping[str, OwnerId]:
     return keys
 
 
+def _path(value: str) -> str:
+    if not re.fullmatch(r"(/[\w.~-]+)+", value, re.ASCII):
+        raise ValueError("must be a path such as /process")
+    return value
+
+
 def _roles(value: str) -> frozenset[str]:
     roles = frozenset(_words(value))
     if not {"user", "tool"} <= roles <= {"user", "tool", "system"}:
@@ -240,7 +246,10 @@ class Settings:
     commands: bool = _setting(
         True, _flag, "whether a message such as /help is a command, and not for the model"
     )
-    wires: tuple[str, ...] = _setting(("agkit", "rest", "page"), _words, "what is served")
+    wires: tuple[str, ...] = _setting(
+        ("agkit", "agent_api", "rest", "page"), _words, "what is served"
+    )
+    process_path: str = _setting("/process", _path, "where the Agent API is served")
     allowed_hosts: frozenset[str] = _setting(
         frozenset[str](), _hosts, "names under which the server is reached, beside localhost"
     )

@@ -55,7 +55,7 @@ class EventId(NamedTuple):
             InvalidCursor: not of our form.
         """
         place, mark, frames = text.partition("~")
-        if mark and not (frames.isascii() and frames.isdigit() and len(frames) <= 3):
+        if mark and not (frames.isascii() and frames.isdigit() and len(frames) <= 6):
             raise InvalidCursor("the event id is not one that this server gave")
         return cls(Cursor.parse(place), int(frames or 0))
 

@@ -255,7 +255,7 @@ def run_responses(*, headers: JsonObject, example: str) -> dict[str, JsonValue]:
         "200": {
             "description": "The run, to its end: its events, `[DONE]` is last; with `wait` (or where the client accepts "
             "only this) one JSON document; or as plain text what the agent says.",
-            "headers": headers,
+            "headers": dict(headers),
             "content": dict(whole),
         },
         "202": json_response(

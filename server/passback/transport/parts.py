@@ -200,12 +200,13 @@ def _read_part(part: PostedPart) -> Part:
             media_type = "audio/wav" if audio.format == "wav" else "audio/mpeg"
             return MediaPart("audio", _data_url(media_type, audio.data), media_type)
         case PostedMedia():
-            return _read_media(part)
+            return read_media(part)
         case _:
             assert_never(part)
 
 
-def _read_media(part: PostedMedia) -> MediaPart:
+def read_media(part: PostedMedia, /) -> MediaPart:
+    """Raises InvalidRequest: it has neither an address nor typed data."""
     url = part.url
     if url is None and part.data and part.media_type:
         url = _data_url(part.media_type, part.data)
