@@ -40,6 +40,7 @@ GOOD: list[tuple[str, str, object]] = [
     ("permissions", "delete_*=ask, *=allow", {"delete_*": "ask", "*": "allow"}),
     ("commands", "no", False),
     ("wires", "agkit, rest", ("agkit", "rest")),
+    ("process_path", "/agents/v1.0/process", "/agents/v1.0/process"),
     ("allowed_hosts", "Chat.Example,[::1]", frozenset({"chat.example", "[::1]"})),
     (
         "allowed_origins",
@@ -101,6 +102,7 @@ BAD: list[tuple[str, str, str]] = [
     ("ping", "secret", "must be a number"),
     ("allow_eviction", "perhaps", "must be yes or no"),
     ("log_level", "loud", "must be one of debug, info, warning, error"),
+    *(("process_path", bad, "must be a path") for bad in ("process", "/", "/a/", "/{a}", "/a?b")),
     ("allowed_origins", "*", "must be exact origins such as https://app.example.com"),
     ("allowed_origins", "https://a.example/", "must be exact origins such as"),
     ("allowed_hosts", "https://a.example", "must be host names without scheme and port"),

@@ -30,9 +30,9 @@ from passback.transport.wires import Services, Wire
 from passback.wire.agent_api.describe import describe
 from passback.wire.agent_api.encoder import AgentEncoder, requires_action
 from passback.wire.agent_api.known import Calls, known_calls
-from passback.wire.agent_api.posted import AgentRequest, Tool
+from passback.wire.agent_api.posted import AgentRequest, AgentTool
 from passback.wire.agent_api.reading import read_request
-from passback.wire.agent_api.shapes import AgentResponse, ContentEvent, MessageEvent
+from passback.wire.agent_api.shapes import AgentContent, AgentMessage, AgentResponse
 
 
 def build(services: Services, /) -> Wire:
@@ -43,7 +43,7 @@ def build(services: Services, /) -> Wire:
             Endpoint(f"{path}/{{session_id}}/stream", wire.follow, methods=["GET"]),
         ],
         paths=describe(path),
-        schemas=schemas_of(AgentRequest, Tool, AgentResponse, MessageEvent, ContentEvent),
+        schemas=schemas_of(AgentRequest, AgentTool, AgentResponse, AgentMessage, AgentContent),
     )
 
 

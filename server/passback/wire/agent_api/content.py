@@ -13,20 +13,18 @@ from passback.wire.agent_api import posted
 
 _KNOWN_NAMES: Final = mimetypes.MimeTypes(())
 """Without what a machine knows besides: a post means the same everywhere."""
-_Media: TypeAlias = (
-    posted.ImageContent | posted.VideoContent | posted.AudioContent | posted.FileContent
-)
+_Media: TypeAlias = posted.AgentImage | posted.AgentVideo | posted.AgentAudio | posted.AgentFile
 _AUDIO: Final = {"mp3": "audio/mpeg"}
 
 
 def read_part(part: posted.Part, /) -> Part:
     """Raises InvalidRequest: it has neither data nor an address, or one that is none."""
     match part:
-        case posted.TextContent(text=text):
+        case posted.AgentText(text=text):
             return TextPart(text or "")
-        case posted.RefusalContent(refusal=refusal):
+        case posted.AgentRefusal(refusal=refusal):
             return RefusalPart(refusal or "")
-        case posted.DataContent(data=data):
+        case posted.AgentData(data=data):
             return DataPart(data or {})
         case _:
             return _read_media(part)
@@ -34,13 +32,13 @@ def read_part(part: posted.Part, /) -> Part:
 
 def _read_media(part: _Media) -> Part:
     match part:
-        case posted.ImageContent(image_url=url):
+        case posted.AgentImage(image_url=url):
             return _by_url("image", "image_url", url)
-        case posted.VideoContent(video_url=url):
+        case posted.AgentVideo(video_url=url):
             return _by_url("file", "video_url", url)
-        case posted.AudioContent():
+        case posted.AgentAudio():
             return _audio(part)
-        case posted.FileContent():
+        case posted.AgentFile():
             return _file(part)
         case _:
             assert_never(part)
@@ -62,7 +60,7 @@ def _by_data(kind: str, field: str, data: str, media_type: str, name: str | None
         raise InvalidRequest(f"{field} has to be base64, and its type a plain word") from None
 
 
-def _audio(part: posted.AudioContent) -> Part:
+def _audio(part: posted.AgentAudio) -> Part:
     if not part.data or _is_address(part.data):
         return _by_url("audio", "data", part.data)
     audio_format = (part.format or "").lower()
@@ -72,7 +70,7 @@ def _audio(part: posted.AudioContent) -> Part:
     return _by_data("audio", "data", part.data, media_type)
 
 
-def _file(part: posted.FileContent) -> Part:
+def _file(part: posted.AgentFile) -> Part:
     name = part.filename or part.file_name
     if part.file_url or (part.file_data and _is_address(part.file_data)):
         return _by_url("file", "file_url", part.file_url or part.file_data, name)

@@ -32,7 +32,7 @@ _EXAMPLE_POST: Mapping[str, JsonValue] = {
     "session_id": "6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51",
 }
 _EVENTS: JsonObject = {
-    "oneOf": [reference(name) for name in ("AgentResponse", "MessageEvent", "ContentEvent")]
+    "oneOf": [reference(name) for name in ("AgentResponse", "AgentMessage", "AgentContent")]
 }
 
 

@@ -249,7 +249,7 @@ class AgentEncoder:
 
     # ---------------------------------------------------------------- its end
     def _finish(self, outcome: Outcome) -> Sequence[str]:
-        if isinstance(outcome, Completed | HandedBack):
+        if isinstance(outcome, Completed | HandedBack) and outcome != Completed("max_tokens"):
             self._hush()
         for track in self._tracks:
             if not track.done:

@@ -21,22 +21,22 @@ class Named(Posted):
 
 
 # ---------------------------------------------------------------- content
-class TextContent(Named):
+class AgentText(Named):
     type: Literal["text"]
     text: str | None = None
 
 
-class ImageContent(Named):
+class AgentImage(Named):
     type: Literal["image"]
     image_url: str | None = None
 
 
-class DataContent(Named):
+class AgentData(Named):
     type: Literal["data"]
     data: dict[str, JsonValue] | None = None
 
 
-class AudioContent(Named):
+class AgentAudio(Named):
     """`data` is base64, whose `format` is such as `wav`, or an address."""
 
     type: Literal["audio"]
@@ -44,7 +44,7 @@ class AudioContent(Named):
     format: _Short | None = None
 
 
-class FileContent(Named):
+class AgentFile(Named):
     """By `file_url`, or by `file_data` in base64. There is no store of files, and so no `file_id`."""
 
     type: Literal["file"]
@@ -55,24 +55,18 @@ class FileContent(Named):
     file_data: str | None = None
 
 
-class VideoContent(Named):
+class AgentVideo(Named):
     type: Literal["video"]
     video_url: str | None = None
 
 
-class RefusalContent(Named):
+class AgentRefusal(Named):
     type: Literal["refusal"]
     refusal: str | None = None
 
 
 Part: TypeAlias = Annotated[
-    TextContent
-    | ImageContent
-    | DataContent
-    | AudioContent
-    | FileContent
-    | VideoContent
-    | RefusalContent,
+    AgentText | AgentImage | AgentData | AgentAudio | AgentFile | AgentVideo | AgentRefusal,
     Field(discriminator="type"),
 ]
 
@@ -91,7 +85,7 @@ OF_A_TURN: Final = frozenset(
 UNHEARD: Final = frozenset({"heartbeat", "error"})
 
 
-class InputMessage(Named):
+class AgentInput(Named):
     """A user's words (`message`), a result (`function_call_output`), or a decision (`mcp_approval_response`).
 
     Messages of the agent are passed over: the server keeps the conversation.
@@ -130,17 +124,17 @@ class ApprovalData(Named):
 
 
 # ---------------------------------------------------------------- tools
-class ToolFunction(Named):  # for the OpenAPI document; `parse_tools` reads the declarations
+class AgentFunction(Named):  # for the OpenAPI document; `parse_tools` reads the declarations
     name: str
     description: str | None = None
     parameters: dict[str, JsonValue] | str | None = None
 
 
-class Tool(Named):
+class AgentTool(Named):
     """A tool that the client executes; the keys of `function` may also stand in its place."""
 
     type: Literal["function"] = "function"
-    function: ToolFunction
+    function: AgentFunction
 
 
 # ---------------------------------------------------------------- the request
@@ -149,7 +143,7 @@ class AgentRequest(PostedBrief):
 
     model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=str)
 
-    input: Annotated[list[InputMessage], Field(fail_fast=True, max_length=MAX_ITEMS)]
+    input: Annotated[list[AgentInput], Field(fail_fast=True, max_length=MAX_ITEMS)]
     stream: bool | None = Field(True, description="`false`: one JSON response at the end.")
     id: _Short | None = Field(None, description="Becomes the response's id.")
     session_id: Annotated[str, Field(max_length=256)] | None = Field(
@@ -175,7 +169,7 @@ class AgentRequest(PostedBrief):
     frequency_penalty: _Penalty | None = None
     presence_penalty: _Penalty | None = None
     n: int | None = Field(1, description="1: there is one answer.")
-    tools: list[Annotated[JsonValue, described_as(Tool)]] | None = Field(
+    tools: list[Annotated[JsonValue, described_as(AgentTool)]] | None = Field(
         None,
         description="The client's tools. They replace the session's; without the key those stay; `[]` clears.",
     )

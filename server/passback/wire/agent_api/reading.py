@@ -32,10 +32,10 @@ from passback.wire.agent_api.posted import (
     OF_A_TURN,
     RESULT,
     UNHEARD,
+    AgentData,
+    AgentInput,
     AgentRequest,
     ApprovalData,
-    DataContent,
-    InputMessage,
     ResultData,
 )
 
@@ -71,12 +71,12 @@ async def read_request(
 
 
 # ---------------------------------------------------------------- what is new
-def new_messages(given: Sequence[InputMessage], /) -> list[tuple[int, InputMessage]]:
+def new_messages(given: Sequence[AgentInput], /) -> list[tuple[int, AgentInput]]:
     """The messages behind what the agent said last, with their places.
 
     Answers may stand between the calls that are answered. What the user said before these calls is history.
     """
-    new: list[tuple[int, InputMessage]] = []
+    new: list[tuple[int, AgentInput]] = []
     behind_calls = False
     for at in reversed(range(len(given))):
         message = given[at]
@@ -104,7 +104,7 @@ def _at(place: str, read: Callable[..., T], *given: object) -> T:
         raise type(error)(f"{place}: {error.message}", details=error.details) from None
 
 
-def _read(services: Services, message: InputMessage, post: AgentRequest) -> PostedMessage:
+def _read(services: Services, message: AgentInput, post: AgentRequest) -> PostedMessage:
     if message.type == RESULT:
         return _result(services, message)
     if message.type == APPROVAL:
@@ -124,14 +124,14 @@ def _read(services: Services, message: InputMessage, post: AgentRequest) -> Post
     return UserMessage(message_id, content, post.agent_id or "")
 
 
-def _result(services: Services, message: InputMessage) -> ToolMessage:
+def _result(services: Services, message: AgentInput) -> ToolMessage:
     given = validated(ResultData, _body(message))
     content = read_result(given.output, services.limits.result_bytes)
     failed = given.is_error or message.status == "failed"
     return ToolMessage(new_message_id(), CallId(given.call_id), content, failed)
 
 
-def _approval(message: InputMessage) -> PostedMessage:
+def _approval(message: AgentInput) -> PostedMessage:
     given = validated(ApprovalData, _body(message))
     decision: JsonValue = {
         "approved": given.approve,
@@ -141,9 +141,9 @@ def _approval(message: InputMessage) -> PostedMessage:
     return read_approval(CallId(given.approval_request_id), decision)
 
 
-def _body(message: InputMessage) -> JsonValue:
+def _body(message: AgentInput) -> JsonValue:
     """The data of an answer: its only part, or its first one of data."""
-    found = (part.data for part in message.content or () if isinstance(part, DataContent))
+    found = (part.data for part in message.content or () if isinstance(part, AgentData))
     data = next(found, None)
     if data is None:
         raise InvalidRequest(f"{message.type} has no part of type 'data'")

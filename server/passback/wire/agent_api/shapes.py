@@ -26,7 +26,7 @@ class AgentUsage(TypedDict):
     estimated: NotRequired[bool]
 
 
-class ContentEvent(TypedDict):
+class AgentContent(TypedDict):
     """A part. `delta` true: append it; false: it replaces what there is; `completed`: the whole."""
 
     object: Literal["content"]
@@ -40,13 +40,13 @@ class ContentEvent(TypedDict):
     sequence_number: int
 
 
-class MessageMetadata(TypedDict):
+class AgentMessageMetadata(TypedDict):
     """The call on which the sub-agent works that says this."""
 
     parent_call_id: str
 
 
-class MessageEvent(TypedDict):
+class AgentMessage(TypedDict):
     """A message; with all its parts when it has ended. `incomplete`: it was cut; `rejected`: a call that was not valid."""
 
     object: Literal["message"]
@@ -54,13 +54,13 @@ class MessageEvent(TypedDict):
     id: str
     type: str
     role: Literal["assistant", "tool"]
-    metadata: NotRequired[MessageMetadata]
-    content: NotRequired[list[ContentEvent]]
+    metadata: NotRequired[AgentMessageMetadata]
+    content: NotRequired[list[AgentContent]]
     usage: NotRequired[AgentUsage]
     sequence_number: int
 
 
-class ResponseMetadata(TypedDict):
+class AgentResponseMetadata(TypedDict):
     """`requires_action`: the calls that the client has to answer now. `reason`: why an answer is incomplete."""
 
     requires_action: NotRequired[list[str]]
@@ -85,13 +85,13 @@ class AgentResponse(TypedDict):
     created_at: int
     completed_at: NotRequired[int]
     session_id: str
-    output: NotRequired[list[MessageEvent]]
+    output: NotRequired[list[AgentMessage]]
     usage: NotRequired[AgentUsage]
-    metadata: NotRequired[ResponseMetadata]
+    metadata: NotRequired[AgentResponseMetadata]
     error: NotRequired[AgentError]
     sequence_number: int
 
 
 AgentEvent: TypeAlias = Annotated[
-    AgentResponse | MessageEvent | ContentEvent, Field(discriminator="object")
+    AgentResponse | AgentMessage | AgentContent, Field(discriminator="object")
 ]
