@@ -25,7 +25,7 @@ class SseEncoder(Encoder[str], Protocol):
     """Run events to the `data` of server-sent events: one line of ASCII each.
 
     Without memory of earlier events, for a stream may begin anywhere in a run. One with a memory is told of the whole
-    run: see `Framer`.
+    run: see `Framer`. What `feed` raises, a `PassbackError`, ends the stream.
     """
 
     def rewind(self, to: Cursor, /) -> Sequence[str]:
@@ -118,12 +118,14 @@ class Framer:
         return batch[-1].position < self.position
 
     def batch(self, batch: Sequence[Logged], /) -> str:
-        """The frames of the next events of the log; after those that are an end, nothing more may be asked for."""
+        """The frames of the next events of the log; nothing once it has `ended`."""
         chunk: list[str] = []
-        for position, event in coalesced(batch):
-            frames = (
-                self._rewind(event) if isinstance(event, Rewound) else self._encoder.feed(event)
-            )
+        for position, event in () if self.ended else coalesced(batch):
+            try:
+                frames = self._feed(event)
+            except PassbackError as error:
+                self.ended = True
+                return "".join((*chunk, self.failure(error)))
             if self.ended:
                 return "".join((*chunk, self._failure(REWOUND)))
             for number, data in enumerate(frames[self._skip :], self._skip + 1):
@@ -146,6 +148,9 @@ class Framer:
     def failure(self, error: PassbackError, /) -> str:
         """The end for a reader whose run cannot be read any more; its ids are of what was read last."""
         return self._failure(Failed(error.code, error.message))
+
+    def _feed(self, event: RunEvent) -> Sequence[str]:
+        return self._rewind(event) if isinstance(event, Rewound) else self._encoder.feed(event)
 
     def _rewind(self, event: Rewound) -> Sequence[str]:
         """Tell of a rewind, if any frame of the client's is void; end the stream where it cannot be told."""

@@ -164,9 +164,10 @@ class EventStream:
 
     def _take(self, batch: Sequence[Logged]) -> bool:
         """Send a batch from within the run's own step, if the connection takes it at once."""
-        if not self._line.ready or self._framer.begins_anew(batch):
+        framer = self._framer
+        if not self._line.ready or framer.ended or framer.begins_anew(batch):
             return False
-        if chunk := self._framer.batch(batch):
+        if chunk := framer.batch(batch):
             self._line.send_now(chunk)
         return True
 
