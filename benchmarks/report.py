@@ -13,6 +13,7 @@ from benchmarks.idle import Idle
 from benchmarks.rounds import MODEL_ALONE, HistorySample, Sample
 from benchmarks.servers import (
     NAMES,
+    PASSBACK_AGENT_API,
     PASSBACK_REDIS,
     PASSBACK_TWO_READERS,
     PASSBACK_UNLOGGED,
@@ -89,6 +90,16 @@ class Results:
                 "burst, on Redis: CPU, beside the log off",
                 (1.5, "times"),
                 _ratios(burst, PASSBACK_REDIS, PASSBACK_UNLOGGED),
+            ),
+            _goal(
+                "paced, on Redis: CPU of the Agent API, beside `/send-message`",
+                (1.3, "times"),
+                _ratios(paced, PASSBACK_AGENT_API, PASSBACK_REDIS),
+            ),
+            _goal(
+                "burst, on Redis: CPU of the Agent API, beside `/send-message`",
+                (1.3, "times"),
+                _ratios(burst, PASSBACK_AGENT_API, PASSBACK_REDIS),
             ),
             _goal(
                 "paced, on Redis: CPU that a second reader adds, beside the first's",
