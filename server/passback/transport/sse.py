@@ -136,9 +136,8 @@ class EventStream:
         if not self._framer.recalls:
             return
         async with self._services.runs.follow(self._run) as batches:
-            async for batch in batches:
-                if not self._framer.recall(batch):
-                    return
+            while (batch := await anext(batches, None)) and self._framer.recall(batch):
+                pass
 
     async def _pump(self, batches: AsyncIterator[Sequence[Logged]]) -> str:
         """Send what the log says, one chunk per batch; gives the last one, unsent."""

@@ -134,9 +134,8 @@ def turns(draw: st.DrawFn) -> tuple[list[RunEvent], list[Owed]]:
         halves = (call.arguments[:cut], call.arguments[cut:])
         pieces.append([started, *(ToolCallArguments(call.id, half) for half in halves)])
     events: list[RunEvent] = [TurnStarted(MessageId(f"msg_{number}"))]
-    while any(pieces):
-        stream = draw(st.sampled_from([each for each in pieces if each]))
-        events.append(stream.pop(0))
+    while streams := [each for each in pieces if each]:
+        events.append(streams[draw(st.integers(0, len(streams) - 1))].pop(0))
     events.append(UsageReported(Usage(1, 2)))
     by_kind = {kind: [c for c, k in zip(calls, kinds, strict=True) if k == kind] for kind in kinds}
     events += [ToolResulted(call.id, "no", is_error=True) for call in by_kind.get(INVALID, [])]
@@ -145,12 +144,12 @@ def turns(draw: st.DrawFn) -> tuple[list[RunEvent], list[Owed]]:
     events += [ToolResulted(call.id, draw(WORDS)) for call in made]
     events += [ToolCallEnded(call.id) for call in by_kind.get(CLIENT, [])]
     owed = [Owed(call.id, call.name, call.arguments) for call in by_kind.get(CLIENT, [])]
-    if events and draw(st.booleans()):
+    if draw(st.integers(0, 1)):
         events = [Nested(CallId("parent"), each) for each in events]
     return events, owed
 
 
-ENDINGS = st.sampled_from(
+ENDINGS: st.SearchStrategy[Outcome] = st.sampled_from(
     [
         *(Completed(), Completed("max_tokens"), Completed("refusal"), Cancelled()),
         *(Failed("internal", "no"), HandedBack(())),

@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from passback.builders import Event, ResponseBuilder, encode
 from passback.core.errors import CursorExpired
@@ -177,6 +177,8 @@ class AgentEncoder:
                     call.done = True
             case ToolResulted():
                 self._result(event, metadata)
+            case _:
+                assert_never(event)
 
     def _start(self, call_id: CallId, name: str, client: bool, metadata: Event | None) -> Call:
         label = self._label(name)
@@ -307,6 +309,8 @@ class AgentEncoder:
                 if retry_after is not None:
                     more["retry_after"] = retry_after
                 return response.failed(code, message, usage=usage, **more)
+            case _:
+                assert_never(outcome)
 
 
 def requires_action(owed: Sequence[Owed], /) -> Event:

@@ -9,6 +9,8 @@ from passback.transport.briefs import PostedBrief
 from passback.transport.parts import MAX_ITEMS, Posted, described_as
 from passback.transport.requests import PostedId
 
+_HISTORY: Final = 10_000
+"""Messages of a request: some clients send all that was said."""
 _Short: TypeAlias = Annotated[str, Field(max_length=256)]
 _CallId: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
 _Penalty: TypeAlias = Annotated[float, Field(ge=-2, le=2)]
@@ -143,7 +145,7 @@ class AgentRequest(PostedBrief):
 
     model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=str)
 
-    input: Annotated[list[AgentInput], Field(fail_fast=True, max_length=MAX_ITEMS)]
+    input: Annotated[list[AgentInput], Field(fail_fast=True, max_length=_HISTORY)]
     stream: bool | None = Field(True, description="`false`: one JSON response at the end.")
     id: _Short | None = Field(None, description="Becomes the response's id.")
     session_id: Annotated[str, Field(max_length=256)] | None = Field(

@@ -6,6 +6,8 @@ A client's readers of the stream mend only the last part of the last message; th
 from collections.abc import Sequence
 from typing import Protocol
 
+from typing_extensions import override
+
 from passback.builders import ContentBuilder, Event, MessageBuilder, ResponseBuilder, encode
 from passback.builders.message import MessageEnd, Role
 
@@ -59,6 +61,9 @@ class _Message:
         part = encode(self._content.complete())
         return (part, encode(self._message.complete(self._status, usage=usage)))
 
+    def grow(self) -> Sequence[str]:
+        return ()
+
     def cut(self, status: MessageEnd, /) -> None:
         self.done, self._status = True, status
 
@@ -83,6 +88,7 @@ class Words(_Message):
     def begin(self, response: ResponseBuilder, /) -> Sequence[str]:
         return (self._open(response), *self.grow())
 
+    @override
     def grow(self) -> Sequence[str]:
         text = "".join(self._unsent)
         self._unsent.clear()
@@ -113,9 +119,10 @@ class Call(_Message):
     def begin(self, response: ResponseBuilder, /) -> Sequence[str]:
         return (self._open(response), encode(self._content.set_data(self._shown())))
 
+    @override
     def grow(self) -> Sequence[str]:
         if self.done or self._size - self._sent <= self._sent // 4:
-            return ()
+            return super().grow()
         return (encode(self._content.set_data(self._shown())),)
 
     def end(self) -> Sequence[str]:
@@ -155,9 +162,6 @@ class Whole(_Message):
 
     def begin(self, response: ResponseBuilder, /) -> Sequence[str]:
         return (self._open(response), encode(self._content.set_data(self._first)))
-
-    def grow(self) -> Sequence[str]:
-        return ()
 
     def end(self) -> Sequence[str]:
         self._content.put({"data": self._data})
