@@ -26,6 +26,6 @@ class Home(Protocol):
         """The next `sequence_number`."""
         ...
 
-    def close(self, event: Event) -> None:
+    def close(self, event: Event, /) -> None:
         """It has ended, with this event."""
         ...

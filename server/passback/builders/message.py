@@ -88,7 +88,7 @@ class MessageBuilder:
         """The next `sequence_number`."""
         return self._home.number()
 
-    def close(self, part: Event) -> None:
+    def close(self, part: Event, /) -> None:
         """A part has ended."""
         self._open = None
         self._parts.append(part)

@@ -141,7 +141,7 @@ class ResponseBuilder:
         number, self._number = self._number, self._number + 1
         return number
 
-    def close(self, message: Event) -> None:
+    def close(self, message: Event, /) -> None:
         """A message has ended."""
         self._open = None
         self.add_message(message)
@@ -190,8 +190,9 @@ class ResponseBuilder:
             "completed_at": int(self._clock()),
             "output": list[JsonValue](self._output.values()),
         }
-        said = {"usage": usage, "metadata": metadata, "error": error}
-        return self._step(status, more | {key: value for key, value in said.items() if value})
+        said = (("usage", usage), ("metadata", metadata), ("error", error))
+        more.update((key, value) for key, value in said if value)
+        return self._step(status, more)
 
     def _refuse_open(self, when: str) -> None:
         if self._open is not None:

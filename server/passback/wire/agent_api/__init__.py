@@ -63,7 +63,7 @@ class _Process:
             return _parked(request, started, post.id, streams=streams)
         # only a run that goes on with calls tells of some that were made before it
         answers = any(isinstance(message, Answer) for message in command.messages)
-        known = await known_calls(self._runs, started.key) if answers else {}
+        known = await known_calls(self._runs, started.key) if answers else None
         since = since_of(started, seen)
         return self._answer(started, post.id, known, since=since, streams=streams)
 
@@ -79,7 +79,7 @@ class _Process:
         self,
         run: RunRef,
         response_id: str | None,
-        known: Calls,
+        known: Calls | None,
         *,
         since: EventId | None,
         streams: bool,

@@ -144,7 +144,7 @@ class AgentEncoder:
             case OutputAccepted(value):
                 self._hush()
                 data: Event = value if isinstance(value, dict) else {"value": value}
-                self._add(Whole(f"{self._turn}_output", "message", "assistant", data))
+                self._tracks.append(Whole(f"{self._turn}_output", "message", "assistant", data))
             case _:  # the protocol has no word for it
                 pass
 
@@ -157,9 +157,6 @@ class AgentEncoder:
                 self._call(event, {"parent_call_id": parent})
             case _:
                 pass
-
-    def _add(self, track: Track) -> None:
-        self._tracks.append(track)
 
     def _call(self, event: _CallEvent, metadata: Event | None) -> None:
         self._hush()
@@ -188,7 +185,7 @@ class AgentEncoder:
             data["server_label"] = label
         call = Call(f"msg_{call_id}", kind, data, metadata)
         self._calls[call_id] = call
-        self._add(call)
+        self._tracks.append(call)
         return call
 
     def _make(self, call_id: CallId, metadata: Event | None) -> None:
@@ -219,7 +216,7 @@ class AgentEncoder:
         self._count(output)
         whole: Event = {**data, "output": output, **({"is_error": True} if result.is_error else {})}
         first: Event = {**data, "output": ""}
-        self._add(
+        self._tracks.append(
             Whole(f"msg_{call_id}_output", kind, "tool", whole, first=first, metadata=metadata)
         )
 
@@ -276,7 +273,7 @@ class AgentEncoder:
                     **({"reason": each.reason} if each.reason else {}),
                 }
                 metadata = _parent(each)
-                self._add(
+                self._tracks.append(
                     Whole(
                         f"msg_{each.id}_approval",
                         "mcp_approval_request",

@@ -121,7 +121,7 @@ class ApprovalData(Named):
 
     approval_request_id: _CallId
     approve: bool
-    reason: str | None = None
+    reason: Annotated[str, Field(max_length=10_000)] | None = None
     always: bool = False
 
 

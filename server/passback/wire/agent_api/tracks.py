@@ -45,7 +45,7 @@ class _Message:
         self.done = False
         self.type = message_type
         self._id = message_id
-        self._role = role
+        self._role: Role = role
         self._metadata = metadata
         self._status: MessageEnd = "completed"
 
