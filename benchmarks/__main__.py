@@ -6,7 +6,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from math import ceil
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-from benchmarks.idle import Idle, raise_file_limit
+from benchmarks.idle import raise_file_limit
 from benchmarks.processes import BenchmarkError, split_cores
 from benchmarks.report import Results, save, text
 from benchmarks.rounds import (
@@ -25,6 +25,7 @@ from benchmarks.rounds import (
     idle,
     model_alone,
     sample,
+    stalls,
     warm_up,
 )
 from benchmarks.servers import (
@@ -32,6 +33,7 @@ from benchmarks.servers import (
     PASSBACK_ELSEWHERE,
     PASSBACK_MEMORY,
     PASSBACK_REDIS,
+    PROXY,
     Server,
     Site,
     contestant,
@@ -42,7 +44,7 @@ from benchmarks.servers import (
 from benchmarks.workloads import (
     BOUNDARY,
     BURST,
-    BUSY,
+    CROWD,
     HISTORY,
     PACED,
     RUSH,
@@ -51,7 +53,7 @@ from benchmarks.workloads import (
     Workload,
 )
 
-WORKLOADS = (PACED, BUSY, BURST, SHORT, RUSH)
+WORKLOADS = (PACED, CROWD, BURST, SHORT, RUSH)
 SHORT_HISTORY = 20
 LONG_HISTORY = 2_000
 BEHIND = Record(50, 50)
@@ -71,6 +73,7 @@ class Plan:
     idle_servers: Sequence[str]
     idle_streams: int
     long_history: int
+    slow_streams: int
 
 
 @dataclass(slots=True)
@@ -97,7 +100,10 @@ class Session:
                     samples.append(model_alone(self.place, work, number))
                     samples += self._round(targets, work, number)
             lengths = self._history(started)
-        return Results(samples, lengths, self._idle(started), self.left_out)
+        weighed = self._each(started, "idle", idle, self.plan.idle_servers, self.plan.idle_streams)
+        slow = [name for name in (PROXY, PASSBACK_REDIS) if name in self.plan.servers]
+        late = self._each(started, "stalls", stalls, slow, self.plan.slow_streams)
+        return Results(samples, lengths, weighed, self.left_out, late)
 
     def _rounds(self, work: Workload) -> Iterator[int]:
         rounds = self.plan.rounds[work.name]
@@ -153,16 +159,24 @@ class Session:
                     what = f"{work.name} of {record.messages} messages, round {number}"
                     self._leave_out(what, error)
 
-    def _idle(self, started: Collection[str]) -> dict[str, Idle]:
-        found: dict[str, Idle] = {}
-        for name in self.plan.idle_servers if self.plan.idle_streams else ():
+    def _each(
+        self,
+        started: Collection[str],
+        what: str,
+        measure: Callable[[str, Site, int], T],
+        servers: Sequence[str],
+        streams: int,
+    ) -> dict[str, T]:
+        """Each server by itself, started afresh, with so many streams."""
+        found: dict[str, T] = {}
+        for name in servers if streams else ():
             if name not in started:
                 continue
-            self.say(f"idle, {name}")
+            self.say(f"{what}, {name}")
             try:
-                found[name] = idle(name, self.place, self.plan.idle_streams)
+                found[name] = measure(name, self.place, streams)
             except BenchmarkError as error:
-                self._leave_out(f"{name} (idle)", error)
+                self._leave_out(f"{name} ({what})", error)
         return found
 
 
@@ -180,20 +194,29 @@ def _plan(options: argparse.Namespace) -> Plan:
     if options.quick:
         return _quick(options, works, servers)
     rounds = {work.name: int(options.rounds) for work in works}
-    rounds[BUSY.name] = ceil(options.rounds / 2)  # it takes longest, and no goal speaks of it
+    rounds[CROWD.name] = ceil(options.rounds / 2)  # it takes longest
     rounds[HISTORY.name] = ceil(options.rounds * 4 / 3)  # the limit is close to the noise
     rounds[BOUNDARY.name] = rounds[HISTORY.name]
     idle_servers = [name for name in servers if is_whole(name)]
-    return Plan(rounds, works, servers, idle_servers, options.idle_streams, options.long_history)
+    return Plan(
+        rounds,
+        works,
+        servers,
+        idle_servers,
+        options.idle_streams,
+        options.long_history,
+        options.slow_streams,
+    )
 
 
 def _quick(options: argparse.Namespace, works: Sequence[Workload], servers: Sequence[str]) -> Plan:
-    works = [_halved(work) for work in works if work != BUSY]
+    works = [_halved(work) for work in works if work != CROWD]
     servers = [name for name in servers if name not in {PASSBACK_MEMORY, PASSBACK_ELSEWHERE}]
     rounds = {work.name: 1 for work in (*works, HISTORY, BOUNDARY)}
     idle_servers = [name for name in servers if name == PASSBACK_REDIS]
     streams = min(options.idle_streams, 200)
-    return Plan(rounds, works, servers, idle_servers, streams, options.long_history)
+    slow = min(options.slow_streams, 500)
+    return Plan(rounds, works, servers, idle_servers, streams, options.long_history, slow)
 
 
 def _halved(work: Workload) -> Workload:
@@ -215,6 +238,7 @@ def _options() -> argparse.Namespace:
         help="only those with one of these words in their names",
     )
     parser.add_argument("--idle-streams", type=int, default=500, help="0: leave the memory out")
+    parser.add_argument("--slow-streams", type=int, default=5000, help="0: leave them out")
     parser.add_argument(
         "--long-history",
         type=int,

@@ -4,8 +4,9 @@ import asyncio
 import json
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -77,7 +78,7 @@ def says(dialect: Dialect, body: bytes, text: str) -> bool:
 
 def text_so_far(dialect: Dialect, body: bytes) -> str:
     """The text of a stream's whole events; what came of the next one is left out."""
-    whole, _, _ = body.rpartition(b"\n\n")
+    whole, _, _ = body.replace(b"\r\n", b"\n").rpartition(b"\n\n")
     return "".join(dialect.text_of(json.loads(item)) for item in _data(whole) if item != _DONE)
 
 
@@ -152,10 +153,13 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
 
-async def connect(url: str, dialect: Dialect) -> Connection:
+C = TypeVar("C", bound=Connection)
+
+
+async def connect(url: str, kind: Callable[[], C]) -> C:
     address = urlsplit(url)
     assert address.hostname is not None
     assert address.port is not None
     loop = asyncio.get_running_loop()
-    made = await loop.create_connection(lambda: Connection(dialect), address.hostname, address.port)
+    made = await loop.create_connection(kind, address.hostname, address.port)
     return made[1]

@@ -13,6 +13,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -113,7 +114,7 @@ class Reading(NamedTuple):
 
 
 async def measure(url: str, conversations: Sequence[str], work: Workload, pid: int) -> History:
-    connections = [await connect(url, WIRE) for _ in conversations]
+    connections = [await connect(url, partial(Connection, WIRE)) for _ in conversations]
     scales = Scales(pid, connections, work.answer)
     begin = scales.read()
     async with asyncio.TaskGroup() as tasks:

@@ -10,6 +10,7 @@ import asyncio
 import json
 import resource
 from dataclasses import asdict, dataclass
+from functools import partial
 from urllib.parse import urlsplit
 
 import uvloop
@@ -40,7 +41,7 @@ class Idle:
 
 async def _open(url: str, gate: asyncio.Semaphore) -> Connection:
     async with gate, asyncio.timeout(_OPEN_SECONDS):
-        connection = await connect(url, WIRE)
+        connection = await connect(url, partial(Connection, WIRE))
         netloc = urlsplit(url).netloc
         _ = connection.ask(request_bytes(WIRE, netloc, SILENT.prompt, new_conversation()))
         await connection.text_came.wait()

@@ -13,6 +13,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from urllib.parse import urlsplit
 
 import uvloop
@@ -72,7 +73,7 @@ class _Replies:
 
 async def _stream(target: Target, work: Workload, index: int, replies: _Replies) -> None:
     await asyncio.sleep(index * work.stagger_ms / 1000)
-    connection = await connect(target.url, target.dialect)
+    connection = await connect(target.url, partial(Connection, target.dialect))
     for _ in range(work.requests):
         async with asyncio.timeout(_SECONDS_PER_ANSWER):
             await _answer(target, connection, work.answer.prompt, replies)
@@ -91,7 +92,7 @@ async def _answer(target: Target, connection: Connection, prompt: str, replies: 
 
 
 async def _follow(url: str, dialect: Dialect, conversation: str) -> Reply:
-    connection = await connect(url, dialect)
+    connection = await connect(url, partial(Connection, dialect))
     reply = await connection.ask(follow_bytes(urlsplit(url).netloc, conversation))
     connection.close()
     return reply

@@ -11,6 +11,7 @@ from benchmarks.history import History
 from benchmarks.idle import Idle
 from benchmarks.processes import BenchmarkError, Cores
 from benchmarks.servers import Server, Site, server
+from benchmarks.stalls import Stalls
 from benchmarks.workloads import WARM_UP, Workload
 
 MODEL_ALONE = "the model alone"
@@ -161,3 +162,12 @@ def idle(name: str, place: Site, streams: int) -> Idle:
         warm_up(target, place.cores)
         arguments = ["--url", target.url, "--streams", str(streams), "--pid", str(target.pid)]
         return Idle(**_client("idle", arguments, place.cores))
+
+
+def stalls(name: str, place: Site, streams: int) -> Stalls:
+    """Hear how late very many slow streams are on a fresh server."""
+    with server(name, place) as target:
+        warm_up(target, place.cores)
+        arguments = ["--url", target.url, "--streams", str(streams), "--pid", str(target.pid)]
+        found = _client("stalls", arguments, place.cores)
+        return Stalls(**found | {"late_ms": tuple(found["late_ms"])})

@@ -12,6 +12,7 @@ from benchmarks.workloads import BURST, PACED, Workload
 
 PROXY = "proxy"
 PROXY_REDIS = "proxy, Redis history"
+PLAIN = "plain server, Redis history"
 PASSBACK_REDIS = "passback, redis"
 PASSBACK_UNLOGGED = "passback, redis, log off"
 PASSBACK_TWO_READERS = "passback, redis, two readers"
@@ -21,12 +22,13 @@ PASSBACK_SQLITE = "passback, sqlite"
 PASSBACK_MEMORY = "passback, memory"
 # Neighbours are measured one right after the other: those that are compared stand together.
 NAMES = (
-    *(PROXY, PROXY_REDIS, PASSBACK_UNLOGGED, PASSBACK_REDIS, PASSBACK_AGENT_API),
+    *(PLAIN, PROXY, PROXY_REDIS, PASSBACK_UNLOGGED, PASSBACK_REDIS, PASSBACK_AGENT_API),
     *(PASSBACK_TWO_READERS, PASSBACK_ELSEWHERE, PASSBACK_SQLITE, PASSBACK_MEMORY),
 )
 UNLOGGED = "unlogged"  # the scheme of a store's URL, see `benchmarks.unlogged`
 
 _WORKS: Mapping[str, tuple[Workload, ...]] = {
+    PLAIN: (PACED, BURST),
     PASSBACK_UNLOGGED: (PACED, BURST),
     PASSBACK_AGENT_API: (PACED, BURST),
     PASSBACK_TWO_READERS: (PACED,),
@@ -136,9 +138,10 @@ def contestant(name: str, place: Site, started: Mapping[str, Server]) -> Generat
 
 
 def _arguments(name: str, place: Site, port: int) -> list[str]:
-    if name in (PROXY, PROXY_REDIS):
-        argv = ["-m", "benchmarks.proxy", "--port", str(port), "--model", place.model_url]
-        return [*argv, "--history", place.redis_url] if name == PROXY_REDIS else argv
+    if name in (PLAIN, PROXY, PROXY_REDIS):
+        module = "benchmarks.plain" if name == PLAIN else "benchmarks.proxy"
+        argv = ["-m", module, "--port", str(port), "--model", place.model_url]
+        return argv if name == PROXY else [*argv, "--history", place.redis_url]
     stores = {
         PASSBACK_REDIS: place.redis_url,
         PASSBACK_UNLOGGED: f"{UNLOGGED}:{place.redis_url}",

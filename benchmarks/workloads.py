@@ -68,16 +68,18 @@ class Workload:
 
 # Starts are spread as people's are: the first event is then measured beside streams that are already running.
 PACED = Workload("paced", 20, 1, Answer(200, 20), stagger_ms=23)
-# Five times as many: the server hardly sleeps between two deltas, and what waking up costs falls away.
-BUSY = Workload("busy", 100, 1, Answer(200, 20), stagger_ms=7)
+# Ten times as many: the server hardly sleeps between two deltas, and what waking up costs falls away.
+CROWD = Workload("crowd", 200, 1, Answer(60, 50), stagger_ms=11)
 # Shorter rounds, but more of them. All streams have to be there before the first ends, however long the histories.
 HISTORY = Workload("history", 20, 1, Answer(150, 20), stagger_ms=23)
 # What a post itself costs, so the answer is short.
 BOUNDARY = Workload("boundary", 10, 1, Answer(30, 20), stagger_ms=23)
-BURST = Workload("burst", 10, 10, Answer(500, 0))
+BURST = Workload("burst", 10, 6, Answer(500, 0))
 SHORT = Workload("short", 1, 200, Answer(1, 0))
 RUSH = Workload("rush", 20, 10, Answer(1, 0))
 
 WARM_UP = Workload("warm-up", 4, 10, Answer(50, 0))
 # The first delta comes at once, the second one long after the measurement has ended.
 SILENT = Answer(2, 600_000)
+# One word each second, for as long as anybody measures.
+SLOW = Answer(600, 1000)

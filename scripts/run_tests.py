@@ -20,8 +20,8 @@ import tools
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
 NPM_FOLDER = ROOT / "tests" / "js"
-SPREAD = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
-"""Files are spread over the cores: the tests of one file share servers."""
+SPREAD = ("-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile")
+"""Files are spread over the cores, and one more: many tests wait. The tests of one file share servers."""
 
 PROGRAMS = {
     "TEST_REDIS_SERVER": "redis-server",

@@ -28,6 +28,7 @@ from passback.app import Application
 from passback.core.errors import ConfigurationError, PassbackError
 from passback.core.ports import ModelClient
 from passback.core.toolsets import Connected
+from passback.engine.calling import left_behind
 from passback.replay.player import replay_site
 from passback.replay.recording import load as load_recording
 from passback.settings import Settings, load, variable
@@ -120,7 +121,12 @@ def _load_agent(target: str) -> Agent:
 
 def _run(command: Coroutine[None, None, int]) -> int:
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(command)
+        code = runner.run(command)
+        if left_behind():  # to end the event loop would be to wait for them
+            logging.shutdown()
+            sys.stdout.flush()
+            os._exit(code)
+    return code
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

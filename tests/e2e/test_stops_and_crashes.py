@@ -240,3 +240,22 @@ async def test_a_deleted_conversation_is_gone_with_its_logs(
     fresh = await client.post(conversation, user("hi"))
     assert fresh.types == ["text", DONE]
     assert (await client.conversation(conversation))["messageCount"] == 2
+
+
+@pytest.mark.promise("P7")
+async def test_a_tool_that_nothing_can_end_holds_up_neither_its_run_nor_the_server(
+    store: str, conversation: str
+) -> None:
+    clings = user(json.dumps({"calls": [["cling", {}]]}))
+    async with (
+        running_server("tests.support.clinging:agent", "--store", store) as server,
+        client_of(server.url) as client,
+    ):
+        async with client.stream(conversation, [clings], include=["run"]) as stream:
+            await stream.until("tool-call-args")
+            assert (await client.cancel(conversation)).json() == {"cancelled": True}
+            seen = await stream.whole()
+        assert seen.frames[-2].event == {"type": "run-end", "outcome": "cancelled"}
+        assert (await client.post(conversation, user('{"say": "so"}'))).text == "so"
+        server.terminate()
+        assert await server.exit_code() == 0

@@ -28,6 +28,7 @@ def breaches_of(body: Json) -> list[str]:
         *_pairs(messages),
         *_cached(body),
         *_manual_thinking(body),
+        *_output(body),
     ]
 
 
@@ -146,6 +147,64 @@ def _manual_thinking(body: Json) -> Iterable[str]:
     answers = any(block["type"] == "tool_result" for block in messages[-1]["content"])
     if answers and messages[-2]["content"][0]["type"] not in THOUGHTS:
         yield "the calls that are answered were made without a thought"
+
+
+# ---------------------------------------------------------------- structured output
+KEYWORDS = {
+    *("type", "properties", "required", "additionalProperties", "items", "minItems", "enum"),
+    *("const", "anyOf", "allOf", "$ref", "$defs", "definitions", "default"),
+    *("title", "description", "format", "pattern"),
+}
+
+
+def _output(body: Json) -> Iterable[str]:
+    asked: Json | None = body.get("output_config", {}).get("format")
+    if asked is None:
+        return
+    if asked.keys() != {"type", "schema"} or asked["type"] != "json_schema":
+        yield f"asks for an output of no known kind: {asked}"
+        return
+    yield from _schema(asked["schema"])
+    parts = list(_parts(asked["schema"]))
+    optional = sum(
+        len({*part.get("properties", ())} - {*part.get("required", ())}) for part in parts
+    )
+    unions = sum("anyOf" in part or isinstance(part.get("type"), list) for part in parts)
+    if optional > 24 or unions > 16:
+        yield f"the output schema is too complex: {optional} optional properties, {unions} unions"
+
+
+def _schema(schema: Json) -> Iterable[str]:
+    if unknown := schema.keys() - KEYWORDS:
+        yield f"the output schema has {sorted(unknown)}"
+    if not schema.keys() & {"type", "enum", "const", "anyOf", "allOf", "$ref"}:
+        yield "the output schema is of any type"
+    if "object" in _types(schema) and schema.get("additionalProperties") is not False:
+        yield "the output schema has an object that is open"
+    if "array" in _types(schema) and "items" not in schema:
+        yield "the output schema has an array of anything"
+    if schema.get("minItems", 0) > 1:
+        yield "the output schema has a minItems"
+    for each in _below(schema):
+        yield from _schema(each)
+
+
+def _types(schema: Json) -> Sequence[str]:
+    given = schema.get("type", [])
+    return [given] if isinstance(given, str) else given
+
+
+def _parts(schema: Json) -> Iterable[Json]:
+    yield schema
+    for each in _below(schema):
+        yield from _parts(each)
+
+
+def _below(schema: Json) -> Iterable[Json]:
+    yield from schema.get("properties", {}).values()
+    yield from schema.get("anyOf", [])
+    if "items" in schema:
+        yield schema["items"]
 
 
 # ---------------------------------------------------------------- thoughts

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,16 @@ ROOT = Path(__file__).parents[2]
 BY_ID = {promise.id: promise for promise in PROMISES}
 
 
-def marks() -> Iterator[tuple[str, str]]:
+@cache
+def marks() -> frozenset[tuple[str, str]]:
     """The file and the id of each mark in the tests."""
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        nodes = ast.walk(ast.parse(path.read_text("utf-8")))
-        calls = [node for node in nodes if isinstance(node, ast.Call)]
-        for call in calls:
-            if ast.unparse(call.func).endswith("mark.promise"):
-                yield from ((path.name, ast.literal_eval(argument)) for argument in call.args)
+    return frozenset(found for path in (ROOT / "tests").rglob("test_*.py") for found in _in(path))
+
+
+def _in(path: Path) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("mark.promise"):
+            yield from ((path.name, ast.literal_eval(argument)) for argument in node.args)
 
 
 def test_the_promises_are_numbered_through() -> None:

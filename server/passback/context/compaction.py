@@ -15,11 +15,18 @@ from passback.context.summary import (
 )
 from passback.context.tokens import frame_tokens
 from passback.core.context import Context, Fitted
-from passback.core.deltas import Finish, ModelDelta, ModelRequest, TextChunk, UsageChunk
+from passback.core.deltas import (
+    Finish,
+    LostUsageChunk,
+    ModelDelta,
+    ModelRequest,
+    TextChunk,
+    UsageChunk,
+)
 from passback.core.errors import ContextTooLarge, ModelError
 from passback.core.events import Compacted, ContextWarned, RunEvent, UsageReported
 from passback.core.ids import new_message_id
-from passback.core.messages import Message, ModelMessage, SummaryMessage, Usage
+from passback.core.messages import Message, ModelMessage, SummaryMessage, Usage, together
 from passback.core.ports import ModelClient
 
 logger = logging.getLogger(__name__)
@@ -161,8 +168,8 @@ class _Watch:
     ) -> tuple[SummaryMessage, ...]:
         shown, before = self._shown, self._shown.used
         written = _Written() if self._gave_up else await self._ask(division)
-        if written.usage is not None:
-            events.append(UsageReported(written.usage))
+        if written.spent is not None:
+            events.append(UsageReported(written.spent))
         if not (written.text or must):
             self._gave_up = True
             return ()
@@ -191,10 +198,14 @@ class _Watch:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What a model has written; a text only if it is the whole of it, or enough."""
+    """What a model has written; a text only if it is the whole of it, or enough.
+
+    `spent` counts attempts before it, too.
+    """
 
     text: str = ""
     usage: Usage | None = None
+    spent: Usage | None = None
 
 
 class _Listener:
@@ -205,6 +216,7 @@ class _Listener:
         self._left = limit
         self._pieces: list[str] = []
         self._usage: Usage | None = None
+        self._lost: Usage | None = None
 
     def feed(self, deltas: Sequence[ModelDelta]) -> bool:
         """Whether it is enough."""
@@ -215,6 +227,8 @@ class _Listener:
                     self._left -= len(text.encode("utf-8", "surrogatepass"))
                 case UsageChunk(usage):
                     self._usage = usage
+                case LostUsageChunk(usage):
+                    self._lost = together(self._lost, usage)
                 case Finish(reason):
                     self.ended = reason in ("stop", "length")
                 case _:  # it has no tools, and its reasoning is its own
@@ -223,7 +237,8 @@ class _Listener:
         return self._left < 0
 
     def written(self, *, whole: bool) -> _Written:
-        return _Written("".join(self._pieces).strip() if whole else "", self._usage)
+        text = "".join(self._pieces).strip() if whole else ""
+        return _Written(text, self._usage, together(self._lost, self._usage))
 
 
 def _told(taken: Sequence[Taken]) -> list[Compacted]:

@@ -34,12 +34,8 @@ def outline(value: JsonValue, /) -> JsonValue:
 
     A list is `{"items": how many, "first": [...]}`; a long text, and what lies too deep, says how large it is.
     """
-    shown: JsonValue = None
-    for room in _ROOMS:
-        shown = _outline(value, room, room.depth)
-        if len(to_json(shown)) <= _BYTES:
-            break
-    return shown
+    outlines = (_outline(value, room, room.depth) for room in _ROOMS)
+    return next(shown for shown in outlines if len(to_json(shown)) <= _BYTES)
 
 
 def _outline(value: JsonValue, room: _Room, depth: int) -> JsonValue:

@@ -4,7 +4,6 @@ The steps are taken where the model is called and nowhere else, and follow from 
 worker, shows the same bytes again, so that what the provider has cached of them stays of use.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -102,7 +101,7 @@ class Shown:
         self.estimate = frame
         self._fed = 0
         self._snipped = self._shrunk = 0
-        self._turns: deque[int] = deque(maxlen=_RECENT)
+        self._turns: tuple[int, ...] = ()  # where the newest ones begin
 
     @property
     def used(self) -> int:
@@ -138,7 +137,7 @@ class Shown:
     def _begin_again(self, messages: Sequence[Message]) -> None:
         """Show a record whose last message is a summary."""
         self.entries.clear()
-        self._turns.clear()
+        self._turns = ()
         self.estimate, self._snipped, self._shrunk = self.frame, 0, 0
         summary = messages[-1]
         self.summary = summary if isinstance(summary, SummaryMessage) else None
@@ -150,7 +149,7 @@ class Shown:
 
     def _add(self, place: int, message: Message) -> None:
         if isinstance(message, AssistantMessage):
-            self._turns.append(len(self.entries))
+            self._turns = (*self._turns, len(self.entries))[-_RECENT:]
         tokens = message_tokens(message)
         self.entries.append(Entry(place, message, message, tokens))
         self.estimate += tokens

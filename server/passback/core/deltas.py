@@ -80,7 +80,17 @@ class ToolCallChunk:
 
 @dataclass(frozen=True, slots=True)
 class UsageChunk:
-    """The usage of the whole call; a later one replaces it."""
+    """The usage of the answer; a later one replaces it."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class LostUsageChunk:
+    """The usage of an attempt that came to nothing before this answer: it is spent, and says nothing of the answer.
+
+    Each adds to those before it.
+    """
 
     usage: Usage
 
@@ -96,5 +106,11 @@ class Finish:
 
 
 ModelDelta: TypeAlias = (
-    TextChunk | ReasoningChunk | ReasoningBlock | ToolCallChunk | UsageChunk | Finish
+    TextChunk
+    | ReasoningChunk
+    | ReasoningBlock
+    | ToolCallChunk
+    | UsageChunk
+    | LostUsageChunk
+    | Finish
 )

@@ -77,7 +77,7 @@ class Limits:
 
     @property
     def is_set(self) -> bool:
-        return self != Limits()
+        return not (self.tokens is None and self.seconds is None and self.cost is None)
 
     def within(self, other: "Limits") -> "Limits":
         """Whatever either of them limits, as tightly as the tighter one does."""
@@ -111,7 +111,7 @@ class Budget:
 
     @property
     def is_set(self) -> bool:
-        return self != Budget()
+        return self.run.is_set or self.conversation.is_set or self.owner.is_set
 
     @property
     def limits_cost(self) -> bool:

@@ -235,6 +235,11 @@ class Usage:
         )
 
 
+def together(one: Usage | None, other: Usage | None, /) -> Usage | None:
+    """Their sum; None: nobody has told anything."""
+    return other if one is None else one if other is None else one + other
+
+
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
     """One turn's answer; `partial` when it was cut (cancelled, failed, out of tokens).

@@ -34,16 +34,13 @@ ALLOWED: Final = Permission("allow")
 
 def permission_of(given: Permission | Decision, /) -> Permission:
     """What an author wrote. Raises ConfigurationError for a decision that there is not."""
-    permission = given if isinstance(given, Permission) else Permission(given)
-    if permission.decision not in DECISIONS:
-        raise ConfigurationError(f"a tool's permission has to be one of {', '.join(DECISIONS)}")
-    return permission
+    return given if isinstance(given, Permission) else Permission(given)
 
 
 Rule: TypeAlias = Callable[
     [ToolCall, RunRef], Permission | Decision | Awaitable[Permission | Decision | None] | None
 ]
-"""Judges a call; None: it has no opinion, and the next rule is asked. It may be async."""
+"""Judges a call; None: it has no opinion, and the next rule is asked. It may be async; else it is called in a thread."""
 
 
 def by_pattern(decisions: Mapping[str, Decision], /) -> Rule:
@@ -59,7 +56,8 @@ def by_pattern(decisions: Mapping[str, Decision], /) -> Rule:
                 f"the permission of {pattern!r} has to be one of {', '.join(DECISIONS)}"
             )
 
-    def judge(call: ToolCall, _run: RunRef, /) -> Decision | None:
+    # async, so that no thread is needed for it
+    async def judge(call: ToolCall, _run: RunRef, /) -> Decision | None:
         return next((rules[each] for each in rules if fnmatchcase(call.name, each)), None)
 
     return judge

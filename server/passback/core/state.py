@@ -11,11 +11,20 @@ from passback.core.messages import (
     ChildMessage,
     JsonObject,
     Message,
+    RunId,
     SummaryMessage,
     Usage,
 )
-from passback.core.plans import PlanEntry
+from passback.core.plans import Plan, PlanEntry
 from passback.core.transcript import always_allowed, data_of, last_asked, schema_of
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierPlan:
+    """What an agent meant to do before a run that goes on, or was stopped, had another plan."""
+
+    run_id: RunId
+    plan: tuple[PlanEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +43,7 @@ class State:
         run: what the newest run has spent, where runs have limits.
         data: the structured data that was posted last before the boundary.
         output_schema: what the answer to the last user message before the boundary has to fit.
+        earlier_plan: comes back when the run that replaced it is taken back.
     """
 
     plan: tuple[PlanEntry, ...] = ()
@@ -47,14 +57,32 @@ class State:
     run: RunSpent | None = None
     data: JsonValue = None
     output_schema: JsonObject | None = None
+    earlier_plan: EarlierPlan | None = None
+
+    def with_plan(self, plan: Plan, run_id: RunId, /) -> "State":
+        """As it is when a run has this plan."""
+        earlier = self.earlier_plan
+        if earlier is None or earlier.run_id != run_id:
+            earlier = EarlierPlan(run_id, self.plan)
+        return replace(self, plan=plan, earlier_plan=earlier)
+
+    def settled(self) -> "State":
+        """As it is behind a run that came to its own end: nothing of it will be taken back."""
+        return self if self.earlier_plan is None else replace(self, earlier_plan=None)
 
     def with_added(self, messages: Iterable[Message], /) -> "State":
         """As it is when these messages follow on the transcript."""
         return replace(self, usage=self.usage + usage_of(messages))
 
-    def with_taken_back(self, messages: Iterable[Message], /) -> "State":
-        """As it is without these messages. What was spent for them stays spent: tokens, cost and seconds do not fall."""
-        return replace(self, usage=self.usage - usage_of(messages))
+    def with_taken_back(self, messages: Iterable[Message], run_id: RunId | None, /) -> "State":
+        """As it is without a run and these messages, which are what is taken back of it.
+
+        What was spent for them stays spent: tokens, cost and seconds do not fall.
+        """
+        earlier = self.earlier_plan
+        plan = earlier.plan if earlier is not None and earlier.run_id == run_id else self.plan
+        usage = self.usage - usage_of(messages)
+        return replace(self, usage=usage, plan=plan, earlier_plan=None)
 
     def with_boundary(self, boundary: int, messages: Sequence[Message], /) -> "State":
         """As it is when only what stands at `boundary` and behind it is read any more.

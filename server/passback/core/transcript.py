@@ -171,14 +171,18 @@ def written(answer: Answer, mint: MintMessageId, /) -> tuple[Message, ...]:
 
 def always_allowed(messages: Iterable[Message], /) -> frozenset[str]:
     """The names of the tools for which no approval is asked any more in this conversation, by no agent."""
-    said = (each.message if isinstance(each, ChildMessage) else each for each in messages)
-    names: set[str] = set()
-    for message in said:
-        if isinstance(message, ChildMessage):
-            names |= always_allowed([message])
-        elif isinstance(message, ApprovalMessage) and message.approved and message.always:
-            names.add(message.tool)
-    return frozenset(names)
+    return frozenset(
+        said.tool
+        for said in map(_innermost, messages)
+        if isinstance(said, ApprovalMessage) and said.approved and said.always
+    )
+
+
+def _innermost(message: Message) -> Message:
+    """What a sub-agent says or is told, however deep it is."""
+    while isinstance(message, ChildMessage):
+        message = message.message
+    return message
 
 
 def last_asked(messages: Sequence[Message], /) -> str | None:

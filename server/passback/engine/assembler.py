@@ -14,6 +14,7 @@ from pydantic_core import from_json
 from passback.core.deltas import (
     Finish,
     FinishReason,
+    LostUsageChunk,
     ModelDelta,
     ReasoningBlock,
     ReasoningChunk,
@@ -36,6 +37,7 @@ from passback.core.messages import (
     Synthetic,
     ToolCall,
     Usage,
+    together,
 )
 from passback.core.text import mended
 
@@ -68,7 +70,7 @@ class InvalidCall:
 class Turn:
     """A model's whole answer. `finish` None: it broke off, then its calls are all invalid.
 
-    `asked` are the server's calls that a person has to approve first.
+    `asked` are the server's calls that a person has to approve first, `lost` is what attempts before the answer used.
     """
 
     message: AssistantMessage
@@ -78,6 +80,12 @@ class Turn:
     finish: FinishReason | None
     usage: Usage | None
     asked: tuple[ToolCall, ...] = ()
+    lost: Usage | None = None
+
+    @property
+    def spent(self) -> Usage | None:
+        """What the model call used, all in all."""
+        return together(self.lost, self.usage)
 
     def judged(self, refused: Sequence[InvalidCall], marked: Sequence[ToolCall]) -> "Turn":
         """The same turn, but some of its calls are refused, and others marked that a person is asked about."""
@@ -127,6 +135,7 @@ class Assembler:
         self._calls: dict[int, _OpenCall] = {}
         self._finish: FinishReason | None = None
         self._usage: Usage | None = None
+        self._lost: Usage | None = None
 
     def feed(self, deltas: Sequence[ModelDelta]) -> list[RunEvent]:
         """What readers may see at once."""
@@ -144,8 +153,8 @@ class Assembler:
                     events.append(ReasoningDelta(mended(text)))
                 case ReasoningBlock(reasoning):
                     self._reasoning.append(reasoning)
-                case UsageChunk(usage):
-                    self._usage = usage
+                case UsageChunk() | LostUsageChunk():
+                    self._count(delta)
                 case Finish(reason):
                     self._finish = reason
                 case _:
@@ -177,6 +186,7 @@ class Assembler:
             tuple(invalid),
             self._finish,
             self._usage,
+            lost=self._lost,
         )
 
     def partial(self) -> AssistantMessage | None:
@@ -196,6 +206,11 @@ class Assembler:
         tokens = max(counted.output_tokens, -(-said // _CHARS_PER_TOKEN))
         return replace(counted, output_tokens=tokens, estimated=True)
 
+    @property
+    def spent(self) -> Usage | None:
+        """As `usage`, with that of the attempts before the answer."""
+        return together(self._lost, self.usage)
+
     def _said(self) -> int:
         """Characters of the answer so far, thoughts and calls included."""
         calls = (
@@ -212,6 +227,12 @@ class Assembler:
             partial=self._finish in (None, "length"),
             usage=self._usage,
         )
+
+    def _count(self, told: UsageChunk | LostUsageChunk) -> None:
+        if isinstance(told, UsageChunk):
+            self._usage = told.usage
+        else:
+            self._lost = together(self._lost, told.usage)
 
     def _feed_call(self, chunk: ToolCallChunk) -> Iterable[RunEvent]:
         call = self._calls.get(chunk.slot)

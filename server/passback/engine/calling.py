@@ -1,17 +1,106 @@
-"""Calls of functions that others have written, plain or async."""
+"""Calls of what others have written: functions, plain or async, and whatever else may fail in any way."""
 
+import asyncio
 import inspect
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from math import inf
 from typing import Any
 
+import anyio
 import anyio.to_thread
+
+logger = logging.getLogger(__name__)
+
+_GRACE = 0.5
+"""Seconds that a function has to end when it is cancelled, before it is left behind."""
+
+_left: "set[asyncio.Task[Any]]" = set()
+
+
+class StrayCancellation(Exception):
+    """It was cancelled, and nobody had asked for that: it awaited something that somebody had cancelled."""
+
+
+class StrayExit(Exception):
+    """It raised what ends whole programs: an exit, an interrupt, the panic of a library."""
+
+
+@contextmanager
+def containing() -> Generator[None]:
+    """Make errors of what would end all that runs beside the code that raises it.
+
+    Raises:
+        StrayCancellation: a cancellation that was not meant for this task.
+        StrayExit: all else that is no `Exception`.
+    """
+    try:
+        yield
+    except anyio.get_cancelled_exc_class() as error:
+        task = asyncio.current_task()
+        meant = task is None or task.cancelling() or anyio.current_effective_deadline() == -inf
+        if meant:
+            raise
+        raise StrayCancellation from error
+    except (Exception, GeneratorExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise StrayExit(type(error).__name__) from error
 
 
 async def called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """What a function gives: a plain one runs in a thread, which is left behind when nobody waits for it any more."""
-    if inspect.iscoroutinefunction(function):
-        return await function(*args, **kwargs)
-    result = await anyio.to_thread.run_sync(
-        lambda: function(*args, **kwargs), abandon_on_cancel=True
-    )
-    return await result if inspect.isawaitable(result) else result
+    """What a function gives: a plain one runs in a thread, an async one in a task of its own.
+
+    Whoever waits for it may be cancelled: then it has a moment to end. If it goes on it is left behind, and what it
+    gives is nobody's.
+
+    Raises:
+        StrayCancellation, StrayExit: in place of all that is no `Exception`; whatever else it raises, too.
+    """
+    task = asyncio.create_task(_run(function, *args, **kwargs))
+    try:
+        await asyncio.wait([task])
+    finally:
+        if not task.done():
+            await _stop(task, function)
+    if task.cancelled():
+        raise StrayCancellation
+    error = task.exception()
+    if error is None or isinstance(error, Exception):
+        return task.result()
+    raise StrayExit(type(error).__name__) from error
+
+
+def left_behind() -> int:
+    """How many functions go on although they were cancelled."""
+    return len(_left)
+
+
+async def _run(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        if inspect.iscoroutinefunction(function):
+            return await function(*args, **kwargs)
+        result = await anyio.to_thread.run_sync(
+            lambda: function(*args, **kwargs), abandon_on_cancel=True
+        )
+        return await result if inspect.isawaitable(result) else result
+    except (SystemExit, KeyboardInterrupt) as error:  # of a task these end the event loop
+        raise StrayExit(type(error).__name__) from error
+
+
+async def _stop(task: "asyncio.Task[Any]", function: Callable[..., Any]) -> None:
+    _left.add(task)
+    task.add_done_callback(_ended)
+    task.cancel()
+    with anyio.CancelScope(shield=True):
+        await asyncio.wait([task], timeout=_GRACE)
+    if not task.done():
+        name = getattr(function, "__qualname__", type(function).__name__)
+        logger.error("%s goes on although it was cancelled", name, extra={"action": "left_behind"})
+
+
+def _ended(task: "asyncio.Task[Any]") -> None:
+    _left.discard(task)
+    if not task.cancelled():
+        task.exception()  # else asyncio complains that nobody has asked for it

@@ -10,7 +10,15 @@ import anyio
 
 from passback.core.admission import Begins, begins
 from passback.core.changes import Change, Loaded, Queued
-from passback.core.events import Failed, Rewound, RunEvent, RunFinished, RunStarted, ToolResulted
+from passback.core.events import (
+    Failed,
+    PlanUpdated,
+    Rewound,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    ToolResulted,
+)
 from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import (
     Answer,
@@ -155,6 +163,7 @@ class Caretaker:
         queued, *others = loaded.queue
         post = queued.post
         rolled_back = post.on_busy == "rollback" and loaded.status.cut
+        plan = loaded.status.state.plan
         if rolled_back:
             loaded = await self._without_last_run(key, loaded)
         fresh = [each for each in post.messages if not isinstance(each, Answer)]
@@ -172,6 +181,8 @@ class Caretaker:
         client = loaded.tools if post.tools is None else post.tools
         work = await self._work(client, loaded, verdict)
         opening = opening_of(queued.run_id, verdict.append)
+        if loaded.status.state.plan != plan:
+            opening = (*opening, PlanUpdated(loaded.status.state.plan))
         with anyio.CancelScope(shield=True):
             lease = await self._store.begin(change, queued.run_id, opening, lease=self._tempo.lease)
             if lease is not None:
@@ -202,7 +213,7 @@ class Caretaker:
         status = replace(
             loaded.status,
             message_count=state.boundary + keep,
-            state=state.with_taken_back(messages[keep:]),
+            state=state.with_taken_back(messages[keep:], loaded.status.run_id),
         )
         return replace(loaded, status=status, messages=messages[:keep])
 

@@ -106,7 +106,7 @@ class Commands:
         try:
             with anyio.fail_after(_SECONDS):
                 text = await called(self.own[call.name], call.argument, context)
-        except (Exception, SystemExit) as error:  # a command's boundary: as that of a tool call
+        except Exception as error:  # a command's boundary: as that of a tool call
             logger.exception(
                 "command failed", extra={"action": "command_failed", "run_id": context.run.run_id}
             )

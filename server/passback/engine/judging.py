@@ -1,18 +1,26 @@
 """Which calls of a turn are made: arguments have to fit, and server tools need permission."""
 
-import inspect
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+
+import anyio
 
 from passback.core.messages import RunRef, ToolCall, ToolSpec
 from passback.core.permissions import Permission, Rule
 from passback.core.ports import ArgumentCheck
 from passback.core.questions import ASK_USER
 from passback.engine.assembler import InvalidCall, Turn
+from passback.engine.calling import called
 from passback.engine.toolbox import Toolbox
 
 logger = logging.getLogger(__name__)
+
+SECONDS = 30.0
+"""How long the rules may take to judge one call."""
+
+_UNKNOWN = Permission("deny", "whether it may be called could not be found out")
+_LATE = Permission("deny", "whether it may be called was not found out in time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +31,12 @@ class Judge:
         check: judges the arguments of client tools' calls before the client sees that they are complete, and of calls that
             a person is asked about; other server tools judge their own. None: whatever is a JSON object fits.
         rules: the first that has an opinion says whether a server tool may be called; else the tool itself does.
+        seconds: how long they may take for one call; after that it is denied.
     """
 
     check: ArgumentCheck | None = None
     rules: Sequence[Rule] = ()
+    seconds: float = SECONDS
 
     async def judge(
         self, turn: Turn, toolbox: Toolbox, run: RunRef, allowed: Collection[str]
@@ -66,19 +76,29 @@ class Judge:
         return None if self.check is None else await self.check(spec, call.arguments)
 
     async def _permission(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> Permission:
-        try:
-            for rule in self.rules:
-                said = rule(call, run)
-                opinion = await said if inspect.isawaitable(said) else said
-                if opinion is not None:
-                    return opinion if isinstance(opinion, Permission) else Permission(opinion)
-            return toolbox.permission(call)
-        except (Exception, SystemExit):  # the tool-call boundary: what cannot be judged is not made
-            logger.exception(
-                "permission failed",
-                extra={"action": "permission_failed", "run_id": run.run_id, "call_id": call.id},
-            )
-            return Permission("deny", "whether it may be called could not be found out")
+        place = {"run_id": run.run_id, "call_id": call.id}
+        with anyio.move_on_after(self.seconds):
+            try:
+                opinion = await self._opinion(call, run)
+                return toolbox.permission(call) if opinion is None else opinion
+            except Exception:  # the tool-call boundary: what cannot be judged is not made
+                logger.exception(
+                    "permission failed", extra={"action": "permission_failed", **place}
+                )
+                return _UNKNOWN
+        logger.error(
+            "permission not judged within %s s",
+            self.seconds,
+            extra={"action": "permission_late", **place},
+        )
+        return _LATE
+
+    async def _opinion(self, call: ToolCall, run: RunRef) -> Permission | None:
+        for rule in self.rules:
+            said = await called(rule, call, run)
+            if said is not None:
+                return said if isinstance(said, Permission) else Permission(said)
+        return None
 
 
 def _unfit(call: ToolCall, objection: str) -> InvalidCall:

@@ -6,7 +6,6 @@ clients act on become visible only when the commit that makes them true has succ
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -76,7 +75,7 @@ class RunLog:
         self._renewed = True
         self._events = list(opening)
         self._numbered = len(self._events)  # events that were written or are in doubt
-        self._in_doubt: deque[Commit | LogWrite] = deque()
+        self._in_doubt: list[Commit | LogWrite] = []  # one or two
         self._behind: list[RunEvent] = []  # what is shown when the commit in doubt is
         self._commits_in_doubt = 0
         self._step = 0
@@ -168,7 +167,7 @@ class RunLog:
                 self._events[write.log.first - 1 - self.start.seq :] = write.log.events
                 self.ended = write.ends
                 self._commits_in_doubt -= 1
-            self._in_doubt.popleft()
+            del self._in_doubt[0]
             if not self._commits_in_doubt:
                 behind, self._behind = self._behind, []
                 if behind and not self.ended:
@@ -202,7 +201,7 @@ class RunLog:
         """What became of the write that was taken; what failed, and what came meanwhile, is written next."""
         if not isinstance(answer, StoreError):
             self._renewed = True
-            self._in_doubt.popleft()
+            del self._in_doubt[0]
             self._trim()
         self._writing.release()
         if self._in_doubt or self._last > self._numbered:

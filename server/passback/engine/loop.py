@@ -172,8 +172,8 @@ class Loop:
         if self._assembler is not None:
             if (partial := self._assembler.partial()) is not None:
                 append.append(partial)
-            if self._assembler.usage is not None:
-                events.append(UsageReported(self._assembler.usage))
+            if self._assembler.spent is not None:
+                events.append(UsageReported(self._assembler.spent))
         append.extend(closing(unanswered(self._messages), "interrupted", new_message_id))
         await self._end(outcome, append, events, cut=isinstance(outcome, Cancelled))
 
@@ -216,7 +216,7 @@ class Loop:
                     if events := assembler.feed(deltas):
                         self._log.append(events)
         finally:
-            self._meter.add(assembler.usage, self._brain.price)
+            self._meter.add(assembler.spent, self._brain.price)
         events, turn = assembler.finish()
         if events:
             self._log.append(events)
@@ -305,9 +305,6 @@ class Loop:
                     raise result
                 if result is not None:
                     await self._commit_result(call, result)
-        if not self._leaving():
-            # a tool that leaks a cancellation of its own ends without a result
-            await self._interrupt(runnable(self._messages))
 
     async def _commit_result(self, call: ToolCall, result: ToolResult) -> None:
         # of a call that was approved, readers have not seen the end yet
@@ -315,7 +312,7 @@ class Loop:
         events: list[RunEvent] = [*ends, resulted(call, result)]
         if result.plan is not None:
             events.append(PlanUpdated(result.plan))
-            self._state = replace(self._state, plan=result.plan)
+            self._state = self._state.with_plan(result.plan, self._log.run.run_id)
         await self._commit([tool_message(call, result)], events)
 
     async def _close_perhaps_begun(self) -> None:
@@ -371,6 +368,8 @@ class Loop:
             events = (*events, UsageReported(Usage()))
         await self._meter.tell(ends=True)
         told = (*self._with_left(events), RunFinished(outcome))
+        if not cut:
+            self._state = self._state.settled()
         # before the write: if its reply is lost, the log sends it again ahead of whatever comes next
         state = self._keep(append)
         end = End(owed(self._messages), cut)

@@ -36,9 +36,7 @@ from passback.core.events import (
     START,
     Cancelled,
     Logged,
-    Nested,
     Position,
-    RunEvent,
     RunFinished,
     RunQueued,
     ToolCallStarted,
@@ -59,6 +57,7 @@ from passback.core.transcript import waiting
 from passback.engine.agents import Actor, Agents
 from passback.engine.attachments import refuse_attachments
 from passback.engine.caretaker import Caretaker, mark_of, opening_of
+from passback.engine.children import innermost
 from passback.engine.claims import Claims
 from passback.engine.loop import Work
 from passback.engine.overtaken import ATTEMPTS, step_aside
@@ -250,7 +249,7 @@ class RunService:
             seen: Sequence[Logged] = log.read(committed)
         else:
             seen = await self._store.read_log(run, after=committed, limit=sys.maxsize)
-        told = [_innermost(logged.event) for logged in seen]
+        told = [innermost(logged.event) for logged in seen]
         begun = {e.call_id for e in told if isinstance(e, ToolCallStarted) and e.client}
         return begun | {each.call.id for each in waiting(loaded.messages)}
 
@@ -312,13 +311,6 @@ class RunService:
         if not await self._store.delete(key):
             raise UnknownConversation("there is no such conversation")
         self._supervisor.forsake(going_on)
-
-
-def _innermost(event: RunEvent) -> RunEvent:
-    """What a sub-agent says, however deep it is."""
-    while isinstance(event, Nested):
-        event = event.event
-    return event
 
 
 def _change(

@@ -33,6 +33,7 @@ _PATIENCE = 1.0
 
 
 _NOTHING = Spent()
+_ALL = Left()
 
 
 class BudgetSpent(Exception):
@@ -106,7 +107,8 @@ class Meter:
     @property
     def _spent(self) -> Spent:
         """Under this lease."""
-        return replace(self._used, seconds=monotonic() - self._began)
+        used = self._used
+        return Spent(used.tokens, monotonic() - self._began, used.cost)
 
     # ---------------------------------------------------------------- what is left
     async def allow(self) -> None:
@@ -142,11 +144,13 @@ class Meter:
     def left(self) -> Left:
         """Of all limits; the turns are not known here."""
         if not self._is_set:
-            return Left()
+            return _ALL
         return tightest((self._budget.run.left(self._run_before + self._spent), self.left_beyond()))
 
     def with_left(self, events: Sequence[RunEvent], turns: int) -> tuple[RunEvent, ...]:
         """The same events; those that tell of a model call say what is left now, and so many turns."""
+        if not any(isinstance(event, UsageReported) for event in events):
+            return tuple(events)
         return tuple(
             replace(event, left=replace(self.left(), turns=turns))
             if isinstance(event, UsageReported)
@@ -156,6 +160,8 @@ class Meter:
 
     def left_beyond(self) -> Left:
         """Of the limits that are not the run's own."""
+        if not self._is_set:
+            return _ALL
         spent = self._spent
         conversation = self._budget.conversation.left(self._before + spent)
         if self._owner is None:
@@ -214,4 +220,4 @@ async def owner_spent(store: Store, budget: Budget, run: RunRef, /) -> Spent | N
 
 def _rounded(spent: Spent) -> Spent:
     """To milliseconds, and a billionth of the currency."""
-    return replace(spent, seconds=round(spent.seconds, 3), cost=round(spent.cost, 9))
+    return Spent(spent.tokens, round(spent.seconds, 3), round(spent.cost, 9))

@@ -10,7 +10,6 @@ from functools import partial
 from time import monotonic
 
 import anyio
-import anyio.abc
 
 from passback.core.changes import Lease, LeaseState
 from passback.core.errors import LeaseLost, PassbackError, ShuttingDown, StoreError
@@ -18,6 +17,7 @@ from passback.core.events import Cancelled, Completed, Failed, Outcome, RunEvent
 from passback.core.limits import Left
 from passback.core.messages import ConversationKey, RunId, RunRef
 from passback.core.ports import Store
+from passback.engine.calling import containing
 from passback.engine.log import LogWriter, RunLog
 from passback.engine.loop import Loop, Work
 from passback.engine.spending import Meter
@@ -140,7 +140,7 @@ class Supervisor:
             tool_timeout=tempo.tool_timeout,
         )
         self._active: dict[RunId, _Active] = {}
-        self._tasks: anyio.abc.TaskGroup | None = None
+        self._tasks: asyncio.TaskGroup | None = None
         self._draining = False
         self._stopped = False
         self._idle = anyio.Event()
@@ -153,7 +153,8 @@ class Supervisor:
             helpers.start_soon(self._keep, self._heartbeat)
             helpers.start_soon(self._keep, self._scan)
             helpers.start_soon(self._keep, self._watch_followers)
-            async with anyio.create_task_group() as self._tasks:
+            # asyncio's own: a task of anyio's has a scope, an event and a handle more, in every run
+            async with asyncio.TaskGroup() as self._tasks:
                 try:
                     yield
                 finally:
@@ -184,7 +185,7 @@ class Supervisor:
             self._active[run_id].lose()
         self._active[run_id] = active
         loop = Loop(run.work, active.log, lambda: self._draining, active.meter)
-        self._tasks.start_soon(self._supervise, active, loop, name=run_id)
+        self._tasks.create_task(self._supervise(active, loop), name=run_id)
 
     def log_of(self, run: RunRef) -> RunLog | None:
         """The log of a run that goes on here."""
@@ -254,7 +255,8 @@ class Supervisor:
         if active.scope.cancel_called:
             return  # not even a request to the model
         try:
-            await loop.run()
+            with containing():
+                await loop.run()
         except LeaseLost:
             active.lost = True
             logger.warning("lease lost", extra={"action": "lease_lost", **place})
@@ -330,7 +332,8 @@ class Supervisor:
     ) -> None:
         """Look after a conversation; what goes wrong is left to the next who does."""
         try:
-            await look_after(key)
+            with containing():
+                await look_after(key)
         except PassbackError as error:
             logger.warning("conversation not looked after: %s", error.code)
         except Exception:  # the run supervisor: a broken conversation must not end the others

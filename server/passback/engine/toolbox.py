@@ -24,6 +24,7 @@ from passback.core.records import dump_message
 from passback.core.text import mended
 from passback.core.toolsets import Toolset
 from passback.engine.assembler import Executor
+from passback.engine.calling import containing
 from passback.engine.children import CallContext
 
 logger = logging.getLogger(__name__)
@@ -149,14 +150,12 @@ class Toolbox:
     ) -> None:
         given: Given
         try:
-            result = await self._toolset(call).call(call, context)
+            with containing():
+                result = await self._toolset(call).call(call, context)
             given = None if result is None else _storable(result)
         except StoreError as error:
             given = error
-        except (
-            Exception,
-            SystemExit,
-        ):  # the tool-call boundary: a broken toolset must not end the run
+        except Exception:  # the tool-call boundary: a broken toolset must not end the run
             logger.exception(
                 "toolset failed",
                 extra={

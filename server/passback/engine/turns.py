@@ -29,8 +29,8 @@ def committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:
     if turn.message.content or turn.message.tool_calls:
         append.append(turn.message)
     events: list[RunEvent] = []
-    if turn.usage is not None:
-        events.append(UsageReported(turn.usage))
+    if turn.spent is not None:
+        events.append(UsageReported(turn.spent))
     for invalid in turn.invalid:
         result = ToolResult(invalid.reason, is_error=True)
         answer = tool_message(invalid.call, result)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from passback.core.deltas import ModelDelta, ModelRequest, UsageChunk
+from passback.core.deltas import LostUsageChunk, ModelDelta, ModelRequest, UsageChunk
 from passback.core.errors import ModelError, ModelIncomplete
-from passback.core.messages import MediaPart
+from passback.core.messages import MediaPart, Usage, together
 from passback.core.ports import ModelClient
 
 Batches: TypeAlias = AsyncIterator[Sequence[ModelDelta]]
@@ -26,11 +26,19 @@ class _Begun:
     rest: Batches
 
 
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """An attempt that came to nothing, and what it cost as far as is known."""
+
+    error: ModelError
+    spent: Usage | None
+
+
 class Fallback:
     """Models in the order in which they are asked, each with its own attempts and its own patience.
 
     The next one is asked when one fails retryably, or ends, before its first delta that says something; what it
-    reported of its usage by then is forgotten. The last one's answer is passed on as it comes.
+    reported of its usage by then is told as lost. The last one's answer is passed on as it comes.
 
     Args:
         models: at least one; they are closed with this one.
@@ -49,8 +57,7 @@ class Fallback:
     @asynccontextmanager
     async def _stream(self, request: ModelRequest, answering: Answering) -> AsyncGenerator[Batches]:
         async with AsyncExitStack() as stack:
-            begun = await self._begin(stack, request, answering)
-            yield await stack.enter_async_context(aclosing(_whole(begun)))
+            yield await stack.enter_async_context(aclosing(self._read(stack, request, answering)))
 
     def refuses(self, part: MediaPart, /) -> str | None:
         """What one of them cannot be shown, none is: any of them may have to answer."""
@@ -70,42 +77,63 @@ class Fallback:
             for model in self._models:
                 stack.push_async_callback(model.aclose)
 
-    async def _begin(
+    async def _read(
         self, stack: AsyncExitStack, request: ModelRequest, answering: Answering
-    ) -> _Begun:
-        """The first answer that begins, held open by the stack."""
+    ) -> AsyncGenerator[Sequence[ModelDelta]]:
+        """The first answer that begins, held open by the stack, behind what was lost before it."""
         for model, following in pairwise(self._models):
-            try:
-                async with AsyncExitStack() as attempt:
-                    begun = await _awaited(await attempt.enter_async_context(answering))
-                    stack.push_async_exit(attempt.pop_all())
-                    return begun
-            except ModelError as failure:
-                if not failure.retryable:
-                    raise
-                logger.warning(
-                    "model=%s failed code=%s next=%s", model.name, failure.code, following.name
-                )
+            tried = await _tried(stack, answering)
+            if isinstance(tried, _Begun):
+                yield tried.first
+                async for batch in tried.rest:
+                    yield batch
+                return
+            if tried.spent is not None:
+                yield (LostUsageChunk(tried.spent),)
+            if not tried.error.retryable:
+                raise tried.error
+            logger.warning(
+                "model=%s failed code=%s next=%s", model.name, tried.error.code, following.name
+            )
             answering = following.stream(request)
-        return _Begun((), await stack.enter_async_context(answering))
+        async for batch in await stack.enter_async_context(answering):
+            yield batch
 
 
-async def _awaited(batches: Batches) -> _Begun:
-    """Read until the answer says something.
+async def _tried(stack: AsyncExitStack, answering: Answering) -> _Begun | _Failed:
+    """Read an answer until it says something; if it does, the stack holds it open."""
+    counted = _Counted()
+    try:
+        async with AsyncExitStack() as attempt:
+            batches = await attempt.enter_async_context(answering)
+            async for batch in batches:
+                if not counted.take(batch):
+                    stack.push_async_exit(attempt.pop_all())
+                    return _Begun((*counted.told(), *batch), batches)
+            raise ModelIncomplete("the model's answer broke off")
+    except ModelError as error:
+        return _Failed(error, together(counted.lost, counted.usage))
 
-    Raises:
-        ModelError: it failed, or ended, before that.
-    """
-    usage: Sequence[ModelDelta] = ()
-    async for batch in batches:
-        if not all(isinstance(delta, UsageChunk) for delta in batch):
-            return _Begun((*usage, *batch), batches)
-        usage = batch[-1:]
-    raise ModelIncomplete("the model's answer broke off")
 
+@dataclass(slots=True)
+class _Counted:
+    """What an answer has told of its usage so far."""
 
-async def _whole(begun: _Begun) -> AsyncGenerator[Sequence[ModelDelta]]:
-    if begun.first:
-        yield begun.first
-    async for batch in begun.rest:
-        yield batch
+    usage: Usage | None = None
+    lost: Usage | None = None
+
+    def take(self, batch: Sequence[ModelDelta]) -> bool:
+        """False, and nothing is taken: the batch says something."""
+        if not all(isinstance(delta, UsageChunk | LostUsageChunk) for delta in batch):
+            return False
+        for delta in batch:
+            if isinstance(delta, UsageChunk):
+                self.usage = delta.usage
+            elif isinstance(delta, LostUsageChunk):
+                self.lost = together(self.lost, delta.usage)
+        return True
+
+    def told(self) -> Sequence[ModelDelta]:
+        lost = () if self.lost is None else (LostUsageChunk(self.lost),)
+        usage = () if self.usage is None else (UsageChunk(self.usage),)
+        return (*lost, *usage)

@@ -77,7 +77,7 @@ class FunctionTool:
                 return ToolResult(self._cut(_text(await self._insist(values))))
         except ToolError as error:
             return ToolResult(self._cut(str(error)), is_error=True)
-        except (Exception, SystemExit) as error:  # the tool-call boundary: any failure is a result
+        except Exception as error:  # the tool-call boundary: any failure is a result
             logger.exception(
                 "tool failed",
                 extra={

@@ -21,6 +21,9 @@ _TOO_LARGE = (
     "a number in the JSON is too large: beyond 1.79e308, or an integer of more than 4300 digits"
 )
 
+_PERHAPS_INFINITE = re.compile(rb"[0-9][eE]\+?[0-9]{3}|[0-9]{200}")
+"""Without either a number is less than 1e300."""
+
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
@@ -112,11 +115,16 @@ def parse_json(text: bytes, /, *, depth: int) -> JsonValue:
         raise BadRequest(
             _TOO_LARGE if is_number else "the text is not valid JSON in UTF-8"
         ) from None
+    if _PERHAPS_INFINITE.search(text):
+        _refuse_infinity(value)
+    return value
+
+
+def _refuse_infinity(value: JsonValue) -> None:
     try:
         json.dumps(value, allow_nan=False)  # 1e999 was read as infinity
     except ValueError:
         raise BadRequest(_TOO_LARGE) from None
-    return value
 
 
 def _check_depth(text: bytes, depth: int) -> None:

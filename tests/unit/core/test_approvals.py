@@ -39,6 +39,7 @@ from passback.core.errors import (
 )
 from passback.core.messages import (
     CallId,
+    ChildMessage,
     DataPart,
     Message,
     MessageId,
@@ -147,9 +148,12 @@ def test_only_what_was_approved_for_good_is_not_asked_again() -> None:
         says_yes("b", tool="send"),
         says_no("c", tool="pay"),
         replace(says_no("d", tool="drop"), always=True),
+        ChildMessage(
+            CallId("e"), ChildMessage(CallId("f"), says_yes("g", always=True, tool="copy"))
+        ),
         user(),
     ]
-    assert always_allowed(messages) == {"save"}
+    assert always_allowed(messages) == {"save", "copy"}
 
 
 # ---------------------------------------------------------------- what a post means

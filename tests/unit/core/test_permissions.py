@@ -1,5 +1,6 @@
 """What may be said of a tool's being called: decisions, and patterns of names."""
 
+from collections.abc import Awaitable
 from dataclasses import replace
 
 import pytest
@@ -25,11 +26,14 @@ CALL = call("s", client=False)
         ({}, "delete_file", None),
     ],
 )
-def test_the_first_pattern_that_fits_the_whole_name_decides(
+@pytest.mark.anyio
+async def test_the_first_pattern_that_fits_the_whole_name_decides(
     patterns: dict[str, Decision], name: str, decision: Decision | None
 ) -> None:
     run = RunRef(KEY, RunId("r"))
-    assert by_pattern(patterns)(replace(CALL, name=name), run) == decision
+    said = by_pattern(patterns)(replace(CALL, name=name), run)
+    assert isinstance(said, Awaitable)
+    assert await said == decision
 
 
 @pytest.mark.parametrize("word", ["", "yes", "ALLOW", None, True, False, "asks"])

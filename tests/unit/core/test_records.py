@@ -62,7 +62,7 @@ from passback.core.messages import (
 )
 from passback.core.plans import PlanEntry
 from passback.core.posts import StartRun
-from passback.core.state import State
+from passback.core.state import EarlierPlan, State
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 JSON = st.recursive(
@@ -172,6 +172,9 @@ STATES = st.builds(
     COUNTS,
     st.lists(TEXT, max_size=2).map(tuple),
     TEXT,
+    earlier_plan=st.one_of(
+        st.none(), st.builds(EarlierPlan, RUN_IDS, st.lists(ENTRIES, max_size=3).map(tuple))
+    ),
 )
 
 

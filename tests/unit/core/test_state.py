@@ -9,6 +9,7 @@ from passback.core.messages import (
     ChildMessage,
     Message,
     MessageId,
+    RunId,
     Usage,
     UserMessage,
 )
@@ -58,7 +59,7 @@ def test_what_is_taken_back_was_not_used_but_stays_paid() -> None:
     known = State(PLAN, Usage(5), cost=0.25, seconds=3, boundary=7)
     added = known.with_added(MESSAGES)
     assert added == replace(known, usage=Usage(16, 22, 30, 40))
-    assert added.with_taken_back(MESSAGES) == known
+    assert added.with_taken_back(MESSAGES, None) == known
 
 
 def test_a_boundary_takes_along_what_was_allowed_before_it() -> None:
@@ -75,3 +76,25 @@ def test_a_boundary_takes_along_what_was_allowed_before_it() -> None:
     assert moved == State(PLAN, boundary=14, allowed=("cat", "rm", "shell"))
     assert moved.with_boundary(15, messages[4:]).allowed == ("cat", "later", "rm", "shell")
     assert moved.with_boundary(14, messages[4:]) == moved
+
+
+# ---------------------------------------------------------------- the plan
+ONE, TWO = RunId("r1"), RunId("r2")
+NEXT = (PlanEntry("then"),)
+
+
+def test_the_plan_of_a_run_that_is_taken_back_is_the_one_before_it() -> None:
+    known = State(PLAN, Usage(1))
+    replanned = known.with_plan(NEXT, ONE).with_plan((), ONE)
+    assert replanned.plan == ()
+    assert replanned.with_taken_back([], ONE) == known
+    # a later run's plan, too, comes back only as far as that run is taken back
+    assert replanned.with_plan(NEXT, TWO).with_taken_back([], TWO).plan == ()
+
+
+def test_a_run_without_a_plan_of_its_own_takes_none_back() -> None:
+    replanned = State(PLAN).with_plan(NEXT, ONE)
+    assert replanned.with_taken_back([], TWO) == State(NEXT)
+    assert replanned.settled() == State(NEXT)
+    assert replanned.settled().with_taken_back([], ONE) == State(NEXT)
+    assert State(PLAN).settled() == State(PLAN)

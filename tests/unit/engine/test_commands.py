@@ -56,7 +56,7 @@ async def test_commands_are_answered_without_the_model() -> None:
             assert await reply(runs, user("/shout hello\nyou")) == "HELLO\nYOU!"
             assert await reply(runs, user("/later  soon ", "u2")) == "soon for owner"
             assert await reply(runs, user("/oops", "u3")) == "The command failed: OSError."
-            assert await reply(runs, user("/exit", "u5")) == "The command failed: SystemExit."
+            assert await reply(runs, user("/exit", "u5")) == "The command failed: StrayExit."
             told = await reply(runs, user("/help", "u4"))
             listed = [line.split()[0] for line in told.splitlines()]
             assert listed == ["/clear", "/compact", "/exit", "/help", "/later", "/oops", "/shout"]

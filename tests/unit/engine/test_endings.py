@@ -351,12 +351,12 @@ class Leaky:
 
 
 @pytest.mark.promise("P5")
-async def test_a_call_that_ends_without_a_result_is_closed(memory: Store) -> None:
+async def test_a_call_that_its_toolset_cancels_by_itself_has_failed(memory: Store) -> None:
     model = ScriptedModel([calls(("look", {}), ("look", {})), words("odd")])
     async with worker(memory, model, toolsets=[Leaky()]) as runs:
         assert await reply(runs, says()) == "odd"
         answers = [m for m in await record(runs) if isinstance(m, ToolMessage)]
-    assert [one.synthetic for one in answers] == ["interrupted", "interrupted"]
+    assert [(one.content, one.is_error) for one in answers] == [("The tool failed.", True)] * 2
 
 
 async def test_runs_need_their_service_around_them(memory: Store) -> None:

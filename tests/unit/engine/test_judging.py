@@ -1,8 +1,10 @@
 """Whether a call of a server tool is made, is not, or is asked about: who says so, and what becomes of it."""
 
+import threading
 from dataclasses import replace
 from typing import Any, cast
 
+import anyio
 import pytest
 from pydantic import JsonValue
 from tests.support.deeds import Deeds
@@ -19,9 +21,11 @@ from tests.support.runs import (
     says,
     worker,
 )
+from tests.support.transcripts import faults_of
 
 from passback.core.errors import ConfigurationError, ToolNameClash
 from passback.core.events import (
+    Cancelled,
     Completed,
     HandedBack,
     RunFinished,
@@ -33,9 +37,11 @@ from passback.core.messages import AssistantMessage, DataPart, Owed, RunRef, Too
 from passback.core.permissions import ALLOWED, Decision, Permission, Rule, by_pattern
 from passback.core.ports import Store
 from passback.core.questions import ASK_USER
+from passback.engine.judging import Judge
 from passback.engine.runs import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
+from passback.schemas.arguments import objection
 from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
@@ -73,6 +79,10 @@ async def fails_later(_call: ToolCall, _run: RunRef) -> Decision:
     raise RuntimeError("secret")
 
 
+async def gives_up(_call: ToolCall, _run: RunRef) -> Decision:
+    raise TimeoutError
+
+
 def stops_the_process(_call: ToolCall, _run: RunRef) -> Decision:
     raise SystemExit(1)
 
@@ -105,6 +115,7 @@ CASES: dict[str, tuple[Permission | Decision, list[Rule], str]] = {
     "nobody has an opinion": ("ask", [no_opinion, always(None)], ASKED),
     "a rule fails": ("allow", [fails, ALLOW], UNKNOWN),
     "a rule fails later": ("allow", [fails_later], UNKNOWN),
+    "a rule has a deadline of its own": ("allow", [gives_up, ALLOW], UNKNOWN),
     "a rule would end the process": ("allow", [stops_the_process], UNKNOWN),
     **{
         f"a rule says {word!r}": ("allow", [always(word)], UNKNOWN)
@@ -149,6 +160,81 @@ async def test_a_rule_that_fails_is_logged_and_its_words_go_nowhere(
         assert "secret" not in repr(said)
         assert "secret" not in repr(await record(runs))
     assert "permission failed" in caplog.messages
+
+
+async def never(_call: ToolCall, _run: RunRef) -> Decision:
+    await anyio.sleep_forever()
+    raise AssertionError
+
+
+LATE = "Not executed: whether it may be called was not found out in time"
+
+
+@pytest.mark.promise("P11")
+@pytest.mark.parametrize("permission", [ALLOWED, "ask"])
+async def test_a_rule_that_never_answers_is_a_denial_and_the_run_goes_on(
+    store: Store, caplog: pytest.LogCaptureFixture, permission: Permission | Decision
+) -> None:
+    deeds, model = Deeds(), one_of("pay", "pay")
+    hasty = Judge(objection, [no_opinion, never], seconds=0.01)
+    async with worker(store, model, deeds.tool("pay", permission), judge=hasty) as runs:
+        run = await post(runs, says())
+        assert await outcome(runs, run) == Completed()
+        told = [(each.content, each.synthetic) for each in await answers_in(runs)]
+        assert told == [(LATE, "denied")] * 2
+    assert deeds.done == {}
+    assert caplog.messages == ["permission not judged within 0.01 s"] * 2
+    assert {getattr(each, "run_id", None) for each in caplog.records} == {run.run_id}
+
+
+async def test_a_plain_rule_that_hangs_holds_up_neither_the_server_nor_its_run(
+    memory: Store,
+) -> None:
+    done = threading.Event()
+
+    def hangs(_call: ToolCall, _run: RunRef) -> Decision:
+        assert threading.current_thread() is not threading.main_thread()
+        done.wait(10)
+        return "allow"
+
+    deeds, hasty = Deeds(), Judge(objection, [hangs], seconds=0.01)
+    async with worker(memory, one_of("pay"), deeds.tool("pay"), judge=hasty) as runs:
+        try:
+            assert await becomes(runs) == LATE
+        finally:
+            done.set()
+    assert deeds.done == {}
+
+
+async def test_a_call_that_was_allowed_is_not_made_when_its_rule_does_not_answer_any_more(
+    store: Store,
+) -> None:
+    deeds, model = Deeds(), one_of("pay")
+    pay = deeds.tool("pay", "ask")
+    async with worker(store, model, pay) as runs:
+        await outcome(runs, await post(runs, says()))
+        (call_id,) = await call_ids(runs)
+    hasty = Judge(objection, [never], seconds=0.01)
+    async with worker(store, model, pay, judge=hasty) as runs:
+        assert await reply(runs, approval(call_id)) == "so"
+        assert [each.content for each in await answers_in(runs)] == [LATE]
+    assert deeds.done == {}
+
+
+async def test_a_run_can_be_cancelled_while_a_rule_thinks(memory: Store) -> None:
+    deeds, asked = Deeds(), anyio.Event()
+
+    async def thinks(call: ToolCall, run: RunRef) -> Decision:
+        asked.set()
+        return await never(call, run)
+
+    async with worker(memory, one_of("pay"), deeds.tool("pay"), rules=[thinks]) as runs:
+        run = await post(runs, says())
+        await asked.wait()
+        await runs.cancel(run)
+        assert await outcome(runs, run) == Cancelled()
+        assert faults_of(await record(runs), running=False) == []
+    assert deeds.done == {}
 
 
 @pytest.mark.parametrize("broken", ["maybe", ""])

@@ -3,16 +3,24 @@
 import anyio
 import pytest
 from pydantic import JsonValue
-from tests.support.runs import KEY, events, outcome, post, worker
+from tests.support.runs import KEY, events, outcome, post, until, worker
 from tests.support.runs import says as user
 
 from passback.agent import Agent
-from passback.core.events import Completed, PlanUpdated, ToolResulted
+from passback.core.events import (
+    Cancelled,
+    Completed,
+    PlanUpdated,
+    RunQueued,
+    RunStarted,
+    TextDelta,
+    ToolResulted,
+)
 from passback.core.messages import CallId, RunId, RunRef, ToolCall
 from passback.core.plans import PlanEntry
 from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
-from passback.models.scripted import ScriptedModel, calls, says
+from passback.models.scripted import ScriptedModel, Step, calls, says
 from passback.toolsets.plan import PlanTools
 
 pytestmark = pytest.mark.anyio
@@ -35,6 +43,61 @@ async def test_a_plan_is_told_and_kept(store: Store) -> None:
         assert (await runs.status(KEY)).state.plan == plan
         assert await outcome(runs, await post(runs, user("go on", "u2"))) == Completed()
         assert (await runs.status(KEY)).state.plan == ()
+
+
+def plans(*entries: str) -> list[Step]:
+    """A turn that says what is meant to be done."""
+    planned: list[JsonValue] = [{"content": each} for each in entries]
+    return calls(("update_plan", {"entries": planned}))
+
+
+def plan_of(*entries: str) -> tuple[PlanEntry, ...]:
+    return tuple(map(PlanEntry, entries))
+
+
+@pytest.mark.parametrize("before", [("first",), ()], ids=["a plan before", "none"])
+async def test_a_plan_is_taken_back_with_its_run(store: Store, before: tuple[str, ...]) -> None:
+    half: list[Step] = ["half", anyio.Event()]
+    cut = [plans("second"), plans("third"), half]
+    model = ScriptedModel([plans(*before), says("so"), *cut, says("as before"), says("more")])
+    async with (
+        worker(store, model, toolsets=[PlanTools()]) as runs,
+        worker(store, model, toolsets=[PlanTools()]) as elsewhere,
+    ):
+        await outcome(runs, await post(runs, user()))
+        first = await post(runs, user("wrong", "u2"))
+        await until(runs, first, TextDelta)
+        assert (await runs.status(KEY)).state.plan == plan_of("third")
+        second = await post(elsewhere, user("right", "u3"), on_busy="rollback")
+        said = await events(elsewhere, second)
+        assert await outcome(runs, first) == Cancelled()
+        # who follows is told, for he has seen the other one
+        taken_back = PlanUpdated(plan_of(*before))
+        assert said[:3] == [RunQueued(second.run_id), RunStarted(second.run_id), taken_back]
+        assert (await runs.status(KEY)).state.plan == plan_of(*before)
+        later = await events(runs, await post(runs, user("go on", "u4")))
+        assert not any(isinstance(each, PlanUpdated) for each in later)
+        assert (await runs.status(KEY)).state.plan == plan_of(*before)
+
+
+async def test_a_plan_stays_when_a_run_without_one_is_taken_back(store: Store) -> None:
+    model = ScriptedModel([plans("first"), says("so"), ["half", anyio.Event()], says("done")])
+    async with worker(store, model, toolsets=[PlanTools()]) as runs:
+        await outcome(runs, await post(runs, user()))
+        await until(runs, await post(runs, user("wrong", "u2")), TextDelta)
+        second = await post(runs, user("right", "u3"), on_busy="rollback")
+        assert not any(isinstance(each, PlanUpdated) for each in await events(runs, second))
+        assert (await runs.status(KEY)).state.plan == plan_of("first")
+
+
+async def test_a_plan_stays_when_its_run_is_interrupted(store: Store) -> None:
+    model = ScriptedModel([plans("first"), ["half", anyio.Event()], says("done")])
+    async with worker(store, model, toolsets=[PlanTools()]) as runs:
+        await until(runs, await post(runs, user()), TextDelta)
+        second = await post(runs, user("right", "u3"), on_busy="interrupt")
+        assert await outcome(runs, second) == Completed()
+        assert (await runs.status(KEY)).state.plan == plan_of("first")
+        assert (await runs.status(KEY)).state.earlier_plan is None
 
 
 @pytest.mark.parametrize(

@@ -1,113 +1,46 @@
-"""Agents that give tasks to others: what these say, what they owe, and how they go on."""
-
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+"""Agents that give tasks to others: what these say, what becomes of them, and how they go on."""
 
 import anyio
 import pytest
+from tests.support.faults import Faults
 from tests.support.runs import (
     DYING,
     KEY,
-    PAINT,
-    QUICK,
-    approval,
     at_once,
-    call_ids,
-    denial,
     events,
     outcome,
-    park,
     post,
     record,
     reply,
-    result,
     until,
 )
 from tests.support.runs import (
     says as user,
 )
+from tests.support.sub_agents import TASK, answers, boss, helper, said_by_children
 
 from passback.core.deltas import Finish, UsageChunk
-from passback.core.errors import ModelRejected, ResultConflict, UnknownToolCall
+from passback.core.errors import ModelRejected
 from passback.core.events import (
     Cancelled,
     Completed,
-    HandedBack,
+    Failed,
     Nested,
-    RunEvent,
     TextDelta,
-    ToolCallEnded,
-    ToolCallStarted,
     ToolResulted,
 )
 from passback.core.messages import (
-    ApprovalMessage,
     AssistantMessage,
-    CallId,
     ChildMessage,
-    Message,
-    MessageId,
-    ToolMessage,
     Usage,
     UserMessage,
 )
-from passback.core.ports import ModelClient, Store
+from passback.core.ports import Store
 from passback.core.state import State, usage_of
-from passback.engine.agents import Actor, Agents
-from passback.engine.brain import Brain
-from passback.engine.runs import RunService
-from passback.engine.supervisor import Tempo
-from passback.engine.toolbox import Equipment
 from passback.models.scripted import ScriptedModel, Turn, calls, says
-from passback.toolsets.agents import AgentTool, AgentTools
-from passback.toolsets.functions import Functions, FunctionTool, tool
+from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
-
-TASK = calls(("helper", {"task": "find it"}))
-
-
-@tool(permission="ask")
-def erase() -> str:
-    """Erase it."""
-    return "erased"
-
-
-def helper(
-    model: ModelClient,
-    *tools: FunctionTool,
-    name: str = "helper",
-    agents: Sequence[AgentTool] = (),
-    together: bool = False,
-) -> AgentTool:
-    equipment = Equipment((Functions(tools), AgentTools(agents)))
-    actor = Actor(Brain(model, "help", max_turns=3), equipment, name)
-    return AgentTool.of(actor, "Helps.", together=together)
-
-
-@asynccontextmanager
-async def boss(
-    store: Store, model: ModelClient, *helpers: AgentTool, tempo: Tempo = QUICK
-) -> AsyncGenerator[RunService]:
-    equipment = Equipment([AgentTools(helpers)])
-    agents = Agents([Actor(Brain(model, "lead", max_turns=5), equipment)])
-    service = RunService(store, agents, tempo)
-    with anyio.fail_after(20):
-        async with service.running():
-            yield service
-
-
-def said_by_children(said: Sequence[RunEvent]) -> list[RunEvent]:
-    return [event.event for event in said if isinstance(event, Nested)]
-
-
-def approved(call_id: CallId) -> ApprovalMessage:
-    return ApprovalMessage(MessageId("a"), call_id, approved=True)
-
-
-def answers(messages: Sequence[Message]) -> list[object]:
-    """The results that the calling agent got."""
-    return [each.content for each in messages if isinstance(each, ToolMessage)]
 
 
 # ---------------------------------------------------------------- a task, and its answer
@@ -222,117 +155,6 @@ async def test_sub_agents_may_work_side_by_side(memory: Store) -> None:
         assert sorted(map(str, answers(await record(runs)))) == ["aone", "btwo"]
 
 
-# ---------------------------------------------------------------- what they owe
-@pytest.mark.promise("P1", "P2", "P4")
-async def test_a_client_tool_of_a_sub_agent_is_handed_back_and_finds_its_way(store: Store) -> None:
-    other = ScriptedModel([calls(("paint", {})), says("painted")])
-    lead = ScriptedModel([TASK, says("Done.")])
-    async with boss(store, lead, helper(other)) as runs:
-        run = await post(runs, user(), tools=[PAINT])
-        said = await events(runs, run)
-        ended = await outcome(runs, run)
-        assert isinstance(ended, HandedBack)
-        [owed] = ended.owed
-        assert (await runs.status(run.key)).owed == (owed,)
-        [parent] = [e.call_id for e in said if isinstance(e, ToolCallStarted)]
-        assert (owed.name, owed.parent_id) == ("paint", parent)
-        # the client may act on it: said last, when the lease is free
-        assert said[-2] == Nested(parent, ToolCallEnded(owed.id))
-    async with boss(store, lead, helper(other)) as runs:  # another worker
-        again = await post(runs, result(owed.id, "blue"))
-        assert await outcome(runs, again) == Completed()
-        messages = await record(runs)
-        assert answers(messages) == ["painted"]
-    assert [message.content for message in other.requests[1].messages] == ["find it", "", "blue"]
-
-
-async def test_an_approval_of_a_sub_agents_tool(store: Store) -> None:
-    other = ScriptedModel([calls(("erase", {})), says("gone")])
-    lead = ScriptedModel([TASK, says("Done.")])
-    async with boss(store, lead, helper(other, erase)) as runs:
-        await events(runs, await post(runs, user()))
-        [call_id] = await call_ids(runs)
-        with pytest.raises(UnknownToolCall):
-            await post(runs, result(call_id, "erased"))
-        again = await post(runs, approved(call_id))
-        said = said_by_children(await events(runs, again))
-        assert [e for e in said if isinstance(e, ToolResulted)] == [ToolResulted(call_id, "erased")]
-        assert answers(await record(runs)) == ["gone"]
-
-
-async def test_what_a_person_allows_for_good_holds_for_sub_agents_too(store: Store) -> None:
-    other = ScriptedModel([calls(("erase", {})), says("gone"), calls(("erase", {})), says("gone")])
-    lead = ScriptedModel([TASK, says("Done."), TASK, says("Done again.")])
-    async with boss(store, lead, helper(other, erase)) as runs:
-        await events(runs, await post(runs, user()))
-        [call_id] = await call_ids(runs)
-        await events(runs, await post(runs, approval(call_id, always=True)))
-        assert await reply(runs, user("again", "u2")) == "Done again."
-        assert await call_ids(runs) == []
-
-
-async def test_a_denial_is_told_where_the_call_was_made(store: Store) -> None:
-    other = ScriptedModel([calls(("erase", {})), says("left alone")])
-    lead = ScriptedModel([TASK, says("Fine.")])
-    async with boss(store, lead, helper(other, erase)) as runs:
-        await events(runs, await post(runs, user()))
-        [call_id] = await call_ids(runs)
-        said = said_by_children(await events(runs, await post(runs, denial(call_id))))
-        assert said[0] == ToolResulted(call_id, "This call was not allowed.", is_error=True)
-        assert answers(await record(runs)) == ["left alone"]
-
-
-async def test_several_sub_agents_owe_and_are_answered_one_by_one(store: Store) -> None:
-    asks = [calls(("paint", {})), says("painted")]
-    one, two = ScriptedModel(asks), ScriptedModel(asks)
-    both = calls(("one", {"task": "go"}), ("two", {"task": "go"}))
-    lead = ScriptedModel([both, says("ok")])
-    helpers = helper(one, name="one"), helper(two, name="two")
-    async with boss(store, lead, *helpers) as runs:
-        await events(runs, await post(runs, user(), tools=[PAINT]))
-        first, second = await call_ids(runs)
-        parked = await park(runs, result(second, "b"))
-        assert [each.id for each in parked.owed] == [first]
-        again = await post(runs, result(first, "a"))
-        assert await outcome(runs, again) == Completed()
-        # a repeat of what was parked joins the run that it led to
-        assert await post(runs, result(second, "b")) == again
-        with pytest.raises(ResultConflict):
-            await post(runs, result(second, "c"))
-    assert one.requests[1].messages[-1].content == "a"
-    assert two.requests[1].messages[-1].content == "b"
-
-
-@pytest.mark.promise("P5")
-async def test_a_message_instead_of_the_answer_closes_the_sub_agents_call(store: Store) -> None:
-    other = ScriptedModel([calls(("paint", {}))])
-    lead = ScriptedModel([TASK, says("Fine.")])
-    async with boss(store, lead, helper(other)) as runs:
-        await events(runs, await post(runs, user(), tools=[PAINT]))
-        [call_id] = await call_ids(runs)
-        assert await reply(runs, user("never mind", "u2")) == "Fine."
-        assert await call_ids(runs) == []
-        [closed] = [m for m in await record(runs) if isinstance(m, ToolMessage)]
-        assert closed.synthetic == "superseded"
-        with pytest.raises(ResultConflict):
-            await post(runs, result(call_id))
-
-
-async def test_time_that_is_over_goes_to_the_sub_agent(memory: Store) -> None:
-    other = ScriptedModel([calls(("paint", {})), says("nobody painted")])
-    lead = ScriptedModel([TASK, says("A pity.")])
-    tempo = Tempo(lease=30, heartbeat=0.01, log_delay=0.001, scan=0.01, tool_timeout=0.01)
-    async with boss(memory, lead, helper(other), tempo=tempo) as runs:
-        run = await post(runs, user(), tools=[PAINT])
-        await events(runs, run)
-        status = await runs.status(run.key)
-        while status.running or status.run_id == run.run_id:
-            await anyio.lowlevel.checkpoint()
-            status = await runs.status(run.key)
-        assert answers(await record(runs)) == ["nobody painted"]
-    assert other.requests[1].messages[-1].content == "Nobody answered this call in time."
-
-
 # ---------------------------------------------------------------- ends and crashes
 @pytest.mark.promise("P5", "P6")
 async def test_a_cancelled_run_takes_its_sub_agents_along(memory: Store) -> None:
@@ -373,3 +195,15 @@ async def test_a_sub_agent_goes_on_after_its_worker_was_lost(store: Store) -> No
     assert made == ["paid"]
     told = second.requests[0].messages[-1].content
     assert told == "This call was stopped before it was answered; it may or may not have run."
+
+
+async def test_a_store_that_has_no_room_for_a_sub_agent_fails_the_run(memory: Store) -> None:
+    faults = Faults(memory)
+    faults.plan["commit"] = [
+        "none",
+        "full",
+    ]  # the leading agent's turn is stored, the other one's is not
+    lead, other = ScriptedModel([TASK, says("Done.")]), ScriptedModel([says("found")])
+    async with boss(faults.store, lead, helper(other)) as runs:
+        ended = await outcome(runs, await post(runs, user()))
+    assert ended == Failed("store_full", "no room in the test", retryable=True)

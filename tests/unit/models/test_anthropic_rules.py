@@ -49,6 +49,17 @@ THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
 TOOL = {"name": "f", "input_schema": {"type": "object"}}
 MARKED = {**words("a"), "cache_control": {}}
 BUDGET = {"type": "enabled", "budget_tokens": 1024}
+TEXT: Json = {"type": "string"}
+
+
+def closed(**properties: Json) -> Json:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def asking(schema: Json, **fields: object) -> Json:
+    """A request for an answer of a schema."""
+    shape = {"type": "json_schema", "schema": schema} | fields
+    return request(HI, output_config={"format": shape})
 
 
 @pytest.mark.parametrize(
@@ -61,6 +72,9 @@ BUDGET = {"type": "enabled", "budget_tokens": 1024}
         request(HI, said(use("a")), user(answer("a", content=[words("x"), PICTURE]), words("so"))),
         request(HI, said(THOUGHT, use("a")), user(answer("a")), thinking=BUDGET),
         request(user(MARKED, MARKED, MARKED, MARKED)),
+        request(HI, output_config={"effort": "low"}),
+        asking(closed(a=TEXT, b={"type": "array", "items": TEXT, "minItems": 1})),
+        asking(closed(a={"anyOf": [TEXT, {"enum": [1]}]}, b={"type": ["string", "null"]})),
     ],
 )
 def test_what_the_service_accepts_is_no_breach(body: Json) -> None:
@@ -128,6 +142,13 @@ def test_what_the_service_accepts_is_no_breach(body: Json) -> None:
             request(HI, said(words("a"), use("a")), user(answer("a")), thinking=BUDGET),
             ["made without a thought"],
         ),
+        (asking(closed(a=TEXT), name="x"), ["no known kind"]),
+        (asking(closed(a={**TEXT, "maxLength": 1})), ["has ['maxLength']"]),
+        (asking(closed(a={})), ["of any type"]),
+        (asking(closed(a={"type": "object"})), ["an object that is open"]),
+        (asking(closed(a={"type": "array"})), ["an array of anything"]),
+        (asking(closed(a={"type": "array", "items": TEXT, "minItems": 2})), ["a minItems"]),
+        (asking(closed(**{f"p{n}": TEXT for n in range(25)})), ["25 optional properties"]),
     ],
 )
 def test_each_breach_of_anthropics_rules_is_told(body: Json, told: list[str]) -> None:

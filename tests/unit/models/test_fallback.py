@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from passback.core.deltas import (
     Finish,
+    LostUsageChunk,
     ModelDelta,
     ModelRequest,
     ReasoningChunk,
@@ -37,10 +38,14 @@ def model(*steps: Step, name: str = "model") -> ScriptedModel:
     return ScriptedModel([steps], name=name)
 
 
-async def said(models: Fallback) -> list[ModelDelta]:
+async def said(models: Fallback, heard: list[ModelDelta] | None = None) -> list[ModelDelta]:
+    """What they say; also in `heard`, as far as it came."""
+    heard = [] if heard is None else heard
     with anyio.fail_after(10):
         async with models.stream(HI) as batches:
-            return [delta async for batch in batches for delta in batch]
+            async for batch in batches:
+                heard += batch
+    return heard
 
 
 SECOND = [TextChunk("second"), Finish("stop")]
@@ -48,8 +53,8 @@ SECOND = [TextChunk("second"), Finish("stop")]
 
 @pytest.mark.parametrize(
     "steps",
-    [[DOWN], [ModelRateLimited("slow", retry_after=60)], [], [COUNTED], [COUNTED, DOWN]],
-    ids=["fails", "asks to wait", "ends", "counts and ends", "counts and fails"],
+    [[DOWN], [ModelRateLimited("slow", retry_after=60)], []],
+    ids=["fails", "asks to wait", "ends"],
 )
 async def test_the_next_model_is_asked_when_one_fails_before_it_says_anything(
     steps: list[Step],
@@ -102,6 +107,45 @@ async def test_what_the_model_counted_before_it_began_is_told() -> None:
         TextChunk("first"),
         Finish("stop"),
     ]
+
+
+# ---------------------------------------------------------------- what failed attempts used
+LOST = LostUsageChunk(COUNTED.usage)
+
+
+@pytest.mark.parametrize("failing", [[COUNTED], [COUNTED, DOWN], [UsageChunk(Usage(1)), COUNTED]])
+async def test_what_a_failed_attempt_used_is_told_before_the_answer(failing: list[Step]) -> None:
+    models = Fallback([model(*failing), model(UsageChunk(Usage(2)), *says("second"))])
+    assert await said(models) == [LOST, UsageChunk(Usage(2)), *SECOND]
+
+
+async def test_what_each_failed_attempt_used_is_told_also_when_the_last_fails() -> None:
+    heard: list[ModelDelta] = []
+    models = Fallback([model(COUNTED, DOWN), model(COUNTED), model(ModelRateLimited("slow"))])
+    with pytest.raises(ModelRateLimited, match="slow"):
+        await said(models, heard)
+    assert heard == [LOST, LOST]
+
+
+async def test_what_a_refused_request_used_is_told() -> None:
+    second = model(*says("second"))
+    heard: list[ModelDelta] = []
+    with pytest.raises(ModelRejected, match="no"):
+        await said(Fallback([model(COUNTED, ModelRejected("no")), second]), heard)
+    assert (heard, second.requests) == ([LOST], [])
+
+
+async def test_a_list_within_a_list_has_not_begun_by_what_it_lost() -> None:
+    inner = Fallback([model(COUNTED, DOWN), model(COUNTED, DOWN)])
+    assert await said(Fallback([inner, model(*says("second"))])) == [
+        LostUsageChunk(Usage(input_tokens=10)),
+        *SECOND,
+    ]
+    answers = Fallback([model(COUNTED, DOWN), model(COUNTED, *says("second"))])
+    assert await said(Fallback([answers, model()])) == [LOST, COUNTED, *SECOND]
+
+
+# ---------------------------------------------------------------- the answer
 
 
 async def test_an_answer_without_a_word_is_an_answer() -> None:

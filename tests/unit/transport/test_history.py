@@ -28,6 +28,14 @@ MESSAGES: list[tuple[Message, MessageView]] = [
     (UserMessage(ID, "hi"), {"id": "m", "role": "user", "content": "hi"}),
     (SystemMessage(ID, "be kind"), {"id": "m", "role": "system", "content": "be kind"}),
     (
+        UserMessage(ID, "hi", agent="sales"),
+        {"id": "m", "role": "user", "content": "hi", "agentId": "sales"},
+    ),
+    (
+        SystemMessage(ID, "mend it", synthetic="invalid"),
+        {"id": "m", "role": "system", "content": "mend it", "synthetic": "invalid"},
+    ),
+    (
         UserMessage(ID, (TextPart("hi"),)),
         {"id": "m", "role": "user", "content": [{"type": "text", "text": "hi"}]},
     ),

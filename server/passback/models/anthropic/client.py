@@ -1,5 +1,7 @@
 """The client of the Messages API."""
 
+from dataclasses import replace
+
 import httpx
 from typing_extensions import override
 
@@ -8,6 +10,7 @@ from passback.core.messages import MediaPart
 from passback.models.anthropic.content import objection
 from passback.models.anthropic.decoding import MessageDecoder
 from passback.models.anthropic.encoding import encode
+from passback.models.anthropic.outputs import OLDER_MODELS
 from passback.models.http.bounds import Bounds
 from passback.models.http.client import Encoded, HttpModel, Service, settled
 from passback.models.http.decoding import Decoder
@@ -56,9 +59,12 @@ class Anthropic(HttpModel):
         # another service's signatures mean nothing here, though it speaks the same protocol
         at_home = base.host == httpx.URL(DEFAULT_BASE_URL).host
         self._provider = _PROVIDER if at_home else f"{_PROVIDER}@{base.netloc.decode('ascii')}"
+        self._takes_schemas = at_home and OLDER_MODELS.match(model) is None
 
     @override
     def encode(self, request: ModelRequest, /) -> Encoded:
+        if not self._takes_schemas:  # it might refuse the whole request for it
+            request = replace(request, output_schema=None)
         encoded = encode(self._model, self._provider, request)
 
         def decoder(whole: bool) -> Decoder:

@@ -19,6 +19,7 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.models.anthropic.content import content_blocks, result_block, text_block
+from passback.models.anthropic.outputs import output_config
 from passback.models.anthropic.thoughts import KINDS, Block, Prefix, Thought, thoughts_of
 from passback.models.http.bodies import WireIds, said, text_of, wire_ids, written
 
@@ -60,6 +61,9 @@ def encode(model: str, provider: str, request: ModelRequest, /) -> Request:
     }
     if manual and transcript.answers_without_thought:
         del body["thinking"]
+    body.pop("output_config", None)
+    if config := output_config(request.options, request.output_schema):
+        body["output_config"] = config
     if tools:
         _mark(tools[-1])
         body["tools"] = list[JsonValue](tools)

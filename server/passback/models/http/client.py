@@ -12,6 +12,7 @@ from contextlib import (
     suppress,
 )
 from dataclasses import dataclass
+from typing import cast
 
 import anyio
 import httpx
@@ -43,11 +44,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """A response whose first bytes have come."""
+    """An answer whose first bytes have come. Of the response, which is heavy, only what is needed while it is read."""
 
-    response: httpx.Response
+    stream: httpx.AsyncByteStream
     body: AsyncGenerator[bytes]
     first: bytes
+    whole: bool
+    """It is one object instead of a stream."""
 
 
 class _Stall:
@@ -170,13 +173,14 @@ class HttpModel(ABC):
         self, asking: httpx.Request, decoder_of: Callable[[bool], Decoder]
     ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
         answer = await self._ask(asking)
-        decoder = decoder_of(media_type(answer.response) == "application/json")
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(_close, answer.response)
-            await stack.enter_async_context(aclosing(answer.body))
-            yield await stack.enter_async_context(aclosing(self._read(answer, decoder)))
-            if decoder.done:
-                await _read_to_end(answer.body)
+        decoder = decoder_of(answer.whole)
+        try:
+            async with aclosing(answer.body), aclosing(self._read(answer, decoder)) as batches:
+                yield batches
+                if decoder.done:
+                    await _read_to_end(answer.body)
+        finally:
+            await _close(answer.stream)
 
     async def check(self) -> None:
         """Ask for the list of models: shows whether address, key and name are right, and costs nothing.
@@ -232,7 +236,7 @@ class HttpModel(ABC):
         async with AsyncExitStack() as unless_it_begins:
             try:
                 response = await self._transport.handle_async_request(asking)
-                unless_it_begins.push_async_callback(_close, response)
+                unless_it_begins.push_async_callback(_close, _stream_of(response))
                 answer = await self._begin(response)
             except httpx.HTTPError as error:
                 logger.warning("model=%s unreachable error=%s", self.name, _kind(error))
@@ -248,10 +252,12 @@ class HttpModel(ABC):
             error_body = await read_some(response, _MAX_ERROR_BODY)
             retry_after = response.headers.get("retry-after")
             raise status_failure(response.status_code, error_body, retry_after)
-        if media_type(response) == "text/html":
+        kind = media_type(response)
+        if kind == "text/html":
             raise ModelRejected("the model's address answers with a web page")
         body = body_of(response)
-        return _Answer(response, body, await anext(body, b""))
+        first = await anext(body, b"")
+        return _Answer(_stream_of(response), body, first, kind == "application/json")
 
     # ------------------------------------------------------------ reading
     async def _read(
@@ -293,9 +299,13 @@ async def _read_to_end(body: AsyncGenerator[bytes]) -> None:
             pass
 
 
-async def _close(response: httpx.Response) -> None:
+def _stream_of(response: httpx.Response) -> httpx.AsyncByteStream:
+    return cast("httpx.AsyncByteStream", response.stream)
+
+
+async def _close(stream: httpx.AsyncByteStream) -> None:
     with anyio.move_on_after(_CLEANUP_TIMEOUT, shield=True):
-        await response.aclose()
+        await stream.aclose()
 
 
 def _kind(error: httpx.HTTPError) -> str:

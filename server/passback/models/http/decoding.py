@@ -55,9 +55,7 @@ class Decoder(ABC):
 
     def feed(self, data: bytes, /) -> Sequence[ModelDelta]:
         """One read, one pass, one batch: neighbouring texts are joined."""
-        self._chunks(self._events.feed(data))
-        if self._events.damaged:
-            self._fail(ModelIncomplete("the model's answer is damaged"))
+        self._read(data)
         return self._batch.take()
 
     def end(self) -> Sequence[ModelDelta]:
@@ -87,6 +85,11 @@ class Decoder(ABC):
     def _say(self, text: str) -> None:
         self.size += len(text)
         self._batch.add_text(TextChunk, text)
+
+    def _read(self, data: bytes) -> None:
+        self._chunks(self._events.feed(data))
+        if self._events.damaged:
+            self._fail(ModelIncomplete("the model's answer is damaged"))
 
     def _chunks(self, chunks: Iterable[JsonDict]) -> None:
         for chunk in chunks:

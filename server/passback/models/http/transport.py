@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from passback.models.http.connection import Answer, Connection, Patience
 
-MAX_CONNECTIONS = 2000
+MAX_CONNECTIONS = 10_000
 """Answers that are read at once; more wait for a free connection."""
 
 KEEP_ALIVE = 30.0

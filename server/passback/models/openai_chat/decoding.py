@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from pydantic import JsonValue
-from pydantic_core import from_json
 from typing_extensions import override
 
 from passback.core.deltas import (
@@ -13,10 +12,10 @@ from passback.core.deltas import (
     ModelDelta,
     ReasoningBlock,
     ReasoningChunk,
-    TextChunk,
 )
 from passback.core.errors import ModelIncomplete, ModelUnavailable
 from passback.core.messages import Reasoning, Usage
+from passback.models.http.alike import Alike
 from passback.models.http.decoding import MAX_ANSWER, Decoder, count, dicts
 from passback.models.http.events import JsonDict
 from passback.models.http.failures import reported_failure
@@ -34,6 +33,10 @@ FINISH_REASONS: dict[str, FinishReason] = {
 
 _BROKEN_OFF = {"error", "abort", "insufficient_system_resource"}
 _FUNCTION_CALL_INDEX = -1
+_BLANK = b"\n\n"
+_STEPS = 8
+"""Events of one read that are read one by one, to learn what the others look like."""
+
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
@@ -50,6 +53,7 @@ class ChatDecoder(Decoder):
         super().__init__(whole=whole, max_answer=max_answer)
         self._provider = provider
         self._delta_field = "message" if whole else "delta"
+        self._alike = Alike(_usual_text)
         self._calls = CallSlots()
         self._finish: str | None = None
         self._refused = False
@@ -58,9 +62,26 @@ class ChatDecoder(Decoder):
 
     @override
     def feed(self, data: bytes, /) -> Sequence[ModelDelta]:
-        if (text := self._usual(data)) is not None:
-            return (TextChunk(text),)
-        return super().feed(data)
+        data = self._say_alike(data)
+        for _ in range(_STEPS):
+            event, blank, behind = data.partition(_BLANK)
+            if not (blank and self._alike.learns):
+                break
+            self._alike.learn(event + blank)
+            self._read(event + blank)
+            data = self._say_alike(behind)
+        if data:
+            self._read(data)
+        return self._batch.take()
+
+    def _say_alike(self, data: bytes) -> bytes:
+        """Take the texts at the beginning of a read that can be had without parsing; gives what follows them."""
+        if self._events.between and not self.failure:
+            text, behind = self._alike.take(data)
+            if text and self.size + len(text) <= self._max_answer:
+                self._say(text)
+                return behind
+        return data
 
     @override
     def _is_complete(self) -> bool:
@@ -73,37 +94,6 @@ class ChatDecoder(Decoder):
             block = Reasoning(text, self._provider, self._reasoning_field)
             self._batch.add(ReasoningBlock(block))
         self._batch.add(Finish(self._finish_reason()))
-
-    def _usual(self, data: bytes) -> str | None:
-        """The text of a read that is just one event with one piece of text and nothing else; None: any other read.
-
-        Most reads are so. What they cost is mostly the number of steps, each in a cold cache: a third of them is here.
-        """
-        if self.failure or not self._events.is_one_event(data):
-            return None
-        try:
-            chunk: Any = from_json(data[5:])
-            (choice,) = chunk["choices"]
-            delta = choice["delta"]
-            text = delta["content"]
-            usual = (
-                text
-                and len(delta) == 1
-                and not (choice.get("index") or choice.get("finish_reason"))
-            )
-            if (
-                not usual
-                or chunk.get("usage")
-                or chunk.get("error")
-                or chunk.get("object") == "error"
-            ):
-                return None
-        except (ValueError, LookupError, TypeError, AttributeError):
-            return None
-        if not isinstance(text, str) or self.size + len(text) > self._max_answer:
-            return None
-        self.size += len(text)
-        return text
 
     # ------------------------------------------------------------ chunks
     @override
@@ -187,6 +177,25 @@ class ChatDecoder(Decoder):
 
 
 # ---------------------------------------------------------------- reading the JSON
+def _usual_text(chunk: Any) -> str | None:
+    """The text of a chunk that is one piece of text and nothing else."""
+    try:
+        (choice,) = chunk["choices"]
+        delta = choice["delta"]
+        text = delta["content"]
+        says_more = (
+            len(delta) > 1
+            or choice.get("index")
+            or choice.get("finish_reason")
+            or chunk.get("usage")
+            or chunk.get("error")
+            or chunk.get("object") == "error"
+        )
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return text if isinstance(text, str) and not says_more else None
+
+
 def _usage(value: JsonValue) -> Usage:
     cached = count(value, "prompt_tokens_details", "cached_tokens")
     return Usage(

@@ -1,0 +1,89 @@
+"""Agents that give tasks to others, for the tests of the engine."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+from tests.support.runs import (
+    QUICK,
+)
+
+from passback.core.events import (
+    Nested,
+    RunEvent,
+    ToolCallStarted,
+)
+from passback.core.messages import (
+    ApprovalMessage,
+    CallId,
+    Message,
+    MessageId,
+    RunRef,
+    ToolMessage,
+)
+from passback.core.ports import ModelClient, Store
+from passback.engine.agents import Actor, Agents
+from passback.engine.brain import Brain
+from passback.engine.children import innermost
+from passback.engine.runs import RunService
+from passback.engine.supervisor import Tempo
+from passback.engine.toolbox import Equipment
+from passback.models.scripted import calls
+from passback.toolsets.agents import AgentTool, AgentTools
+from passback.toolsets.functions import Functions, FunctionTool, tool
+
+TASK = calls(("helper", {"task": "find it"}))
+
+
+@tool(permission="ask")
+def erase() -> str:
+    """Erase it."""
+    return "erased"
+
+
+def helper(
+    model: ModelClient,
+    *tools: FunctionTool,
+    name: str = "helper",
+    agents: Sequence[AgentTool] = (),
+    together: bool = False,
+) -> AgentTool:
+    equipment = Equipment((Functions(tools), AgentTools(agents)))
+    actor = Actor(Brain(model, "help", max_turns=3), equipment, name)
+    return AgentTool.of(actor, "Helps.", together=together)
+
+
+@asynccontextmanager
+async def boss(
+    store: Store, model: ModelClient, *helpers: AgentTool, tempo: Tempo = QUICK
+) -> AsyncGenerator[RunService]:
+    equipment = Equipment([AgentTools(helpers)])
+    agents = Agents([Actor(Brain(model, "lead", max_turns=5), equipment)])
+    service = RunService(store, agents, tempo)
+    with anyio.fail_after(20):
+        async with service.running():
+            yield service
+
+
+def said_by_children(said: Sequence[RunEvent]) -> list[RunEvent]:
+    return [event.event for event in said if isinstance(event, Nested)]
+
+
+def approved(call_id: CallId) -> ApprovalMessage:
+    return ApprovalMessage(MessageId("a"), call_id, approved=True)
+
+
+async def deep_call(runs: RunService, run: RunRef) -> CallId:
+    """The first call of an agent two deep, once readers have seen it begin."""
+    async with runs.follow(run) as batches:
+        async for batch in batches:
+            for one in batch:
+                event = innermost(one.event)
+                if isinstance(event, ToolCallStarted) and event.client:
+                    return event.call_id
+    raise AssertionError("no such call")
+
+
+def answers(messages: Sequence[Message]) -> list[object]:
+    """The results that the calling agent got."""
+    return [each.content for each in messages if isinstance(each, ToolMessage)]

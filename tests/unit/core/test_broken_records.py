@@ -1,0 +1,155 @@
+"""Any part of a record, as no crash of ours leaves it: what a model is shown of it is whole, and every service takes it (P5)."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.refusals import refusals_of
+
+from passback.core.deltas import ModelRequest
+from passback.core.messages import (
+    ApprovalMessage,
+    AssistantMessage,
+    CallId,
+    ChildMessage,
+    Message,
+    MessageId,
+    Reasoning,
+    SummaryMessage,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from passback.core.transcript import boundary, closing, owed, paired, unanswered, view, waiting
+
+TEXTS = st.sampled_from(["", "text", "  "])
+
+
+class Record:
+    """A record, whole. Too long to be shown."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        self.messages = messages
+
+
+@st.composite
+def records(draw: st.DrawFn) -> Record:
+    """Turns as the engine commits them: answers in any order, with approvals, sub-agents and summaries among them."""
+    numbers = map(str, itertools.count())
+    messages: list[Message] = [UserMessage(MessageId(next(numbers)), "hi")]
+    for _ in range(draw(st.integers(0, 6))):
+        messages += _turn(draw, numbers)
+    return Record(messages)
+
+
+def _turn(draw: st.DrawFn, numbers: Iterator[str]) -> list[Message]:
+    message_id = MessageId(next(numbers))
+    match draw(st.sampled_from(["user", "says", "summary", "calls", "calls", "calls"])):
+        case "user":
+            return [UserMessage(message_id, "more")]
+        case "says":
+            return [AssistantMessage(message_id, "text", reasoning=_thoughts(draw))]
+        case "summary":
+            return [SummaryMessage(message_id, "so far", draw(st.integers(0, 9)))]
+        case _:
+            return _calls(draw, message_id, numbers)
+
+
+def _thoughts(draw: st.DrawFn) -> tuple[Reasoning, ...]:
+    return draw(st.sampled_from([(), (Reasoning("hm", "openai", "reasoning_content"),)]))
+
+
+def _calls(draw: st.DrawFn, message_id: MessageId, numbers: Iterator[str]) -> list[Message]:
+    calls = [
+        ToolCall(
+            CallId(f"c{next(numbers)}"),
+            "tool",
+            "{}",
+            draw(st.booleans()),
+            draw(st.sampled_from([None, "same", "same"])),
+        )
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    behind: list[Message] = []
+    for call in draw(st.permutations(calls)):
+        if draw(st.booleans()):
+            behind.append(ApprovalMessage(MessageId(next(numbers)), call.id, approved=True))
+        if draw(st.booleans()):
+            behind.append(
+                ChildMessage(call.id, AssistantMessage(MessageId(next(numbers)), "inner"))
+            )
+        result = ToolMessage(MessageId(next(numbers)), call.id, draw(TEXTS), draw(st.booleans()))
+        behind.append(result)
+    if draw(st.booleans()):
+        note = SystemMessage(MessageId(next(numbers)), "not accepted", synthetic="invalid")
+        behind.append(note)
+    return [AssistantMessage(message_id, draw(TEXTS), tuple(calls)), *behind]
+
+
+@st.composite
+def broken(draw: st.DrawFn) -> Record:
+    """A record of which messages are missing, answers stand twice, or answers stand elsewhere; it begins with the user."""
+    first, *others = draw(records()).messages
+    kept = [each for each in others if draw(st.integers(0, 4))]
+    answers = [each for each in kept if isinstance(each, ToolMessage)]
+    for answer in answers:
+        if not draw(st.integers(0, 4)):
+            kept.insert(draw(st.integers(0, len(kept))), answer)
+    cut = draw(st.integers(0, len(kept)))
+    return Record([first, *kept[:cut]])
+
+
+def refused(shown: Sequence[Message]) -> list[str]:
+    sendable = [each for each in shown if not isinstance(each, ApprovalMessage | ChildMessage)]
+    return refusals_of(
+        ModelRequest([each for each in sendable if not isinstance(each, SummaryMessage)], "rules")
+    )
+
+
+@given(records())
+@settings(max_examples=150, deadline=None)
+@pytest.mark.promise("P5")
+def test_every_service_takes_what_is_shown_of_a_whole_record(record: Record) -> None:
+    shown = paired(record.messages)
+    assert refused(shown) == []
+    assert not any(isinstance(each, ToolMessage) and each.synthetic for each in shown)
+
+
+@given(broken())
+@settings(max_examples=300, deadline=None)
+@pytest.mark.promise("P5")
+def test_every_service_takes_what_is_shown_of_a_broken_one_and_mending_it_again_changes_nothing(
+    record: Record,
+) -> None:
+    messages = record.messages
+    shown = paired(messages)
+    assert refused(shown) == []
+    assert paired(shown) == shown
+    assert paired(view(messages)) == shown
+    assert paired(messages[boundary(messages) :]) == shown
+    # what stands there is shown as it is, and what is made up is an error that says so
+    kept = {each.id: each for each in view(messages)}
+    for each in shown:
+        if isinstance(each, ToolMessage) and each.synthetic:
+            assert (each.is_error, each.synthetic) == (True, "interrupted")
+        elif not isinstance(each, UserMessage):
+            assert kept[each.id] == each
+
+
+@given(broken())
+@settings(max_examples=150, deadline=None)
+@pytest.mark.promise("P2", "P5")
+def test_closing_what_is_open_leaves_nothing_open_and_is_done_once(record: Record) -> None:
+    """What a run does that is cut, and one that is taken over."""
+    messages = record.messages
+    numbers = itertools.count()
+    closed = [
+        *messages,
+        *closing(unanswered(messages), "interrupted", lambda: MessageId(f"n{next(numbers)}")),
+    ]
+    assert (unanswered(closed), owed(closed), waiting(closed)) == ((), (), ())
+    assert refused(paired(closed)) == []
+    assert closing(unanswered(closed), "interrupted", lambda: MessageId("never")) == ()

@@ -1,0 +1,92 @@
+"""What attempts used that came to nothing, in a list of models: it is reported and spent, and no part of the answer's."""
+
+import pytest
+from tests.support.budgets import BUDGET, look, of_run, reports, tokens_of
+from tests.support.runs import KEY, events, outcome, post, record, worker
+from tests.support.runs import says as user
+from tests.support.windows import talk, thinker
+
+from passback.core.deltas import LostUsageChunk, UsageChunk
+from passback.core.errors import ModelUnavailable
+from passback.core.events import Compacted, Failed, RunFinished, UsageReported
+from passback.core.limits import Left, Price
+from passback.core.messages import AssistantMessage, SummaryMessage, Usage
+from passback.core.ports import Store
+from passback.models.fallback import Fallback
+from passback.models.scripted import ScriptedModel, Step, calls, says
+
+pytestmark = pytest.mark.anyio
+
+LOST, OWN = Usage(40, 0), Usage(7, 2)
+DOWN = ModelUnavailable("down")
+
+
+def told(usage: Usage) -> UsageChunk:
+    return UsageChunk(usage)
+
+
+def failing(*usage: Usage) -> ScriptedModel:
+    """A model that tells what each of its answers used, and then fails."""
+    return ScriptedModel([[told(each), DOWN] for each in usage])
+
+
+async def test_what_failed_attempts_used_is_reported_and_spent_with_the_answer(
+    store: Store,
+) -> None:
+    last = ScriptedModel([[told(OWN), *says("so")]])
+    model = Fallback([failing(LOST), failing(Usage(1)), last])
+    async with worker(store, model, price=Price(1.0, 1.0)) as runs:
+        said = await events(runs, await post(runs, user()))
+        assert said[-2] == UsageReported(Usage(48, 2), Left(turns=3))
+        state = (await runs.status(KEY)).state
+        # the message has its own: what it says of the model's window is not to be doubled
+        assert (state.usage, state.tokens, state.cost) == (OWN, 50, 50 / 1_000_000)
+        [answer] = [each for each in await record(runs) if isinstance(each, AssistantMessage)]
+        assert answer.usage == OWN
+
+
+async def test_it_is_reported_and_spent_also_when_the_last_one_tells_nothing_or_fails(
+    memory: Store,
+) -> None:
+    model = Fallback([failing(LOST, LOST), ScriptedModel([says("so"), [DOWN]])])
+    async with worker(memory, model) as runs:
+        for post_id, ending in (("u1", None), ("u2", Failed("model_unavailable", "down", True))):
+            said = await events(runs, await post(runs, user("hi", post_id)))
+            assert said[-2] == UsageReported(LOST, Left(turns=3))
+            if ending:
+                assert said[-1] == RunFinished(ending)
+        assert await tokens_of(runs) == 80
+
+
+@pytest.mark.promise("P5")
+async def test_it_counts_before_the_next_model_call(memory: Store) -> None:
+    steps: list[Step] = calls(("look", {}))
+    model = Fallback([failing(LOST), ScriptedModel([steps, says("never")])])
+    async with worker(memory, model, look, budget=of_run(tokens=40)) as runs:
+        said = await events(runs, await post(runs, user()))
+    assert (said[-1], reports(said)) == (RunFinished(BUDGET), [Left(3, 0)])
+
+
+async def test_what_attempts_at_a_summary_used_is_reported_and_not_kept_with_it(
+    memory: Store,
+) -> None:
+    texts = [says("a"), says("b"), says("c"), [told(OWN), *says("notes")], says("d")]
+    # the attempt is told as a list of models tells it
+    texts[3] = [LostUsageChunk(LOST), LostUsageChunk(Usage(1)), *texts[3]]
+    async with thinker(memory, ScriptedModel(texts)) as runs:
+        seen = await talk(runs, 2_000, 2_000, 2_000, 1_000)
+        [summary] = [each for each in await record(runs) if isinstance(each, SummaryMessage)]
+        assert summary.usage == OWN
+        assert await tokens_of(runs) == 50
+    place = next(at for at, each in enumerate(seen) if isinstance(each, Compacted))
+    assert seen[place - 1] == UsageReported(Usage(48, 2), Left(turns=19))
+
+
+async def test_what_was_lost_does_not_make_the_window_smaller(memory: Store) -> None:
+    """The tokens that a service counts teach how its window fills; those of another attempt would teach it wrong."""
+    many = Usage(100_000)
+    answers = ScriptedModel([[told(Usage(700)), *says("a")], [told(Usage(1_300)), *says("b")]])
+    async with thinker(memory, Fallback([failing(many, many), answers])) as runs:
+        await outcome(runs, await post(runs, user("x" * 2_000, "u1")))
+        said = await events(runs, await post(runs, user("x" * 2_000, "u2")))
+    assert [type(each) for each in said if isinstance(each, Compacted)] == []

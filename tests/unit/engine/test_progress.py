@@ -1,0 +1,86 @@
+"""What tools tell of their progress reaches readers, from any thread, in bounds, and only while the call goes on."""
+
+from collections.abc import Sequence
+from threading import Thread
+
+import anyio.to_thread
+import pytest
+from tests.support.runs import events, post, says, worker
+
+from passback.core.events import RunEvent, ToolProgressed
+from passback.core.ports import Store
+from passback.core.toolsets import ToolContext
+from passback.engine.children import CallContext
+from passback.models.scripted import ScriptedModel, calls
+from passback.models.scripted import says as words
+from passback.toolsets.functions import FunctionTool, tool
+
+pytestmark = pytest.mark.anyio
+
+
+def told(said: Sequence[RunEvent]) -> list[str]:
+    return [event.text for event in said if isinstance(event, ToolProgressed)]
+
+
+async def said_while(store: Store, does: FunctionTool) -> list[str]:
+    """What readers are told while a model calls the tool."""
+    script = ScriptedModel([calls((does.spec.name, {})), words("done")])
+    async with worker(store, script, does) as runs:
+        return told(await events(runs, await post(runs, says())))
+
+
+async def test_a_function_in_a_thread_tells_of_its_progress(memory: Store) -> None:
+    @tool
+    def count(context: ToolContext) -> str:
+        """Count."""
+        context.progress("one \ud83d")
+        context.progress("two, at once")
+        return "counted"
+
+    assert await said_while(memory, count) == ["one \ufffd"]
+
+
+async def test_words_have_a_length(memory: Store) -> None:
+    @tool
+    async def read(context: ToolContext) -> str:
+        """Read."""
+        context.progress("a" * 2000)
+        return "read"
+
+    assert await said_while(memory, read) == ["a" * 1000]
+
+
+async def test_after_its_end_a_call_tells_nothing(memory: Store) -> None:
+    kept: list[ToolContext] = []
+
+    @tool
+    async def leave(context: ToolContext) -> str:
+        """Leave the context to others."""
+        kept.append(context)
+        return "left"
+
+    @tool
+    async def meddle() -> str:
+        """Use the context of the other call."""
+        kept[0].progress("from here")
+        await anyio.to_thread.run_sync(kept[0].progress, "from a thread")
+        return "meddled"
+
+    script = ScriptedModel([calls(("leave", {}), ("meddle", {})), words("done")])
+    async with worker(memory, script, leave, meddle) as runs:
+        assert told(await events(runs, await post(runs, says()))) == []
+
+
+async def test_words_that_are_on_their_way_when_the_call_ends_are_not_told(memory: Store) -> None:
+    @tool
+    async def hurry(context: ToolContext) -> str:
+        """Tell from a thread, and be over before that is heard."""
+        thread = Thread(target=context.progress, args=("too late",))
+        thread.start()
+        while thread.is_alive():
+            pass  # the event loop hears nothing meanwhile
+        assert isinstance(context, CallContext)
+        context.ended()
+        return "hurried"
+
+    assert await said_while(memory, hurry) == []

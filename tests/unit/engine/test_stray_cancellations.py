@@ -1,0 +1,226 @@
+"""Code of others may end in a way that would end programs, or not at all: that is its own failure, and ends nothing else."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from tests.support.deeds import Deeds, called, results
+from tests.support.runs import OTHER, outcome, post, record, reply, until, worker
+from tests.support.runs import says as user
+from tests.support.transcripts import faults_of
+from typing_extensions import override
+
+from passback.core.commands import CommandContext
+from passback.core.deltas import ModelDelta, ModelRequest
+from passback.core.events import Cancelled, Completed, Outcome, TextDelta, ToolCallStarted
+from passback.core.messages import RunId, RunRef, ToolCall
+from passback.core.permissions import Decision
+from passback.core.ports import Store
+from passback.engine.calling import StrayExit, left_behind
+from passback.engine.commands import Commands
+from passback.engine.judging import Judge
+from passback.engine.supervisor import BROKEN
+from passback.engine.told import run_context
+from passback.models.scripted import ScriptedModel, Step, says
+from passback.schemas.arguments import objection
+from passback.toolsets.functions import FunctionTool, tool
+
+pytestmark = pytest.mark.anyio
+
+
+async def stray() -> None:
+    """What a function does that awaits a task which somebody has cancelled."""
+    task = asyncio.create_task(anyio.sleep_forever())
+    task.cancel()
+    await task
+
+
+async def judges(_call: ToolCall, _run: RunRef) -> Decision | None:
+    await stray()
+    return None
+
+
+async def tells(_run: RunRef) -> str:
+    await stray()
+    return ""
+
+
+async def obeys(_words: str, _context: CommandContext) -> str:
+    await stray()
+    return ""
+
+
+@tool
+async def strays() -> None:
+    await stray()
+
+
+class Straying(ScriptedModel):
+    """A model that is cancelled by nobody where its script is over."""
+
+    @override
+    @asynccontextmanager
+    async def stream(
+        self, request: ModelRequest, /
+    ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
+        async with super().stream(request) as batches:
+            yield batches
+            await stray()
+
+
+async def beside_another(store: Store, model: ScriptedModel, **agent: Any) -> Outcome:
+    """How a run ends that goes wrong beside another one, which goes on until it is cancelled."""
+    deeds = Deeds()
+    async with worker(store, model, strays, deeds.tool("pay"), **agent) as runs:
+        other = await post(runs, user("other", "u0"), key=OTHER)
+        await until(runs, other, TextDelta)
+        ending = await outcome(runs, await post(runs, user()))
+        assert faults_of(await record(runs), running=False) == []
+        assert await runs.cancel(other)
+        assert await outcome(runs, other) == Cancelled()
+    return ending
+
+
+def goes_on() -> list[Step]:
+    return ["one", anyio.Event()]
+
+
+async def test_a_rule_that_is_cancelled_by_nobody_denies_its_call(memory: Store) -> None:
+    model = ScriptedModel([goes_on(), called("pay"), says("so")])
+    assert await beside_another(memory, model, rules=[judges]) == Completed()
+
+
+async def test_a_tool_that_is_cancelled_by_nobody_has_failed(memory: Store) -> None:
+    model = ScriptedModel([called("strays"), says("so")])
+    async with worker(memory, model, strays) as runs:
+        assert await reply(runs, user()) == "so"
+        assert await results(runs) == ["The tool failed: StrayCancellation."]
+
+
+async def test_a_command_that_is_cancelled_by_nobody_has_failed(memory: Store) -> None:
+    commands = Commands({"do": obeys}, enabled=True)
+    async with worker(memory, ScriptedModel([]), commands=commands) as runs:
+        assert await reply(runs, user("/do")) == "The command failed: StrayCancellation."
+
+
+async def test_a_context_that_is_cancelled_by_nobody_breaks_its_run_alone(memory: Store) -> None:
+    model = ScriptedModel([goes_on()])
+    told = run_context(tells)
+
+    async def at_last(run: RunRef) -> str:
+        return "" if run.key == OTHER else await told(run)
+
+    assert await beside_another(memory, model, told=at_last) == BROKEN
+
+
+async def test_a_model_that_is_cancelled_by_nobody_breaks_its_run_alone(memory: Store) -> None:
+    model = Straying([goes_on(), says("so")])
+    assert await beside_another(memory, model) == BROKEN
+
+
+class Panic(BaseException):
+    """As that of a library in another language."""
+
+
+@pytest.mark.parametrize("ending", [Panic, SystemExit, KeyboardInterrupt, GeneratorExit])
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "async"])
+async def test_whatever_a_function_raises_is_its_own_failure(
+    memory: Store, ending: type[BaseException], plain: bool
+) -> None:
+    def now(*_: object) -> str:
+        raise ending
+
+    async def later() -> None:
+        raise ending
+
+    does = tool(name="raises")(now if plain else later)
+    with pytest.raises(StrayExit, match=ending.__name__):
+        await run_context(now)(RunRef(OTHER, RunId("r")))
+    async with worker(memory, ScriptedModel([called("raises"), says("so")]), does) as runs:
+        assert await reply(runs, user()) == "so"
+        assert await results(runs) == ["The tool failed: StrayExit."]
+
+
+class Panicking(ScriptedModel):
+    """A model that ends as no error does where its script is over."""
+
+    @override
+    @asynccontextmanager
+    async def stream(
+        self, request: ModelRequest, /
+    ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
+        async with super().stream(request) as batches:
+            yield batches
+            raise Panic
+
+
+async def test_a_model_that_panics_breaks_its_run_alone(memory: Store) -> None:
+    assert await beside_another(memory, Panicking([goes_on(), says("so")])) == BROKEN
+
+
+@asynccontextmanager
+async def clinging(seconds: float) -> AsyncGenerator[FunctionTool]:
+    """A tool that goes on whatever comes, until the context ends; it was cancelled once then."""
+    tries = 0
+    gate = anyio.Event()
+
+    @tool(seconds=seconds)
+    async def clings() -> str:
+        nonlocal tries
+        while not gate.is_set():
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                tries += 1
+        return "at last"
+
+    yield clings
+    assert (tries, left_behind()) == (1, 1)
+    gate.set()
+    while left_behind():
+        await anyio.lowlevel.checkpoint()
+
+
+async def test_a_function_that_outlives_its_deadline_is_left_behind(memory: Store) -> None:
+    model = ScriptedModel([called("clings"), says("so")])
+    async with clinging(0.01) as clings, worker(memory, model, clings) as runs:
+        assert await reply(runs, user()) == "so"
+        assert await results(runs) == ["The tool did not answer in 0.01 s."]
+
+
+@pytest.mark.promise("P7")
+async def test_a_function_that_will_not_be_cancelled_does_not_hold_up_its_run(
+    memory: Store,
+) -> None:
+    model = ScriptedModel([called("clings"), says("so")])
+    async with clinging(60) as clings, worker(memory, model, clings) as runs:
+        run = await post(runs, user())
+        await until(runs, run, ToolCallStarted)
+        await anyio.wait_all_tasks_blocked()
+        assert await runs.cancel(run)
+        assert await outcome(runs, run) == Cancelled()
+        assert await reply(runs, user("again", "u2")) == "so"
+
+
+async def test_it_is_told_from_a_deadline_that_came_before_it(memory: Store) -> None:
+    """What a deadline has cancelled in a task does not count for what comes after."""
+
+    async def hangs_once(call: ToolCall, run: RunRef) -> Decision | None:
+        if call.name == "strays":
+            return await judges(call, run)
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    judge = Judge(objection, [hangs_once], seconds=0.01)
+    model = Straying([called("pay", "strays")])
+    async with worker(memory, model, strays, Deeds().tool("pay"), judge=judge) as runs:
+        assert await outcome(runs, await post(runs, user())) == BROKEN
+    calm = ScriptedModel([called("pay", "strays"), says("so")])
+    async with worker(memory, calm, strays, Deeds().tool("pay"), judge=judge) as runs:
+        assert await reply(runs, user("again", "u2")) == "so"
+        late, unknown = (str(each) for each in await results(runs))
+        assert late.endswith("was not found out in time")
+        assert unknown.endswith("could not be found out")

@@ -1,0 +1,117 @@
+"""What it costs to prepare a turn: as much as there is to be shown behind the boundary, however long the record is.
+
+Counted in calls of our own functions, not in time.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from tests.support.conversations import change
+from tests.support.counting import Calls, counted_calls
+from tests.support.runs import KEY, QUICK, outcome, post, worker
+from tests.support.runs import says as user
+from typing_extensions import override
+
+from passback.context.compaction import Compaction
+from passback.core.deltas import ModelDelta, ModelRequest
+from passback.core.events import Completed
+from passback.core.ids import new_message_id
+from passback.core.messages import AssistantMessage, Message, UserMessage
+from passback.core.state import State
+from passback.models.scripted import ScriptedModel, Turn, calls, says
+from passback.stores.open import open_store
+from passback.toolsets.functions import tool
+
+pytestmark = pytest.mark.anyio
+
+STILL = replace(QUICK, heartbeat=3600, log_delay=3600)
+"""Nothing is done in the background."""
+
+
+@tool(read_only=True)
+async def look() -> str:
+    return "seen"
+
+
+class Watched(ScriptedModel):
+    """Notes what had been called each time it is asked, and how many messages it was shown."""
+
+    def __init__(self, script: Sequence[Turn], made: Calls) -> None:
+        super().__init__(script)
+        self.at: list[int] = []
+        self._made = made
+
+    @override
+    @asynccontextmanager
+    async def stream(
+        self, request: ModelRequest, /
+    ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
+        self.at.append(self._made.made)
+        async with super().stream(request) as batches:
+            yield batches
+
+    @property
+    def shown(self) -> list[int]:
+        return [len(request.messages) for request in self.requests]
+
+
+def talk(messages: int) -> list[Message]:
+    """A question, an answer, and so on."""
+    return [
+        (UserMessage if number % 2 == 0 else AssistantMessage)(new_message_id(), f"word {number}")
+        for number in range(messages)
+    ]
+
+
+async def cost_of_a_post(record: int, behind: int) -> tuple[int, int]:
+    """Calls until the model is asked, and how many messages it is shown, where so many are behind the boundary."""
+    async with open_store("memory:") as store:
+        state = State(boundary=record - behind)
+        assert await store.park(replace(change(KEY, 0, *talk(record)), state=state))
+        with counted_calls() as made:
+            model = Watched([says("so")], made)
+            async with worker(store, model, tempo=STILL, context=Compaction()) as runs:
+                before = made.made
+                assert await outcome(runs, await post(runs, user("and?"))) == Completed()
+            return model.at[0] - before, model.shown[0]
+
+
+async def test_a_post_costs_what_is_behind_the_boundary_not_what_the_record_has() -> None:
+    short, long = await cost_of_a_post(60, 40), await cost_of_a_post(3_000, 40)
+    assert short == long
+    assert short[1] == 41
+    # this count can tell: without the boundary all is read, and shown
+    whole = await cost_of_a_post(3_000, 3_000)
+    assert whole[1] == 3_001
+    assert whole[0] > 10 * long[0]
+
+
+async def test_a_post_costs_in_proportion_to_what_is_behind_the_boundary() -> None:
+    one, two, four = [(await cost_of_a_post(n, n))[0] for n in (400, 800, 1_600)]
+    assert four - two <= 2.1 * (two - one)
+
+
+async def turns_of(turns: int) -> tuple[list[int], list[int]]:
+    """What each turn of a run costs from the one before it on, and how many messages it shows."""
+    async with open_store("memory:") as store:
+        assert await store.park(replace(change(KEY, 0, *talk(500)), state=State(boundary=500)))
+        with counted_calls() as made:
+            model = Watched([*([calls(("look", {}))] * turns), says("so")], made)
+            context = Compaction()
+            async with worker(
+                store, model, look, tempo=STILL, context=context, max_turns=turns + 1
+            ) as runs:
+                assert await outcome(runs, await post(runs, user("go"))) == Completed()
+        costs = [after - before for before, after in zip(model.at, model.at[1:], strict=False)]
+        return costs, model.shown[1:]
+
+
+async def test_each_turn_of_a_run_costs_in_proportion_to_what_is_behind_the_boundary() -> None:
+    costs, shown = await turns_of(160)
+    assert shown == [3 + 2 * turn for turn in range(160)]
+    first, second, last = costs[19], costs[79], costs[159]
+    assert second - first > 0
+    # from the 20th turn to the 80th, and from there to the 160th: a line has 60 and 80 times the same step
+    assert last - second <= 1.1 * (second - first) * 80 / 60
