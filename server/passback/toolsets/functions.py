@@ -21,7 +21,7 @@ from pydantic_core import to_json
 from passback.core.errors import ConfigurationError
 from passback.core.messages import TOOL_NAME, JsonObject, ToolCall, ToolResult, ToolSpec
 from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
-from passback.core.text import shortened
+from passback.core.text import plain_problem, shortened
 from passback.core.toolsets import ToolContext
 from passback.engine.calling import called
 
@@ -246,7 +246,7 @@ def _text(value: object) -> str:
 
 def _plain(error: ValidationError) -> str:
     lines = [
-        f"{'.'.join(str(step) for step in item['loc']) or 'arguments'}: {item['msg']}"
+        f"{'.'.join(str(step) for step in item['loc']) or 'arguments'}: {plain_problem(item)}"
         for item in error.errors(include_url=False, include_input=False)
     ]
     return "The arguments are not valid.\n" + "\n".join(lines)

@@ -133,7 +133,8 @@ async def test_a_denial_is_told_where_the_call_was_made(store: Store) -> None:
         await events(runs, await post(runs, user()))
         [call_id] = await call_ids(runs)
         said = said_by_children(await events(runs, await post(runs, denial(call_id))))
-        assert said[0] == ToolResulted(call_id, "This call was not allowed.", is_error=True)
+        text = "This call was not allowed."
+        assert said[0] == ToolResulted(call_id, text, is_error=True, synthetic="denied")
         assert answers(await record(runs)) == ["left alone"]
 
 
