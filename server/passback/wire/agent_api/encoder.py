@@ -214,7 +214,11 @@ class AgentEncoder:
             kind = "plugin_call_output"
         output = as_text(result.content, media=_url)
         self._count(output)
-        whole: Event = {**data, "output": output, **({"is_error": True} if result.is_error else {})}
+        whole: Event = {**data, "output": output}
+        if result.is_error:
+            whole["is_error"] = True
+        if result.synthetic:
+            whole["synthetic"] = result.synthetic
         first: Event = {**data, "output": ""}
         self._tracks.append(
             Whole(f"msg_{call_id}_output", kind, "tool", whole, first=first, metadata=metadata)
