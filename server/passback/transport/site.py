@@ -44,7 +44,7 @@ def _refuse_doubles(routes: Sequence[BaseRoute]) -> None:
     for place in (
         f"{method} {_PARAMETER.sub('{}', each.path)}"
         for each in endpoints
-        for method in each.methods or ()
+        for method in sorted(each.methods or ())
     ):
         if place in served:
             raise ConfigurationError(f"{place} is served by two routes")

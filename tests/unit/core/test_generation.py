@@ -54,6 +54,7 @@ def _anthropic(request: ModelRequest) -> dict[str, Any]:
     [
         ([ASKED], GENERATION),
         ([ASKED, SAID, PLAIN], Generation()),
+        ([ASKED, SAID], GENERATION),
         ([PLAIN, SAID, ASKED], GENERATION),
         ([ASKED, SAID, CORRECTED], GENERATION),
         ([PLAIN, SAID, CORRECTED], Generation()),
