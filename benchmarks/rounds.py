@@ -156,6 +156,16 @@ def history(
     )
 
 
+def ten_tools(target: Server, requests: int, cores: Cores) -> float:
+    """The longest that ten tools took together, in milliseconds, of so many times.
+
+    Raises:
+        BenchmarkError: an answer had not all the results, or the client failed.
+    """
+    taken: list[float] = _client("tools", ["--url", target.url, "--requests", str(requests)], cores)
+    return max(taken)
+
+
 def idle(name: str, place: Site, streams: int) -> Idle:
     """Weigh open, silent streams on a fresh server."""
     with server(name, place) as target:

@@ -68,6 +68,10 @@ class Application:
     def connected(self) -> Sequence[Connected]:
         return self._backend.connected
 
+    async def refuse_clashes(self) -> None:
+        """As `Casting.refuse_clashes`."""
+        await self._backend.refuse_clashes()
+
     def running(self) -> AbstractAsyncContextManager[Sequence[str]]:
         """As `Backend.running`."""
         return self._backend.running()

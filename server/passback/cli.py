@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import gc
-import importlib
 import logging
 import math
 import os
@@ -12,7 +11,7 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -29,6 +28,7 @@ from passback.core.errors import ConfigurationError, PassbackError
 from passback.core.ports import ModelClient
 from passback.core.toolsets import Connected
 from passback.engine.calling import left_behind
+from passback.loading import load_agent
 from passback.replay.player import replay_site
 from passback.replay.recording import load as load_recording
 from passback.settings import Settings, load, variable
@@ -96,27 +96,12 @@ def _prepared(
 ) -> Coroutine[None, None, int]:
     settings = load({**os.environ, **_flags(options)})
     _log_to_stderr(settings.log_level)
-    return run(settings, [_load_agent(target) for target in options.agents])
+    return run(settings, [load_agent(target) for target in options.agents])
 
 
 def _flags(options: argparse.Namespace) -> dict[str, str]:
     given = {variable(one.name): getattr(options, one.name) for one in fields(Settings)}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _load_agent(target: str) -> Agent:
-    module, colon, name = target.partition(":")
-    if not colon or not all(part.isidentifier() for part in module.split(".")):
-        raise ConfigurationError(f"{target!r} is not MODULE:AGENT, such as my_agent:agent")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        loaded = importlib.import_module(module)
-    except (ImportError, SyntaxError) as error:
-        raise ConfigurationError(f"{target!r} cannot be loaded: {error}") from error
-    found = getattr(loaded, name, None)
-    if not isinstance(found, Agent):
-        raise ConfigurationError(f"{target!r}: {module} has no Agent called {name!r}")
-    return found if found.name else replace(found, name=name)
 
 
 def _run(command: Coroutine[None, None, int]) -> int:
@@ -243,6 +228,7 @@ def _announce(address: str, application: Application) -> None:
 async def check(settings: Settings, agents: Sequence[Agent]) -> int:
     """Try everything that a server would need, and say what is wrong."""
     application = Application(settings, *agents)
+    await application.refuse_clashes()
     print("settings  ok")
     healthy = await _report("store", application.store.location, lambda: _check_store(application))
     for model in application.models:

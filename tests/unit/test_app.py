@@ -138,7 +138,7 @@ def test_agents_of_one_model_share_its_client() -> None:
         ((Agent(name="a"), Agent(name="a")), "two agents are named 'a'"),
         ((Agent(agents=[Agent(name="not a name")]),), "cannot be named 'not a name'"),
         ((Agent(agents=[Agent()]),), "cannot be named ''"),
-        ((Agent(agents=[Agent(name="a"), Agent(name="a")]),), "have the same name"),
+        ((Agent(agents=[Agent(name="a"), Agent(name="a")]),), "are named 'a'"),
     ],
 )
 def test_agents_that_cannot_be_told_apart_are_refused(agents: Sequence[Agent], why: str) -> None:

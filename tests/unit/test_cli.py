@@ -28,6 +28,28 @@ not_one = "an agent"
 """
 
 
+AGENTS = """
+def named(name):
+    return tool(lambda: 1, name=name)
+
+clash = Agent(tools=[roll, roll])
+data = Agent(tools=[named("query_data")], data_tools=True)
+boss = Agent(agents=[Agent(name="helper", plan=True, tools=[named("update_plan")])])
+calls_roll = Agent(tools=[roll], agents=[Agent(name="roll")])
+answers = Agent(output_schema={"type": "array"})
+commands = Agent(commands={"Roll": roll})
+"""
+"""None of them can be served."""
+
+MODULES = {
+    "broken": "agent = = 1\n",
+    "needs": "import nosuch\n",
+    "fails": "import os\n\nkey = os.environ['NO_SUCH_KEY']\n",
+    "exits": "raise SystemExit('so\\nlong')\n",
+    "empty": "",
+}
+
+
 def passback(
     *arguments: str, cwd: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
@@ -90,19 +112,75 @@ def test_the_help_names_every_flag_with_its_variable(capsys: pytest.CaptureFixtu
         (
             ["nosuch:agent"],
             {},
-            "passback: 'nosuch:agent' cannot be loaded: No module named 'nosuch'\n",
+            "passback: 'nosuch:agent': there is no module 'nosuch', neither in {folder} nor installed\n",
+        ),
+        (
+            ["no.such:agent"],
+            {},
+            "passback: 'no.such:agent': there is no module 'no.such', neither in {folder} nor installed\n",
+        ),
+        (
+            ["my_agent.py:agent"],
+            {},
+            "passback: 'my_agent.py:agent': leave .py out, as in my_agent:agent\n",
+        ),
+        (
+            ["needs:agent"],
+            {},
+            "passback: 'needs:agent' cannot be loaded: No module named 'nosuch' (needs.py, line 1)\n",
+        ),
+        (
+            ["fails:agent"],
+            {},
+            "passback: 'fails:agent' cannot be loaded: KeyError: 'NO_SUCH_KEY' (fails.py, line 3)\n",
+        ),
+        (
+            ["exits:agent"],
+            {},
+            "passback: 'exits:agent' cannot be loaded: SystemExit: so long (exits.py, line 1)\n",
+        ),
+        (["my_agent:clash"], {}, "passback: the agent 'clash': two tools are named 'roll'\n"),
+        (
+            ["my_agent:data"],
+            {},
+            "passback: the agent 'data': two tools are named 'query_data'\n",
+        ),
+        (
+            ["my_agent:boss"],
+            {},
+            "passback: the agent 'helper': two tools are named 'update_plan'\n",
+        ),
+        (
+            ["my_agent:calls_roll"],
+            {},
+            "passback: the agent 'calls_roll': two tools are named 'roll'\n",
+        ),
+        (
+            ["my_agent:answers"],
+            {},
+            "passback: the agent's output_schema: its schema is not of type 'object'\n",
+        ),
+        (
+            ["my_agent:commands"],
+            {},
+            "passback: a command cannot be named 'Roll': up to 32 small letters, digits, - and _, a letter first\n",
+        ),
+        (
+            ["empty:agent"],
+            {},
+            "passback: 'empty:agent': empty has no Agent called 'agent'; it has none\n",
         ),
         (["broken:agent"], {}, "passback: 'broken:agent' cannot be loaded: invalid syntax"),
         (["badtool:agent"], {}, "passback: tool 'roll': parameters must be passable by name\n"),
         (
             ["my_agent:missing"],
             {},
-            "passback: 'my_agent:missing': my_agent has no Agent called 'missing'\n",
+            "passback: 'my_agent:missing': my_agent has no Agent called 'missing'; it has {agents}\n",
         ),
         (
             ["my_agent:not_one"],
             {},
-            "passback: 'my_agent:not_one': my_agent has no Agent called 'not_one'\n",
+            "passback: 'my_agent:not_one': my_agent has no Agent called 'not_one'; it has {agents}\n",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -110,8 +188,11 @@ def test_the_help_names_every_flag_with_its_variable(capsys: pytest.CaptureFixtu
 def test_what_cannot_work_is_told_in_one_line(
     command: str, arguments: list[str], environment: dict[str, str], said: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "my_agent.py").write_text(AGENT)
-    (tmp_path / "broken.py").write_text("agent = = 1\n")
+    (tmp_path / "my_agent.py").write_text(AGENT + AGENTS)
+    for name, text in MODULES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    agents = "agent, clash, data, boss, calls_roll, answers, commands"
+    said = said.format(folder=tmp_path, agents=agents)
     (tmp_path / "badtool.py").write_text(AGENT.replace("sides: int = 6", "*sides: int"))
     store = [] if "--store" in arguments else ["--store", "memory:"]
     ended = passback(command, *store, *arguments, cwd=tmp_path, **environment)
@@ -119,6 +200,15 @@ def test_what_cannot_work_is_told_in_one_line(
     assert ended.stdout == ""
     assert ended.stderr.startswith(said)
     assert ended.stderr.count("\n") == 1
+
+
+def test_who_debugs_is_told_all_of_what_a_module_did(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text(MODULES["fails"])
+    ended = passback("check", "fails:agent", "--log-level", "debug", cwd=tmp_path)
+    assert ended.returncode == EXIT_USAGE
+    assert "Traceback (most recent call last):\n" in ended.stderr
+    told = "passback: 'fails:agent' cannot be loaded: KeyError: 'NO_SUCH_KEY' (fails.py, line 3)"
+    assert ended.stderr.splitlines()[-1] == told
 
 
 def test_a_port_in_use_is_told_in_one_line() -> None:

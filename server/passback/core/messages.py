@@ -89,6 +89,8 @@ def _part_text(part: Part, media: Callable[[MediaPart], str]) -> str:
 # ---------------------------------------------------------------- tools
 TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What the whole name of a tool has to match."""
+TOOL_NAME_RULE: Final = "it needs 1 to 64 letters, digits, - and _"
+"""The same, for people."""
 
 
 def folded(name: str, /) -> str:

@@ -41,6 +41,9 @@ SYNTHETIC_TEXT: Mapping[Synthetic, str] = {
     "timeout": "Nobody answered this call in time.",
 }
 
+NOT_ACCEPTED = "Your answer was not accepted: "
+"""How a message begins by which a model is told that its answer does not fit the output schema."""
+
 UNMADE = "The user allowed this call, but went on before it was made: it was not made."
 
 MintMessageId: TypeAlias = Callable[[], MessageId]

@@ -296,8 +296,10 @@ class Loop:
         return made
 
     async def _run_server_calls(self, calls: Sequence[ToolCall]) -> None:
-        if not calls:
-            return
+        for batch in self._toolbox.batches(calls):
+            await self._run_together(batch)
+
+    async def _run_together(self, calls: Sequence[ToolCall]) -> None:
         async with self._toolbox.run(calls, self._context) as given:
             async for call, result in given:
                 if isinstance(result, StoreError):

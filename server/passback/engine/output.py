@@ -11,7 +11,7 @@ from passback.core.ids import new_message_id
 from passback.core.messages import JsonObject, Message, SystemMessage, ToolSpec, as_text
 from passback.core.ports import ArgumentCheck
 from passback.core.state import State
-from passback.core.transcript import schema_of
+from passback.core.transcript import NOT_ACCEPTED, schema_of
 from passback.engine.assembler import Turn
 
 _ANSWERS = 1024 * 1024
@@ -82,7 +82,6 @@ def _read(text: str) -> JsonValue:
 
 def _refused(reason: str) -> SystemMessage:
     text = (
-        f"Your answer was not accepted: {reason}\n"
-        "Answer again, with nothing but JSON that fits the output schema."
+        f"{NOT_ACCEPTED}{reason}\nAnswer again, with nothing but JSON that fits the output schema."
     )
     return SystemMessage(new_message_id(), text, synthetic="invalid")

@@ -19,7 +19,14 @@ from pydantic import (
 from pydantic_core import to_json
 
 from passback.core.errors import ConfigurationError
-from passback.core.messages import TOOL_NAME, JsonObject, ToolCall, ToolResult, ToolSpec
+from passback.core.messages import (
+    TOOL_NAME,
+    TOOL_NAME_RULE,
+    JsonObject,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
 from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
 from passback.core.text import plain_problem, shortened
 from passback.core.toolsets import ToolContext
@@ -158,7 +165,7 @@ def tool(
     def decorate(function: Function) -> FunctionTool:
         label = name or str(getattr(function, "__name__", ""))
         if not TOOL_NAME.fullmatch(label):
-            raise ConfigurationError(f"a tool cannot be named {label!r}")
+            raise ConfigurationError(f"a tool cannot be named {label!r}: {TOOL_NAME_RULE}")
         context_parameter, arguments = _arguments(function, label)
         text = description if description is not None else inspect.getdoc(function) or ""
         spec = ToolSpec(label, text, _schema(arguments, label))
