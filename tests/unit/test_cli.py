@@ -13,7 +13,8 @@ from tests.support.replaying import replaying
 from tests.support.server import running_server
 
 from passback import __version__
-from passback.cli import EXIT_FAILED, EXIT_USAGE, main
+from passback.cli import EXIT_USAGE, main
+from passback.workers import EXIT_FAILED
 
 AGENT = """
 from passback import Agent, tool
@@ -125,6 +126,51 @@ def test_a_port_in_use_is_told_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ended = passback("serve", "--store", "memory:", "--port", str(port))
+    assert (ended.returncode, ended.stdout) == (EXIT_USAGE, "")
+    assert ended.stderr.startswith(
+        "passback: PASSBACK_HOST, PASSBACK_PORT: cannot listen: Address already in use"
+    )
+    assert ended.stderr.count("\n") == 1
+
+
+# ---------------------------------------------------------------- several workers
+@pytest.mark.parametrize("command", ["serve", "check"])
+def test_workers_that_would_share_nothing_are_refused(command: str) -> None:
+    ended = passback(command, "--store", "memory:", "--workers", "2")
+    assert (ended.returncode, ended.stdout) == (EXIT_USAGE, "")
+    assert ended.stderr == (
+        "passback: PASSBACK_WORKERS: with memory: each worker would have conversations of its own; "
+        "several need a store that they share, sqlite: or redis:\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "last_words"),
+    [
+        (
+            "agent = = 1",
+            EXIT_USAGE,
+            "passback: 'mine:agent' cannot be loaded: invalid syntax (mine.py, line 1)",
+        ),
+        ("agent = 1", EXIT_USAGE, "passback: 'mine:agent': mine has no Agent called 'agent'"),
+        ("agent = {}['key']", EXIT_FAILED, "KeyError: 'key'"),
+    ],
+)
+def test_what_keeps_workers_from_starting_is_told_once(
+    tmp_path: Path, text: str, code: int, last_words: str
+) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    flags = ("--store", f"sqlite:///{tmp_path}/passback.db", "--port", "0", "--workers", "3")
+    ended = passback("serve", "mine:agent", *flags, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (code, "")
+    assert ended.stderr.endswith(f"{last_words}\n")
+    assert ended.stderr.count(last_words) == 1
+
+
+def test_a_port_in_use_is_told_in_one_line_whatever_the_number_of_workers(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        flags = ("--port", str(taken.getsockname()[1]), "--workers", "2")
+        ended = passback("serve", *flags, "--store", f"sqlite:///{tmp_path}/passback.db")
     assert (ended.returncode, ended.stdout) == (EXIT_USAGE, "")
     assert ended.stderr.startswith(
         "passback: PASSBACK_HOST, PASSBACK_PORT: cannot listen: Address already in use"
