@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import anyio
 import anyio.abc
@@ -34,6 +34,8 @@ WORKER = (
 )
 """Takes the numbers of two open files, the listening socket and the line, and what is to be its `sys.path`."""
 _READY = b"ready\n"
+_STOPPED = (0, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGINT)
+"""How a worker ends that was asked to: by itself, or, while it was starting, by the signal."""
 
 _log = logging.getLogger(__name__)
 
@@ -142,22 +144,37 @@ def _mine(number: int) -> socket.socket:
 
 
 # ---------------------------------------------------------------- the keeper's side
+@dataclass(eq=False, slots=True)
 class _Worker:
-    """A process, and the keeper's end of its line, which is open while the process lives."""
+    """Args:
+    process: none where it could not be started.
+    line: the keeper's end, which is open while the process lives.
+    """
 
-    def __init__(self, process: anyio.abc.Process, line: asyncio.StreamWriter) -> None:
-        self.process = process
-        self.line = line
-        self.ready = False
-        self._began = time.monotonic()
+    process: anyio.abc.Process | None = None
+    line: asyncio.StreamWriter | None = None
+    ready: bool = False
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid if self.process else 0
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - self._began
+        return time.monotonic() - self.began
 
     def send(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):  # it has ended, which is about to be noticed
-            self.process.send_signal(number)
+            if self.process:
+                self.process.send_signal(number)
+
+    async def ended(self) -> int:
+        """Wait for it; its exit code, or minus the number of the signal."""
+        code = await self.process.wait() if self.process else EXIT_FAILED
+        if self.line:
+            self.line.close()
+        return code
 
 
 class Keeper:
@@ -213,7 +230,7 @@ class Keeper:
             worker = worker or await self._start(self._order)
             code = await self._ended(worker)
             if self._stop.is_set():
-                self._exit_code |= EXIT_FAILED if worker.ready and code else 0
+                self._exit_code |= EXIT_FAILED if code not in _STOPPED else 0
                 return
             failed_starts = 0 if worker.ready else failed_starts + 1
             if failed_starts == self._pace.failed_starts:
@@ -225,7 +242,7 @@ class Keeper:
                 "worker ended by itself (%s), another one starts in %g s",
                 _how(code),
                 pause,
-                extra={"action": "worker_ended", "pid": worker.process.pid},
+                extra={"action": "worker_ended", "pid": worker.pid},
             )
             short_lives += 1
             worker = None
@@ -234,10 +251,24 @@ class Keeper:
 
     async def _start(self, order: Order) -> _Worker:
         """Give a worker that is ready, or ended before it was."""
+        worker = _Worker()
+        self._workers.add(worker)
+        try:
+            await self._open(worker, order)
+        except OSError as error:
+            _log.error("a worker cannot be started: %s", error.strerror)
+        if worker.ready:
+            _log.info("worker ready", extra={"action": "worker_ready", "pid": worker.pid})
+        return worker
+
+    async def _open(self, worker: _Worker, order: Order) -> None:
         ours, theirs = socket.socketpair()
+        said, worker.line = await asyncio.open_unix_connection(sock=ours)
         with theirs:
+            if self._stop.is_set():  # nobody listens any more
+                return
             numbers = (self._listening.fileno(), theirs.fileno())
-            process = await anyio.open_process(
+            worker.process = await anyio.open_process(
                 [*self._command, *map(str, numbers), *sys.path],
                 stdin=subprocess.DEVNULL,
                 stdout=None,
@@ -245,22 +276,15 @@ class Keeper:
                 pass_fds=numbers,
                 start_new_session=True,  # Ctrl-C goes to all of a terminal's group, and would come twice
             )
-        said, line = await asyncio.open_unix_connection(sock=ours)
-        worker = _Worker(process, line)
-        self._workers.add(worker)
         if self._stop.is_set():
             worker.send(signal.SIGTERM)
-        line.write(json.dumps(asdict(order)).encode() + b"\n")
+        worker.line.write(json.dumps(asdict(order)).encode() + b"\n")
         with suppress(OSError):  # it ended without a look at its order
             worker.ready = await said.readline() == _READY
-        if worker.ready:
-            _log.info("worker ready", extra={"action": "worker_ready", "pid": process.pid})
-        return worker
 
     async def _ended(self, worker: _Worker) -> int:
-        code = await worker.process.wait()
+        code = await worker.ended()
         self._workers.discard(worker)
-        worker.line.close()
         return code
 
     async def _never_begun(self, first: _Worker) -> None:
@@ -281,7 +305,7 @@ class Keeper:
         await self._stop.wait()
         await anyio.sleep(self._order.patience)
         for worker in self._workers:
-            _log.warning("worker killed: it does not end", extra={"pid": worker.process.pid})
+            _log.warning("worker killed: it does not end", extra={"pid": worker.pid})
             worker.send(signal.SIGKILL)
 
     @contextmanager
@@ -304,4 +328,5 @@ class Keeper:
 
 def _how(code: int) -> str:
     """How a process ended."""
-    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+    names = {one.value: one.name for one in signal.Signals}
+    return f"exit code {code}" if code >= 0 else names.get(-code, f"signal {-code}")
