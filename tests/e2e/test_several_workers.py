@@ -14,16 +14,17 @@ from tests.support.wire import DONE, ZONE, client_of, merged, result, user
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.timeout(120),
     pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc"),
 ]
 
-COUNTING = user("count to 1000")
+COUNTING = "count to 1000"
 """Its answer takes half a minute, longer than any test waits."""
 
 
 @pytest.fixture
 async def two(store: str) -> AsyncGenerator[Crew]:
-    async with crew(2, "--store", store, "--lease", str(LEASE)) as two:
+    async with crew(2, "--store", store) as two:
         yield two
 
 
@@ -49,10 +50,10 @@ async def test_each_worker_answers_at_the_one_address_and_goes_on_where_another_
 async def test_a_run_of_one_worker_is_followed_live_and_cancelled_at_another(
     two: Crew, conversation: str
 ) -> None:
+    one, other = two.pids
     async with (
-        two.clients() as (one, other),
-        one.stream(conversation, [COUNTING]) as stream,
-        other.follow(conversation) as followed,
+        two.post(one, conversation, COUNTING) as stream,
+        two.at(other, lambda client: client.follow(conversation)) as followed,
     ):
         await stream.take(3)
         await followed.take(3)
@@ -85,26 +86,26 @@ async def test_flags_reach_the_workers_and_are_on_no_command_line_of_theirs(
 # ---------------------------------------------------------------- workers that end by themselves
 @pytest.mark.promise("P6", "P10")
 async def test_a_worker_killed_in_an_answer_loses_nothing_and_another_one_comes(
-    two: Crew, conversation: str
+    store: str, conversation: str
 ) -> None:
-    killed, other = two.pids
-    async with two.clients() as (one, _), one.stream(conversation, [user("count to 50")]) as stream:
-        await stream.take(3)
-        os.kill(killed, signal.SIGKILL)
-        seen = await stream.to_the_cut()
-    assert DONE not in seen.types
-    async with client_of(two.server.url) as client:
-        with anyio.fail_after(SECONDS):
-            answer = await whole(client, conversation)
-    assert answer.headers["x-run-id"] == seen.headers["x-run-id"]
-    assert answer.types == ["run-start", "text", "run-end", DONE]
-    assert answer.text.endswith("49 50 - counted by the demo model.")
-    await two.until_ready(3)
-    assert two.pids[:2] == [killed, other]
-    assert "worker ended by itself (SIGKILL), another one starts in 0.25 s" in two.log
-    assert f"action=worker_ended pid={killed}\n" in two.log
-    async with client_of(two.server.url) as client, two.only(two.pids[2]):
-        assert (await client.post(conversation, user("hi"))).text.startswith("Hello!")
+    async with crew(2, "--store", store, "--lease", str(LEASE)) as two:
+        killed = two.pids[0]
+        async with two.post(killed, conversation, "count to 50") as stream:
+            await stream.take(3)
+            os.kill(killed, signal.SIGKILL)
+            seen = await stream.to_the_cut()
+        assert DONE not in seen.types
+        async with client_of(two.server.url) as client:
+            with anyio.fail_after(SECONDS):
+                answer = await whole(client, conversation)
+        assert answer.headers["x-run-id"] == seen.headers["x-run-id"]
+        assert answer.types == ["run-start", "text", "run-end", DONE]
+        assert answer.text.endswith("49 50 - counted by the demo model.")
+        await two.until_ready(3)
+        assert "worker ended by itself (SIGKILL), another one starts in 0.25 s" in two.log
+        assert f"action=worker_ended pid={killed}\n" in two.log
+        async with two.post(two.pids[2], conversation, "hi") as stream:
+            assert (await stream.whole()).text.startswith("Hello!")
 
 
 async def test_a_worker_that_is_asked_to_stop_alone_is_replaced(sqlite: tuple[str, str]) -> None:
@@ -121,9 +122,8 @@ async def test_a_stop_lets_short_answers_of_all_workers_end_and_leaves_no_proces
 ) -> None:
     async with crew(2, *sqlite) as two:
         async with (
-            two.clients() as (one, other),
-            one.stream("one", [user("count to 20")]) as first,
-            other.stream("other", [user("count to 20")]) as second,
+            two.post(two.pids[0], "one", "count to 20") as first,
+            two.post(two.pids[1], "other", "count to 20") as second,
         ):
             await first.next()
             await second.next()
@@ -164,9 +164,8 @@ async def test_a_second_ctrl_c_ends_all_workers_without_waiting_for_their_answer
 ) -> None:
     async with (
         crew(2, *sqlite, "--shutdown-grace", "600") as two,
-        two.clients() as (one, other),
-        one.stream("one", [COUNTING]) as first,
-        other.stream("other", [COUNTING]) as second,
+        two.post(two.pids[0], "one", COUNTING) as first,
+        two.post(two.pids[1], "other", COUNTING) as second,
     ):
         await first.next()
         await second.next()
@@ -191,9 +190,8 @@ async def test_workers_whose_keeper_is_killed_stop_as_if_they_were_asked_to(
 ) -> None:
     async with crew(2, *sqlite, "--shutdown-grace", "0") as two:
         async with (
-            two.clients() as (one, other),
-            one.stream("one", [COUNTING]) as first,
-            other.stream("other", [COUNTING]) as second,
+            two.post(two.pids[0], "one", COUNTING) as first,
+            two.post(two.pids[1], "other", COUNTING) as second,
         ):
             await first.next()
             await second.next()

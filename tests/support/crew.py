@@ -4,15 +4,15 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 from tests.support.server import Server, running_server
-from tests.support.wire import Client, client_of
+from tests.support.wire import Client, Stream, client_of, user
 
 SECONDS = 30
 
@@ -57,16 +57,17 @@ class Crew:
                 os.kill(each, signal.SIGCONT)
 
     @asynccontextmanager
-    async def clients(self) -> AsyncGenerator[list[Client]]:
-        """One of each worker: its first connection, which lives for some seconds between requests."""
-        async with AsyncExitStack() as stack:
-            clients: list[Client] = []
-            for pid in self.pids:
-                client = await stack.enter_async_context(client_of(self.server.url))
-                async with self.only(pid):
-                    assert (await client.http.get("/healthz")).status_code == 200
-                clients.append(client)
-            yield clients
+    async def at(
+        self, pid: int, ask: Callable[[Client], AbstractAsyncContextManager[Stream]]
+    ) -> AsyncGenerator[Stream]:
+        """What a client gets whose connection is that worker's."""
+        async with client_of(self.server.url) as client, AsyncExitStack() as stack:
+            async with self.only(pid):
+                stream = await stack.enter_async_context(ask(client))
+            yield stream
+
+    def post(self, pid: int, conversation: str, text: str) -> AbstractAsyncContextManager[Stream]:
+        return self.at(pid, lambda client: client.stream(conversation, [user(text)]))
 
     async def _read(self) -> bool:
         assert self.server.process.stderr is not None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from typing_extensions import override
 
 from passback.core.errors import ConfigurationError
 from passback.settings import load
@@ -139,15 +140,18 @@ async def test_a_stop_during_the_pause_starts_nobody(
     listening: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
     pace = Pace(pause=3600, longest_pause=3600)
-    with caplog.filtering(_stops_us):
+    with caplog.filtering(_Stop()):
         assert await kept(listening, READY, "sys.exit(3)", pace=pace) == 0
     assert lives() == 1
 
 
-def _stops_us(record: logging.LogRecord) -> bool:
+class _Stop(logging.Filter):
     """Whatever is logged, a stop comes with it."""
-    os.kill(os.getpid(), signal.SIGTERM)
-    return True
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return True
 
 
 async def test_a_worker_that_does_not_end_is_killed(
