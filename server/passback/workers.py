@@ -34,7 +34,7 @@ WORKER = (
 )
 """Takes the numbers of two open files, the listening socket and the line, and what is to be its `sys.path`."""
 _READY = b"ready\n"
-_STOPPED = (0, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGINT)
+_STOPPED = (0, -signal.SIGTERM)
 """How a worker ends that was asked to: by itself, or, while it was starting, by the signal."""
 
 _log = logging.getLogger(__name__)
@@ -199,6 +199,7 @@ class Keeper:
         self._pace = pace or Pace()
         self._workers: set[_Worker] = set()
         self._stop = anyio.Event()
+        self._asked: signal.Signals | None = None
         self._exit_code = 0
 
     async def run(self, count: int) -> int:
@@ -230,7 +231,8 @@ class Keeper:
             worker = worker or await self._start(self._order)
             code = await self._ended(worker)
             if self._stop.is_set():
-                self._exit_code |= EXIT_FAILED if code not in _STOPPED else 0
+                failed = worker.process is not None and code not in _STOPPED
+                self._exit_code |= EXIT_FAILED if failed else 0
                 return
             failed_starts = 0 if worker.ready else failed_starts + 1
             if failed_starts == self._pace.failed_starts:
@@ -289,7 +291,10 @@ class Keeper:
 
     async def _never_begun(self, first: _Worker) -> None:
         code = await self._ended(first)
-        if code < 0 and not self._stop.is_set():
+        if self._asked:
+            self._exit_code = 128 + self._asked
+            return
+        if code < 0:
             _log.error("the first worker ended before it was ready (%s)", _how(code))
         self._exit_code = code if code >= 0 else 128 - code
 
@@ -322,8 +327,11 @@ class Keeper:
     def _pass_on(self, number: signal.Signals) -> None:
         self._stop.set()
         self._listening.close()
-        for worker in self._workers:
-            worker.send(number)
+        self._asked = self._asked or number
+        for (
+            worker
+        ) in self._workers:  # Python that is just starting would make a traceback of SIGINT
+            worker.send(number if worker.ready else signal.SIGTERM)
 
 
 def _how(code: int) -> str:

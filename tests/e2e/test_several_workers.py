@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -10,6 +11,7 @@ import anyio
 import pytest
 from tests.e2e.workers import CUT, LEASE, SECONDS, whole
 from tests.support.crew import Crew, command_line, crew
+from tests.support.server import running_server
 from tests.support.wire import DONE, ZONE, client_of, merged, result, user
 
 pytestmark = [
@@ -175,6 +177,18 @@ async def test_a_second_ctrl_c_ends_all_workers_without_waiting_for_their_answer
         two.server.interrupt()
         await two.server.exit_code()
         await two.until_all_are_gone()
+
+
+async def test_ctrl_c_while_workers_are_starting_is_a_stop_like_any_other(
+    sqlite: tuple[str, str],
+) -> None:
+    flags = ("--workers", "4", *sqlite)
+    async with running_server(*flags, stderr=subprocess.PIPE) as server:
+        starting = Crew(server)
+        server.interrupt()
+        assert await server.exit_code() == 0
+        await starting.until_all_are_gone()
+    assert "Traceback" not in starting.log
 
 
 async def test_workers_are_in_no_terminals_group_so_that_ctrl_c_comes_to_them_once(

@@ -92,11 +92,12 @@ async def test_a_worker_whose_program_is_not_there_is_told(
     assert caplog.messages == ["a worker cannot be started: No such file or directory"]
 
 
+@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
 async def test_a_stop_before_the_first_worker_is_ready_ends_it_and_says_nothing(
-    listening: socket.socket, caplog: pytest.LogCaptureFixture
+    listening: socket.socket, caplog: pytest.LogCaptureFixture, asked: signal.Signals
 ) -> None:
-    code = await kept(listening, "os.kill(os.getppid(), signal.SIGTERM)\n", WAIT, count=3)
-    assert code == 128 + signal.SIGTERM
+    code = await kept(listening, f"os.kill(os.getppid(), {asked.value})\n", WAIT, count=3)
+    assert code == 128 + asked
     assert lives() == 1
     assert caplog.messages == []
 
