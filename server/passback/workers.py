@@ -227,7 +227,7 @@ class Keeper:
     async def _keep(self, worker: _Worker | None) -> None:
         """One place: a worker, the one after it, and so on."""
         short_lives = failed_starts = 0
-        while not self._stop.is_set():
+        while worker or not self._stop.is_set():
             worker = worker or await self._start(self._order)
             code = await self._ended(worker)
             if self._stop.is_set():
