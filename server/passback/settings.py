@@ -159,6 +159,11 @@ class Settings:
 
     host: str = _setting("127.0.0.1", _text, "address to listen on")
     port: int = _setting(8000, _count(0, 65535), "port to listen on; 0: any free one")
+    workers: int = _setting(
+        1,
+        _count(1, 64),
+        "processes that serve the address; more than one share the store, which is SQLite or Redis then",
+    )
     store: str = _secret(
         "",
         _text,
