@@ -13,6 +13,7 @@ from benchmarks.idle import Idle
 from benchmarks.rounds import MODEL_ALONE, HistorySample, Sample
 from benchmarks.servers import (
     NAMES,
+    PASSBACK_AGENT_API,
     PASSBACK_REDIS,
     PASSBACK_TWO_READERS,
     PASSBACK_UNLOGGED,
@@ -125,6 +126,16 @@ class Results:
                 "burst: CPU, beside the log off",
                 (1.5, "times"),
                 _ratios(burst, own, PASSBACK_UNLOGGED),
+            ),
+            _goal(
+                "paced: CPU of the Agent API, beside `/send-message`",
+                (1.3, "times"),
+                _ratios(paced, PASSBACK_AGENT_API, own),
+            ),
+            _goal(
+                "burst: CPU of the Agent API, beside `/send-message`",
+                (1.3, "times"),
+                _ratios(burst, PASSBACK_AGENT_API, own),
             ),
             _goal(
                 "paced: CPU, beside the loop off",

@@ -18,11 +18,13 @@ PASSBACK_UNLOGGED = "passback, redis, log off"
 PASSBACK_UNLOOPED = "passback, redis, loop off"
 PASSBACK_TWO_READERS = "passback, redis, two readers"
 PASSBACK_ELSEWHERE = "passback, redis, reader elsewhere"
+PASSBACK_AGENT_API = "passback, redis, Agent API"
 PASSBACK_SQLITE = "passback, sqlite"
 PASSBACK_MEMORY = "passback, memory"
 # Neighbours are measured one right after the other: those that are compared stand together.
 NAMES = (
     *(PLAIN, PROXY, PROXY_REDIS, PASSBACK_UNLOGGED, PASSBACK_UNLOOPED, PASSBACK_REDIS),
+    PASSBACK_AGENT_API,
     *(PASSBACK_TWO_READERS, PASSBACK_ELSEWHERE, PASSBACK_SQLITE, PASSBACK_MEMORY),
 )
 PASSBACK_TOOLS = "passback, redis, ten tools"  # measured by itself, see `benchmarks.tools`
@@ -31,6 +33,7 @@ UNLOGGED = "unlogged"  # the scheme of a store's URL, see `benchmarks.unlogged`
 _WORKS: Mapping[str, tuple[Workload, ...]] = {
     PLAIN: (PACED, BURST),
     PASSBACK_UNLOGGED: (PACED, BURST),
+    PASSBACK_AGENT_API: (PACED, BURST),
     PASSBACK_UNLOOPED: (PACED,),
     PASSBACK_TWO_READERS: (PACED,),
     PASSBACK_ELSEWHERE: (PACED,),
@@ -79,6 +82,7 @@ class Server:
         store_pid: of a store outside the server.
         second_reader: the URL where each run has a second reader.
         second_pid: of the worker there, if it is another one.
+        dialect: in which it is asked.
     """
 
     name: str
@@ -87,6 +91,7 @@ class Server:
     store_pid: int | None
     second_reader: str | None = None
     second_pid: int | None = None
+    dialect: str = "wire"
 
 
 @contextmanager
@@ -119,18 +124,21 @@ def server(name: str, place: Site) -> Generator[Server]:
 
 @contextmanager
 def contestant(name: str, place: Site, started: Mapping[str, Server]) -> Generator[Server]:
-    """A server of `NAMES`: one of its own, or one that has started already, with more readers.
+    """A server of `NAMES`: one of its own, or one that has started already, with more readers or asked in another dialect.
 
     Raises:
         BenchmarkError: it did not start, or that one is missing.
     """
-    if name not in {PASSBACK_TWO_READERS, PASSBACK_ELSEWHERE}:
+    if name not in {PASSBACK_TWO_READERS, PASSBACK_ELSEWHERE, PASSBACK_AGENT_API}:
         with server(name, place) as target:
             yield target
         return
     if PASSBACK_REDIS not in started:
         raise BenchmarkError(f"it needs {PASSBACK_REDIS!r}")
     first = replace(started[PASSBACK_REDIS], name=name)
+    if name == PASSBACK_AGENT_API:
+        yield replace(first, dialect="agent-api")
+        return
     if name == PASSBACK_TWO_READERS:
         yield replace(first, second_reader=first.url)
         return

@@ -167,6 +167,7 @@ def test_a_window_may_be_the_agents_own(window: int | None) -> None:
         ("MODEL", "anthropic:a", "PASSBACK_MODEL_API_KEY: Anthropic needs a key"),
         ("WIRES", "agkit,nosuchwire", "PASSBACK_WIRES: there is no wire called 'nosuchwire'"),
         ("WIRES", "os.path", "PASSBACK_WIRES: there is no wire called 'os.path'"),
+        ("PROCESS_PATH", "/send-message", "POST /send-message is served by two routes"),
         ("STORE", "mysql://db", "the store's URL has to begin with one of"),
     ],
 )

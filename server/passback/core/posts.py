@@ -128,7 +128,12 @@ def _plain(message: PostedMessage) -> JsonValue:
 def _said(brief: Brief | None) -> dict[str, JsonValue] | None:
     """What a brief says, whenever it came; None: nothing."""
     timeless = None if brief is None else replace(brief, at="")
-    return None if timeless is None or timeless == Brief() else asdict(timeless)
+    if timeless is None or timeless == Brief():
+        return None
+    said = asdict(timeless)
+    if timeless.generation is None:  # posts that an older version has seen are known again
+        del said["generation"]
+    return said
 
 
 def _digest(value: object) -> str:

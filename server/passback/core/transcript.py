@@ -17,6 +17,7 @@ from passback.core.messages import (
     ApprovalMessage,
     Aside,
     AssistantMessage,
+    Brief,
     CallId,
     ChildMessage,
     JsonObject,
@@ -297,6 +298,7 @@ def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
     (never by our own writes) is filled in as `interrupted`; an answer without its call is left out.
     """
     shown: list[ModelMessage] = []
+    brief: Brief | None = None
     messages = view(messages)
     answers = _answers_by_turn(messages)
     for position, message in enumerate(messages):
@@ -304,8 +306,9 @@ def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
             shown.extend(_with_answers(message, answers.get(position, {})))
         elif isinstance(message, SystemMessage) and message.synthetic:
             # it answers what the model said last, which for all providers is a user's part
-            shown.append(UserMessage(message.id, message.content))
+            shown.append(UserMessage(message.id, message.content, brief=brief))
         elif isinstance(message, UserMessage | SystemMessage):
+            brief = message.brief if isinstance(message, UserMessage) else brief
             shown.append(message)
     return tuple(shown)
 
