@@ -6,7 +6,14 @@ from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from passback.core.messages import JsonObject, ModelMessage, Reasoning, ToolSpec, Usage
+from passback.core.messages import (
+    JsonObject,
+    ModelMessage,
+    Reasoning,
+    ToolSpec,
+    Usage,
+    credible,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +68,12 @@ class ToolCallChunk:
 
 @dataclass(frozen=True, slots=True)
 class UsageChunk:
-    """The usage of the answer; a later one replaces it."""
+    """The usage of the answer, as far as it is credible; a later one replaces it."""
 
     usage: Usage
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "usage", credible(self.usage))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,9 @@ class LostUsageChunk:
     """
 
     usage: Usage
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "usage", credible(self.usage))
 
 
 FinishReason: TypeAlias = Literal["stop", "tool_calls", "length", "refusal"]

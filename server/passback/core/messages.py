@@ -4,7 +4,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NewType, TypeAlias
 
 from pydantic import JsonValue
@@ -218,6 +218,25 @@ class Usage:
             self.reasoning_tokens - other.reasoning_tokens,
             self.estimated,
         )
+
+
+MOST_TOKENS: Final = 10**12
+"""Of one kind in one model call. No call has so many: a service that says so is wrong, and no sum may overflow for it."""
+
+
+def credible(usage: Usage, /) -> Usage:
+    """What a service says that a model call used, each number within what there can be."""
+    return replace(
+        usage,
+        input_tokens=_tokens(usage.input_tokens),
+        output_tokens=_tokens(usage.output_tokens),
+        cached_tokens=_tokens(usage.cached_tokens),
+        reasoning_tokens=_tokens(usage.reasoning_tokens),
+    )
+
+
+def _tokens(said: int) -> int:
+    return max(0, min(MOST_TOKENS, said))
 
 
 def together(one: Usage | None, other: Usage | None, /) -> Usage | None:

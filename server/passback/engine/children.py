@@ -107,10 +107,3 @@ def nested(path: Sequence[CallId], event: RunEvent, /) -> RunEvent:
     for call_id in reversed(path):
         event = Nested(call_id, event)
     return event
-
-
-def innermost(event: RunEvent, /) -> RunEvent:
-    """What a sub-agent says, however deep it is."""
-    while isinstance(event, Nested):
-        event = event.event
-    return event

@@ -2,13 +2,14 @@
 
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import anyio
 
 from passback.core.commands import Command, CommandCall, CommandContext, Handler, command_in
-from passback.core.context import Context
+from passback.core.context import Fitted
 from passback.core.errors import UnknownCommand
 from passback.core.events import RunEvent
 from passback.core.ids import new_message_id
@@ -18,6 +19,9 @@ from passback.core.text import mended
 from passback.engine.calling import called
 
 logger = logging.getLogger(__name__)
+
+Compact: TypeAlias = Callable[[], Awaitable[Fitted]]
+"""Has what was said summed up."""
 
 _SECONDS = 60.0
 _LONGEST = 64 * 1024
@@ -83,10 +87,9 @@ class Commands:
         self,
         call: CommandCall,
         context: CommandContext,
-        sight: Context,
-        messages: Sequence[Message],
+        compact: Compact,
     ) -> Reply:
-        """Raises ContextTooLarge."""
+        """Raises ContextTooLarge, as `compact` does."""
         if call.name in self.own:
             return Reply(await self._answer(call, context))
         match call.name:
@@ -94,7 +97,7 @@ class Commands:
                 nothing = SummaryMessage(new_message_id(), "", keeps=0)
                 return Reply("The agent has forgotten what was said before.", after=(nothing,))
             case "compact":
-                fitted = await sight.compact(messages)
+                fitted = await compact()
                 done = "What was said before is summed up."
                 told = done if fitted.append else "There is nothing to sum up."
                 return Reply(told, fitted.append, fitted.events)

@@ -40,6 +40,7 @@ from passback.core.events import (
     RunFinished,
     RunQueued,
     ToolCallStarted,
+    innermost,
 )
 from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.limits import Left
@@ -57,7 +58,6 @@ from passback.core.transcript import waiting
 from passback.engine.agents import Actor, Agents
 from passback.engine.attachments import refuse_attachments
 from passback.engine.caretaker import Caretaker, mark_of, opening_of
-from passback.engine.children import innermost
 from passback.engine.claims import Claims
 from passback.engine.loop import Work
 from passback.engine.overtaken import ATTEMPTS, step_aside
