@@ -145,12 +145,13 @@ class Brief:
     """What a post says beside its words. It is part of the transcript, so that every worker tells the model the same.
 
     Args:
-        data: structured data to work on; None: there is none.
+        data: structured data to work on; None: there is none here.
         intent: what the user wants, in the caller's words.
         constraints: what has to be kept to.
         instructions: the caller's, for the answer to this message.
         output_schema: a JSON Schema of type object that the answer has to fit.
         at: when the post came (RFC 3339), where the agent is told the time; equal posts may differ in it.
+        forgets: whether data that was posted earlier does not count any more, although there is none here.
     """
 
     data: JsonValue = None
@@ -159,6 +160,7 @@ class Brief:
     instructions: str = ""
     output_schema: JsonObject | None = None
     at: str = ""
+    forgets: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +175,16 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """What was said to the agent; `agent` names the one that was asked, where the server has several."""
+    """What was said to the agent; `agent` names the one that was asked, where the server has several.
+
+    A `command` no model is shown.
+    """
 
     id: MessageId
     content: Content
     agent: str = ""
     brief: Brief | None = None
+    command: bool = False
     role: Literal["user"] = "user"
 
 
@@ -248,7 +254,8 @@ def together(one: Usage | None, other: Usage | None, /) -> Usage | None:
 class AssistantMessage:
     """One turn's answer; `partial` when it was cut (cancelled, failed, out of tokens).
 
-    `usage` is that of the model call that said it, None where the provider tells nothing.
+    `usage` is that of the model call that said it, None where the provider tells nothing. The answer to a `command` no model
+    is shown.
     """
 
     id: MessageId
@@ -257,6 +264,7 @@ class AssistantMessage:
     reasoning: tuple[Reasoning, ...] = ()
     partial: bool = False
     usage: Usage | None = None
+    command: bool = False
     role: Literal["assistant"] = "assistant"
 
 
@@ -294,7 +302,7 @@ class SummaryMessage:
     """From here on, a model is shown `content` in place of what came before, but for the `keeps` messages right before it.
 
     `asked` is the user's last message, in words, where it is not among those that are kept. `usage` is that of the model
-    call that wrote the summary.
+    call that wrote the summary. One that says nothing and keeps nothing is where the agent was made to forget.
     """
 
     id: MessageId
@@ -303,6 +311,16 @@ class SummaryMessage:
     asked: str = ""
     usage: "Usage | None" = None
     role: Literal["summary"] = "summary"
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing in it to be shown."""
+        return not (self.content or self.asked)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether nothing before it counts any more."""
+        return self.is_blank and self.keeps <= 0
 
 
 @dataclass(frozen=True, slots=True)

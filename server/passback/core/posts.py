@@ -119,16 +119,25 @@ def _plain(message: PostedMessage) -> JsonValue:
     plain: dict[str, JsonValue] = asdict(replace(message, id=MessageId("")))
     if isinstance(message, UserMessage):
         said = _said(message.brief)
-        plain = {**plain, "brief": said, "agent": message.agent or None}
+        plain = {**plain, "brief": said, "agent": message.agent or None, "command": None}
     # what says nothing leaves no trace: posts that an older version has seen are known again
-    later = {"brief", "agent", "synthetic"} if message.role in ("user", "system") else set[str]()
+    later = (
+        {"brief", "agent", "command", "synthetic"}
+        if message.role in ("user", "system")
+        else set[str]()
+    )
     return {key: value for key, value in plain.items() if value is not None or key not in later}
 
 
 def _said(brief: Brief | None) -> dict[str, JsonValue] | None:
     """What a brief says, whenever it came; None: nothing."""
     timeless = None if brief is None else replace(brief, at="")
-    return None if timeless is None or timeless == Brief() else asdict(timeless)
+    if timeless is None or timeless == Brief():
+        return None
+    said = asdict(timeless)
+    if not timeless.forgets:  # as an older version wrote it
+        del said["forgets"]
+    return said
 
 
 def _digest(value: object) -> str:

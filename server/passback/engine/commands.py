@@ -13,9 +13,10 @@ from passback.core.context import Fitted
 from passback.core.errors import UnknownCommand
 from passback.core.events import RunEvent
 from passback.core.ids import new_message_id
-from passback.core.messages import Message, SummaryMessage
+from passback.core.messages import Message, PostedMessage, SummaryMessage, UserMessage
 from passback.core.state import State
 from passback.core.text import mended
+from passback.core.transcript import unheard
 from passback.engine.calling import called
 
 logger = logging.getLogger(__name__)
@@ -65,13 +66,24 @@ class Commands:
         }
         return tuple(Command(name, described[name]) for name in sorted(described))
 
+    def marked(self, posted: Sequence[PostedMessage]) -> tuple[PostedMessage, ...]:
+        """What was posted; the messages that are commands, known or not, are marked as such."""
+        return tuple(
+            replace(each, command=True)
+            if isinstance(each, UserMessage) and self.enabled and command_in(each)
+            else each
+            for each in posted
+        )
+
     def called_in(self, messages: Sequence[Message]) -> CommandCall | None:
         """The command that the last of the messages is.
 
         Raises:
             UnknownCommand: it looks like one, and there is none of its name.
         """
-        call = command_in(messages[-1]) if self.enabled and messages else None
+        if not messages or not (self.enabled or unheard(messages[-1])):
+            return None
+        call = command_in(messages[-1])
         if call is not None and call.name not in {*_BUILT_IN, *self.own}:
             names = ", ".join(f"/{command.name}" for command in self.all)
             raise UnknownCommand(

@@ -180,7 +180,7 @@ class Loop:
         if commands.asks(call):
             await self._meter.allow()
         reply = await commands.obey(call, context, self._compact)
-        message = AssistantMessage(new_message_id(), reply.text)
+        message = AssistantMessage(new_message_id(), reply.text, command=True)
         self._state = forgotten(self._state, call)
         events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
         await self._end(Completed(), (*reply.before, message, *reply.after), events)

@@ -24,7 +24,7 @@ from passback.core.changes import (
     Queued,
     Status,
 )
-from passback.core.commands import Command
+from passback.core.commands import Command, refuse_company
 from passback.core.errors import (
     ConversationBusy,
     QueueFull,
@@ -149,7 +149,9 @@ class RunService:
         actor = self._agents.asked_in(messages, loaded.status.state.agent)
         if post.tools is not None:
             (await actor.equipment.toolbox()).refuse_clashes(post.tools)
-        actor.brain.commands.called_in(post.messages)
+        commands = actor.brain.commands
+        commands.called_in(post.messages)
+        post = replace(post, messages=commands.marked(post.messages))
         status = loaded.status
         running = status.run_id if status.running else None
         standing = Standing(
@@ -167,8 +169,10 @@ class RunService:
             case Parks():
                 return await self._park(post, loaded, verdict)
             case Queues():
+                refuse_company(verdict.messages)
                 return await self._enqueue(post, loaded, verdict)
             case Begins():
+                refuse_company(verdict.append)
                 return await self._begin(actor, post, loaded, verdict)
             case _:
                 assert_never(verdict)
