@@ -77,7 +77,7 @@ class Casting:
             agent.deps,
             Compaction(self._window(agent)),
             self._commands(agent),
-            OutputJudge(objection, agent.answer_schema()),
+            OutputJudge(objection, agent.answer_schema(), agent.answer_check()),
             agent.layers(),
             agent.run_context(),
             agent.tell_time,

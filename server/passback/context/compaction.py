@@ -9,6 +9,7 @@ from passback.context.shown import Levels, Shown, Taken
 from passback.context.summary import (
     Division,
     divided,
+    last_named,
     least_shown,
     request_for,
     summary_of,
@@ -135,7 +136,7 @@ class _Watch:
         if used <= levels.stop:
             return
         framed = shown.scale.used(shown.frame) > levels.stop
-        what = "the agent's prompt and tools are" if framed else "the last message is"
+        what = "the agent's prompt and tools are" if framed else last_named(shown)
         raise ContextTooLarge(
             f"{what} too large for the model: about {used} tokens, and there is room for {levels.stop}"
         )

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from passback.core.errors import InvalidRequest
@@ -25,7 +25,7 @@ class CommandContext:
     """Where a command was given: the run, with its conversation and that one's owner, and what the agent's author gave."""
 
     run: RunRef
-    deps: object = None
+    deps: object = field(default=None, repr=False)
 
 
 Handler: TypeAlias = Callable[[str, CommandContext], str | Awaitable[str]]

@@ -34,7 +34,7 @@ class Journal(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CallContext(ToolContext):
     """What the call of a sub-agent needs beside what every tool is told.
 

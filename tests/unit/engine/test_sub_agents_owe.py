@@ -37,6 +37,7 @@ from passback.core.events import (
     Completed,
     HandedBack,
     Nested,
+    Outcome,
     ToolCallEnded,
     ToolCallStarted,
     ToolResulted,
@@ -99,6 +100,26 @@ async def test_a_result_for_a_call_deep_within_that_is_not_handed_back_yet_waits
             gate.set()
         assert await outcome(runs, begun[0]) == Completed()
         assert answers(await record(runs)) == ["passed on"]
+
+
+async def test_the_turns_of_a_task_count_together_whatever_was_owed_between_them(
+    store: Store,
+) -> None:
+    """Also on another worker: an agent that asks again and again comes to an end."""
+    other = ScriptedModel([calls(("paint", {}))] * 9)
+    lead = ScriptedModel([TASK, says("Enough.")])
+    ended: Outcome = HandedBack(())
+    asked = 0
+    async with boss(store, lead, helper(other)) as runs:
+        run = await post(runs, user(), tools=[PAINT])
+        while isinstance(ended := await outcome(runs, run), HandedBack):
+            asked += 1
+            async with boss(store, lead, helper(other)) as another:
+                run = await post(another, result(ended.owed[0].id, "blue"))
+                await outcome(another, run)
+        said = answers(await record(runs))
+    assert (ended, asked, len(other.requests)) == (Completed(), 3, 3)
+    assert said == ["[The agent was stopped before its end.]"]
 
 
 async def test_an_approval_of_a_sub_agents_tool(store: Store) -> None:

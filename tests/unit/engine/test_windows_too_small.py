@@ -20,6 +20,7 @@ from passback.core.events import (
 from passback.core.messages import (
     AssistantMessage,
     ChildMessage,
+    JsonObject,
     Message,
     MessageId,
     Reasoning,
@@ -36,13 +37,19 @@ from passback.engine.toolbox import Equipment
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.toolsets.agents import AgentTool, AgentTools
-from passback.toolsets.functions import Functions
+from passback.toolsets.functions import Functions, tool
 
 pytestmark = pytest.mark.anyio
 
 
 def no_call(usage: Usage) -> None:
     raise AssertionError(usage)
+
+
+@tool(name="look")
+def reasoned(size: int, why: str) -> str:
+    """Look at something large, for a reason."""
+    return why[:0] + "x" * size
 
 
 TOO_LONG = ModelContextExceeded("the conversation is too long for the model")
@@ -62,6 +69,22 @@ async def test_a_message_that_is_too_large_is_a_clear_error_and_the_conversation
         assert len(model.requests) == 1
         assert await outcome(runs, await post(runs, says("sorry", "small"))) == Completed()
     assert shown(model.requests[-1])[1:] == ["sorry"]
+
+
+@pytest.mark.parametrize(
+    ("count", "named"),
+    [(1, "the last turn with its result is"), (400, "the last turn with its 400 results is")],
+)
+async def test_results_that_are_too_large_however_short_are_named(
+    memory: Store, count: int, named: str
+) -> None:
+    arguments: JsonObject = {"size": 5_000, "why": "x" * (9_000 // count)}
+    async with thinker(
+        memory, ScriptedModel([calls(*[("look", arguments)] * count)]), reasoned
+    ) as runs:
+        failed = await outcome(runs, await post(runs, says()))
+    assert isinstance(failed, Failed)
+    assert failed.message.startswith(f"{named} too large for the model: about ")
 
 
 async def test_a_prompt_that_is_too_large_is_named(memory: Store) -> None:
