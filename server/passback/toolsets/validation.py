@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from pydantic import BaseModel
 
@@ -26,14 +26,19 @@ def runs_code(model: type[BaseModel], /) -> bool:
     while waiting:
         part = waiting.pop()
         if isinstance(part, Mapping):
-            if any(part.get(hook) for hook in _HOOKS) or _finds_members(part.get("cls")):
+            fields = cast("Mapping[str, object]", part)
+            if _has_hook(fields):
                 return True
-            waiting += (inner for key, inner in part.items() if key not in _ASIDE)
-        elif isinstance(part, Sequence) and not isinstance(part, str | bytes):
-            waiting += part
+            waiting += (inner for key, inner in fields.items() if key not in _ASIDE)
+        elif isinstance(part, list | tuple):
+            waiting += cast("Sequence[object]", part)
         elif _is_own(part):
             return True
     return False
+
+
+def _has_hook(part: Mapping[str, object]) -> bool:
+    return any(part.get(hook) for hook in _HOOKS) or _finds_members(part.get("cls"))
 
 
 def _finds_members(kind: object) -> bool:

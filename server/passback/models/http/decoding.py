@@ -32,7 +32,7 @@ class Decoder(ABC):
     """
 
     def __init__(self, *, whole: bool = False, max_answer: int = MAX_ANSWER) -> None:
-        self.size = 0
+        self.size: int = 0
         self.failure: ModelError | None = None
         self._max_answer = max_answer
         self._events = WholeReader() if whole else EventReader()
