@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, JsonValue, PydanticUserError
+from pydantic import BaseModel, JsonValue, PydanticUserError, ValidationError
 
 from passback.context.prompt import (
     ASK_GUIDE,
@@ -36,11 +37,12 @@ from passback.core.permissions import Decision, Rule, by_pattern
 from passback.core.ports import ModelClient
 from passback.core.prompts import RunContext
 from passback.core.toolsets import Toolset
+from passback.engine.output import AnswerCheck
 from passback.engine.told import Told, run_context
 from passback.schemas.declared import Unfit, fit
 from passback.settings import LEAST_WINDOW, MOST_WINDOW
 from passback.toolsets.data import DATA_TOOLS
-from passback.toolsets.functions import Function, Functions, FunctionTool, tool
+from passback.toolsets.functions import Function, Functions, FunctionTool, misfits, tool
 from passback.toolsets.mcp import MCPServer
 from passback.toolsets.mcp.server import refuse_clashes
 from passback.toolsets.plan import PlanTools
@@ -78,7 +80,7 @@ class Agent:
         data_tools: whether the model may query, summarise and validate the structured data of posts; it is then shown no
             more than an outline of what is large.
         output_schema: what every answer has to fit, where a post does not say it itself: a JSON Schema of type object, or
-            a pydantic model.
+            a pydantic model, whose own validators judge, too (in a thread, for 10 seconds at most).
         commands: slash commands of its own, by their names without the slash: functions, plain or async, of the
             argument's text and a `CommandContext`, that give the answer; their docstrings are what users are told.
         deps: for its tools, as `ToolContext.deps`; the model cannot see it.
@@ -106,7 +108,7 @@ class Agent:
     data_tools: bool = False
     output_schema: JsonObject | type[BaseModel] | None = None
     commands: Mapping[str, Handler] = field(default_factory=dict[str, Handler])
-    deps: object = None
+    deps: object = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """A mistake is to be told where it is made, not in the first run."""
@@ -174,6 +176,11 @@ class Agent:
     def run_context(self) -> RunContext | None:
         return None if self.context is None else run_context(self.context)
 
+    def answer_check(self) -> AnswerCheck | None:
+        """What the author's own model says of an answer, beyond its schema. None: there is no such model."""
+        model = self.output_schema
+        return partial(_unfit, model) if isinstance(model, type) else None
+
     def answer_schema(self) -> JsonObject | None:
         """What every answer has to fit. Raises ConfigurationError when it is no schema of ours."""
         given = self.output_schema
@@ -233,3 +240,11 @@ TAKES: Mapping[str, Takes] = {
     ),
 }
 """What an `Agent` is checked for when it is made; `deps` may be anything."""
+
+
+def _unfit(model: type[BaseModel], answer: str) -> str | None:
+    try:
+        model.model_validate_json(answer)
+    except ValidationError as error:
+        return misfits(error, of="answer")
+    return None

@@ -83,7 +83,7 @@ class Casting:
             agent.deps,
             Compaction(self._window(agent)),
             Commands(agent.commands, self._settings.commands),
-            OutputJudge(objection, agent.answer_schema()),
+            OutputJudge(objection, agent.answer_schema(), agent.answer_check()),
             agent.layers(),
             agent.run_context(),
             agent.tell_time,

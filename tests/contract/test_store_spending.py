@@ -73,6 +73,17 @@ async def test_owners_do_not_count_for_each_other(store: Store) -> None:
     assert await store.spend(Spending(elsewhere, 1, DAY, NOTHING)) == NOTHING
 
 
+@pytest.mark.promise("P11")
+async def test_a_count_that_gets_too_large_to_be_exact_stays_where_it_is(store: Store) -> None:
+    """It never turns into a small one, which would lift the owner's limit."""
+    owner = new_owner()
+    huge = Spent(10**30, cost=1e30)
+    most = await store.spend(Spending(run_of(owner), 1, DAY, huge))
+    assert most.tokens == 2**53 - 1
+    assert await store.spend(Spending(run_of(owner), 1, DAY, huge)) == most
+    assert await store.spend(Spending(run_of(owner), 1, DAY, Spent(5))) == most
+
+
 async def test_another_worker_reads_the_same_count(store: Store, peer: Store) -> None:
     run = run_of(new_owner())
     tiny = Spent(2**40, 0.001, 0.000000001)

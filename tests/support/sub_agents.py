@@ -12,6 +12,7 @@ from passback.core.events import (
     Nested,
     RunEvent,
     ToolCallStarted,
+    innermost,
 )
 from passback.core.messages import (
     ApprovalMessage,
@@ -24,7 +25,6 @@ from passback.core.messages import (
 from passback.core.ports import ModelClient, Store
 from passback.engine.agents import Actor, Agents
 from passback.engine.brain import Brain
-from passback.engine.children import innermost
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
 from passback.engine.toolbox import Equipment

@@ -2,24 +2,26 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from passback.context.shown import Levels, Shown, Taken
 from passback.context.summary import (
     Division,
     divided,
+    last_named,
     least_shown,
     request_for,
     summary_of,
 )
-from passback.context.tokens import frame_tokens
-from passback.core.context import Context, Fitted
+from passback.context.tokens import frame_tokens, request_tokens, text_tokens
+from passback.core.context import Context, Count, Fitted
 from passback.core.deltas import (
     Finish,
     LostUsageChunk,
     ModelDelta,
     ModelRequest,
+    ReasoningChunk,
     TextChunk,
     UsageChunk,
 )
@@ -74,7 +76,7 @@ class _Watch:
             return None
         return self._show()
 
-    async def fit(self, messages: Sequence[Message], /) -> Fitted:
+    async def fit(self, messages: Sequence[Message], count: Count, /) -> Fitted:
         shown = self._shown
         shown.feed(messages)
         if not (self._automatic and self._is_due()):
@@ -86,17 +88,17 @@ class _Watch:
         if shown.used >= shown.levels.compact:
             events += _told(shown.ease())
             if shown.used > shown.levels.warn:
-                append = await self._summarise(messages, events)
+                append = await self._summarise(messages, events, count)
         return self._fitted(append, events)
 
-    async def compact(self, messages: Sequence[Message], /) -> Fitted:
+    async def compact(self, messages: Sequence[Message], count: Count, /) -> Fitted:
         shown = self._shown
         shown.feed(messages)
         division = divided(shown, len(messages))
         events: list[RunEvent] = []
         append: tuple[SummaryMessage, ...] = ()
         if division is not None and division.is_possible:
-            append = await self._replace(messages, division, events)
+            append = await self._replace(messages, division, events, count)
         return self._fitted(append, events)
 
     def counted(self, usage: Usage, /) -> None:
@@ -134,14 +136,14 @@ class _Watch:
         if used <= levels.stop:
             return
         framed = shown.scale.used(shown.frame) > levels.stop
-        what = "the agent's prompt and tools are" if framed else "the last message is"
+        what = "the agent's prompt and tools are" if framed else last_named(shown)
         raise ContextTooLarge(
             f"{what} too large for the model: about {used} tokens, and there is room for {levels.stop}"
         )
 
     # ---------------------------------------------------------------- summaries
     async def _summarise(
-        self, messages: Sequence[Message], events: list[RunEvent]
+        self, messages: Sequence[Message], events: list[RunEvent], count: Count
     ) -> tuple[SummaryMessage, ...]:
         """Let a summary take the place of what is old, if that helps; one attempt before each call of the model."""
         shown = self._shown
@@ -156,18 +158,19 @@ class _Watch:
         must = shown.used > shown.levels.stop
         if not must and (self._gave_up or not worth):
             return ()
-        return await self._replace(messages, division, events, must=must)
+        return await self._replace(messages, division, events, count, must=must)
 
     async def _replace(
         self,
         messages: Sequence[Message],
         division: Division,
         events: list[RunEvent],
+        count: Count,
         *,
         must: bool = False,
     ) -> tuple[SummaryMessage, ...]:
         shown, before = self._shown, self._shown.used
-        written = _Written() if self._gave_up else await self._ask(division)
+        written = _Written() if self._gave_up else await self._ask(division, count)
         if written.spent is not None:
             events.append(UsageReported(written.spent))
         if not (written.text or must):
@@ -179,12 +182,13 @@ class _Watch:
         events += _told(shown.ease())
         return (summary,)
 
-    async def _ask(self, division: Division) -> "_Written":
+    async def _ask(self, division: Division, count: Count) -> "_Written":
         """What the model writes; it is not listened to beyond the summary's budget."""
         request = request_for(division, self._shown)
-        listener = _Listener(division.budget * _BYTES)
         if request is None:
-            return listener.written(whole=False)
+            return _Written()
+        shown = self._shown.scale.used(request_tokens(request))
+        listener = _Listener(division.budget * _BYTES, shown)
         try:
             async with self._model.stream(request) as batches:
                 async for deltas in batches:
@@ -193,6 +197,9 @@ class _Watch:
         except ModelError as error:
             logger.warning("no summary: %s", error.code, extra={"action": "summary_failed"})
             return listener.written(whole=False)
+        finally:
+            if listener.spent is not None:
+                count(listener.spent)
         return listener.written(whole=listener.ended)
 
 
@@ -209,11 +216,17 @@ class _Written:
 
 
 class _Listener:
-    """Takes the model's words until it ends, or has said more than so many bytes."""
+    """Takes the model's words until it ends, or has said more than so many bytes.
 
-    def __init__(self, limit: int) -> None:
+    `shown` are the tokens of what it was asked, as they are estimated.
+    """
+
+    def __init__(self, limit: int, shown: int) -> None:
         self.ended = False
+        self._finished = False
+        self._shown = shown
         self._left = limit
+        self._said = 0
         self._pieces: list[str] = []
         self._usage: Usage | None = None
         self._lost: Usage | None = None
@@ -224,21 +237,43 @@ class _Listener:
             match delta:
                 case TextChunk(text):
                     self._pieces.append(text)
+                    self._said += text_tokens(text)
                     self._left -= len(text.encode("utf-8", "surrogatepass"))
+                case ReasoningChunk(text):
+                    self._said += text_tokens(text)
                 case UsageChunk(usage):
                     self._usage = usage
                 case LostUsageChunk(usage):
                     self._lost = together(self._lost, usage)
                 case Finish(reason):
+                    self._finished = True
                     self.ended = reason in ("stop", "length")
-                case _:  # it has no tools, and its reasoning is its own
+                case _:  # it has no tools, and of its reasoning nothing is kept
                     pass
         self.ended = self.ended or self._left < 0
         return self._left < 0
 
     def written(self, *, whole: bool) -> _Written:
         text = "".join(self._pieces).strip() if whole else ""
-        return _Written(text, self._usage, together(self._lost, self._usage))
+        return _Written(text, self.usage, self.spent)
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the service counted; of what was cut, at least an estimate of what was asked and said."""
+        if self._finished or not (self._said or self._usage):
+            return self._usage
+        counted = self._usage or Usage()
+        return replace(
+            counted,
+            input_tokens=counted.input_tokens or self._shown,
+            output_tokens=max(counted.output_tokens, self._said),
+            estimated=True,
+        )
+
+    @property
+    def spent(self) -> Usage | None:
+        """As `usage`, with that of the attempts before."""
+        return together(self._lost, self.usage)
 
 
 def _told(taken: Sequence[Taken]) -> list[Compacted]:

@@ -18,7 +18,7 @@ from passback.core.messages import (
     ToolMessage,
     Usage,
 )
-from passback.core.transcript import boundary, paired, view
+from passback.core.transcript import boundary, paired, unheard, view
 
 _RECENT: Final = 3
 """Turns whose results are not left out."""
@@ -128,7 +128,7 @@ class Shown:
             fresh = fresh[last + 1 :]
         replayed = self._fed == 0
         for place, message in enumerate(fresh, len(messages) - len(fresh)):
-            if replayed and isinstance(message, AssistantMessage):
+            if replayed and isinstance(message, AssistantMessage) and not message.command:
                 self.ease()  # as it was done when the model was asked for this
                 self.counted(message.usage, self.estimate)
             self._add(place, message)
@@ -140,7 +140,9 @@ class Shown:
         self._turns = ()
         self.estimate, self._snipped, self._shrunk = self.frame, 0, 0
         summary = messages[-1]
-        self.summary = summary if isinstance(summary, SummaryMessage) else None
+        self.summary = None
+        if isinstance(summary, SummaryMessage) and not summary.is_blank:
+            self.summary = summary
         for message in view(messages[-1:]):
             self._add(len(messages) - 1, message)
         for place in range(boundary(messages), len(messages) - 1):
@@ -148,6 +150,8 @@ class Shown:
                 self._add(place, messages[place])
 
     def _add(self, place: int, message: Message) -> None:
+        if unheard(message):
+            return
         if isinstance(message, AssistantMessage):
             self._turns = (*self._turns, len(self.entries))[-_RECENT:]
         tokens = message_tokens(message)

@@ -113,6 +113,19 @@ def least_shown(shown: Shown, /) -> int:
     return shown.frame + sum(map(_least, _messages_of(shown, _units(shown)[-1:])))
 
 
+def last_named(shown: Shown, /) -> str:
+    """What `least_shown` counts beside the frame, in words that go before "too large"."""
+    last = _messages_of(shown, _units(shown)[-1:])
+    results = sum(isinstance(message, ToolMessage) for message in last)
+    if not results:
+        return "the last message is"
+    return (
+        f"the last turn with its {results} results is"
+        if results > 1
+        else "the last turn with its result is"
+    )
+
+
 def _first_kept(shown: Shown, already: int, available: int) -> int:
     """The entry from which on all is kept; those `already` summarised are not."""
     entries = shown.entries

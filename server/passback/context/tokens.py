@@ -65,6 +65,11 @@ def frame_tokens(frame: ModelRequest, /) -> int:
     return _MESSAGE + text_tokens(frame.system) + tools
 
 
+def request_tokens(request: ModelRequest, /) -> int:
+    """A whole request."""
+    return frame_tokens(request) + sum(map(message_tokens, request.messages))
+
+
 def _content_tokens(content: Content) -> int:
     return text_tokens(content) if isinstance(content, str) else sum(map(_part_tokens, content))
 

@@ -1,11 +1,12 @@
 """Slash commands: what a user may say that no model has to hear. Pure."""
 
 import re
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from passback.core.messages import Message, RunRef, UserMessage
+from passback.core.errors import InvalidRequest
+from passback.core.messages import Message, RunRef, SystemMessage, UserMessage
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _CALLED: Final = re.compile(rf"/({NAME.pattern})(?:\s+(.*))?", re.DOTALL)
@@ -24,7 +25,7 @@ class CommandContext:
     """Where a command was given: the run, with its conversation and that one's owner, and what the agent's author gave."""
 
     run: RunRef
-    deps: object = None
+    deps: object = field(default=None, repr=False)
 
 
 Handler: TypeAlias = Callable[[str, CommandContext], str | Awaitable[str]]
@@ -37,6 +38,19 @@ class Command:
 
     name: str
     description: str
+
+
+def refuse_company(posted: Sequence[Message], /) -> None:
+    """Return if no command stands among other messages of a post: it would be answered, and they would not.
+
+    Raises:
+        InvalidRequest: one does.
+    """
+    said = [each for each in posted if isinstance(each, UserMessage | SystemMessage)]
+    asked = [each for each in said if isinstance(each, UserMessage)]
+    called = [each for each in asked if each.command]
+    if called and (len(asked) > 1 or said[-1] not in called):
+        raise InvalidRequest("a command has to be posted alone, without other messages of the user")
 
 
 def command_in(message: Message, /) -> CommandCall | None:

@@ -1,14 +1,17 @@
 """The doors of what a model is shown: a transcript may be larger than its window."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from passback.core.deltas import ModelRequest
 from passback.core.events import RunEvent
 from passback.core.messages import Message, ModelMessage, SummaryMessage, Usage
 from passback.core.ports import ModelClient
 from passback.core.transcript import paired
+
+Count: TypeAlias = Callable[[Usage], None]
+"""Is told what each call of the model used that made room, also of one that is cut or comes to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Context(Protocol):
         """What the model is shown, where nothing has to be done or told before. None: ask `fit`."""
         ...
 
-    async def fit(self, messages: Sequence[Message], /) -> Fitted:
+    async def fit(self, messages: Sequence[Message], count: Count, /) -> Fitted:
         """Make room, if need be; the model may be asked for a summary, once at most.
 
         Raises:
@@ -35,7 +38,7 @@ class Context(Protocol):
         """
         ...
 
-    async def compact(self, messages: Sequence[Message], /) -> Fitted:
+    async def compact(self, messages: Sequence[Message], count: Count, /) -> Fitted:
         """Summarise, however much room there is. Nothing to append: there was nothing to summarise.
 
         Raises:
@@ -69,10 +72,10 @@ class Unbounded:
     def at_once(self, messages: Sequence[Message], /) -> Sequence[ModelMessage]:
         return paired(messages)
 
-    async def fit(self, messages: Sequence[Message], /) -> Fitted:
+    async def fit(self, messages: Sequence[Message], _count: Count, /) -> Fitted:
         return Fitted(paired(messages))
 
-    async def compact(self, messages: Sequence[Message], /) -> Fitted:
+    async def compact(self, messages: Sequence[Message], _count: Count, /) -> Fitted:
         return Fitted(paired(messages))
 
     def counted(self, _usage: Usage, /) -> None:

@@ -14,6 +14,7 @@ from passback.core.messages import (
     ToolSpec,
     Usage,
     UserMessage,
+    credible,
 )
 
 _AS_SET_UP = Generation()
@@ -80,9 +81,12 @@ class ToolCallChunk:
 
 @dataclass(frozen=True, slots=True)
 class UsageChunk:
-    """The usage of the answer; a later one replaces it."""
+    """The usage of the answer, as far as it is credible; a later one replaces it."""
 
     usage: Usage
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "usage", credible(self.usage))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,9 @@ class LostUsageChunk:
     """
 
     usage: Usage
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "usage", credible(self.usage))
 
 
 FinishReason: TypeAlias = Literal["stop", "tool_calls", "length", "refusal"]

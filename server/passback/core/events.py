@@ -239,6 +239,13 @@ RunEvent: TypeAlias = (
 )
 
 
+def innermost(event: RunEvent, /) -> RunEvent:
+    """What a sub-agent says, however deep it is."""
+    while isinstance(event, Nested):
+        event = event.event
+    return event
+
+
 # ---------------------------------------------------------------- the log
 class Logged(NamedTuple):
     """One event at its place."""

@@ -4,7 +4,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NewType, TypeAlias
 
 from pydantic import JsonValue
@@ -160,13 +160,14 @@ class Brief:
     """What a post says beside its words. It is part of the transcript, so that every worker tells the model the same.
 
     Args:
-        data: structured data to work on; None: there is none.
+        data: structured data to work on; None: there is none here.
         intent: what the user wants, in the caller's words.
         constraints: what has to be kept to.
         instructions: the caller's, for the answer to this message.
         output_schema: a JSON Schema of type object that the answer has to fit.
         at: when the post came (RFC 3339), where the agent is told the time; equal posts may differ in it.
         generation: how the answer to this message is to be written; it is told to the model's service, not to the model.
+        forgets: whether data that was posted earlier does not count any more, although there is none here.
     """
 
     data: JsonValue = None
@@ -176,6 +177,7 @@ class Brief:
     output_schema: JsonObject | None = None
     at: str = ""
     generation: Generation | None = None
+    forgets: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +192,16 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """What was said to the agent; `agent` names the one that was asked, where the server has several."""
+    """What was said to the agent; `agent` names the one that was asked, where the server has several.
+
+    A `command` no model is shown.
+    """
 
     id: MessageId
     content: Content
     agent: str = ""
     brief: Brief | None = None
+    command: bool = False
     role: Literal["user"] = "user"
 
 
@@ -237,6 +243,25 @@ class Usage:
         )
 
 
+MOST_TOKENS: Final = 10**12
+"""Of one kind in one model call. No call has so many: a service that says so is wrong, and no sum may overflow for it."""
+
+
+def credible(usage: Usage, /) -> Usage:
+    """What a service says that a model call used, each number within what there can be."""
+    return replace(
+        usage,
+        input_tokens=_tokens(usage.input_tokens),
+        output_tokens=_tokens(usage.output_tokens),
+        cached_tokens=_tokens(usage.cached_tokens),
+        reasoning_tokens=_tokens(usage.reasoning_tokens),
+    )
+
+
+def _tokens(said: int) -> int:
+    return max(0, min(MOST_TOKENS, said))
+
+
 def together(one: Usage | None, other: Usage | None, /) -> Usage | None:
     """Their sum; None: nobody has told anything."""
     return other if one is None else one if other is None else one + other
@@ -246,7 +271,8 @@ def together(one: Usage | None, other: Usage | None, /) -> Usage | None:
 class AssistantMessage:
     """One turn's answer; `partial` when it was cut (cancelled, failed, out of tokens).
 
-    `usage` is that of the model call that said it, None where the provider tells nothing.
+    `usage` is that of the model call that said it, None where the provider tells nothing. The answer to a `command` no model
+    is shown.
     """
 
     id: MessageId
@@ -255,6 +281,7 @@ class AssistantMessage:
     reasoning: tuple[Reasoning, ...] = ()
     partial: bool = False
     usage: Usage | None = None
+    command: bool = False
     role: Literal["assistant"] = "assistant"
 
 
@@ -292,7 +319,7 @@ class SummaryMessage:
     """From here on, a model is shown `content` in place of what came before, but for the `keeps` messages right before it.
 
     `asked` is the user's last message, in words, where it is not among those that are kept. `usage` is that of the model
-    call that wrote the summary.
+    call that wrote the summary. One that says nothing and keeps nothing is where the agent was made to forget.
     """
 
     id: MessageId
@@ -301,6 +328,16 @@ class SummaryMessage:
     asked: str = ""
     usage: "Usage | None" = None
     role: Literal["summary"] = "summary"
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing in it to be shown."""
+        return not (self.content or self.asked)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether nothing before it counts any more."""
+        return self.is_blank and self.keeps <= 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,9 +119,13 @@ def _plain(message: PostedMessage) -> JsonValue:
     plain: dict[str, JsonValue] = asdict(replace(message, id=MessageId("")))
     if isinstance(message, UserMessage):
         said = _said(message.brief)
-        plain = {**plain, "brief": said, "agent": message.agent or None}
+        plain = {**plain, "brief": said, "agent": message.agent or None, "command": None}
     # what says nothing leaves no trace: posts that an older version has seen are known again
-    later = {"brief", "agent", "synthetic"} if message.role in ("user", "system") else set[str]()
+    later = (
+        {"brief", "agent", "command", "synthetic"}
+        if message.role in ("user", "system")
+        else set[str]()
+    )
     return {key: value for key, value in plain.items() if value is not None or key not in later}
 
 
@@ -133,6 +137,8 @@ def _said(brief: Brief | None) -> dict[str, JsonValue] | None:
     said = asdict(timeless)
     if timeless.generation is None:  # posts that an older version has seen are known again
         del said["generation"]
+    if not timeless.forgets:  # as an older version wrote it
+        del said["forgets"]
     return said
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from pydantic import JsonValue
@@ -16,7 +16,7 @@ def _unheard(_words: str, /) -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """Where a server tool is called from; the model cannot see it.
+    """Where a server tool is called from; the model cannot see it. Its `repr` names the call, and shows no data.
 
     Attributes:
         run: the run, with its conversation and that one's owner.
@@ -28,9 +28,9 @@ class ToolContext:
 
     run: RunRef
     call_id: CallId
-    deps: object = None
-    progress: Callable[[str], None] = _unheard
-    data: JsonValue = None
+    deps: object = field(default=None, repr=False)
+    progress: Callable[[str], None] = field(default=_unheard, repr=False)
+    data: JsonValue = field(default=None, repr=False)
 
 
 @runtime_checkable

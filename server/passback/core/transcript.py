@@ -237,9 +237,16 @@ def schema_of(
 
 
 def data_of(messages: Sequence[Message], earlier: JsonValue = None, /) -> JsonValue:
-    """The structured data that was posted last; without any, what there was before: `earlier`."""
-    briefs = (each.brief for each in reversed(messages) if isinstance(each, UserMessage))
-    return next((brief.data for brief in briefs if brief and brief.data is not None), earlier)
+    """The structured data that was posted last and not forgotten; without any, what there was before: `earlier`."""
+    for message in reversed(messages):
+        match message:
+            case SummaryMessage(forgets=True):
+                return None
+            case UserMessage(brief=Brief() as brief) if brief.data is not None or brief.forgets:
+                return brief.data
+            case _:
+                pass
+    return earlier
 
 
 # ---------------------------------------------------------------- what a model may be shown
@@ -259,9 +266,8 @@ def view(messages: Sequence[Message], /) -> Sequence[Message]:
         return messages
     place, summary = last
     kept = messages[_first_kept(place, summary) : place]
-    nothing = not (summary.content or summary.asked)
     return (
-        *(() if nothing else (UserMessage(summary.id, _summary_text(summary)),)),
+        *(() if summary.is_blank else (UserMessage(summary.id, _summary_text(summary)),)),
         *(message for message in kept if not isinstance(message, SummaryMessage)),
         *messages[place + 1 :],
     )
@@ -291,8 +297,13 @@ def tagged(tag: str, text: str, /) -> str:
     return f"<{tag}>\n{re.sub(rf'(?i)<(?=/?{tag})', '< ', text)}\n</{tag}>"
 
 
+def unheard(message: Message, /) -> bool:
+    """Whether a message is a command, or the answer to one: they stay in the record, and no model is shown them."""
+    return isinstance(message, UserMessage | AssistantMessage) and message.command
+
+
 def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
-    """A view that every provider accepts: each call answered once, in order, next to it; nothing empty.
+    """A view that every provider accepts: each call answered once, in order, next to it; nothing empty, and no commands.
 
     On a transcript that keeps the invariant only the order of answers changes. What is missing all the same
     (never by our own writes) is filled in as `interrupted`; an answer without its call is left out.
@@ -302,6 +313,8 @@ def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
     messages = view(messages)
     answers = _answers_by_turn(messages)
     for position, message in enumerate(messages):
+        if unheard(message):
+            continue
         if isinstance(message, AssistantMessage):
             shown.extend(_with_answers(message, answers.get(position, {})))
         elif isinstance(message, SystemMessage) and message.synthetic:

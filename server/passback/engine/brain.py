@@ -45,7 +45,7 @@ class Brain:
     max_futile_turns: int = 3
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     judge: Judge = field(default_factory=Judge)
-    deps: object = None
+    deps: object = field(default=None, repr=False)
     context: ContextPolicy = field(default_factory=Unbounded)
     commands: Commands = field(default_factory=Commands)
     output: OutputJudge = field(default_factory=OutputJudge)

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from passback.core.events import Nested, Outcome, RunEvent, RunFinished, ToolCallEnded
+from passback.core.events import Nested, Outcome, RunEvent, RunFinished, ToolCallEnded, innermost
 from passback.core.messages import CallId, ChildMessage, Message, RunRef, ToolSpec
 from passback.core.state import State
 from passback.core.toolsets import ToolContext
@@ -34,7 +34,7 @@ class Journal(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CallContext(ToolContext):
     """What the call of a sub-agent needs beside what every tool is told.
 
@@ -106,11 +106,4 @@ def nested(path: Sequence[CallId], event: RunEvent, /) -> RunEvent:
     """An event as readers of the run see it, if a sub-agent that works on the calls `path` says it."""
     for call_id in reversed(path):
         event = Nested(call_id, event)
-    return event
-
-
-def innermost(event: RunEvent, /) -> RunEvent:
-    """What a sub-agent says, however deep it is."""
-    while isinstance(event, Nested):
-        event = event.event
     return event

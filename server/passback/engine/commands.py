@@ -2,22 +2,27 @@
 
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import anyio
 
 from passback.core.commands import Command, CommandCall, CommandContext, Handler, command_in
-from passback.core.context import Context
+from passback.core.context import Fitted
 from passback.core.errors import UnknownCommand
 from passback.core.events import RunEvent
 from passback.core.ids import new_message_id
-from passback.core.messages import Message, SummaryMessage
+from passback.core.messages import Message, PostedMessage, SummaryMessage, UserMessage
 from passback.core.state import State
 from passback.core.text import mended
+from passback.core.transcript import unheard
 from passback.engine.calling import called
 
 logger = logging.getLogger(__name__)
+
+Compact: TypeAlias = Callable[[], Awaitable[Fitted]]
+"""Has what was said summed up."""
 
 _SECONDS = 60.0
 _LONGEST = 64 * 1024
@@ -61,13 +66,24 @@ class Commands:
         }
         return tuple(Command(name, described[name]) for name in sorted(described))
 
+    def marked(self, posted: Sequence[PostedMessage]) -> tuple[PostedMessage, ...]:
+        """What was posted; the messages that are commands, known or not, are marked as such."""
+        return tuple(
+            replace(each, command=True)
+            if isinstance(each, UserMessage) and self.enabled and command_in(each)
+            else each
+            for each in posted
+        )
+
     def called_in(self, messages: Sequence[Message]) -> CommandCall | None:
         """The command that the last of the messages is.
 
         Raises:
             UnknownCommand: it looks like one, and there is none of its name.
         """
-        call = command_in(messages[-1]) if self.enabled and messages else None
+        if not messages or not (self.enabled or unheard(messages[-1])):
+            return None
+        call = command_in(messages[-1])
         if call is not None and call.name not in {*_BUILT_IN, *self.own}:
             names = ", ".join(f"/{command.name}" for command in self.all)
             raise UnknownCommand(
@@ -83,10 +99,9 @@ class Commands:
         self,
         call: CommandCall,
         context: CommandContext,
-        sight: Context,
-        messages: Sequence[Message],
+        compact: Compact,
     ) -> Reply:
-        """Raises ContextTooLarge."""
+        """Raises ContextTooLarge, as `compact` does."""
         if call.name in self.own:
             return Reply(await self._answer(call, context))
         match call.name:
@@ -94,7 +109,7 @@ class Commands:
                 nothing = SummaryMessage(new_message_id(), "", keeps=0)
                 return Reply("The agent has forgotten what was said before.", after=(nothing,))
             case "compact":
-                fitted = await sight.compact(messages)
+                fitted = await compact()
                 done = "What was said before is summed up."
                 told = done if fitted.append else "There is nothing to sum up."
                 return Reply(told, fitted.append, fitted.events)

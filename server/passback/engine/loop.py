@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from passback.core.commands import CommandCall, CommandContext
-from passback.core.context import Context
+from passback.core.context import Context, Fitted
 from passback.core.errors import ModelContextExceeded, ModelIncomplete, StoreError
 from passback.core.events import (
     Cancelled,
@@ -167,14 +167,10 @@ class Loop:
     async def stop(self, outcome: Outcome) -> None:
         """End a run that was cut: keep the text that readers saw, close the calls that nobody will answer."""
         append: list[Message] = []
-        events: list[RunEvent] = []
-        if self._assembler is not None:
-            if (partial := self._assembler.partial()) is not None:
-                append.append(partial)
-            if self._assembler.spent is not None:
-                events.append(UsageReported(self._assembler.spent))
+        if self._assembler is not None and (partial := self._assembler.partial()) is not None:
+            append.append(partial)
         append.extend(closing(unanswered(self._messages), "interrupted", new_message_id))
-        await self._end(outcome, append, events, cut=isinstance(outcome, Cancelled))
+        await self._end(outcome, append, cut=isinstance(outcome, Cancelled))
 
     async def _obey(self, call: CommandCall) -> None:
         """Answer a command in the model's place."""
@@ -182,12 +178,17 @@ class Loop:
         commands = self._brain.commands
         if commands.asks(call):
             await self._meter.allow()
-        reply = await commands.obey(call, context, self._sight, self._seen)
-        self._meter.count(reply.events, self._brain.price)
-        message = AssistantMessage(new_message_id(), reply.text)
+        reply = await commands.obey(call, context, self._compact)
+        message = AssistantMessage(new_message_id(), reply.text, command=True)
         self._state = forgotten(self._state, call)
         events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
         await self._end(Completed(), (*reply.before, message, *reply.after), events)
+
+    async def _compact(self) -> Fitted:
+        return await self._sight.compact(self._seen, self._count)
+
+    def _count(self, usage: Usage | None) -> None:
+        self._meter.add(usage, self._brain.price)
 
     async def _ask(self) -> Turn:
         """One model call; a second one, if the first was refused as too long and room could be made."""
@@ -215,7 +216,7 @@ class Loop:
                     if events := assembler.feed(deltas):
                         self._log.append(events)
         finally:
-            self._meter.add(assembler.spent, self._brain.price)
+            self._count(assembler.spent)
         events, turn = assembler.finish()
         if events:
             self._log.append(events)
@@ -236,8 +237,7 @@ class Loop:
         if (shown := self._sight.at_once(self._seen)) is not None:
             return shown
         await self._meter.allow()
-        fitted = await self._sight.fit(self._seen)
-        self._meter.count(fitted.events, self._brain.price)
+        fitted = await self._sight.fit(self._seen, self._count)
         if fitted.append:
             await self._commit(fitted.append, fitted.events)
         elif fitted.events:
@@ -368,13 +368,17 @@ class Loop:
         if outcome == Completed("budget") and self._meter.is_unused:
             events = (*events, UsageReported(Usage()))
         await self._meter.tell(ends=True)
-        told = (*self._with_left(events), RunFinished(outcome))
+        told = (*self._with_left(events), *self._untold(), RunFinished(outcome))
         if not cut:
             self._state = self._state.settled()
         # before the write: if its reply is lost, the log sends it again ahead of whatever comes next
         state = self._keep(append)
         end = End(owed(self._messages), cut)
         await self._log.commit(tuple(append), told, end, state)
+
+    def _untold(self) -> Sequence[RunEvent]:
+        """What else was spent: a sub-agent leaves that to the run."""
+        return () if self._depth else self._with_left(self._meter.untold())
 
     async def _commit(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
         await self._meter.tell()

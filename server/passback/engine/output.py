@@ -1,8 +1,11 @@
 """Structured output: whether a run's last word is what was asked for. Nothing else becomes its output."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+import anyio
 from pydantic import JsonValue
 from pydantic_core import from_json
 
@@ -11,13 +14,25 @@ from passback.core.ids import new_message_id
 from passback.core.messages import JsonObject, Message, SystemMessage, ToolSpec, as_text
 from passback.core.ports import ArgumentCheck
 from passback.core.state import State
+from passback.core.text import mended
 from passback.core.transcript import NOT_ACCEPTED, schema_of
 from passback.engine.assembler import Turn
+from passback.engine.calling import called
+
+logger = logging.getLogger(__name__)
 
 _ANSWERS = 1024 * 1024
 """Characters of an answer: more would hold up the event loop while it is read."""
 
 _NAME = "output"
+
+_WORDS = 4_000
+"""Characters of an objection of the author's."""
+
+SECONDS = 10.0
+
+AnswerCheck: TypeAlias = Callable[[str], str | None]
+"""What is wrong with an answer, a JSON object, in words for the model. None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +42,14 @@ class OutputJudge:
     Args:
         check: whether a JSON text fits a schema. None: whatever is a JSON object fits.
         schema: what answers have to fit where a post does not say it; None: they are free.
+        own: what the agent's author says besides of an answer that has to fit `schema`, and does; in a thread.
+        seconds: how long that may take.
     """
 
     check: ArgumentCheck | None = None
     schema: JsonObject | None = None
+    own: AnswerCheck | None = None
+    seconds: float = SECONDS
 
     def asked(self, messages: Sequence[Message], state: State) -> JsonObject | None:
         """What the answer to a transcript has to fit. None: it is free."""
@@ -44,7 +63,8 @@ class OutputJudge:
 
         A refusal is an answer without output.
         """
-        schema = self.asked(messages, state)
+        posted = schema_of(messages, state.output_schema)
+        schema = self.schema if posted is None else posted
         if schema is None or turn.finish == "refusal":
             return None
         if turn.finish == "length":
@@ -55,10 +75,27 @@ class OutputJudge:
             return _refused("it is not a JSON object")
         if objection := await self._objection(schema, text):
             return _refused(objection)
+        if posted is None and (objection := await self._own_objection(text)):
+            return _refused(objection)
         return OutputAccepted(value)
 
     async def _objection(self, schema: JsonObject, text: str) -> str | None:
         return None if self.check is None else await self.check(ToolSpec(_NAME, "", schema), text)
+
+    async def _own_objection(self, text: str) -> str | None:
+        if self.own is None:
+            return None
+        with anyio.move_on_after(self.seconds):
+            try:
+                said: str | None = await called(self.own, text)
+            except (
+                Exception
+            ) as error:  # a validation's boundary: what it may be, only its author knows
+                logger.exception("output not validated", extra={"action": "output_failed"})
+                return f"it could not be validated: {type(error).__name__}"
+            return None if said is None else mended(said)[:_WORDS]
+        logger.error("output not validated in time", extra={"action": "output_late"})
+        return f"it could not be validated within {self.seconds:g} s"
 
 
 def _bare(text: str) -> str:

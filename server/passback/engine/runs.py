@@ -24,7 +24,7 @@ from passback.core.changes import (
     Queued,
     Status,
 )
-from passback.core.commands import Command
+from passback.core.commands import Command, refuse_company
 from passback.core.errors import (
     ConversationBusy,
     QueueFull,
@@ -40,6 +40,7 @@ from passback.core.events import (
     RunFinished,
     RunQueued,
     ToolCallStarted,
+    innermost,
 )
 from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.limits import Left
@@ -57,7 +58,6 @@ from passback.core.transcript import waiting
 from passback.engine.agents import Actor, Agents
 from passback.engine.attachments import refuse_attachments
 from passback.engine.caretaker import Caretaker, mark_of, opening_of
-from passback.engine.children import innermost
 from passback.engine.claims import Claims
 from passback.engine.loop import Work
 from passback.engine.overtaken import ATTEMPTS, step_aside
@@ -143,7 +143,9 @@ class RunService:
         actor = self._agents.asked_in(messages, loaded.status.state.agent)
         if post.tools is not None:
             (await actor.equipment.toolbox()).refuse_clashes(post.tools)
-        actor.brain.commands.called_in(post.messages)
+        commands = actor.brain.commands
+        commands.called_in(post.messages)
+        post = replace(post, messages=commands.marked(post.messages))
         status = loaded.status
         running = status.run_id if status.running else None
         standing = Standing(
@@ -161,8 +163,10 @@ class RunService:
             case Parks():
                 return await self._park(post, loaded, verdict)
             case Queues():
+                refuse_company(verdict.messages)
                 return await self._enqueue(post, loaded, verdict)
             case Begins():
+                refuse_company(verdict.append)
                 return await self._begin(actor, post, loaded, verdict)
             case _:
                 assert_never(verdict)

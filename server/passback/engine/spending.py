@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -63,6 +63,7 @@ class Meter:
         known = state.run if state.run and state.run.run_id == lease.run.run_id else None
         self._run_before = known.spent if known else _NOTHING
         self._used = _NOTHING
+        self._untold = Usage()
         self._noted = _NOTHING
         self._began = monotonic()
         self._owner = owner
@@ -77,12 +78,12 @@ class Meter:
         if usage is not None:
             tokens = usage.input_tokens + usage.output_tokens
             self._used += Spent(tokens, cost=price.of(usage))
+            self._untold += usage
 
-    def count(self, events: Iterable[RunEvent], price: Price) -> None:
-        """Count the model calls that these events tell of."""
-        for event in events:
-            if isinstance(event, UsageReported):
-                self.add(event.usage, price)
+    def untold(self) -> tuple[UsageReported, ...]:
+        """What was counted and no event has told of: calls that were cut, here or in sub-agents, or came to nothing."""
+        told = self._untold == replace(Usage(), estimated=self._untold.estimated)
+        return () if told else (UsageReported(self._untold),)
 
     @property
     def is_unused(self) -> bool:
@@ -148,9 +149,14 @@ class Meter:
         return tightest((self._budget.run.left(self._run_before + self._spent), self.left_beyond()))
 
     def with_left(self, events: Sequence[RunEvent], turns: int) -> tuple[RunEvent, ...]:
-        """The same events; those that tell of a model call say what is left now, and so many turns."""
-        if not any(isinstance(event, UsageReported) for event in events):
+        """The same events, about to be told; those of a model call say what is left now, and so many turns."""
+        told = [event.usage for event in events if isinstance(event, UsageReported)]
+        if not told:
             return tuple(events)
+        for usage in told:
+            self._untold -= usage
+        if not self.untold():
+            self._untold = Usage()
         return tuple(
             replace(event, left=replace(self.left(), turns=turns))
             if isinstance(event, UsageReported)

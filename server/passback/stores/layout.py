@@ -38,6 +38,8 @@ from passback.stores.options import milliseconds
 logger = logging.getLogger(__name__)
 
 SPENT_TTL = 2 * 24 * 3600 * 1000  # milliseconds for which the counts of owners are kept
+SPENT_MOST = 2**53 - 1
+"""Of anything that is counted for an owner: beyond it, not all stores count exactly. A count stays there."""
 _BILLIONTHS = 10**9
 
 PAGE_SIZE = 8 * 2**20  # bytes of records in one page, unless its first message alone is larger
@@ -208,9 +210,8 @@ class PackedSpending:
 
 def pack_spending(spending: Spending, /) -> PackedSpending:
     run, spent = spending.run, spending.spent
-    amounts = PackedAmounts(
-        spent.tokens, milliseconds(spent.seconds), round(spent.cost * _BILLIONTHS)
-    )
+    given = (spent.tokens, milliseconds(spent.seconds), round(spent.cost * _BILLIONTHS))
+    amounts = PackedAmounts(*(min(SPENT_MOST, each) for each in given))
     return PackedSpending(
         owner_tag(run.key.owner),
         f"day:{spending.day}",

@@ -106,6 +106,7 @@ class AgentTools:
             actor.brain,
             toolbox,
             (*context.transcript, *opening),
+            sum(isinstance(each, AssistantMessage) for each in context.transcript),
             taken_over=context.taken_over,
             depth=context.depth + 1,
             allowed=context.allowed,

@@ -1,13 +1,16 @@
 """Tools for the structured data that was posted last: query it, summarise it, validate it.
 
-Queries are JMESPath. They run in a process of their own, which is killed when one takes too long.
+Queries are JMESPath. They run in processes of their own, which are killed when one takes too long; there are few, in
+which owners take turns.
 """
 
+import os
 from typing import Annotated, Any
 
 import anyio
 import anyio.to_process
 import anyio.to_thread
+from anyio.lowlevel import RunVar
 from pydantic import Field
 from pydantic_core import to_json
 
@@ -16,10 +19,14 @@ from passback.core.toolsets import ToolContext
 from passback.schemas.arguments import objection
 from passback.schemas.declared import Unfit, fit
 from passback.toolsets.functions import Functions, ToolError, tool
+from passback.toolsets.places import Places
 from passback.toolsets.querying import run_query
 
 SECONDS = 10.0
 """For one query, of which the start of its process may take some."""
+
+WAIT = 15.0
+"""Seconds in which a query gets a process; then it is not made."""
 
 _RESULT = 64 * 1024 + 1
 """Characters of a result: one more than a tool may say, so that it is known to be cut."""
@@ -27,8 +34,11 @@ _RESULT = 64 * 1024 + 1
 _PART = 1024 * 1024
 """Characters of what is validated."""
 
-_DEADLINE = 30.0
-"""Of a call, in seconds: it may have to wait for others."""
+_DEADLINE = 2 * (WAIT + SECONDS)
+"""Of a call, in seconds: what is done beside its query is done by then."""
+
+PLACES: RunVar[Places] = RunVar("places for queries")
+"""Those of an event loop. Where none are set, they are one more than there are processors: no owner has all of them."""
 
 _Expression = Annotated[
     str, Field(description="JMESPath, such as `orders[?total > `100`].customer`.", max_length=2000)
@@ -76,11 +86,33 @@ async def _queried(
 ) -> str:
     if context.data is None:
         raise ToolError("There is no structured data in this conversation.")
+    asked = (to_json(context.data), expression, summarised, most)
+    places = _places()
+    try:
+        async with places.one(context.run.key):
+            return await _answered(*asked)
+    except TimeoutError:
+        raise ToolError(
+            f"The query was not made: it waited {places.seconds:g} seconds for others. Ask again later."
+        ) from None
+
+
+async def _answered(*asked: Any) -> str:
     with anyio.move_on_after(SECONDS):
         try:
+            # the places say how many there are
+            alone = anyio.CapacityLimiter(1)
             return await anyio.to_process.run_sync(
-                run_query, to_json(context.data), expression, summarised, most, cancellable=True
+                run_query, *asked, cancellable=True, limiter=alone
             )
         except ValueError as error:
             raise ToolError(str(error)) from None
     raise ToolError(f"The query did not end within {SECONDS:g} seconds; ask for less.")
+
+
+def _places() -> Places:
+    found = PLACES.get(None)
+    if found is None:
+        found = Places((os.cpu_count() or 1) + 1, WAIT)
+        PLACES.set(found)
+    return found

@@ -41,6 +41,7 @@ from passback.core.permissions import ALLOWED, Decision, Permission, permission_
 from passback.core.text import plain_problem, shortened
 from passback.core.toolsets import ToolContext
 from passback.engine.calling import called
+from passback.toolsets.validation import runs_code
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,10 @@ Function: TypeAlias = Callable[..., Any]
 
 _PAUSE = 0.1
 """Seconds before the first further attempt; before each later one twice as long."""
+
+
+class _Unfit(Exception):
+    """What is wrong with the arguments of a call."""
 
 
 class ToolError(Exception):
@@ -62,6 +67,7 @@ class FunctionTool:
         seconds: deadline of one call; then the result is an error.
         result_limit: characters of a result; what is longer is cut, and says so.
         retries: how often it is called again, within the deadline, when it raises anything but a `ToolError`.
+        judges: whether code of its author's judges the arguments: that runs in a thread, within the deadline.
     """
 
     function: Function
@@ -74,6 +80,7 @@ class FunctionTool:
     result_limit: int = 64 * 1024
     permission: Permission = ALLOWED
     retries: int = 0
+    judges: bool = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, as if it were not decorated."""
@@ -82,16 +89,13 @@ class FunctionTool:
     async def run(self, call: ToolCall, context: ToolContext) -> ToolResult:
         """Never raises: bad arguments, an exception and a passed deadline are error results."""
         try:
-            given = self.arguments.model_validate_json(call.arguments)
-        except ValidationError as error:
-            return ToolResult(self._cut(_plain(error)), is_error=True)
-        names = (info.alias or field for field, info in self.arguments.model_fields.items())
-        values = dict(zip(names, (value for _, value in given), strict=True))
-        if self.context_parameter is not None:
-            values[self.context_parameter] = context
-        try:
             with anyio.move_on_after(self.seconds):
+                values = await self._read(call.arguments)
+                if self.context_parameter is not None:
+                    values[self.context_parameter] = context
                 return ToolResult(self._cut(_text(await self._insist(values))))
+        except _Unfit as unfit:
+            return ToolResult(self._cut(f"The arguments are not valid.\n{unfit}"), is_error=True)
         except ToolError as error:
             return ToolResult(self._cut(str(error)), is_error=True)
         except Exception as error:  # the tool-call boundary: any failure is a result
@@ -105,6 +109,16 @@ class FunctionTool:
             )
             return ToolResult(f"The tool failed: {type(error).__name__}.", is_error=True)
         return ToolResult(f"The tool did not answer in {self.seconds:g} s.", is_error=True)
+
+    async def _read(self, arguments: str) -> dict[str, Any]:
+        """The arguments by their names. Code of the author's that judges them may take long: not on the event loop."""
+        read = self.arguments.model_validate_json
+        try:
+            given = await called(read, arguments) if self.judges else read(arguments)
+        except ValidationError as error:
+            raise _Unfit(misfits(error, of="arguments")) from None
+        names = (info.alias or field for field, info in self.arguments.model_fields.items())
+        return dict(zip(names, (value for _, value in given), strict=True))
 
     async def _insist(self, values: Mapping[str, Any]) -> object:
         for attempt in range(self.retries):
@@ -191,6 +205,7 @@ def tool(
             seconds=seconds,
             permission=allowance,
             retries=retries,
+            judges=runs_code(arguments),
         )
 
     return decorate if function is None else decorate(function)
@@ -270,12 +285,16 @@ def _schema(arguments: type[BaseModel], label: str) -> JsonObject:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else to_json(value, fallback=str).decode()
+    """JSON has no infinity and no NaN: there they are null."""
+    if isinstance(value, str):
+        return value
+    return to_json(value, fallback=str, inf_nan_mode="null").decode()
 
 
-def _plain(error: ValidationError) -> str:
+def misfits(error: ValidationError, /, *, of: str) -> str:
+    """Where and why a value does not fit a model, a line each; `of` names the whole value."""
     lines = [
-        f"{'.'.join(str(step) for step in item['loc']) or 'arguments'}: {plain_problem(item)}"
+        f"{'.'.join(str(step) for step in item['loc']) or of}: {plain_problem(item)}"
         for item in error.errors(include_url=False, include_input=False)
     ]
-    return "The arguments are not valid.\n" + "\n".join(lines)
+    return "\n".join(lines)

@@ -14,6 +14,8 @@ from passback.toolsets.summary import summary
 if sys.platform != "win32":
     import resource
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
 MEMORY = 1024 * 1024 * 1024
 """Bytes of address space for a query, of which Python itself takes a third."""
 
@@ -50,12 +52,21 @@ def _confine() -> None:
 
 
 def _dumped(value: JsonValue, most: int) -> str:
-    """The same list may stand in a result many times: what is not wanted is not even written."""
+    """The same list may stand in a result many times: what is not wanted is not even written.
+
+    Raises:
+        ValueError: for the model: there is a number in it that JSON does not have.
+    """
     pieces: list[str] = []
     size = 0
-    for piece in json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(value):
-        pieces.append(piece)
-        size += len(piece)
-        if size > most:
-            break
+    try:
+        for piece in _ENCODER.iterencode(value):
+            pieces.append(piece)
+            size += len(piece)
+            if size > most:
+                break
+    except ValueError:
+        raise ValueError(
+            "The result has a number that JSON does not have: infinite, none (NaN), or of too many digits."
+        ) from None
     return "".join(pieces)[:most]

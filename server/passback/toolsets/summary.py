@@ -1,8 +1,11 @@
 """A statistical summary of JSON: of records field by field, of values as one column."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from itertools import islice
+from math import isfinite
 from statistics import fmean
 
 from pydantic import JsonValue
@@ -11,7 +14,6 @@ _FIELDS = 60
 _COMMON = 5
 _CHARS = 80
 _LEVELS = 2
-_LARGEST = 1e300
 
 _TYPES: Mapping[type, str] = {
     str: "text",
@@ -52,6 +54,9 @@ def _of_list(items: list[JsonValue]) -> JsonValue:
         for key, count in islice(keys.items(), _FIELDS)
     }
     shown: dict[str, JsonValue] = {"type": "list", "items": len(items), "records": len(records)}
+    others = [each for each in items if not isinstance(each, dict)]
+    if others:
+        shown["others"] = _column(others)
     return {**shown, "field_count": len(keys), "fields": fields}
 
 
@@ -59,7 +64,7 @@ def _column(values: Sequence[JsonValue]) -> dict[str, JsonValue]:
     told: dict[str, JsonValue] = {"types": dict(Counter(map(_kind, values)))}
     numbers = [*_numbers(values)]
     if numbers:
-        told |= {"min": min(numbers), "max": max(numbers), "mean": fmean(numbers)}
+        told |= {"min": min(numbers), "max": max(numbers), "mean": _mean(numbers)}
     simple = Counter(_hashable(values))
     if simple:
         told["distinct"] = len(simple)
@@ -78,10 +83,20 @@ def _hashable(values: Iterable[JsonValue]) -> Iterable[tuple[str, str | float | 
 
 
 def _numbers(values: Iterable[JsonValue]) -> Iterable[float]:
-    """Without those whose sum would be none."""
+    """Those that have a place among the others: an expression may give infinity, or NaN."""
     for value in values:
-        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST:
+        if isinstance(value, bool):
+            continue
+        if isinstance(value, int) or (isinstance(value, float) and isfinite(value)):
             yield value
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    try:
+        return fmean(numbers)
+    except OverflowError:
+        exact = sum(map(Fraction, numbers), Fraction()) / len(numbers)
+    return float(exact) if abs(exact) <= Fraction(sys.float_info.max) else round(exact)
 
 
 def _kind(value: JsonValue) -> str:

@@ -22,7 +22,7 @@ class PostedBrief(Posted):
 
     structured_data: JsonValue = Field(
         None,
-        description="Data to work on, any JSON; null is none. It is shown to the model, and to data tools.",
+        description="Data to work on, any JSON; null: none any more. It is shown to the model, and to data tools.",
     )
     intent: _Words | None = Field(None, description="What the user wants, in the client's words.")
     constraints: Annotated[list[_Words], Field(fail_fast=True, max_length=100)] | None = Field(
@@ -57,6 +57,7 @@ async def read_brief(posted: PostedBrief, limits: Limits, /) -> Brief:
         tuple(filter(None, (each.strip() for each in posted.constraints or ()))),
         (posted.instructions or "").strip(),
         None if schema is None else await parse_output_schema(schema, limits),
+        forgets=data is None and "structured_data" in posted.model_fields_set,
     )
 
 
@@ -73,6 +74,8 @@ def briefed(messages: Sequence[PostedMessage], brief: Brief, /) -> tuple[PostedM
         if isinstance(message, UserMessage):
             said = replace(message, brief=brief)
             return (*messages[:position], said, *messages[position + 1 :])
+    if replace(brief, forgets=False) == Brief():
+        return tuple(messages)  # many clients write null for what they do not have
     raise InvalidRequest(
         "structuredData, intent, constraints, instructions and outputSchema need a user message"
     )
@@ -92,7 +95,7 @@ class BriefView(TypedDict):
 def show_brief(brief: Brief, /) -> BriefView:
     """What was posted, as it could be posted again."""
     view: BriefView = {}
-    if brief.data is not None:
+    if brief.data is not None or brief.forgets:
         view["structuredData"] = brief.data
     if brief.intent:
         view["intent"] = brief.intent

@@ -21,7 +21,11 @@ from passback.core.messages import Content, DataPart, MediaPart, Part, TextPart
 from passback.core.questions import Answers
 
 _MediaType: TypeAlias = Annotated[str, Field(pattern=r"^[\w.+-]{1,64}/[\w.+-]{1,64}$")]
-_Url: TypeAlias = Annotated[str, Field(pattern=r"^(https?://|data:)")]
+# no control character could go into a provider's request, nor could an address without a host
+_Url: TypeAlias = Annotated[
+    str,
+    Field(pattern=r"^(https?://[^\s\x00-\x1f\x7f/?#][^\s\x00-\x1f\x7f]*|data:[^\x00-\x1f\x7f]*)$"),
+]
 _DATA_URL = re.compile(r"data:([\w.+-]{1,64}/[\w.+-]{1,64}|)(?:;[^,;]{1,64}){0,4};base64,")
 _Base64: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$")]
 

@@ -1,6 +1,7 @@
 """A run's answer as one JSON document, for clients that wait for its end instead of reading a stream."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 from typing import Literal, NotRequired, Protocol, cast
@@ -28,6 +29,7 @@ from passback.core.events import (
     RunFinished,
     TextDelta,
     UsageReported,
+    innermost,
 )
 from passback.core.limits import Left
 from passback.core.messages import Owed, RunRef, Usage
@@ -56,7 +58,7 @@ class RunAnswer(TypedDict):
 
     `owed` is what the client has to answer now, with complete arguments; `reason` is there when the run completed.
     `runId` and `lastEventId` are null when results were stored, no run began, and others are still owed. `usage` is of
-    all model calls of the run, null when the model told nothing of it. `output` is there when an answer was asked for by
+    all model calls of the run, those of sub-agents included, null when the model told nothing of it. `output` is there when an answer was asked for by
     a schema, and fits it.
     """
 
@@ -118,13 +120,19 @@ class AnswerEncoder:
     def feed(self, event: RunEvent, /) -> None:
         if isinstance(event, TextDelta):
             self._text.write(event.text)
-        elif isinstance(event, UsageReported):
-            self._usage = event.usage + (self._usage or Usage())
-            self._left = event.left
+        elif isinstance(told := innermost(event), UsageReported):
+            self._usage = told.usage + (self._usage or Usage())
+            self._left = self._left_of(told.left, is_own=told is event)
         elif isinstance(event, OutputAccepted):
             self._output = event
         elif isinstance(event, RunFinished):
             self._outcome = event.outcome
+
+    def _left_of(self, left: Left | None, *, is_own: bool) -> Left | None:
+        """What is left of the run's limits; a sub-agent tells of turns that are its own."""
+        if is_own or left is None:
+            return left
+        return replace(left, turns=None if self._left is None else self._left.turns)
 
     def document(self, last: Cursor, /) -> Mapping[str, object] | Failed:
         outcome = self._outcome

@@ -159,8 +159,9 @@ def assert_accepted(shown: Sequence[Message]) -> None:
 
 async def fitted(context: Context, messages: Sequence[Message]) -> Fitted | ContextTooLarge:
     shown = context.at_once(messages)
+    spent: list[Usage] = []
     try:
-        return await context.fit(messages) if shown is None else Fitted(shown)
+        return await context.fit(messages, spent.append) if shown is None else Fitted(shown)
     except ContextTooLarge as error:
         return error
 

@@ -1,6 +1,7 @@
 """What is asked of a transcript about that which was posted beside words."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from pydantic import JsonValue
@@ -13,6 +14,7 @@ from passback.core.messages import (
     JsonObject,
     Message,
     MessageId,
+    SummaryMessage,
     SystemMessage,
     ToolCall,
     ToolMessage,
@@ -25,6 +27,7 @@ OBJECT: JsonObject = {"type": "object"}
 EARLIER: JsonObject = {"type": "object", "title": "earlier"}
 SCHEMA = Brief(output_schema=OBJECT)
 DATA = Brief({"a": 1})
+FORGET = SummaryMessage(MessageId("s"), "", keeps=0)
 
 
 def said(brief: Brief | None, name: str = "u") -> UserMessage:
@@ -54,6 +57,13 @@ def invalid(call: str) -> ToolMessage:
         ([said(SCHEMA), said(Brief([2]), "u2"), said(None, "u3")], None, [2]),
         ([said(SCHEMA), answer("c"), result("c")], OBJECT, "earlier"),
         ([said(Brief(0))], None, 0),
+        ([said(DATA), said(Brief(forgets=True), "u2")], None, None),
+        ([said(Brief(forgets=True)), said(DATA, "u2")], None, {"a": 1}),
+        ([said(DATA), FORGET, said(None, "u2")], None, None),
+        ([FORGET], EARLIER, None),
+        ([FORGET, said(DATA)], None, {"a": 1}),
+        ([said(DATA), replace(FORGET, content="notes"), said(None, "u2")], None, {"a": 1}),
+        ([said(DATA), replace(FORGET, keeps=1), said(None, "u2")], None, {"a": 1}),
     ],
 )
 def test_the_last_message_says_the_schema_and_the_last_data_count(

@@ -1,19 +1,43 @@
 """Slash commands: what a user may say that no model has to hear."""
 
+from dataclasses import replace
+
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.runs import KEY, call_ids, events, outcome, post, record, reply
+from tests.support.runs import (
+    KEY,
+    PAINT,
+    call_ids,
+    events,
+    outcome,
+    post,
+    record,
+    reply,
+    result,
+    worker,
+)
 from tests.support.runs import says as user
+from tests.support.transcripts import said_in
 
 from passback.agent import Agent
 from passback.backend import Backend
 from passback.core.commands import CommandContext
-from passback.core.errors import ConfigurationError, UnknownAgent, UnknownCommand
-from passback.core.events import Completed
-from passback.core.messages import SummaryMessage, UserMessage
+from passback.core.errors import ConfigurationError, InvalidRequest, UnknownAgent, UnknownCommand
+from passback.core.events import Cancelled, Completed, Failed
+from passback.core.messages import (
+    MessageId,
+    PostedMessage,
+    RunRef,
+    SummaryMessage,
+    SystemMessage,
+    UserMessage,
+)
+from passback.core.ports import Store
+from passback.core.posts import OnBusy, StartRun
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.settings import load
+from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
 
@@ -23,6 +47,11 @@ MEMORY = {"PASSBACK_STORE": "memory:"}
 def shout(words: str, context: CommandContext) -> str:
     """Says it aloud."""
     return f"{words.upper()}{context.deps}"
+
+
+@tool
+def look() -> str:
+    return "seen"
 
 
 async def later(words: str, context: CommandContext) -> str:
@@ -103,6 +132,159 @@ async def test_a_conversation_is_summed_up_by_hand() -> None:
             [summary] = [m for m in await record(runs) if isinstance(m, SummaryMessage)]
     assert summary.content == "in short: one, two"
     assert "in short: one, two" in str(model.requests[-1].messages[0].content)
+
+
+async def test_no_model_hears_a_command_or_its_answer() -> None:
+    model = ScriptedModel([says("one"), calls(("look", {})), says("two"), says("three")])
+    own = {"shout": shout, "oops": broken}
+    agent = Agent(model=model, tools=[look], commands=own, deps="")
+    given = backend(agent)
+    with anyio.fail_after(10):
+        async with given.running():
+            runs = given.runs
+            await reply(runs, user("/help", "u1"))
+            await reply(runs, user("first", "u2"))
+            await reply(runs, user("/shout secret", "u3"))
+            await reply(runs, user("/oops", "u4"))
+            await reply(runs, user("second", "u5"))
+            await reply(runs, user("/compact", "u6"))
+            await reply(runs, user("third", "u7"))
+            whole = await record(runs)
+    shown = [message.content for message in model.requests[-1].messages]
+    assert shown == ["first", "one", "second", "", "seen", "two", "third"]
+    assert [said for said in said_in(whole) if said in ("/shout secret", "SECRET")] == [
+        "/shout secret",
+        "SECRET",
+    ]
+
+
+@pytest.mark.promise("P7")
+async def test_a_command_that_was_cancelled_is_not_said_to_the_model_either() -> None:
+    begun = anyio.Event()
+
+    async def hang(words: str, context: CommandContext) -> str:
+        begun.set()
+        await anyio.sleep_forever()
+        return f"{words}{context}"
+
+    model = ScriptedModel([says("ok")])
+    given = backend(Agent(model=model, commands={"hang": hang}))
+    with anyio.fail_after(10):
+        async with given.running():
+            run = await post(given.runs, user("/hang on"))
+            await begun.wait()
+            assert await given.runs.cancel(run)
+            assert await outcome(given.runs, run) == Cancelled()
+            assert await reply(given.runs, user("hi", "u2")) == "ok"
+    assert [message.content for message in model.requests[0].messages] == ["hi"]
+
+
+async def test_a_summary_is_not_told_of_commands_and_quotes_none() -> None:
+    script = [says("one " * 500), says("two " * 500), says("notes"), says("three")]
+    model = ScriptedModel(script)
+    given = backend(Agent(model=model, window=2_000, commands={"shout": shout}, deps=""))
+    with anyio.fail_after(10):
+        async with given.running():
+            runs = given.runs
+            await reply(runs, user("a", "u1"))
+            await reply(runs, user("/shout secret", "u2"))
+            await reply(runs, user("b", "u3"))
+            await reply(runs, user("/compact", "u4"))
+            await reply(runs, user("c", "u5"))
+    asked, last = (str(request.messages) for request in model.requests[-2:])
+    assert "one one" in asked
+    for request in (asked, last):
+        assert not any(word in request for word in ("secret", "SECRET", "/compact", "summed up"))
+
+
+async def test_behind_a_cleared_conversation_the_window_is_filled_anew() -> None:
+    script = [says("one"), says("two"), says("three " * 500), says("notes"), says("four")]
+    model = ScriptedModel(script)
+    given = backend(Agent(model=model, window=1_000))
+    with anyio.fail_after(10):
+        async with given.running():
+            runs = given.runs
+            await reply(runs, user("a", "u1"))
+            await reply(runs, user("/clear", "u2"))
+            assert await reply(runs, user("/compact", "u3")) == "There is nothing to sum up."
+            assert await reply(runs, user("b" * 3_000, "u4")) == "two"
+            too_much = await outcome(runs, await post(runs, user("c" * 9_000, "u5")))
+            assert isinstance(too_much, Failed)
+            assert too_much.code == "context_too_large"
+
+
+TOO_MANY: list[list[PostedMessage]] = [
+    [user("/clear"), user("hi", "u2")],
+    [user("hi"), user("/clear", "u2")],
+    [user("/clear"), user("/help", "u2")],
+    [user("/nonsense"), user("hi", "u2")],
+    [user("/clear"), SystemMessage(MessageId("s"), "be kind")],
+]
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize("posted", TOO_MANY)
+@pytest.mark.parametrize("on_busy", ["reject", "enqueue"])
+async def test_a_command_is_posted_alone(posted: list[PostedMessage], on_busy: OnBusy) -> None:
+    end = anyio.Event()
+    given = backend(Agent(model=ScriptedModel([["hm", end, *says("hi")]])))
+    with anyio.fail_after(10):
+        async with given.running():
+            run = await post(given.runs, user("hi", "u0"))
+            if on_busy == "reject":
+                end.set()
+                await outcome(given.runs, run)
+            with pytest.raises(InvalidRequest, match="has to be posted alone"):
+                await post(given.runs, *posted, on_busy=on_busy)
+            end.set()
+            await outcome(given.runs, run)
+            assert len(await record(given.runs)) == 2
+
+
+async def test_what_may_stand_beside_a_command() -> None:
+    """What the server has to be told first, and what it knows already."""
+    asked = Agent(model=ScriptedModel([calls(("paint", {})), says("so")]))
+    given = backend(asked)
+    with anyio.fail_after(10):
+        async with given.running():
+            runs = given.runs
+            await events(runs, await post(runs, user("hi"), tools=[PAINT]))
+            [owed] = await call_ids(runs)
+            system = SystemMessage(MessageId("s"), "be kind")
+            await events(runs, await post(runs, result(owed), system, user("/help", "u2")))
+            named = frozenset({MessageId("u3"), MessageId("u4")})
+            first = await runs.start(StartRun(KEY, (user("/help", "u3"),), named=named))
+            assert isinstance(first, RunRef)
+            await events(runs, first)
+            both = (user("/help", "u3"), user("go on", "u4"))
+            then = await runs.start(StartRun(KEY, both, named=named))
+            assert isinstance(then, RunRef)
+            assert await outcome(runs, then) == Completed()
+
+
+async def test_a_command_that_waited_is_one_still_when_it_has_its_turn() -> None:
+    end = anyio.Event()
+    model = ScriptedModel([["hm", end, *says("hi")], says("ok")])
+    given = backend(Agent(model=model))
+    with anyio.fail_after(10):
+        async with given.running():
+            runs = given.runs
+            first = await post(runs, user("hi"))
+            waits = await post(runs, user("/help", "u2"), on_busy="enqueue")
+            end.set()
+            assert await outcome(runs, first) == Completed()
+            assert await outcome(runs, waits) == Completed()
+            await reply(runs, user("more", "u3"))
+    assert [m.content for m in model.requests[-1].messages] == ["hi", "hmhi", "more"]
+
+
+@pytest.mark.promise("P10")
+async def test_a_command_that_was_taken_is_obeyed_also_where_none_are_taken_any_more(
+    memory: Store,
+) -> None:
+    marked = replace(user("/clear"), command=True)
+    async with worker(memory, ScriptedModel([])) as runs:
+        assert "forgotten" in await reply(runs, marked)
 
 
 @pytest.mark.parametrize("text", ["/nonsense", "/helpme now", "/clear-all"])

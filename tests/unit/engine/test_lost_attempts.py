@@ -1,7 +1,7 @@
 """What attempts used that came to nothing, in a list of models: it is reported and spent, and no part of the answer's."""
 
 import pytest
-from tests.support.budgets import BUDGET, look, of_run, reports, tokens_of
+from tests.support.budgets import BUDGET, look, of_owner, of_run, reports, tokens_of
 from tests.support.runs import KEY, events, outcome, post, record, worker
 from tests.support.runs import says as user
 from tests.support.windows import talk, thinker
@@ -80,6 +80,18 @@ async def test_what_attempts_at_a_summary_used_is_reported_and_not_kept_with_it(
         assert await tokens_of(runs) == 50
     place = next(at for at, each in enumerate(seen) if isinstance(each, Compacted))
     assert seen[place - 1] == UsageReported(Usage(48, 2), Left(turns=19))
+
+
+@pytest.mark.promise("P11")
+async def test_what_no_call_can_have_used_is_not_believed(store: Store) -> None:
+    """Whichever client says it, and of whichever attempt: a limit is never lifted by a sum that overflows."""
+    wild = [told(Usage(10**30, -5, 10**30, -1)), *says("so")]
+    model = ScriptedModel([[LostUsageChunk(Usage(-(10**30), 10**30)), *wild], says("never")])
+    async with worker(store, model, budget=of_owner(tokens=5_000)) as runs:
+        said = await events(runs, await post(runs, user()))
+        most = 10**12
+        assert said[-2] == UsageReported(Usage(most, most, most), Left(turns=3, tokens=0))
+        assert await outcome(runs, await post(runs, user("more", "u2"))) == BUDGET
 
 
 async def test_what_was_lost_does_not_make_the_window_smaller(memory: Store) -> None:

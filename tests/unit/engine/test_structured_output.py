@@ -1,10 +1,13 @@
 """The last word of a run is what was asked for, or the run fails: nothing else becomes its output."""
 
+import threading
 from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
+from pydantic import BaseModel, field_validator
+from tests.support.budgets import serving
 from tests.support.faults import mortal
 from tests.support.runs import (
     KEY,
@@ -20,6 +23,7 @@ from tests.support.runs import (
     worker,
 )
 
+from passback.agent import Agent
 from passback.core.deltas import Finish, TextChunk
 from passback.core.events import (
     Completed,
@@ -174,6 +178,56 @@ async def test_the_agents_own_schema_counts_where_a_post_has_none(
     async with worker(memory, model, output=judge) as runs:
         told = await events(runs, await post(runs, replace(says(), brief=brief)))
     assert ends(told)[0] == OutputAccepted(accepted)
+
+
+class Even(BaseModel):
+    number: int
+
+    @field_validator("number")
+    @classmethod
+    def even(cls, number: int) -> int:
+        if threading.current_thread() is threading.main_thread():
+            raise RuntimeError("held up")
+        if number % 2:
+            raise ValueError("has to be even")
+        if number < 0:
+            raise OSError("secret")
+        return number
+
+
+async def test_a_model_of_the_authors_judges_answers_too_and_the_model_is_told() -> None:
+    script = ['{"number": 3}', '{"number": -2}', '{"number": 2}', '{"number": 1}']
+    model = ScriptedModel([scripted.says(each) for each in script])
+    async with serving(Agent(model=model, output_schema=Even)) as runs:
+        told = await events(runs, await post(runs, says()))
+        assert ends(told) == [OutputAccepted({"number": 2}), RunFinished(Completed())]
+        # where a post has a schema, that one alone counts
+        told = await events(runs, await post(runs, asks({"type": "object"}, "u2")))
+        assert ends(told)[0] == OutputAccepted({"number": 1})
+    objections = [each.content for each in model.requests[2].messages if each.role == "user"]
+    assert objections[1:] == [
+        f"Your answer was not accepted: number: Value error, has to be even\n{AGAIN}",
+        f"Your answer was not accepted: it could not be validated: OSError\n{AGAIN}",
+    ]
+
+
+@pytest.mark.promise("P11")
+async def test_a_validation_that_does_not_end_is_bounded(memory: Store) -> None:
+    end = threading.Event()
+
+    def hang(answer: str) -> None:
+        end.wait()
+
+    model = ScriptedModel([scripted.says(BLUE)] * 3)
+    judge = OutputJudge(schema={"type": "object"}, own=hang, seconds=0.01)
+    try:
+        async with worker(memory, model, output=judge) as runs:
+            ended = await outcome(runs, await post(runs, says()))
+    finally:
+        end.set()
+    assert isinstance(ended, Failed)
+    assert ended.code == "output_invalid"
+    assert "within 0.01 s" in str(model.requests[-1].messages[-1].content)
 
 
 @pytest.mark.promise("P10")

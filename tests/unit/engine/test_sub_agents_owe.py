@@ -37,6 +37,7 @@ from passback.core.events import (
     Completed,
     HandedBack,
     Nested,
+    Outcome,
     ToolCallEnded,
     ToolCallStarted,
     ToolResulted,
@@ -115,6 +116,26 @@ async def test_the_end_of_a_deeper_ones_call_is_said_once_and_last(store: Store)
         again = await post(runs, result(owed.id, "blue"))
         assert await outcome(runs, again) == Completed()
         assert answers(await record(runs)) == ["it is painted"]
+
+
+async def test_the_turns_of_a_task_count_together_whatever_was_owed_between_them(
+    store: Store,
+) -> None:
+    """Also on another worker: an agent that asks again and again comes to an end."""
+    other = ScriptedModel([calls(("paint", {}))] * 9)
+    lead = ScriptedModel([TASK, says("Enough.")])
+    ended: Outcome = HandedBack(())
+    asked = 0
+    async with boss(store, lead, helper(other)) as runs:
+        run = await post(runs, user(), tools=[PAINT])
+        while isinstance(ended := await outcome(runs, run), HandedBack):
+            asked += 1
+            async with boss(store, lead, helper(other)) as another:
+                run = await post(another, result(ended.owed[0].id, "blue"))
+                await outcome(another, run)
+        said = answers(await record(runs))
+    assert (ended, asked, len(other.requests)) == (Completed(), 3, 3)
+    assert said == ["[The agent was stopped before its end.]"]
 
 
 async def test_an_approval_of_a_sub_agents_tool(store: Store) -> None:

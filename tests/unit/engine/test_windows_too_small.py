@@ -20,6 +20,7 @@ from passback.core.events import (
 from passback.core.messages import (
     AssistantMessage,
     ChildMessage,
+    JsonObject,
     Message,
     MessageId,
     Reasoning,
@@ -36,9 +37,20 @@ from passback.engine.toolbox import Equipment
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.toolsets.agents import AgentTool, AgentTools
-from passback.toolsets.functions import Functions
+from passback.toolsets.functions import Functions, tool
 
 pytestmark = pytest.mark.anyio
+
+
+def no_call(usage: Usage) -> None:
+    raise AssertionError(usage)
+
+
+@tool(name="look")
+def reasoned(size: int, why: str) -> str:
+    """Look at something large, for a reason."""
+    return why[:0] + "x" * size
+
 
 TOO_LONG = ModelContextExceeded("the conversation is too long for the model")
 
@@ -57,6 +69,22 @@ async def test_a_message_that_is_too_large_is_a_clear_error_and_the_conversation
         assert len(model.requests) == 1
         assert await outcome(runs, await post(runs, says("sorry", "small"))) == Completed()
     assert shown(model.requests[-1])[1:] == ["sorry"]
+
+
+@pytest.mark.parametrize(
+    ("count", "named"),
+    [(1, "the last turn with its result is"), (400, "the last turn with its 400 results is")],
+)
+async def test_results_that_are_too_large_however_short_are_named(
+    memory: Store, count: int, named: str
+) -> None:
+    arguments: JsonObject = {"size": 5_000, "why": "x" * (9_000 // count)}
+    async with thinker(
+        memory, ScriptedModel([calls(*[("look", arguments)] * count)]), reasoned
+    ) as runs:
+        failed = await outcome(runs, await post(runs, says()))
+    assert isinstance(failed, Failed)
+    assert failed.message.startswith(f"{named} too large for the model: about ")
 
 
 async def test_a_prompt_that_is_too_large_is_named(memory: Store) -> None:
@@ -210,12 +238,13 @@ async def test_a_context_can_be_summarised_by_hand(memory: Store) -> None:
         says("two", "u2"),
         says("three", "u3"),
     ]
-    made = await context.compact(messages)
+    spent: list[Usage] = []
+    made = await context.compact(messages, spent.append)
     (summary,) = made.append
     assert (summary.content, summary.keeps) == ("notes", 2)
     assert shown(ModelRequest(made.messages))[1:] == ["two", "three"]
-    again = await context.compact([*messages, summary])
-    assert again.append == ()
+    again = await context.compact([*messages, summary], spent.append)
+    assert (again.append, spent) == ((), [])
 
 
 async def test_a_summary_that_keeps_another_one_is_the_only_one_that_is_shown() -> None:
@@ -227,7 +256,7 @@ async def test_a_summary_that_keeps_another_one_is_the_only_one_that_is_shown() 
         SummaryMessage(MessageId("s2"), "second notes", 3),
         says("three", "u3"),
     ]
-    made = await context.fit(messages)
+    made = await context.fit(messages, no_call)
     assert made.messages == paired(messages)
     assert [each.id for each in made.messages] == ["s2", "u1", "u2", "u3"]
 
@@ -235,7 +264,7 @@ async def test_a_summary_that_keeps_another_one_is_the_only_one_that_is_shown() 
 async def test_where_not_even_the_question_has_room_the_model_is_not_asked() -> None:
     model = ScriptedModel([])
     context = Compaction(300).watch(model, ModelRequest(()))
-    made = await context.fit([says("x" * 600), says("y" * 600, "u2")])
+    made = await context.fit([says("x" * 600), says("y" * 600, "u2")], no_call)
     assert [each.content for each in made.append] == [
         "[1 earlier messages are left out here; no summary could be made]"
     ]
@@ -255,7 +284,7 @@ async def test_reasoning_that_is_sent_back_counts(memory: Store) -> None:
 async def test_without_a_policy_the_model_is_shown_everything() -> None:
     context = Unbounded().watch(ScriptedModel([]), ModelRequest(()))
     messages: list[Message] = [says("x" * 900_000)]
-    assert (await context.fit(messages)).messages == tuple(messages)
-    assert await context.compact(messages) == await context.fit(messages)
+    assert (await context.fit(messages, no_call)).messages == tuple(messages)
+    assert await context.compact(messages, no_call) == await context.fit(messages, no_call)
     context.counted(Usage(1))
     assert not context.exceeded()

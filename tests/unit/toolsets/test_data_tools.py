@@ -1,8 +1,10 @@
 """The data tools: what they find in the data of a conversation, and that no query of theirs hurts the server."""
 
 import json
+import math
 from typing import Any
 
+import anyio
 import pytest
 from pydantic import JsonValue
 
@@ -17,7 +19,8 @@ from passback.core.messages import (
     ToolResult,
 )
 from passback.core.toolsets import ToolContext
-from passback.toolsets.data import DATA_TOOLS
+from passback.toolsets.data import DATA_TOOLS, PLACES
+from passback.toolsets.places import Places
 from passback.toolsets.querying import answer_query
 from passback.toolsets.summary import summary
 
@@ -134,8 +137,43 @@ async def test_without_an_expression_all_is_summarised() -> None:
                 "type": "list",
                 "items": 1,
                 "types": {"number": 1},
+                "min": 10**400,
+                "max": 10**400,
+                "mean": 10**400,
                 "distinct": 1,
                 "most_common": [{"value": 10**400, "count": 1}],
+            },
+        ),
+        (
+            [1e308, 1.5e308, {"a": math.inf}, {"a": math.nan}, "x"],
+            {
+                "type": "list",
+                "items": 5,
+                "records": 2,
+                "others": {
+                    "types": {"number": 2, "text": 1},
+                    "min": 1e308,
+                    "max": 1.5e308,
+                    "mean": 1.25e308,
+                    "distinct": 3,
+                    "most_common": [
+                        {"value": 1e308, "count": 1},
+                        {"value": 1.5e308, "count": 1},
+                        {"value": "x", "count": 1},
+                    ],
+                },
+                "field_count": 1,
+                "fields": {
+                    "a": {
+                        "missing": 0,
+                        "types": {"number": 2},
+                        "distinct": 2,
+                        "most_common": [
+                            {"value": math.inf, "count": 1},
+                            {"value": pytest.approx(math.nan, nan_ok=True), "count": 1},
+                        ],
+                    }
+                },
             },
         ),
         ("x" * 100, {"type": "text", "value": f"{'x' * 80}..."}),
@@ -201,6 +239,9 @@ async def test_data_is_validated_by_a_schema(arguments: dict[str, Any], said: st
             "The schema cannot be used: its schema has a reference to another document",
         ),
         ("validate_data", {"schema": {}, "expression": "orders["}, "The expression is not valid"),
+        ("query_data", {"expression": "sum(`[1e308, 1e308]`)"}, "a number that JSON does not have"),
+        ("query_data", {"expression": "[to_number('nan')]"}, "a number that JSON does not have"),
+        ("summarise_data", {"expression": "to_number('inf')"}, "a number that JSON does not have"),
     ],
 )
 async def test_what_the_model_did_wrong_is_told_to_it(
@@ -235,6 +276,27 @@ async def test_a_hostile_query_ends_and_the_next_one_is_served(expression: str) 
     assert len(str(result.content)) < 70_000
     assert result.is_error or "[cut" in str(result.content)
     assert (await call("query_data", expression="year")).content == "2026"
+
+
+@pytest.mark.promise("P11")
+async def test_a_query_waits_for_those_of_others_and_not_for_ever() -> None:
+    other = ConversationKey(OwnerId("other"), ConversationId("c"))
+    PLACES.set(Places(1, 0.0))
+    async with PLACES.get().one(other):
+        result = await call("query_data", expression="year")
+        said = "The query was not made: it waited 0 seconds for others. Ask again later."
+        assert (result.content, result.is_error) == (said, True)
+    PLACES.set(Places(1, 5.0))
+    results: list[ToolResult] = []
+
+    async def ask() -> None:
+        results.append(await call("query_data", expression="year"))
+
+    async with anyio.create_task_group() as tasks, PLACES.get().one(other):
+        tasks.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        assert results == []
+    assert [each.content for each in results] == ["2026"]
 
 
 async def test_a_part_that_is_too_large_is_not_validated() -> None:

@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import math
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Literal
@@ -176,6 +177,7 @@ def test_a_name_that_providers_refuse_is_refused(name: str) -> None:
         ({"a": [1, "ü"]}, '{"a":[1,"ü"]}'),
         (Place(city="Rome"), '{"city":"Rome"}'),
         (Ellipsis, '"Ellipsis"'),
+        ([math.nan, math.inf, {"a": -math.inf}], '[null,null,{"a":null}]'),
         ("lone \ud800 half", "lone ? half"),
     ],
 )

@@ -13,6 +13,7 @@ from passback.core.events import (
     Completed,
     Failed,
     HandedBack,
+    Nested,
     Outcome,
     OutputAccepted,
     Position,
@@ -132,6 +133,28 @@ async def test_usage_that_was_estimated_in_part_says_so() -> None:
         "reasoningTokens": 0,
         "estimated": True,
     }
+
+
+async def test_what_sub_agents_used_is_in_it_and_the_turns_that_are_left_are_the_runs_own() -> None:
+    site = Site()
+    deep = Nested(CallId("b"), UsageReported(Usage(10, 20), Left(1, 60)))
+    site.runs.say(
+        UsageReported(Usage(1, 2), Left(9, 80)), Nested(CallId("a"), deep), TextDelta("so"), END
+    )
+    assert (await wait(site)).json["usage"] == {
+        "inputTokens": 11,
+        "outputTokens": 22,
+        "cachedTokens": 0,
+        "reasoningTokens": 0,
+        "left": {"turns": 9, "tokens": 60},
+    }
+
+
+async def test_a_run_that_only_goes_on_with_a_sub_agent_tells_what_that_used() -> None:
+    site = Site()
+    site.runs.say(Nested(CallId("a"), UsageReported(Usage(1, 2), Left(1))), END)
+    usage = {"inputTokens": 1, "outputTokens": 2, "cachedTokens": 0, "reasoningTokens": 0}
+    assert (await wait(site)).json["usage"] == usage | {"left": {}}
 
 
 @pytest.mark.promise("P12")

@@ -12,6 +12,7 @@ from tests.support.logged_runs import RUN, LoggedRuns
 from passback.core.events import Completed, RunFinished, RunStarted
 from passback.core.messages import Brief, SystemMessage, ToolMessage, UserMessage
 from passback.transport.access import Access
+from passback.transport.briefs import show_brief
 from passback.transport.history import view
 from passback.transport.signal import Signal
 from passback.transport.site import build_site
@@ -72,7 +73,7 @@ async def test_what_is_said_beside_words_is_read(said: dict[str, Any], brief: Br
     "said",
     [
         {},
-        {"structuredData": None, "intent": None, "constraints": None, "outputSchema": None},
+        {"intent": None, "constraints": None, "outputSchema": None},
         {"intent": " ", "constraints": [""], "instructions": "\n"},
     ],
 )
@@ -80,6 +81,16 @@ async def test_nothing_is_no_brief(said: dict[str, Any]) -> None:
     assert await _read(HELLO, **said) == [None]
     answer, _ = await _post(RESULT, **said)
     assert answer.status == 200
+
+
+async def test_data_that_is_null_is_forgotten_and_the_history_shows_it() -> None:
+    assert await _read(HELLO, structuredData=None) == [Brief(forgets=True)]
+    assert await _read(HELLO, structuredData=None, intent="buy") == [
+        Brief(intent="buy", forgets=True)
+    ]
+    assert show_brief(Brief(forgets=True)) == {"structuredData": None}
+    answer, runs = await _post(RESULT, structuredData=None, intent=None)
+    assert (answer.status, len(runs.posts)) == (200, 1)
 
 
 async def test_it_belongs_to_the_last_message_of_the_user() -> None:

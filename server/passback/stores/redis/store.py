@@ -45,6 +45,7 @@ from passback.core.ports import Watch
 from passback.core.posts import ReceiptName
 from passback.stores.layout import (
     PAGE_SIZE,
+    SPENT_MOST,
     SPENT_TTL,
     PackedEntry,
     fence,
@@ -266,7 +267,9 @@ class RedisStore:
         packed = pack_spending(spending)
         keys = [self._names.spent(packed.tag, part) for part in (packed.day, packed.lease)]
         return unpack_spent(
-            await self._link.run(Call(scripts.SPEND, keys, (SPENT_TTL, *packed.amounts)))
+            await self._link.run(
+                Call(scripts.SPEND, keys, (SPENT_TTL, SPENT_MOST, *packed.amounts))
+            )
         )
 
     async def delete(self, key: ConversationKey, /) -> bool:

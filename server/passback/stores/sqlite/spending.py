@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Sequence
 
-from passback.stores.layout import SPENT_TTL, PackedSpending
+from passback.stores.layout import SPENT_MOST, SPENT_TTL, PackedSpending
 from passback.stores.sqlite.rows import SWEEP_LIMIT, now
 
 
@@ -38,4 +38,4 @@ def _amounts(db: sqlite3.Connection, tag: str, part: str) -> Sequence[int]:
 
 
 def _sum(one: Sequence[int], other: Sequence[int]) -> Sequence[int]:
-    return tuple(a + b for a, b in zip(one, other, strict=True))
+    return tuple(min(SPENT_MOST, a + b) for a, b in zip(one, other, strict=True))

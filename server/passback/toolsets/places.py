@@ -1,0 +1,80 @@
+"""Few places for work that costs much: those who wait for one take turns, so that nobody keeps them from the others."""
+
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+
+from passback.core.messages import ConversationKey, OwnerId
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    key: ConversationKey
+    given: anyio.Event = field(default_factory=anyio.Event)
+
+
+class Places:
+    """So many at once, and of several places never all for one owner.
+
+    The next one is an owner's who has the fewest, and of these the one's who got one longest ago; so it is with an
+    owner's conversations.
+
+    Args:
+        number: of places.
+        seconds: how long one waits at most.
+    """
+
+    def __init__(self, number: int, seconds: float) -> None:
+        self.seconds = seconds
+        self._number = number
+        self._most = max(1, number - 1)
+        self._taken = Counter[OwnerId]()
+        self._waiting: list[_Waiter] = []
+        self._turn = 0
+        self._turns: dict[OwnerId | ConversationKey, int] = {}
+
+    @asynccontextmanager
+    async def one(self, key: ConversationKey, /) -> AsyncGenerator[None]:
+        """Have a place. Raises TimeoutError when there is none in time."""
+        waiter = _Waiter(key)
+        self._waiting.append(waiter)
+        self._give()
+        try:
+            if not waiter.given.is_set():
+                with anyio.fail_after(self.seconds):
+                    await waiter.given.wait()
+            yield
+        finally:
+            self._leave(waiter)
+
+    def _leave(self, waiter: _Waiter) -> None:
+        if waiter.given.is_set():
+            self._taken[waiter.key.owner] -= 1
+            self._give()
+        else:
+            self._waiting.remove(waiter)
+        known = {part for each in self._waiting for part in (each.key, each.key.owner)}
+        known |= {owner for owner, places in self._taken.items() if places}
+        self._taken = Counter(
+            {owner: self._taken[owner] for owner in self._taken if owner in known}
+        )
+        self._turns = {part: turn for part, turn in self._turns.items() if part in known}
+
+    def _give(self) -> None:
+        while self._taken.total() < self._number and (waiter := self._next()) is not None:
+            self._waiting.remove(waiter)
+            self._turn += 1
+            self._turns[waiter.key] = self._turns[waiter.key.owner] = self._turn
+            self._taken[waiter.key.owner] += 1
+            waiter.given.set()
+
+    def _next(self) -> _Waiter | None:
+        admitted = (each for each in self._waiting if self._taken[each.key.owner] < self._most)
+        return min(admitted, key=self._rank, default=None)
+
+    def _rank(self, waiter: _Waiter) -> tuple[int, int, int]:
+        key, turns = waiter.key, self._turns
+        return self._taken[key.owner], turns.get(key.owner, 0), turns.get(key, 0)
