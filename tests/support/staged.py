@@ -73,7 +73,7 @@ def ending_of(call: Call, at: int) -> tuple[str, bool]:
         "breaks": ("The tool failed: RuntimeError.", True),
         "exits": ("The tool failed: StrayExit.", True),
         "leaks": ("The tool failed: StrayCancellation.", True),
-        "hangs": ("The tool did not answer in 0 s.", True),
+        "hangs": ("The tool did not answer in 1e-09 s.", True),
     }
     return endings[call.deed]
 
@@ -106,8 +106,8 @@ class Stage:
         return [
             tool(name="read", read_only=True)(act),
             tool(name="write")(act),
-            tool(name="read_soon", read_only=True, seconds=0)(act),
-            tool(name="write_soon", seconds=0)(act),
+            tool(name="read_soon", read_only=True, seconds=1e-9)(act),
+            tool(name="write_soon", seconds=1e-9)(act),
         ]
 
     async def direct(

@@ -20,6 +20,7 @@ from passback.core.messages import (
     Brief,
     CallId,
     ChildMessage,
+    Generation,
     JsonObject,
     Message,
     MessageId,
@@ -309,7 +310,7 @@ def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
     (never by our own writes) is filled in as `interrupted`; an answer without its call is left out.
     """
     shown: list[ModelMessage] = []
-    brief: Brief | None = None
+    generation: Generation | None = None
     messages = view(messages)
     answers = _answers_by_turn(messages)
     for position, message in enumerate(messages):
@@ -319,9 +320,11 @@ def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
             shown.extend(_with_answers(message, answers.get(position, {})))
         elif isinstance(message, SystemMessage) and message.synthetic:
             # it answers what the model said last, which for all providers is a user's part
-            shown.append(UserMessage(message.id, message.content, brief=brief))
+            asked = None if generation is None else Brief(generation=generation)
+            shown.append(UserMessage(message.id, message.content, brief=asked))
         elif isinstance(message, UserMessage | SystemMessage):
-            brief = message.brief if isinstance(message, UserMessage) else brief
+            if isinstance(message, UserMessage):
+                generation = message.brief.generation if message.brief else None
             shown.append(message)
     return tuple(shown)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeAlias, assert_never
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -22,9 +23,21 @@ from passback.core.questions import Answers
 
 _MediaType: TypeAlias = Annotated[str, Field(pattern=r"^[\w.+-]{1,64}/[\w.+-]{1,64}$")]
 # no control character could go into a provider's request, nor could an address without a host
+_ADDRESS = re.compile(r"https?://[^\s\x00-\x1f\x7f/?#][^\s\x00-\x1f\x7f]*|data:[^\x00-\x1f\x7f]*")
+
+
+def _address(text: str) -> str:
+    if not _ADDRESS.fullmatch(text):
+        raise ValueError(
+            "Input should be an http:, https: or data: URL, without control characters"
+        )
+    return text
+
+
 _Url: TypeAlias = Annotated[
     str,
-    Field(pattern=r"^(https?://[^\s\x00-\x1f\x7f/?#][^\s\x00-\x1f\x7f]*|data:[^\x00-\x1f\x7f]*)$"),
+    AfterValidator(_address),
+    Field(json_schema_extra={"pattern": f"^({_ADDRESS.pattern})$"}),
 ]
 _DATA_URL = re.compile(r"data:([\w.+-]{1,64}/[\w.+-]{1,64}|)(?:;[^,;]{1,64}){0,4};base64,")
 _Base64: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$")]

@@ -206,7 +206,7 @@ async def test_a_model_of_the_authors_judges_answers_too_and_the_model_is_told()
         assert ends(told)[0] == OutputAccepted({"number": 1})
     objections = [each.content for each in model.requests[2].messages if each.role == "user"]
     assert objections[1:] == [
-        f"Your answer was not accepted: number: Value error, has to be even\n{AGAIN}",
+        f"Your answer was not accepted: number: has to be even\n{AGAIN}",
         f"Your answer was not accepted: it could not be validated: OSError\n{AGAIN}",
     ]
 
