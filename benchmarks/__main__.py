@@ -26,6 +26,7 @@ from benchmarks.rounds import (
     model_alone,
     sample,
     stalls,
+    ten_tools,
     warm_up,
 )
 from benchmarks.servers import (
@@ -33,11 +34,13 @@ from benchmarks.servers import (
     PASSBACK_ELSEWHERE,
     PASSBACK_MEMORY,
     PASSBACK_REDIS,
+    PASSBACK_TOOLS,
     PROXY,
     Server,
     Site,
     contestant,
     is_whole,
+    server,
     site,
     takes_part,
 )
@@ -74,6 +77,8 @@ class Plan:
     idle_streams: int
     long_history: int
     slow_streams: int
+    tool_rounds: int
+    tool_requests: int
 
 
 @dataclass(slots=True)
@@ -103,7 +108,7 @@ class Session:
         weighed = self._each(started, "idle", idle, self.plan.idle_servers, self.plan.idle_streams)
         slow = [name for name in (PROXY, PASSBACK_REDIS) if name in self.plan.servers]
         late = self._each(started, "stalls", stalls, slow, self.plan.slow_streams)
-        return Results(samples, lengths, weighed, self.left_out, late)
+        return Results(samples, lengths, weighed, late, self._tools(), self.left_out)
 
     def _rounds(self, work: Workload) -> Iterator[int]:
         rounds = self.plan.rounds[work.name]
@@ -179,6 +184,21 @@ class Session:
                 self._leave_out(f"{name} ({what})", error)
         return found
 
+    def _tools(self) -> list[float]:
+        """The longest of each round, on a server of their own."""
+        found: list[float] = []
+        if not self.plan.tool_requests:
+            return found
+        try:
+            with server(PASSBACK_TOOLS, self.place) as target:
+                ten_tools(target, 1, self.place.cores)  # loads what is loaded late
+                for number in range(1, self.plan.tool_rounds + 1):
+                    self.say(f"ten tools, round {number} of {self.plan.tool_rounds}")
+                    found.append(ten_tools(target, self.plan.tool_requests, self.place.cores))
+        except BenchmarkError as error:
+            self._leave_out(PASSBACK_TOOLS, error)
+        return found
+
 
 def in_turn(items: Sequence[T], number: int) -> list[T]:
     """Another one goes first in turn, and every second round goes backwards: no place in the row is an advantage."""
@@ -203,9 +223,11 @@ def _plan(options: argparse.Namespace) -> Plan:
         works,
         servers,
         idle_servers,
-        options.idle_streams,
-        options.long_history,
-        options.slow_streams,
+        idle_streams=options.idle_streams,
+        long_history=options.long_history,
+        slow_streams=options.slow_streams,
+        tool_rounds=options.rounds,
+        tool_requests=options.tool_requests,
     )
 
 
@@ -214,9 +236,17 @@ def _quick(options: argparse.Namespace, works: Sequence[Workload], servers: Sequ
     servers = [name for name in servers if name not in {PASSBACK_MEMORY, PASSBACK_ELSEWHERE}]
     rounds = {work.name: 1 for work in (*works, HISTORY, BOUNDARY)}
     idle_servers = [name for name in servers if name == PASSBACK_REDIS]
-    streams = min(options.idle_streams, 200)
-    slow = min(options.slow_streams, 500)
-    return Plan(rounds, works, servers, idle_servers, streams, options.long_history, slow)
+    return Plan(
+        rounds,
+        works,
+        servers,
+        idle_servers,
+        idle_streams=min(options.idle_streams, 200),
+        long_history=options.long_history,
+        slow_streams=min(options.slow_streams, 500),
+        tool_rounds=1,
+        tool_requests=min(options.tool_requests, 5),
+    )
 
 
 def _halved(work: Workload) -> Workload:
@@ -244,6 +274,9 @@ def _options() -> argparse.Namespace:
         type=int,
         default=LONG_HISTORY,
         help="messages of the long conversations; 0: leave the history out",
+    )
+    parser.add_argument(
+        "--tool-requests", type=int, default=20, help="of ten tools each; 0: leave them out"
     )
     parser.add_argument("--json", type=Path, default=RESULTS, help="where the figures go")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a goal is missed")

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How to ask, and how the answer's text looks: our wire's, or the model's own for a look without a server."""
+    """How to ask, and how the answer's text looks: our wires', or the model's own for a look without a server."""
 
     path: str
     first_text: bytes  # shows that text has come
@@ -25,18 +25,24 @@ class Dialect:
         request: dict[str, object] = {"conversationId": conversation, "messages": messages}
         if self is MODEL:
             request = {"model": "mock", "stream": True, "messages": messages}
+        elif self is AGENT_API:
+            said = {"role": "user", "content": [{"type": "text", "text": prompt}]}
+            request = {"session_id": conversation, "input": [said]}
         return json.dumps(request).encode()
 
     def text_of(self, event: dict[str, Any]) -> str:
         if self is MODEL:
             choices = event["choices"]
             return (choices[0]["delta"].get("content") or "") if choices else ""
+        if self is AGENT_API:
+            return str(event["text"]) if event.get("delta") else ""
         return str(event["content"]) if event["type"] == "text" else ""
 
 
 WIRE = Dialect("/send-message", b'"content"')
 MODEL = Dialect("/v1/chat/completions", b'"content":"')
-DIALECTS = {"wire": WIRE, "model": MODEL}
+AGENT_API = Dialect("/process", b'"delta":true')
+DIALECTS = {"wire": WIRE, "model": MODEL, "agent-api": AGENT_API}
 _DONE = "[DONE]"
 
 
@@ -63,7 +69,11 @@ def follow_bytes(netloc: str, conversation: str) -> bytes:
 def says(dialect: Dialect, body: bytes, text: str) -> bool:
     """Whether the stream carries exactly this text and ends as it must."""
     data = _data(body)
-    return data[-1:] == [_DONE] and text_so_far(dialect, body) == text
+    if dialect is AGENT_API:
+        ended = bool(data) and json.loads(data[-1])["status"] == "completed"
+    else:
+        ended = data[-1:] == [_DONE]
+    return ended and text_so_far(dialect, body) == text
 
 
 def text_so_far(dialect: Dialect, body: bytes) -> str:

@@ -13,9 +13,11 @@ from benchmarks.idle import Idle
 from benchmarks.rounds import MODEL_ALONE, HistorySample, Sample
 from benchmarks.servers import (
     NAMES,
+    PASSBACK_AGENT_API,
     PASSBACK_REDIS,
     PASSBACK_TWO_READERS,
     PASSBACK_UNLOGGED,
+    PASSBACK_UNLOOPED,
     PLAIN,
     PROXY,
     PROXY_REDIS,
@@ -51,8 +53,9 @@ class Results:
     samples: Sequence[Sample]
     history: Sequence[HistorySample]
     idle: dict[str, Idle]
-    left_out: dict[str, str]  # server -> why
     stalls: dict[str, Stalls]
+    tools: Sequence[float]  # milliseconds: the longest of each round
+    left_out: dict[str, str]  # server -> why
 
     def of_work(self, work: Workload) -> list[Sample]:
         return [sample for sample in self.samples if sample.workload == work.name]
@@ -123,6 +126,26 @@ class Results:
                 "burst: CPU, beside the log off",
                 (1.5, "times"),
                 _ratios(burst, own, PASSBACK_UNLOGGED),
+            ),
+            _goal(
+                "paced: CPU of the Agent API, beside `/send-message`",
+                (1.3, "times"),
+                _ratios(paced, PASSBACK_AGENT_API, own),
+            ),
+            _goal(
+                "burst: CPU of the Agent API, beside `/send-message`",
+                (1.3, "times"),
+                _ratios(burst, PASSBACK_AGENT_API, own),
+            ),
+            _goal(
+                "paced: CPU, beside the loop off",
+                (1.05, "times"),
+                _ratios(paced, own, PASSBACK_UNLOOPED),
+            ),
+            _goal(
+                "ten read-only tools of 100 ms at once: the longest of a round",
+                (150.0, "ms"),
+                self.tools,
             ),
             _goal(
                 "paced: CPU that a second reader adds, beside the first's",
@@ -360,6 +383,7 @@ def save(results: Results, works: Sequence[Workload], path: Path) -> None:
             asdict(goal) | {"measured": goal.measured, "verdict": goal.verdict}
             for goal in results.goals()
         ],
+        "ten_tools_ms": list(results.tools),
         "left_out": results.left_out,
         "samples": [asdict(sample) for sample in results.samples],
         "history": [asdict(sample) for sample in results.history],

@@ -109,7 +109,8 @@ def sample(target: Server, work: Workload, number: int, cores: Cores) -> Sample:
     asked = {"server": target.pid, "second": target.second_pid, "store": target.store_pid}
     pids = {role: pid for role, pid in asked.items() if pid is not None}
     reader = target.second_reader
-    measured = load(target.url, work, cores, dialect="wire", pids=pids, second_reader=reader)
+    dialect = target.dialect
+    measured = load(target.url, work, cores, dialect=dialect, pids=pids, second_reader=reader)
     cpu = {name: seconds * 1e6 / work.deltas for name, seconds in measured["cpu_seconds"].items()}
     first = tuple(measured["first_ms"])
     waited = measured["waited_seconds"]["server"] / measured["cpu_seconds"]["server"]
@@ -128,7 +129,7 @@ def model_alone(place: Site, work: Workload, number: int) -> Sample:
 def warm_up(target: Server, cores: Cores) -> None:
     """Load what is loaded late; also shows that the server's answers are right."""
     reader = target.second_reader
-    load(target.url, WARM_UP, cores, dialect="wire", pids={}, second_reader=reader)
+    load(target.url, WARM_UP, cores, dialect=target.dialect, pids={}, second_reader=reader)
 
 
 def history(
@@ -153,6 +154,16 @@ def history(
         found.weighed,
         found.waited,
     )
+
+
+def ten_tools(target: Server, requests: int, cores: Cores) -> float:
+    """The longest that ten tools took together, in milliseconds, of so many times.
+
+    Raises:
+        BenchmarkError: an answer had not all the results, or the client failed.
+    """
+    taken: list[float] = _client("tools", ["--url", target.url, "--requests", str(requests)], cores)
+    return max(taken)
 
 
 def idle(name: str, place: Site, streams: int) -> Idle:

@@ -15,24 +15,35 @@ PROXY_REDIS = "proxy, Redis history"
 PLAIN = "plain server, Redis history"
 PASSBACK_REDIS = "passback, redis"
 PASSBACK_UNLOGGED = "passback, redis, log off"
+PASSBACK_UNLOOPED = "passback, redis, loop off"
 PASSBACK_TWO_READERS = "passback, redis, two readers"
 PASSBACK_ELSEWHERE = "passback, redis, reader elsewhere"
+PASSBACK_AGENT_API = "passback, redis, Agent API"
 PASSBACK_SQLITE = "passback, sqlite"
 PASSBACK_MEMORY = "passback, memory"
 # Neighbours are measured one right after the other: those that are compared stand together.
 NAMES = (
-    *(PLAIN, PROXY, PROXY_REDIS, PASSBACK_UNLOGGED, PASSBACK_REDIS, PASSBACK_TWO_READERS),
-    *(PASSBACK_ELSEWHERE, PASSBACK_SQLITE, PASSBACK_MEMORY),
+    *(PLAIN, PROXY, PROXY_REDIS, PASSBACK_UNLOGGED, PASSBACK_UNLOOPED, PASSBACK_REDIS),
+    PASSBACK_AGENT_API,
+    *(PASSBACK_TWO_READERS, PASSBACK_ELSEWHERE, PASSBACK_SQLITE, PASSBACK_MEMORY),
 )
+PASSBACK_TOOLS = "passback, redis, ten tools"  # measured by itself, see `benchmarks.tools`
 UNLOGGED = "unlogged"  # the scheme of a store's URL, see `benchmarks.unlogged`
 
 _WORKS: Mapping[str, tuple[Workload, ...]] = {
     PLAIN: (PACED, BURST),
     PASSBACK_UNLOGGED: (PACED, BURST),
+    PASSBACK_AGENT_API: (PACED, BURST),
+    PASSBACK_UNLOOPED: (PACED,),
     PASSBACK_TWO_READERS: (PACED,),
     PASSBACK_ELSEWHERE: (PACED,),
 }
 """Those that answer one question, and under which workloads."""
+
+_PRODUCTS = {
+    PASSBACK_UNLOGGED: "benchmarks.unlogged",
+    PASSBACK_UNLOOPED: "benchmarks.unlooped",
+}
 
 
 def takes_part(name: str, work: Workload) -> bool:
@@ -71,6 +82,7 @@ class Server:
         store_pid: of a store outside the server.
         second_reader: the URL where each run has a second reader.
         second_pid: of the worker there, if it is another one.
+        dialect: in which it is asked.
     """
 
     name: str
@@ -79,6 +91,7 @@ class Server:
     store_pid: int | None
     second_reader: str | None = None
     second_pid: int | None = None
+    dialect: str = "wire"
 
 
 @contextmanager
@@ -111,18 +124,21 @@ def server(name: str, place: Site) -> Generator[Server]:
 
 @contextmanager
 def contestant(name: str, place: Site, started: Mapping[str, Server]) -> Generator[Server]:
-    """A server of `NAMES`: one of its own, or one that has started already, with more readers.
+    """A server of `NAMES`: one of its own, or one that has started already, with more readers or asked in another dialect.
 
     Raises:
         BenchmarkError: it did not start, or that one is missing.
     """
-    if name not in {PASSBACK_TWO_READERS, PASSBACK_ELSEWHERE}:
+    if name not in {PASSBACK_TWO_READERS, PASSBACK_ELSEWHERE, PASSBACK_AGENT_API}:
         with server(name, place) as target:
             yield target
         return
     if PASSBACK_REDIS not in started:
         raise BenchmarkError(f"it needs {PASSBACK_REDIS!r}")
     first = replace(started[PASSBACK_REDIS], name=name)
+    if name == PASSBACK_AGENT_API:
+        yield replace(first, dialect="agent-api")
+        return
     if name == PASSBACK_TWO_READERS:
         yield replace(first, second_reader=first.url)
         return
@@ -136,13 +152,14 @@ def _arguments(name: str, place: Site, port: int) -> list[str]:
         argv = ["-m", module, "--port", str(port), "--model", place.model_url]
         return argv if name == PROXY else [*argv, "--history", place.redis_url]
     stores = {
-        PASSBACK_REDIS: place.redis_url,
         PASSBACK_UNLOGGED: f"{UNLOGGED}:{place.redis_url}",
         PASSBACK_SQLITE: f"sqlite:///{place.folder}/conversations-{port}.db",
         PASSBACK_MEMORY: "memory:",
     }
-    product = "benchmarks.unlogged" if name == PASSBACK_UNLOGGED else "passback"
-    argv = ["-m", product, "serve", "--port", str(port), "--store", stores[name]]
+    store = stores.get(name, place.redis_url)
+    argv = ["-m", _PRODUCTS.get(name, "passback"), "serve", "--port", str(port), "--store", store]
+    if name == PASSBACK_TOOLS:
+        return [*argv, "benchmarks.ten_tools:agent"]
     argv += ["--model", "openai:mock", "--model-base-url", place.model_url]
     return [*argv, "--lease", "60"] if name == PASSBACK_UNLOGGED else argv  # nothing renews it
 

@@ -30,6 +30,7 @@ LOCKS = {
     "redis-server": ("--group=redis-server", "--no-deps"),
     "newest-redis": ("--group=newest-redis", "--no-deps"),
     "openapi-client": ("--group=openapi-client",),
+    "agentscope": ("--group=agentscope",),
 }
 
 

@@ -3,7 +3,7 @@
 Usage: scripts/test [--coverage] [pytest's arguments]
 
 The tests find the programs in TEST_REDIS_SERVER, TEST_NEWEST_REDIS, TEST_CHROMIUM, TEST_NODE, TEST_NGINX,
-TEST_JQ and TEST_OPENAPI_CLIENT.
+TEST_JQ, TEST_OPENAPI_CLIENT and TEST_AGENTSCOPE.
 A missing one is said aloud, and its tests skip; where CI is set it is a failure. With --coverage the last
 line is `N passed, N failed, N skipped`.
 """
@@ -20,8 +20,8 @@ import tools
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
 NPM_FOLDER = ROOT / "tests" / "js"
-SPREAD = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
-"""Files are spread over the cores: the tests of one file share servers."""
+SPREAD = ("-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile")
+"""Files are spread over the cores, and one more: many tests wait. The tests of one file share servers."""
 
 PROGRAMS = {
     "TEST_REDIS_SERVER": "redis-server",
@@ -31,6 +31,7 @@ PROGRAMS = {
     "TEST_NGINX": "nginx",
     "TEST_JQ": "jq",
     "TEST_OPENAPI_CLIENT": "openapi-python-client",
+    "TEST_AGENTSCOPE": "agentscope-runtime",
 }
 
 

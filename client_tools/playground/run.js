@@ -21,7 +21,8 @@ import { isOurs } from "./tools.js";
  * @property {(entries: readonly PlanEntry[]) => void} setPlan what the agent means to do
  * @property {(id: string, delta: string) => void} addArguments
  * @property {(id: string, state: CallState) => void} setCallState
- * @property {(id: string, text: string, isError: boolean) => void} setResult
+ * @property {(id: string, text: string, isError: boolean, synthetic?: string | null) => void} setResult `synthetic`: why the server
+ *   wrote it itself, where no tool gave it
  * @property {(id: string, approved: boolean) => void} setDecision a person has said whether it may be made
  * @property {(call: OwedCall) => void} showOwed a call that this page does not run: somebody has to answer it, or to decide on it
  * @property {(text: string) => void} addNote
@@ -107,7 +108,7 @@ export class Run {
       case "tool-call-end":
         return this.#view.setCallState(event.toolCallId, "waiting");
       case "tool-result":
-        return this.#view.setResult(event.toolCallId, event.result, false);
+        return this.#view.setResult(event.toolCallId, event.result, event.isError === true, event.synthetic);
       case "client-tool-result":
         return this.#view.setResult(event.toolCallId, String(event.content), event.isError);
       case "call-elsewhere":

@@ -108,9 +108,7 @@ export class Transcript {
   /** @param {import("./history.js").PastResult | import("./history.js").PastDecision} message */
   #addReply(message) {
     if (message.role === "approval") return this.setDecision(message.callId, message.approved);
-    this.setResult(message.callId, message.text, message.isError);
-    const why = SYNTHETIC[message.synthetic ?? ""];
-    if (why) this.#cards.get(message.callId)?.explain(why);
+    this.setResult(message.callId, message.text, message.isError, message.synthetic);
   }
 
   /**
@@ -225,9 +223,12 @@ export class Transcript {
    * @param {string} id
    * @param {string} text
    * @param {boolean} isError
+   * @param {string | null} [synthetic]
    */
-  setResult(id, text, isError) {
+  setResult(id, text, isError, synthetic) {
     this.#cards.get(id)?.setResult(text, isError);
+    const why = SYNTHETIC[synthetic ?? ""];
+    if (why) this.#cards.get(id)?.explain(why);
   }
 
   /**

@@ -20,7 +20,8 @@ script = ScriptedModel(
         calls(("query_data", {"expression": "max_by(invoices, &open)"})),
         says('{"customer": "Ann"}'),
         says('{"customer": "Ann", "open": 120}'),
-    ]
+    ],
+    per_message=True,
 )
 
 agent = Agent(

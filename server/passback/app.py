@@ -15,6 +15,7 @@ from passback.core.messages import JsonObject
 from passback.core.ports import ModelClient, Store
 from passback.core.toolsets import Connected
 from passback.settings import Settings
+from passback.toolsets.mcp import MCPServer
 from passback.transport.access import Access
 from passback.transport.openapi import compose
 from passback.transport.signal import Signal
@@ -47,6 +48,10 @@ class Application:
             allow_roles=settings.allow_roles,
             on_busy=settings.on_busy,
             inbox=bool(settings.api_keys) or settings.is_loopback,
+            process_path=settings.process_path,
+            mcp_servers=frozenset(
+                one.name for one in self._backend.connected if isinstance(one, MCPServer)
+            ),
         )
         self._wires = [load_wire(name, services) for name in settings.wires]
         self.asgi: ASGIApp = build_site(self._wires, _access(settings), self._lifespan)
@@ -62,6 +67,10 @@ class Application:
     @property
     def connected(self) -> Sequence[Connected]:
         return self._backend.connected
+
+    async def refuse_clashes(self) -> None:
+        """As `Casting.refuse_clashes`."""
+        await self._backend.refuse_clashes()
 
     def running(self) -> AbstractAsyncContextManager[Sequence[str]]:
         """As `Backend.running`."""

@@ -30,13 +30,15 @@ class Backend:
         self.runs = RunService(self.store, casting.agents(agents or (Agent(),)), _tempo(settings))
         self.models = casting.models
         self.connected = casting.connected
+        self.refuse_clashes = casting.refuse_clashes
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[Sequence[str]]:
         """Connect to the store and the toolsets, and own the runs; gives warnings about them.
 
         Raises:
-            ConfigurationError, StoreError: the store cannot be used.
+            ConfigurationError: the store cannot be used, or two tools of an agent have one name.
+            StoreError: the store cannot be used.
         """
         async with AsyncExitStack() as stack:
             for model in self.models:
@@ -47,6 +49,7 @@ class Backend:
             for one in self.connected:
                 await stack.enter_async_context(one.running())
             warnings = [*warnings, *await _readiness(self.connected)]
+            await self.refuse_clashes()
             await stack.enter_async_context(self.runs.running())
             yield warnings
 

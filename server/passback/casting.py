@@ -42,6 +42,7 @@ class Casting:
         self._opened: dict[str, ModelClient] = {}
         self._models: dict[int, ModelClient] = {}
         self._connected: dict[int, Connected] = {}
+        self._equipped: list[tuple[str, Equipment]] = []
 
     @property
     def models(self) -> Sequence[ModelClient]:
@@ -52,6 +53,12 @@ class Casting:
     def connected(self) -> Sequence[Connected]:
         """The toolsets with connections or processes, each once."""
         return tuple(self._connected.values())
+
+    async def refuse_clashes(self) -> None:
+        """Raises ConfigurationError when two tools of an agent have one name, also where it works for another."""
+        for whose, equipment in self._equipped:
+            with blaming(whose):
+                await equipment.toolbox()
 
     def agents(self, given: Sequence[Agent]) -> Agents:
         """Raises ConfigurationError for agents that cannot work."""
@@ -84,10 +91,13 @@ class Casting:
             self._budget(agent),
             price_of(model.name, settings.prices),
         )
-        own = agent.own_toolsets()
+        whose = f"the agent {agent.name!r}" if agent.name else "the agent"
+        with blaming(whose):
+            own = agent.own_toolsets()
         self._connected |= {id(one): one for one in own if isinstance(one, Connected)}
         toolsets = (*own, *self._delegates(agent, callers))
         equipment = Equipment(toolsets, (ASK_USER,) if agent.ask_user else ())
+        self._equipped.append((whose, equipment))
         return Actor(brain, equipment, agent.name or "")
 
     def _budget(self, agent: Agent) -> Budget:
@@ -106,7 +116,9 @@ class Casting:
     def _commands(self, agent: Agent) -> Commands:
         for name in agent.commands:
             if not NAME.fullmatch(name):
-                raise ConfigurationError(f"a command cannot be named {name!r}")
+                raise ConfigurationError(
+                    f"a command cannot be named {name!r}: up to 32 small letters, digits, - and _, a letter first"
+                )
         return Commands(agent.commands, self._settings.commands)
 
     def _window(self, agent: Agent) -> int:
@@ -162,9 +174,9 @@ def _model_client(choice: Choice, timeout: float) -> ModelClient:
 
 
 @contextmanager
-def blaming(variables: str) -> Generator[None]:
-    """Name the settings at fault: the floors below do not know them."""
+def blaming(whom: str) -> Generator[None]:
+    """Name what is at fault, settings or an agent: the floors below do not know them."""
     try:
         yield
     except ConfigurationError as error:
-        raise ConfigurationError(f"{variables}: {error.message}") from error
+        raise ConfigurationError(f"{whom}: {error.message}") from error

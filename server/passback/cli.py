@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import gc
-import importlib
 import logging
 import math
 import os
@@ -12,7 +11,7 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -29,23 +28,44 @@ from passback.core.errors import ConfigurationError, PassbackError
 from passback.core.ports import ModelClient
 from passback.core.toolsets import Connected
 from passback.engine.calling import left_behind
+from passback.loading import load_agent
+from passback.logs import log_to_stderr
 from passback.replay.player import replay_site
 from passback.replay.recording import load as load_recording
 from passback.settings import Settings, load, variable
 from passback.transport.protocol import BoundedHttpProtocol
+from passback.workers import (
+    EXIT_FAILED,
+    STOP_SIGNALS,
+    Keeper,
+    Order,
+    Seat,
+    require_common_ground,
+    taken_seat,
+)
 
-EXIT_FAILED = 1
 EXIT_USAGE = 2
 _REPLAY_GRACE = 1
 """Seconds: nothing is lost with an answer that is cut."""
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LATE = 15
+"""Seconds beyond the grace, after which a worker that still does not end is killed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; gives the exit code."""
     options = _parser().parse_args(arguments)
+    return _exit_code(lambda: options.prepare(options))
+
+
+def work(listening: int, line: int) -> int:
+    """Be one of several workers, started by a `Keeper`; gives the exit code."""
+    with taken_seat(listening, line) as seat:
+        return _exit_code(lambda: _prepare_worker(seat))
+
+
+def _exit_code(prepare: Callable[[], Coroutine[None, None, int]]) -> int:
     try:
-        return _run(options.prepare(options))
+        return _run(prepare())
     except ConfigurationError as error:
         print(f"passback: {error.message}", file=sys.stderr)
         return EXIT_USAGE
@@ -63,8 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"passback {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _command(commands.add_parser("serve", help="serve an agent"), serve)
-    _command(commands.add_parser("check", help="verify settings, store and model"), check)
+    _command(commands.add_parser("serve", help="serve an agent"), _prepare_serve)
+    _command(commands.add_parser("check", help="verify settings, store and model"), _prepare_check)
     _replay_command(
         commands.add_parser("replay", help="play a run back that the page has exported")
     )
@@ -73,9 +93,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _command(
     parser: argparse.ArgumentParser,
-    run: Callable[[Settings, Sequence[Agent]], Coroutine[None, None, int]],
+    prepare: Callable[[argparse.Namespace], Coroutine[None, None, int]],
 ) -> None:
-    parser.set_defaults(prepare=partial(_prepared, run))
+    parser.set_defaults(prepare=prepare)
     parser.add_argument(
         "agents",
         nargs="*",
@@ -90,13 +110,30 @@ def _command(
         )
 
 
-def _prepared(
-    run: Callable[[Settings, Sequence[Agent]], Coroutine[None, None, int]],
-    options: argparse.Namespace,
-) -> Coroutine[None, None, int]:
-    settings = load({**os.environ, **_flags(options)})
-    _log_to_stderr(settings.log_level)
-    return run(settings, [_load_agent(target) for target in options.agents])
+def _prepare_serve(options: argparse.Namespace) -> Coroutine[None, None, int]:
+    flags = _flags(options)
+    settings = _settings(flags)
+    if settings.workers == 1:
+        return serve(settings, _load_agents(options.agents))
+    patience = settings.shutdown_grace + _LATE
+    return keep(settings, Order(sys.argv, flags, options.agents, patience))
+
+
+def _prepare_check(options: argparse.Namespace) -> Coroutine[None, None, int]:
+    return check(_settings(_flags(options)), _load_agents(options.agents))
+
+
+def _prepare_worker(seat: Seat) -> Coroutine[None, None, int]:
+    seat.end_with_the_keeper()
+    sys.argv = list(seat.order.argv)
+    return serve(_settings(seat.order.flags), _load_agents(seat.order.agents), seat)
+
+
+def _settings(flags: Mapping[str, str]) -> Settings:
+    settings = load({**os.environ, **flags})
+    require_common_ground(settings)
+    log_to_stderr(settings.log_level, several=settings.workers > 1)
+    return settings
 
 
 def _flags(options: argparse.Namespace) -> dict[str, str]:
@@ -104,19 +141,8 @@ def _flags(options: argparse.Namespace) -> dict[str, str]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _load_agent(target: str) -> Agent:
-    module, colon, name = target.partition(":")
-    if not colon or not all(part.isidentifier() for part in module.split(".")):
-        raise ConfigurationError(f"{target!r} is not MODULE:AGENT, such as my_agent:agent")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        loaded = importlib.import_module(module)
-    except (ImportError, SyntaxError) as error:
-        raise ConfigurationError(f"{target!r} cannot be loaded: {error}") from error
-    found = getattr(loaded, name, None)
-    if not isinstance(found, Agent):
-        raise ConfigurationError(f"{target!r}: {module} has no Agent called {name!r}")
-    return found if found.name else replace(found, name=name)
+def _load_agents(targets: Sequence[str]) -> Sequence[Agent]:
+    return [load_agent(target) for target in targets]
 
 
 def _run(command: Coroutine[None, None, int]) -> int:
@@ -138,15 +164,21 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 # ---------------------------------------------------------------- serve
-async def serve(settings: Settings, agents: Sequence[Agent]) -> int:
-    """Serve until SIGTERM or Ctrl-C; a second Ctrl-C ends at once."""
+async def keep(settings: Settings, order: Order) -> int:
+    """Serve by several workers until SIGTERM or Ctrl-C; a second Ctrl-C ends at once."""
+    with _listen_as_set(settings) as listening:
+        return await Keeper(listening, order).run(settings.workers)
+
+
+async def serve(settings: Settings, agents: Sequence[Agent], seat: Seat | None = None) -> int:
+    """Serve until SIGTERM or Ctrl-C, of several workers as the one of `seat`; a second Ctrl-C ends at once."""
     application = Application(settings, *agents)
     stop = asyncio.Event()
     server = _Server(_config(application.asgi, int(settings.shutdown_grace) + 5), stop)
-    server.on_listening = lambda address: _announce(address, application)
-    with _listen(settings.host, settings.port, "PASSBACK_HOST, PASSBACK_PORT") as listening:
+    server.on_listening = partial(_announce, application, seat)
+    with seat.listening if seat else _listen_as_set(settings) as listening:
         async with application.running() as warnings, anyio.create_task_group() as tasks:
-            for warning in warnings:
+            for warning in warnings if _speaks(seat) else ():
                 _warn(warning)
             gc.collect()
             gc.freeze()  # what is here now stays: looking through it costs every stream tens of milliseconds
@@ -169,6 +201,10 @@ def _config(application: ASGIApp, grace: int) -> uvicorn.Config:
         proxy_headers=False,
         timeout_graceful_shutdown=grace,
     )
+
+
+def _listen_as_set(settings: Settings) -> socket.socket:
+    return _listen(settings.host, settings.port, "PASSBACK_HOST, PASSBACK_PORT")
 
 
 def _listen(host: str, port: int, names: str) -> socket.socket:
@@ -200,12 +236,12 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:
         # uvicorn's own raises the signal again at the end, which makes a clean stop look like a death by signal
         loop = asyncio.get_running_loop()
-        for one in _STOP_SIGNALS:
+        for one in STOP_SIGNALS:
             loop.add_signal_handler(one, self.handle_exit, one, None)
         try:
             yield
         finally:
-            for one in _STOP_SIGNALS:
+            for one in STOP_SIGNALS:
                 loop.remove_signal_handler(one)
 
     @override
@@ -219,7 +255,19 @@ async def _drain_at(stop: asyncio.Event, application: Application) -> None:
     await application.drain()
 
 
-def _announce(address: str, application: Application) -> None:
+def _announce(application: Application, seat: Seat | None, address: str) -> None:
+    if _speaks(seat):
+        _greet(application, address)
+    if seat is not None:
+        seat.ready()
+
+
+def _speaks(seat: Seat | None) -> bool:
+    """Of several workers, one says what all would say."""
+    return seat is None or seat.order.announces
+
+
+def _greet(application: Application, address: str) -> None:
     settings = application.settings
     if not settings.is_loopback and not settings.api_keys:
         _warn(
@@ -227,13 +275,15 @@ def _announce(address: str, application: Application) -> None:
             "address can read and continue every conversation whose id they know, and spend your "
             "model's tokens. Set PASSBACK_API_KEYS, or listen on 127.0.0.1."
         )
+    workers = f"  workers {settings.workers}\n" if settings.workers > 1 else ""
     body = """'{"messages":[{"role":"user","content":"hi"}]}'"""
     print(
         f"passback {__version__} is listening on {address}\n\n"
         f"  page    {address}/\n"
         f"  curl    curl -N {address}/send-message -H 'Content-Type: application/json' -d {body}\n"
         f"  store   {application.store.location}\n"
-        f"  model   {', '.join(model.name for model in application.models)}\n\n"
+        f"  model   {', '.join(model.name for model in application.models)}\n"
+        f"{workers}\n"
         "Ctrl-C stops it.",
         flush=True,
     )
@@ -243,6 +293,7 @@ def _announce(address: str, application: Application) -> None:
 async def check(settings: Settings, agents: Sequence[Agent]) -> int:
     """Try everything that a server would need, and say what is wrong."""
     application = Application(settings, *agents)
+    await application.refuse_clashes()
     print("settings  ok")
     healthy = await _report("store", application.store.location, lambda: _check_store(application))
     for model in application.models:
@@ -314,7 +365,7 @@ def _port(text: str) -> int:
 
 async def replay(options: argparse.Namespace) -> int:
     """Play a recording back to clients of this machine, until SIGTERM or Ctrl-C."""
-    _log_to_stderr("warning")
+    log_to_stderr("warning")
     site = replay_site(load_recording(options.file), speed=options.speed)
     server = _Server(_config(site, _REPLAY_GRACE), asyncio.Event())
     server.on_listening = lambda address: print(
@@ -327,34 +378,6 @@ async def replay(options: argparse.Namespace) -> int:
     with _listen("127.0.0.1", options.port, "--port") as listening:
         await server.serve([listening])
     return 0 if server.started else EXIT_FAILED
-
-
-# ---------------------------------------------------------------- logs
-class _Formatter(logging.Formatter):
-    """One line per event, with its ids."""
-
-    _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
-
-    @override
-    def format(self, record: logging.LogRecord) -> str:
-        extra: Mapping[str, object] = {
-            name: value for name, value in vars(record).items() if name not in self._PLAIN
-        }
-        ids = "".join(f" {name}={value}" for name, value in extra.items())
-        line, newline, trace = super().format(record).partition("\n")
-        return line + ids + newline + trace
-
-
-def _log_to_stderr(level: str) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # at info these write a line with the URL for each request to the model or to an MCP server
-    for name in ("httpx", "httpx2"):
-        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
-    # and these write down what an MCP server sends, and the id of the session with it
-    for name in ("mcp", "client"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _warn(text: str) -> None:

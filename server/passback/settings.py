@@ -103,6 +103,12 @@ def _keys(value: str) -> Mapping[str, OwnerId]:
     return keys
 
 
+def _path(value: str) -> str:
+    if not re.fullmatch(r"(/[\w.~-]+)+", value, re.ASCII):
+        raise ValueError("must be a path such as /process")
+    return value
+
+
 def _roles(value: str) -> frozenset[str]:
     roles = frozenset(_words(value))
     if not {"user", "tool"} <= roles <= {"user", "tool", "system"}:
@@ -153,6 +159,11 @@ class Settings:
 
     host: str = _setting("127.0.0.1", _text, "address to listen on")
     port: int = _setting(8000, _count(0, 65535), "port to listen on; 0: any free one")
+    workers: int = _setting(
+        1,
+        _count(1, 64),
+        "processes that serve the address; more than one share the store, which is SQLite or Redis then",
+    )
     store: str = _secret(
         "",
         _text,
@@ -240,7 +251,10 @@ class Settings:
     commands: bool = _setting(
         True, _flag, "whether a message such as /help is a command, and not for the model"
     )
-    wires: tuple[str, ...] = _setting(("agkit", "rest", "page"), _words, "what is served")
+    wires: tuple[str, ...] = _setting(
+        ("agkit", "agent_api", "rest", "page"), _words, "what is served"
+    )
+    process_path: str = _setting("/process", _path, "where the Agent API is served")
     allowed_hosts: frozenset[str] = _setting(
         frozenset[str](), _hosts, "names under which the server is reached, beside localhost"
     )

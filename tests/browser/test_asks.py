@@ -128,6 +128,38 @@ async def test_a_denial_tells_the_agent_why_and_enter_denies(page: Playground) -
     await expect(shown).to_contain_text("I still need it.")
 
 
+async def test_a_denial_is_one_in_every_tab(page: Playground) -> None:
+    await page.say(calling(DELETE))
+    other = await second_tab(page)
+    elsewhere = card(other, "delete_file")
+    await expect(elsewhere).to_contain_text("waits for your decision")
+    shown = card(page.page, "delete_file")
+    await shown.get_by_label("Why not").fill("I still need it.")
+    await shown.get_by_role("button", name="Deny").click()
+    for each in (shown, elsewhere):
+        await expect(each.locator(".result")).to_contain_text("I still need it.")
+        await expect(each.locator(".state")).to_have_text("denied")
+        await expect(each.locator(".result .block-title")).to_have_text("Error")
+        assert await each.get_by_role("button").count() == 0
+    await other.close()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [("delete_file", {"path": 1}), ("ask_user", {"questions": [{**NAME, "freeText": False}]})],
+    ids=["a tool of the server", "questions"],
+)
+async def test_a_call_that_cannot_be_made_says_so_at_once_and_after_a_reload(
+    page: Playground, call: tuple[str, dict[str, Any]]
+) -> None:
+    await page.say(calling(call))
+    await expect_text(page, "Done.")
+    state = card(page.page, call[0]).locator(".state")
+    await expect(state).to_have_text("not run: its arguments are not valid")
+    await page.page.reload()
+    await expect(state).to_have_text("not run: its arguments are not valid")
+
+
 async def test_what_is_allowed_always_is_not_asked_about_again(page: Playground) -> None:
     await page.say(calling(DELETE))
     await page.page.get_by_role("button", name="Allow always").click()

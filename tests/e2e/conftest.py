@@ -20,6 +20,9 @@ from passback_client import Client as PythonClient
 if TYPE_CHECKING:
     from tests.support.redis_server import RedisServer
 
+# their assertions tell as much as a test's own
+pytest.register_assert_rewrite("tests.e2e.plays_of_agents", "tests.e2e.plays_of_tools")
+
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:

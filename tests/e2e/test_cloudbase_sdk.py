@@ -46,6 +46,15 @@ async def test_it_runs_a_tool_of_its_own_and_gets_the_answer(report: dict[str, A
     assert report["roundTrip"]["answer"] == 'Done. shout answered: "HEAR ME!".'
 
 
+async def test_it_passes_on_why_the_server_answered_a_call_and_shows_none_of_it(
+    report: dict[str, Any],
+) -> None:
+    events, text = report["invalidCall"]["events"], report["invalidCall"]["text"]
+    [result] = [event for event in events if event["type"] == "tool-result"]
+    assert (result["isError"], result["synthetic"]) == (True, "invalid")
+    assert text == "".join(event["content"] for event in events if event["type"] == "text")
+
+
 async def test_a_refused_request_raises_there_with_our_code_and_message(
     report: dict[str, Any],
 ) -> None:

@@ -1,75 +1,95 @@
-"""docs/examples: each file is an agent that is served and asked, as its page says.
+"""docs/examples: each file is an agent that is served as it says and asked, and the code of the pages is that of the files.
 
-A new example needs one function here, under its name: `@plays("name")`.
+A new example needs one function in `plays_of_....py`, under its name: `@plays("name")`.
 """
 
+import ast
 import re
-from collections.abc import Awaitable, Callable
+import runpy
+import shlex
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
 
+import anyio
 import pytest
+from tests.e2e import plays_of_agents, plays_of_tools
+from tests.e2e.plays import PLAYS
+from tests.support.pages import blocks_of
 from tests.support.server import running_server
-from tests.support.wire import Client, client_of, user
+from tests.support.wire import client_of
+
+from passback import Agent
+from passback.core.messages import UserMessage
+from passback.models.scripted import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 EXAMPLES = DOCS / "examples"
-WAIT = "/send-message?wait=true"
+PLAY_FILES = (plays_of_agents, plays_of_tools)
 
 ELSEWHERE = {"mcp_agent", "notes_server"}
 """Played by `test_mcp.py`."""
-
-Play: TypeAlias = Callable[[Client], Awaitable[None]]
-PLAYS: dict[str, Play] = {}
-
-
-def plays(name: str) -> Callable[[Play], Play]:
-    """What a client does with the example of this name."""
-
-    def noted(play: Play) -> Play:
-        PLAYS[name] = play
-        return play
-
-    return noted
-
-
-# ---------------------------------------------------------------- the examples
-@plays("structured_data")
-async def structured_data(client: Client) -> None:
-    invoices = [{"customer": "Bob", "open": 80}, {"customer": "Ann", "open": 120}]
-    words = user("Who owes us most?")
-    answer = await client.post("c", words, structuredData={"invoices": invoices}, path=WAIT)
-    told = answer.json
-    assert (told["outcome"], told["output"]) == ("completed", {"customer": "Ann", "open": 120})
-    # what streamed was a draft: the first answer lacked something
-    assert told["text"] == '{"customer": "Ann"}{"customer": "Ann", "open": 120}'
-    messages = await client.messages("c")
-    assert [each["role"] for each in messages] == [
-        "user",
-        "assistant",
-        "tool",
-        "assistant",
-        "system",
-        "assistant",
-    ]
-    assert messages[0]["structuredData"] == {"invoices": invoices}
-    assert messages[2]["content"] == '{"customer":"Ann","open":120}'
-    assert messages[4]["synthetic"] == "invalid"
-    assert '"open" is a required property' in messages[4]["content"]
+PROGRAMS = {"from_python"}
+"""Not served, but run."""
+PAGES = ("agents", "context")
+"""Those whose code is that of examples; the others' is run by tests of their own."""
+REAL = "leave `model` out to use that of your settings"
+"""How an example says that its model is played."""
 
 
 # ---------------------------------------------------------------- running them
+def command_of(name: str) -> tuple[list[str], Mapping[str, str]]:
+    """How an example says that it is served: the arguments, and variables before them."""
+    text = (EXAMPLES / f"{name}.py").read_text()
+    found = re.search(
+        r"^(.*)passback serve (.+)$", ast.get_docstring(ast.parse(text)) or "", re.MULTILINE
+    )
+    assert found, name
+    variables = dict(one.split("=", 1) for one in shlex.split(found[1]))
+    return shlex.split(found[2]), variables
+
+
 @pytest.mark.parametrize("name", sorted(PLAYS))
 async def test_an_example_does_what_its_page_says(name: str) -> None:
+    arguments, variables = command_of(name)
     async with (
-        running_server(f"{name}:agent", cwd=str(EXAMPLES)) as server,
+        running_server(*arguments, environment=variables, cwd=str(EXAMPLES)) as server,
         client_of(server.url) as client,
     ):
         await PLAYS[name](client)
 
 
+async def test_the_program_prints_what_the_page_shows() -> None:
+    page = blocks_of((DOCS / "agents.md").read_text())
+    shown = page[-1].text
+    with anyio.fail_after(30):
+        done = await anyio.run_process([sys.executable, str(EXAMPLES / "from_python.py")])
+    assert done.stdout.decode() == shown
+
+
+async def test_the_model_is_told_what_the_page_says_of_the_layers() -> None:
+    """What no client sees."""
+    agent = runpy.run_path(str(EXAMPLES / "prompt_layers.py"))["agent"]
+    assert isinstance(agent, Agent)
+    assert isinstance(agent.model, ScriptedModel)
+    async with agent.session(owner="anonymous") as session:
+        async for _ in session.submit("Where is it?"):
+            pass
+    [request] = agent.model.requests
+    prompt, customer = request.system[: request.static], request.system[request.static :]
+    assert prompt.strip() == "You answer for a shop."
+    assert customer.strip() == "You talk to Ann, a customer since 2019, who likes short answers."
+    [asked] = request.messages
+    assert isinstance(asked, UserMessage)
+    assert re.fullmatch(
+        r"<user_context>\n<time>\S+\+00:00</time>\n</user_context>\n\nWhere is it\?",
+        str(asked.content),
+    )
+
+
+# ---------------------------------------------------------------- nothing is left unproven
 def test_every_example_is_played_and_every_page_leads_to_one() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")}
     linked = {
@@ -77,4 +97,40 @@ def test_every_example_is_played_and_every_page_leads_to_one() -> None:
         for page in DOCS.glob("*.md")
         for name in re.findall(r"\(examples/(\w+)\.py\)", page.read_text())
     }
-    assert names == PLAYS.keys() | ELSEWHERE == linked
+    assert names == PLAYS.keys() | ELSEWHERE | PROGRAMS == linked
+    assert {play.__module__ for play in PLAYS.values()} == {one.__name__ for one in PLAY_FILES}
+
+
+@pytest.mark.parametrize("name", sorted({*PLAYS, *PROGRAMS}))
+def test_an_example_says_how_to_use_a_real_model(name: str) -> None:
+    text = (EXAMPLES / f"{name}.py").read_text()
+    assert REAL in text or "PASSBACK_MODEL=" in text
+
+
+CODE = [
+    pytest.param(block.text, id=f"{page}-{number}")
+    for page in PAGES
+    for number, block in enumerate(blocks_of((DOCS / f"{page}.md").read_text()))
+    if block.language == "python"
+]
+
+
+@pytest.mark.parametrize("code", CODE)
+def test_the_code_of_a_page_is_that_of_an_example(code: str) -> None:
+    """But for the model that is played, and what else the example has."""
+    said = statements(code)
+    assert said
+    assert any(said <= statements(path.read_text()) for path in EXAMPLES.glob("*.py"))
+    exec(
+        compile(code, "page", "exec"), {"__name__": "page"}
+    )  # it has all the imports that it needs
+
+
+def statements(code: str) -> set[str]:
+    """What a module does, without its imports, its docstring and the names of played models."""
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            node.keywords = [each for each in node.keywords if each.arg != "model"]
+    kept = (node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom))
+    return {ast.unparse(node) for node in kept if not isinstance(node, ast.Expr)}

@@ -1,44 +1,22 @@
 """A real model's service behind the server, with all that can go wrong there: one `error` event, and life goes on."""
 
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
 
 import anyio
 import pytest
 from tests.support.dialects import DIALECTS, Dialect
 from tests.support.model_server import Act, ModelServer, Reply, Step, fails, listening
+from tests.support.model_stage import KEY, Stage, model_stage
 from tests.support.server import running_server
 from tests.support.wire import COLOR, DONE, ZONE, Answer, Client, Json, client_of, result, user
 
 pytestmark = pytest.mark.anyio
 
-KEY = "sk-test-key"
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A client of a server, the model's service behind it, and how that speaks."""
-
-    client: Client
-    model: ModelServer
-    dialect: Dialect
-
 
 @pytest.fixture(scope="module", params=DIALECTS, ids=str)
 async def whole_stage(request: pytest.FixtureRequest) -> AsyncGenerator[Stage]:
-    dialect: Dialect = request.param
-    async with listening(dialect.serve([])) as model:
-        environment = {
-            "PASSBACK_MODEL": f"{dialect.kind}:mock",
-            "PASSBACK_MODEL_BASE_URL": model.base_url,
-            "PASSBACK_MODEL_API_KEY": KEY,
-        }
-        async with (
-            running_server(environment=environment) as server,
-            client_of(server.url) as client,
-        ):
-            yield Stage(client, model, dialect)
-    model.assert_obeyed()
+    async with model_stage(request.param) as stage:
+        yield stage
 
 
 @pytest.fixture

@@ -212,3 +212,25 @@ async def test_a_question_stays_owed_where_nobody_answers_and_a_later_client_doe
         assert owed["kind"] == "question"
         said = await anyio.to_thread.run_sync(use, lambda _: [Reply(text="So.")])
     assert said == "Done."
+
+
+async def test_a_question_is_answered_when_somebody_likes(
+    asking: Server, raw_asking: RawClient, conversation: str
+) -> None:
+    message = user(order(["ask_user", '{"questions": [{"question": "Why?"}]}']))
+    await raw_asking.post(conversation, message, tools=[{"name": "ask_user"}])
+
+    def use() -> list[Event]:
+        with plain.Client(asking.url) as client:
+            [owed] = client.conversation(conversation).owed
+            unfit = client.answer(conversation, owed.id, {"answers": ["So."]})
+            with pytest.raises(Refused) as caught:
+                next(unfit)
+            assert caught.value.code == "invalid_answer"
+            assert caught.value.message == "answers.0: Input should be an object"
+            return list(client.answer(conversation, owed.id, {"answers": [{"text": "So."}]}))
+
+    with anyio.fail_after(SECONDS):
+        assert joined(await anyio.to_thread.run_sync(use)) == "Done."
+    [(role, content)] = await answers_in(raw_asking, conversation)
+    assert (role, content) == ("tool", [{"type": "data", "data": {"answers": [{"text": "So."}]}}])

@@ -36,13 +36,23 @@ async def cafe() -> AsyncGenerator[Server]:
         yield server
 
 
+@pytest.fixture(scope="module")
+async def office() -> AsyncGenerator[Server]:
+    """The agent that answers with records."""
+    examples = str(EXAMPLES.parent / "docs" / "examples")
+    async with running_server("structured_data:agent", cwd=examples) as server:
+        yield server
+
+
 @pytest.mark.parametrize(
-    ("program", "output"), PROGRAMS, ids=["async", "plain", "approve", "decide", "questions"]
+    ("program", "output"),
+    PROGRAMS,
+    ids=["async", "plain", "output", "approve", "decide", "questions"],
 )
 async def test_a_program_prints_what_the_readme_shows(
-    server: Server, cafe: Server, program: str, output: str
+    server: Server, cafe: Server, office: Server, program: str, output: str
 ) -> None:
-    where = cafe if "price" in program else server
+    where = cafe if "price" in program else office if "invoices" in program else server
     assert await printed(program, where) == output.rstrip("\n")
 
 

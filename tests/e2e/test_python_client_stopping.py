@@ -30,7 +30,9 @@ async def test_cancel_stops_the_run_at_the_server(
     assert not await stream.cancel()
     stream = mine.send("go", conversation_id=conversation)
     await until_text(stream)
-    assert (await mine.conversation(conversation)).running == stream.run_id
+    running = (await mine.conversation(conversation)).running
+    assert running is not None
+    assert running.run_id == stream.run_id
     assert await stream.cancel()
     ends = [event.outcome async for event in stream if isinstance(event, RunEnd)]
     assert ends == ["cancelled"]

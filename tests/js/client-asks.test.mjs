@@ -52,7 +52,7 @@ test("approve is asked about a tool of the server, and its answer goes with the 
     conversationId: "c",
     messages: [{ role: "tool", toolCallId: "3", content: "ok" }],
     resume: [{ interruptId: "1", payload: { approved: true } }],
-    include: ["owed", "rewind", "run"],
+    include: ["owed", "rewind", "run", "output"],
   }]);
   const told = events.filter(({ type }) => type === "client-decision");
   assert.deepEqual(told, [{ type: "client-decision", toolCallId: "1", toolCallName: "delete_file", approved: true, reason: "" }]);
@@ -120,7 +120,7 @@ test("without approve an approval stays owed, and a later decision goes on", asy
   assert.deepEqual(body, {
     conversationId: "c",
     resume: [{ interruptId: "1", payload: { approved: false, reason: "No.", always: false } }],
-    include: ["owed", "rewind", "run", "usage"],
+    include: ["owed", "rewind", "run", "output", "usage"],
   });
   assert.deepEqual([headers["idempotency-key"], requests.length, claims], ['"key"', 2, []]);
 });

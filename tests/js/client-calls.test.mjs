@@ -38,7 +38,7 @@ test("calls are run together, and their results posted in one post", async (t) =
       { role: "tool", toolCallId: "1", content: { double: 2 } },
       { role: "tool", toolCallId: "2", content: { double: 4 } },
     ],
-    include: ["owed", "rewind", "run"],
+    include: ["owed", "rewind", "run", "output"],
   });
   assert.deepEqual(told.map(({ toolCallId, isError }) => [toolCallId, isError]), [["1", false], ["2", false]]);
 });

@@ -60,7 +60,8 @@ async function report(sending, each = async (_event) => {}) {
     error = { name: raised.name, code: raised.code, status: raised.status, retryable: raised.retryable };
   }
   const doubled = cursors.length - new Set(cursors).size;
-  return { text: answer.text, calls: answer.calls, types, doubled, runs, most, error, id: sending.conversationId };
+  const { text, calls, output } = answer;
+  return { text, calls, output, types, doubled, runs, most, error, id: sending.conversationId, left: sending.left };
 }
 
 const scenarios = {

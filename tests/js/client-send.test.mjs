@@ -33,7 +33,7 @@ test("a post has what is new, and asks for what the client needs to know", async
       conversationId: "c",
       messages: [{ role: "user", content: "hello" }],
       tools: [{ name: "add", description: "Adds", parameters: { type: "object" } }],
-      include: ["owed", "rewind", "run", "usage"],
+      include: ["owed", "rewind", "run", "output", "usage"],
     },
   });
   assert.equal(headers.authorization, "Bearer secret-key");
@@ -124,7 +124,7 @@ test("after a cut the stream is read on behind the last event", async (t) => {
   assert.deepEqual(reconnect, {
     method: "GET",
     path: "/conversations/a%2Fb/stream",
-    query: { include: "owed,rewind,run,usage" },
+    query: { include: "owed,rewind,run,output,usage" },
     body: undefined,
   });
   const places = requests.slice(1).map((request) => request.headers["last-event-id"]);

@@ -125,7 +125,8 @@ test("a call that the next message gives up says so, in whichever entry, and a s
   const before = chat.getSnapshot().entries[1];
   await chat.send("two");
   assert.deepEqual(callsOf(chat), [["1", true, "The user went on.", true]]);
-  const [{ calls: [{ id, result, isError }] }] = chat.getSnapshot().entries[1].calls;
+  const [{ synthetic, calls: [{ id, result, isError }] }] = chat.getSnapshot().entries[1].calls;
+  assert.equal(synthetic, "superseded");
   assert.deepEqual([id, result, isError, "result" in before.calls[0]], ["9", "in", false, false]);
   assert.deepEqual(requests.slice(2).map(({ query }) => [query.after, query.limit]), [["0", "1"], ["3", "100"], ["0", "3"]]);
   await chat.send("three");

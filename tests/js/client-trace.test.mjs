@@ -25,7 +25,7 @@ test("a trace is told of each request, answer and frame, and never of the key", 
   const { client } = await scripted(t, [stream({ events: [text("a")], headers: secret })]);
   await client({ trace, apiKey: "top-secret" }).send("hi", { conversationId: "c", idempotencyKey: "k" }).text();
   const headers = { "content-type": "text/event-stream", "x-request-id": "req_1", "x-run-id": "run" };
-  const body = { conversationId: "c", messages: [{ role: "user", content: "hi" }], include: ["owed", "rewind", "run"] };
+  const body = { conversationId: "c", messages: [{ role: "user", content: "hi" }], include: ["owed", "rewind", "run", "output"] };
   assert.deepEqual(steps, [
     {
       kind: "request", exchange: 1, method: "POST", path: "/send-message", body: JSON.stringify(body),

@@ -1,7 +1,7 @@
 /** Compiled, never run: what a TypeScript program may write against the package. */
 
 import { Answer, Chat, Client, PassbackError, RunFailed, readQuestions } from "passback";
-import type { Answers, Approval, Call, ClientTools, Decision, Event, Message, Questions, SendOptions, TraceStep } from "passback";
+import type { Answers, Approval, Brief, Call, ClientTools, Decision, Event, Left, Message, Questions, SendOptions, TraceStep } from "passback";
 import { useChat } from "passback/react";
 
 const tools: ClientTools = {
@@ -15,16 +15,26 @@ const tools: ClientTools = {
   },
   later: { execute: "later" },
 };
-const options: SendOptions = { onBusy: "enqueue", include: ["usage", "something of tomorrow"] };
+const brief: Brief = {
+  structuredData: [{ open: 1 }],
+  intent: "to remind",
+  constraints: ["in euros"] as const,
+  instructions: "Be brief.",
+  outputSchema: { type: "object", required: ["open"] },
+};
+const options: SendOptions = { ...brief, agentId: "sales", onBusy: "enqueue", onDisconnect: "cancel", include: ["usage", "something of tomorrow"] };
 
 export async function main(client = new Client({ url: "http://x", tools, approve: (call) => call.name === "add" })) {
-  const sending = client.send([{ role: "user", content: [{ type: "text", text: "hi" }] }], options);
+  const sending = client.send([{ role: "user", id: "m1", content: [{ type: "text", text: "hi" }, { type: "image", url: "data:," }] }], options);
   const answer = new Answer();
   for await (const event of sending) {
     answer.add(event);
     show(event);
   }
   const id: string = sending.conversationId;
+  const left: Left | null = sending.left;
+  const output: unknown = answer.output;
+  void [left?.tokens?.toFixed(), output];
   const done: boolean = await sending.cancel();
   const { owed, plan = [], usage } = await client.conversation(id);
   const [message] = (await client.messages(id)).messages;
@@ -45,7 +55,11 @@ function show(event: Event): string {
     case "plan":
       return event.entries.map(({ content, priority, status }) => [content, priority, status].join()).join();
     case "usage":
-      return `${event.outputTokens}${event.estimated ? " or so" : ""}`;
+      return `${event.outputTokens}${event.estimated ? " or so" : ""}, ${event.left?.turns ?? "any number of"} turns left`;
+    case "tool-result":
+      return event.synthetic === "denied" ? "denied" : `${event.isError ? "Error: " : ""}${event.result}`;
+    case "output":
+      return String(event.value);
     case "interrupt":
       return `${event.reason} ${event.payload.toolCallName ?? event.id}`;
     case "call-elsewhere":
@@ -64,11 +78,12 @@ const log: string[] = [];
 function saidBy(message: Message): string {
   if (message.role === "child") return saidBy(message.message);
   if (message.role === "approval") return `${message.toolCallId} ${message.approved}`;
-  return message.role === "user" ? (message.agentId ?? message.id) : message.id;
+  if (message.role === "tool") return message.synthetic ?? message.toolCallId;
+  return message.role === "user" ? (message.agentId ?? message.intent ?? message.constraints?.join() ?? message.id) : message.id;
 }
 
-function within({ name, calls = [], agentText = "", progress = "" }: Call): string {
-  return [name, agentText, progress, ...calls.map(within)].join();
+function within({ name, calls = [], agentText = "", progress = "", synthetic = "" }: Call): string {
+  return [name, agentText, progress, synthetic, ...calls.map(within)].join();
 }
 
 export function told(error: unknown): number | null {
@@ -88,6 +103,10 @@ export const decided: Promise<string> = asking.decide("c", [decision], { include
 
 // @ts-expect-error a decision says yes or no
 void asking.decide("c", { id: "call_1" });
+// @ts-expect-error constraints are a list
+void new Client({ url: "http://x" }).send("hi", { constraints: "in euros" });
+// @ts-expect-error it belongs to the post with the user's words
+void asking.decide("c", { id: "call_1", approved: true }, { outputSchema: {} });
 // @ts-expect-error there is no such policy
 void new Client({ url: "http://x" }).send("hi", { onBusy: "sometimes" });
 // @ts-expect-error a tool does something
@@ -95,10 +114,13 @@ void new Client({ url: "http://x", tools: { empty: {} } });
 
 export function Page({ client }: { client: Client }): string {
   const { entries, status, owed, error, send, decide, answer, stop } = useChat(client);
-  void [send, stop, new Chat(client).getSnapshot().status];
+  void [stop, new Chat(client, { onDisconnect: "cancel" }).getSnapshot().status];
+  void send({ role: "user", content: [{ type: "text", text: "hi" }] }, { ...brief, agentId: "sales", idempotencyKey: "mine" });
+  // @ts-expect-error a chat is one conversation
+  void send("hi", { conversationId: "other" });
   for (const { id, kind, reason, arguments: text } of owed) {
     if (kind === "approval") void decide({ id, approved: !reason });
     else void answer(id, { answers: (readQuestions(text) ?? []).map(({ freeText }) => (freeText ? { text: "yes" } : {})) } satisfies Answers);
   }
-  return error?.message ?? `${status}: ${entries.map((entry) => (entry.role === "user" ? entry.text : entry.calls.length)).join()}`;
+  return error?.message ?? `${status}: ${entries.map((entry) => (entry.role === "user" ? entry.parts?.length ?? entry.text : [entry.output, entry.calls.length])).join()}`;
 }

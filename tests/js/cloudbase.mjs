@@ -72,6 +72,15 @@ async function roundTrip(conversationId) {
   return { asked, answer };
 }
 
+/** A call that no arguments fit: the server answers it itself. */
+async function invalidCall() {
+  const properties = { words: { type: "string", enum: [] } };
+  const tools = [{ ...shout, parameters: { type: "object", properties, required: ["words"] } }];
+  const body = { messages: [{ role: "user", content: 'Please shout "hear me"' }], tools };
+  const events = await send({ ...body, conversationId: "sdk-invalid-events" });
+  return { events, text: await ask({ ...body, conversationId: "sdk-invalid" }) };
+}
+
 async function refusal() {
   try {
     return { events: await send({ messages: [{ role: "nobody", content: "hi" }] }) };
@@ -86,6 +95,7 @@ const report = {
   events: await send({ ...hello, conversationId: "sdk-events" }),
   text: await ask({ ...hello, conversationId: "sdk-text" }),
   roundTrip: await roundTrip("sdk-tool"),
+  invalidCall: await invalidCall(),
   refusal: await refusal(),
   strangers,
 };

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from anyio.streams.text import TextReceiveStream
 from tests.support.programs import program
 
 pytestmark = [pytest.mark.anyio, pytest.mark.node]
@@ -15,11 +16,18 @@ SECONDS = 50
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.test.mjs")))
 async def test_the_modules_pass_their_tests(name: str) -> None:
-    node = program("node", variable="TEST_NODE")
-    with anyio.fail_after(SECONDS):
-        done = await anyio.run_process(
-            [node, "--test", name], cwd=FOLDER, check=False, stderr=subprocess.STDOUT
-        )
-    output = done.stdout.decode()
-    assert done.returncode == 0, output
+    command = [program("node", variable="TEST_NODE"), "--test", name]
+    output = ""
+    async with await anyio.open_process(
+        command, cwd=FOLDER, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT
+    ) as process:
+        assert process.stdout is not None
+        with anyio.move_on_after(SECONDS) as waiting:
+            async for piece in TextReceiveStream(process.stdout):
+                output += piece
+        if waiting.cancelled_caught:
+            process.terminate()  # which ends the process of the file, too
+    # of one that hangs, the output names the last test that ended
+    assert not waiting.cancelled_caught, output
+    assert process.returncode == 0, output
     assert "pass 0\n" not in output, output

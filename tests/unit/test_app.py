@@ -138,7 +138,7 @@ def test_agents_of_one_model_share_its_client() -> None:
         ((Agent(name="a"), Agent(name="a")), "two agents are named 'a'"),
         ((Agent(agents=[Agent(name="not a name")]),), "cannot be named 'not a name'"),
         ((Agent(agents=[Agent()]),), "cannot be named ''"),
-        ((Agent(agents=[Agent(name="a"), Agent(name="a")]),), "have the same name"),
+        ((Agent(agents=[Agent(name="a"), Agent(name="a")]),), "are named 'a'"),
     ],
 )
 def test_agents_that_cannot_be_told_apart_are_refused(agents: Sequence[Agent], why: str) -> None:
@@ -167,6 +167,7 @@ def test_a_window_may_be_the_agents_own(window: int | None) -> None:
         ("MODEL", "anthropic:a", "PASSBACK_MODEL_API_KEY: Anthropic needs a key"),
         ("WIRES", "agkit,nosuchwire", "PASSBACK_WIRES: there is no wire called 'nosuchwire'"),
         ("WIRES", "os.path", "PASSBACK_WIRES: there is no wire called 'os.path'"),
+        ("PROCESS_PATH", "/send-message", "POST /send-message is served by two routes"),
         ("STORE", "mysql://db", "the store's URL has to begin with one of"),
     ],
 )

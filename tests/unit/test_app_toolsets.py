@@ -5,10 +5,12 @@ import sys
 
 import anyio
 import pytest
+from tests.support.bridge import ask_json
 from tests.support.mcp_servers import ROOT, names, tools
 
 from passback.agent import Agent
 from passback.app import Application
+from passback.core.deltas import Finish, ModelDelta, TextChunk, ToolCallChunk
 from passback.core.errors import ConfigurationError
 from passback.models.scripted import ScriptedModel
 from passback.settings import load
@@ -38,6 +40,25 @@ async def test_servers_are_connected_before_the_first_run_and_until_the_end() ->
                 "its tools are left out until it can be"
             )
     assert await names(good) == []
+
+
+async def test_the_agent_api_tells_calls_of_their_tools_from_others() -> None:
+    turns: list[list[ModelDelta]] = [
+        [ToolCallChunk(0, "a", "good__add", '{"a": 1, "b": 2}'), Finish("tool_calls")],
+        [TextChunk("three"), Finish("stop")],
+    ]
+    agent = Agent(ScriptedModel(turns), toolsets=[tools("good")])
+    application = Application(load(MEMORY), agent)
+    body = {"input": [{"content": [{"type": "text", "text": "add"}]}], "stream": False}
+    with anyio.fail_after(30):
+        async with application.running():
+            answer = await ask_json(application.asgi, "POST", "/process", body)
+    call, result, words = answer.json["output"]
+    assert [each["type"] for each in (call, result, words)] == [
+        *("mcp_call", "mcp_call_output", "message"),
+    ]
+    assert call["content"][0]["data"]["server_label"] == "good"
+    assert result["content"][0]["data"]["name"] == "good__add"
 
 
 async def test_what_is_wrong_beside_a_server_is_not_wrapped_in_a_group() -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
-from tests.support.replaying import replaying
+from tests.support.commands import passback
 from tests.support.server import running_server
 
 from passback import __version__
-from passback.cli import EXIT_FAILED, EXIT_USAGE, main
+from passback.cli import EXIT_USAGE, main
+from passback.workers import EXIT_FAILED
 
 AGENT = """
 from passback import Agent, tool
@@ -28,21 +29,26 @@ not_one = "an agent"
 """
 
 
-def passback(
-    *arguments: str, cwd: Path | None = None, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    inherited = {
-        name: text for name, text in os.environ.items() if not name.startswith("PASSBACK_")
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "passback", *arguments],
-        env={**inherited, **environment},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+AGENTS = """
+def named(name):
+    return tool(lambda: 1, name=name)
+
+clash = Agent(tools=[roll, roll])
+data = Agent(tools=[named("query_data")], data_tools=True)
+boss = Agent(agents=[Agent(name="helper", plan=True, tools=[named("update_plan")])])
+calls_roll = Agent(tools=[roll], agents=[Agent(name="roll")])
+answers = Agent(output_schema={"type": "array"})
+commands = Agent(commands={"Roll": roll})
+"""
+"""None of them can be served."""
+
+MODULES = {
+    "broken": "agent = = 1\n",
+    "needs": "import nosuch\n",
+    "fails": "import os\n\nkey = os.environ['NO_SUCH_KEY']\n",
+    "exits": "raise SystemExit('so\\nlong')\n",
+    "empty": "",
+}
 
 
 # ---------------------------------------------------------------- usage
@@ -90,19 +96,75 @@ def test_the_help_names_every_flag_with_its_variable(capsys: pytest.CaptureFixtu
         (
             ["nosuch:agent"],
             {},
-            "passback: 'nosuch:agent' cannot be loaded: No module named 'nosuch'\n",
+            "passback: 'nosuch:agent': there is no module 'nosuch', neither in {folder} nor installed\n",
+        ),
+        (
+            ["no.such:agent"],
+            {},
+            "passback: 'no.such:agent': there is no module 'no.such', neither in {folder} nor installed\n",
+        ),
+        (
+            ["my_agent.py:agent"],
+            {},
+            "passback: 'my_agent.py:agent': leave .py out, as in my_agent:agent\n",
+        ),
+        (
+            ["needs:agent"],
+            {},
+            "passback: 'needs:agent' cannot be loaded: No module named 'nosuch' (needs.py, line 1)\n",
+        ),
+        (
+            ["fails:agent"],
+            {},
+            "passback: 'fails:agent' cannot be loaded: KeyError: 'NO_SUCH_KEY' (fails.py, line 3)\n",
+        ),
+        (
+            ["exits:agent"],
+            {},
+            "passback: 'exits:agent' cannot be loaded: SystemExit: so long (exits.py, line 1)\n",
+        ),
+        (["my_agent:clash"], {}, "passback: the agent 'clash': two tools are named 'roll'\n"),
+        (
+            ["my_agent:data"],
+            {},
+            "passback: the agent 'data': two tools are named 'query_data'\n",
+        ),
+        (
+            ["my_agent:boss"],
+            {},
+            "passback: the agent 'helper': two tools are named 'update_plan'\n",
+        ),
+        (
+            ["my_agent:calls_roll"],
+            {},
+            "passback: the agent 'calls_roll': two tools are named 'roll'\n",
+        ),
+        (
+            ["my_agent:answers"],
+            {},
+            "passback: the agent's output_schema: its schema is not of type 'object'\n",
+        ),
+        (
+            ["my_agent:commands"],
+            {},
+            "passback: a command cannot be named 'Roll': up to 32 small letters, digits, - and _, a letter first\n",
+        ),
+        (
+            ["empty:agent"],
+            {},
+            "passback: 'empty:agent': empty has no Agent called 'agent'; it has none\n",
         ),
         (["broken:agent"], {}, "passback: 'broken:agent' cannot be loaded: invalid syntax"),
         (["badtool:agent"], {}, "passback: tool 'roll': parameters must be passable by name\n"),
         (
             ["my_agent:missing"],
             {},
-            "passback: 'my_agent:missing': my_agent has no Agent called 'missing'\n",
+            "passback: 'my_agent:missing': my_agent has no Agent called 'missing'; it has {agents}\n",
         ),
         (
             ["my_agent:not_one"],
             {},
-            "passback: 'my_agent:not_one': my_agent has no Agent called 'not_one'\n",
+            "passback: 'my_agent:not_one': my_agent has no Agent called 'not_one'; it has {agents}\n",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -110,8 +172,11 @@ def test_the_help_names_every_flag_with_its_variable(capsys: pytest.CaptureFixtu
 def test_what_cannot_work_is_told_in_one_line(
     command: str, arguments: list[str], environment: dict[str, str], said: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "my_agent.py").write_text(AGENT)
-    (tmp_path / "broken.py").write_text("agent = = 1\n")
+    (tmp_path / "my_agent.py").write_text(AGENT + AGENTS)
+    for name, text in MODULES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    agents = "agent, clash, data, boss, calls_roll, answers, commands"
+    said = said.format(folder=tmp_path, agents=agents)
     (tmp_path / "badtool.py").write_text(AGENT.replace("sides: int = 6", "*sides: int"))
     store = [] if "--store" in arguments else ["--store", "memory:"]
     ended = passback(command, *store, *arguments, cwd=tmp_path, **environment)
@@ -121,10 +186,59 @@ def test_what_cannot_work_is_told_in_one_line(
     assert ended.stderr.count("\n") == 1
 
 
+def test_who_debugs_is_told_all_of_what_a_module_did(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text(MODULES["fails"])
+    ended = passback("check", "fails:agent", "--log-level", "debug", cwd=tmp_path)
+    assert ended.returncode == EXIT_USAGE
+    assert "Traceback (most recent call last):\n" in ended.stderr
+    told = "passback: 'fails:agent' cannot be loaded: KeyError: 'NO_SUCH_KEY' (fails.py, line 3)"
+    assert ended.stderr.splitlines()[-1] == told
+
+
 def test_a_port_in_use_is_told_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ended = passback("serve", "--store", "memory:", "--port", str(port))
+    assert (ended.returncode, ended.stdout) == (EXIT_USAGE, "")
+    assert ended.stderr.startswith(
+        "passback: PASSBACK_HOST, PASSBACK_PORT: cannot listen: Address already in use"
+    )
+    assert ended.stderr.count("\n") == 1
+
+
+# ---------------------------------------------------------------- several workers
+@pytest.mark.parametrize("command", ["serve", "check"])
+def test_workers_that_would_share_nothing_are_refused(command: str) -> None:
+    ended = passback(command, "--store", "memory:", "--workers", "2")
+    assert (ended.returncode, ended.stdout) == (EXIT_USAGE, "")
+    assert ended.stderr == (
+        "passback: PASSBACK_WORKERS: with memory: each worker would have conversations of its own; "
+        "several need a store that they share, sqlite: or redis:\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("agent = = 1", "'mine:agent' cannot be loaded: invalid syntax (mine.py, line 1)"),
+        ("agent = 1", "'mine:agent': mine has no Agent called 'agent'; it has none"),
+        ("agent = {}['key']", "'mine:agent' cannot be loaded: KeyError: 'key' (mine.py, line 1)"),
+    ],
+)
+def test_what_keeps_workers_from_starting_is_told_once(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    flags = ("--store", f"sqlite:///{tmp_path}/passback.db", "--port", "0", "--workers", "3")
+    ended = passback("serve", "mine:agent", *flags, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (EXIT_USAGE, "")
+    assert ended.stderr == f"passback: {told}\n"
+
+
+def test_a_port_in_use_is_told_in_one_line_whatever_the_number_of_workers(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        flags = ("--port", str(taken.getsockname()[1]), "--workers", "2")
+        ended = passback("serve", *flags, "--store", f"sqlite:///{tmp_path}/passback.db")
     assert (ended.returncode, ended.stdout) == (EXIT_USAGE, "")
     assert ended.stderr.startswith(
         "passback: PASSBACK_HOST, PASSBACK_PORT: cannot listen: Address already in use"
@@ -222,50 +336,3 @@ def test_serving_everybody_without_authentication_is_said_loudly(
     assert banner[4].split()[1] == store
     assert banner[7] == "Ctrl-C stops it.\n"
     assert ("without authentication" in errors) is warned
-
-
-# ---------------------------------------------------------------- replay
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--speed", "-1"], "argument --speed: '-1' is not a number from 0 on"),
-        (["--speed", "inf"], "argument --speed: 'inf' is not a number from 0 on"),
-        (["--speed", "fast"], "argument --speed: 'fast' is not a number from 0 on"),
-        (["--port", "65536"], "argument --port: '65536' is not a number from 0 to 65535"),
-        (["--port", "x"], "argument --port: 'x' is not a number from 0 to 65535"),
-        ([], "the following arguments are required: FILE"),
-    ],
-)
-def test_a_replay_that_cannot_be_is_told(
-    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = ["run.json"] if arguments else []
-    with pytest.raises(SystemExit, match=str(EXIT_USAGE)):
-        main(["replay", *arguments, *file])
-    assert told in capsys.readouterr().err
-
-
-def test_a_file_that_is_no_recording_is_told(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text('{"format": "passback-run", "version": 7}')
-    done = passback("replay", "run.json", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (EXIT_USAGE, "")
-    assert done.stderr == "passback: run.json: of version 7; this passback reads version 1\n"
-
-
-_RUN = """{"format": "passback-run", "version": 1, "exchanges": [{
-  "request": {"method": "POST", "path": "/send-message", "body": {"messages": []}},
-  "response": {"status": 200, "headers": {"x-run-id": "run_1"}},
-  "frames": [{"at": 0, "id": "run_1.1-1", "data": "[DONE]"}]}]}"""
-
-
-@pytest.mark.anyio
-async def test_a_replay_needs_no_settings_and_stops_cleanly(tmp_path: Path) -> None:
-    file = tmp_path / "run.json"
-    file.write_text(_RUN)
-    async with replaying(file) as url, httpx.AsyncClient(base_url=url) as client:
-        answer = await client.post("/send-message", json={"messages": []})
-        port = url.rpartition(":")[2]
-        taken = passback("replay", str(file), "--port", port, PASSBACK_PORT="nonsense")
-    assert answer.text == ": open\n\nid: run_1.1-1\ndata: [DONE]\n\n"
-    assert taken.returncode == EXIT_USAGE
-    assert taken.stderr.startswith("passback: --port: cannot listen: Address already in use")

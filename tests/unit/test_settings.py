@@ -14,6 +14,7 @@ KEY = "0123456789abcdef"
 GOOD: list[tuple[str, str, object]] = [
     ("host", "0.0.0.0", "0.0.0.0"),
     ("port", "0", 0),
+    ("workers", "2", 2),
     ("store", "redis://:pw@db/1", "redis://:pw@db/1"),
     ("model", "openai:gpt-test", "openai:gpt-test"),
     ("model_base_url", "http://127.0.0.1:11434/v1", "http://127.0.0.1:11434/v1"),
@@ -40,6 +41,7 @@ GOOD: list[tuple[str, str, object]] = [
     ("permissions", "delete_*=ask, *=allow", {"delete_*": "ask", "*": "allow"}),
     ("commands", "no", False),
     ("wires", "agkit, rest", ("agkit", "rest")),
+    ("process_path", "/agents/v1.0/process", "/agents/v1.0/process"),
     ("allowed_hosts", "Chat.Example,[::1]", frozenset({"chat.example", "[::1]"})),
     (
         "allowed_origins",
@@ -101,6 +103,7 @@ BAD: list[tuple[str, str, str]] = [
     ("ping", "secret", "must be a number"),
     ("allow_eviction", "perhaps", "must be yes or no"),
     ("log_level", "loud", "must be one of debug, info, warning, error"),
+    *(("process_path", bad, "must be a path") for bad in ("process", "/", "/a/", "/{a}", "/a?b")),
     ("allowed_origins", "*", "must be exact origins such as https://app.example.com"),
     ("allowed_origins", "https://a.example/", "must be exact origins such as"),
     ("allowed_hosts", "https://a.example", "must be host names without scheme and port"),
@@ -109,6 +112,8 @@ BAD: list[tuple[str, str, str]] = [
     ("api_keys", "ann:short", "must be OWNER:KEY"),
     ("api_keys", f":{KEY}", "must be OWNER:KEY"),
     ("log_bytes", "65535", "must be from 65536 to 2147483648"),
+    ("workers", "0", "must be from 1 to 64"),
+    ("workers", "65", "must be from 1 to 64"),
     ("max_attempts", "0", "must be from 1 to 100"),
     ("on_busy", "wait", "must be one of reject, enqueue, interrupt, rollback"),
     ("max_queue", "0", "must be from 1 to 10000"),

@@ -14,8 +14,10 @@ export class Answer {
    * @type {Event[]} */
   #events = [];
   /** Of the runs that have ended. */
-  #settled = { text: "", reasoning: "", calls: new Calls(), chars: 0 };
+  #settled = { text: "", reasoning: "", output: /** @type {unknown} */ (undefined), calls: new Calls(), chars: 0 };
   #text = "";
+  /** @type {unknown} */
+  #output;
   #reasoning = "";
   #calls = new Calls();
   /** @type {Call[] | null} */
@@ -51,6 +53,11 @@ export class Answer {
     return this.#reasoning;
   }
 
+  /** The accepted value, where the answer had to fit an output schema: an object. The text is a draft then. */
+  get output() {
+    return this.#output;
+  }
+
   /** @returns {readonly Call[]} in the order in which they began, those of sub-agents within the calls that these work on;
    *   the same list as long as nothing has changed */
   get calls() {
@@ -61,7 +68,7 @@ export class Answer {
   /** @param {import("./events.js").RewindEvent} event */
   #rewind({ to }) {
     const kept = this.#events.filter(({ cursor }) => !isBehind(cursor, to));
-    ({ text: this.#text, reasoning: this.#reasoning, chars: this.#chars } = this.#settled);
+    ({ text: this.#text, reasoning: this.#reasoning, output: this.#output, chars: this.#chars } = this.#settled);
     this.#calls = this.#settled.calls.copy();
     this.#tree = null;
     this.#events = kept;
@@ -70,12 +77,14 @@ export class Answer {
 
   #settle() {
     this.#events = [];
-    this.#settled = { text: this.#text, reasoning: this.#reasoning, calls: this.#calls.copy(), chars: this.#chars };
+    const calls = this.#calls.copy();
+    this.#settled = { text: this.#text, reasoning: this.#reasoning, output: this.#output, calls, chars: this.#chars };
   }
 
   /** @param {Event} event */
   #keep(event) {
     if (event.type === "text") this.#text += event.content;
+    else if (event.type === "output") this.#output = event.value;
     else if (event.type === "reasoning" && event.parentToolCallId === undefined) this.#reasoning += event.delta;
     if (this.#calls.feed(event)) this.#tree = null;
     this.#chars += charsOf(event);

@@ -11,6 +11,7 @@
  * @property {boolean} complete whether the arguments are whole
  * @property {unknown} [result] of the server's tool, or of this client's
  * @property {boolean} [isError]
+ * @property {import("./events.js").Synthetic} [synthetic] why the server wrote the result itself, where no tool gave it
  * @property {string} [progress] how far it is (`include: ["progress"]`)
  * @property {string} [agentText] what the sub-agent says that works on it (`include: ["agents"]`)
  * @property {Call[]} [calls] those of the sub-agent that works on it
@@ -87,8 +88,8 @@ export class Calls {
     if (event.type === "tool-call-args") this.#change(id, { arguments: (this.#known.get(id)?.call.arguments ?? "") + event.delta });
     else if (event.type === "tool-call-end") this.#change(id, { complete: true });
     else if (event.type === "tool-progress") this.#change(id, { progress: event.text });
-    else if (event.type === "tool-result") this.#change(id, { result: event.result });
-    else if (event.type === "client-tool-result") this.#change(id, { result: event.content, isError: event.isError });
+    else if (event.type === "tool-result") this.#change(id, { result: event.result, ...(event.isError && { isError: true }), ...why(event) });
+    else if (event.type === "client-tool-result") this.#change(id, { result: event.content, isError: event.isError, ...why(event) });
   }
 
   /**
@@ -113,4 +114,12 @@ export class Calls {
   #standIn(id) {
     if (!this.#known.has(id)) this.#known.set(id, { call: { id, name: "", arguments: "", complete: true }, parent: undefined });
   }
+}
+
+/**
+ * @param {{synthetic?: import("./events.js").Synthetic}} said of a result, here or in the history
+ * @returns {{synthetic?: import("./events.js").Synthetic}} without what is not there
+ */
+export function why({ synthetic }) {
+  return synthetic === undefined ? {} : { synthetic };
 }

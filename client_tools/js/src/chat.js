@@ -11,13 +11,17 @@ import { randomId } from "./wire.js";
 /** @typedef {import("./events.js").Event} Event */
 /** @typedef {import("./events.js").OwedCall} OwedCall */
 
-/** @typedef {{readonly role: "user", readonly text: string}} UserEntry */
+/**
+ * @typedef {{readonly role: "user", readonly text: string, readonly parts?: readonly import("./client.js").Part[]}} UserEntry
+ *   `parts`, where the message has some beside its text
+ */
 /**
  * @typedef {object} AssistantEntry
  * @property {"assistant"} role
  * @property {string} text without what became void
  * @property {string} reasoning
  * @property {readonly import("./calls.js").Call[]} calls
+ * @property {unknown} [output] the accepted value, where the answer had to fit an output schema
  */
 
 /**
@@ -33,11 +37,13 @@ import { randomId } from "./wire.js";
  * @typedef {object} ChatOptions
  * @property {string} [conversationId] default: a new one
  * @property {SendOptions["include"]} [include]
+ * @property {SendOptions["onDisconnect"]} [onDisconnect] what becomes of the runs of this chat when nobody follows them
  */
 
 export class Chat {
   #client;
-  #include;
+  /** Of all posts. */
+  #how;
   /** @type {Readonly<ChatState>} */
   #state;
   /** @type {Set<() => void>} */
@@ -67,9 +73,9 @@ export class Chat {
    * @param {Client} client
    * @param {ChatOptions} [options]
    */
-  constructor(client, { conversationId = randomId(), include = [] } = {}) {
+  constructor(client, { conversationId = randomId(), include = [], onDisconnect } = {}) {
     this.#client = client;
-    this.#include = include;
+    this.#how = { include, ...(onDisconnect && { onDisconnect }) };
     this.#state = { conversationId, entries: [], status: "idle", owed: [], error: null };
   }
 
@@ -94,17 +100,17 @@ export class Chat {
   };
 
   /**
-   * @param {string} text
-   * @param {Pick<SendOptions, "onBusy" | "retryBusy">} [options]
+   * @param {string | import("./client.js").UserMessage} message
+   * @param {Omit<SendOptions, "conversationId" | "include" | "signal">} [options]
    * @returns {Promise<void>} when all is said; what went wrong is in the state
    * @throws {InvalidArgument} while an answer comes
    */
-  send = (text, options) => {
+  send = (message, options) => {
     this.#refuseWhileRunning();
     const { conversationId } = this.#state;
     const signal = this.#newSignal();
-    const sending = this.#client.send(text, { ...options, conversationId, include: this.#include, signal });
-    return this.#begin(sending, [{ role: "user", text }]);
+    const sending = this.#client.send(message, { ...this.#how, ...options, conversationId, signal });
+    return this.#begin(sending, [entryOf(typeof message === "string" ? message : message.content)]);
   };
 
   /** Goes on after a reload: shows the run that goes on, and answers the calls that are owed.
@@ -112,7 +118,7 @@ export class Chat {
   resume = () => {
     this.#refuseWhileRunning();
     const signal = this.#newSignal();
-    return this.#begin(this.#client.resume(this.#state.conversationId, { include: this.#include, signal }), []);
+    return this.#begin(this.#client.resume(this.#state.conversationId, { ...this.#how, signal }), []);
   };
 
   /**
@@ -123,7 +129,7 @@ export class Chat {
    */
   decide = (decision) => {
     this.#refuseWhileRunning();
-    const options = { include: this.#include, signal: this.#newSignal() };
+    const options = { ...this.#how, signal: this.#newSignal() };
     return this.#show(this.#client.decide(this.#state.conversationId, decision, options));
   };
 
@@ -138,7 +144,7 @@ export class Chat {
   answer = (id, content, { isError = false } = {}) => {
     this.#refuseWhileRunning();
     const { conversationId, owed } = this.#state;
-    const options = { conversationId, include: this.#include, signal: this.#newSignal() };
+    const options = { conversationId, ...this.#how, signal: this.#newSignal() };
     /** @type {import("./client.js").ToolMessage} */
     const message = { role: "tool", toolCallId: id, content, ...(isError && { isError }) };
     const toolCallName = owed.find((call) => call.id === id)?.name ?? "";
@@ -205,8 +211,9 @@ export class Chat {
       told = undefined;
       answer.add(event);
       this.#note(event);
-      const { text, reasoning, calls } = answer;
-      const said = { role: /** @type {const} */ ("assistant"), text, reasoning, calls };
+      const { text, reasoning, calls, output } = answer;
+      const role = /** @type {const} */ ("assistant");
+      const said = { role, text, reasoning, calls, ...(output !== undefined && { output }) };
       this.#change({ entries: [...this.#shown, said], owed: common(this.#state.owed, this.#owed) });
     }
   }
@@ -234,7 +241,7 @@ export class Chat {
     this.#owed = owed.filter(isForPeople);
     this.#waiting = new Set(owed.map(({ id }) => id));
     const next = begun !== null && begun !== this.#runId && { runId: begun };
-    await this.#read(this.#client.resume(conversationId, { include: this.#include, signal, ...next }));
+    await this.#read(this.#client.resume(conversationId, { ...this.#how, signal, ...next }));
   }
 
   /**
@@ -249,8 +256,8 @@ export class Chat {
     try {
       const results = await pastResults(this.#client, this.#state.conversationId, new Set(ids), signal);
       for (const id of ids) this.#sought.add(id);
-      for (const [toolCallId, { result: content, isError }] of results) {
-        this.#answer.add({ type: "client-tool-result", toolCallId, toolCallName: "", content, isError, cursor: "", runId: null });
+      for (const [toolCallId, { result: content, ...how }] of results) {
+        this.#answer.add({ type: "client-tool-result", toolCallId, toolCallName: "", content, ...how, cursor: "", runId: null });
       }
       this.#shown = withResults(this.#shown, results);
       this.#change({ entries: withResults(this.#state.entries, results) });
@@ -264,6 +271,16 @@ export class Chat {
     this.#state = { ...this.#state, ...change };
     for (const listener of [...this.#listeners]) listener();
   }
+}
+
+/**
+ * @param {import("./client.js").UserMessage["content"]} content
+ * @returns {UserEntry}
+ */
+function entryOf(content) {
+  if (typeof content === "string") return { role: "user", text: content };
+  const text = content.flatMap((part) => (part.type === "text" && "text" in part ? [String(part.text)] : [])).join("\n");
+  return { role: "user", text, parts: content };
 }
 
 /** @param {OwedCall} call */

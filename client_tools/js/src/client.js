@@ -7,10 +7,18 @@ import { LIMITS, RETRY } from "./limits.js";
 import { Backoff, persist } from "./retry.js";
 import { Sending } from "./sending.js";
 import { Toolbox } from "./tools.js";
-import { conversationPath, included, randomId } from "./wire.js";
+import { agentPath, conversationPath, included, randomId } from "./wire.js";
 
+/** @typedef {{type: "text", text: string}} TextPart */
 /**
- * @typedef {{type: string, [key: string]: unknown}} Part such as `{type: "text", text}` or `{type: "image", url}`
+ * @typedef {{type: "image" | "audio" | "file", url: string, mediaType?: string, name?: string}} LinkedPart media by an `http:`,
+ *   `https:` or `data:` URL
+ */
+/** @typedef {{type: "image" | "audio" | "file", data: string, mediaType: string, name?: string}} InlinePart media in base64 */
+/** @typedef {{type: "data", data: unknown}} DataPart any JSON */
+/**
+ * @typedef {TextPart | LinkedPart | InlinePart | DataPart | {type: string & {}, [key: string]: unknown}} Part also the forms of
+ *   chat completions, and those of a later server
  */
 /** @typedef {{role: "user" | "system", content: string | Part[], id?: string}} UserMessage */
 /**
@@ -36,11 +44,22 @@ import { conversationPath, included, randomId } from "./wire.js";
  */
 
 /**
- * @typedef {object} SendOptions
+ * @typedef {object} Brief what is said beside the words of a user's message; results alone can have none of it
+ * @property {unknown} [structuredData] data to work on, any JSON
+ * @property {string} [intent] what the user wants, in the program's words
+ * @property {readonly string[]} [constraints] what the agent has to keep to
+ * @property {string} [instructions] the program's own, for the answer to this message
+ * @property {Record<string, unknown> | string} [outputSchema] the JSON Schema, of type object, that the answer has to fit, also when calls
+ *   of tools come first: `Answer` has its `output`
+ */
+
+/**
+ * @typedef {object} PostOptions
  * @property {string} [conversationId] default: a new one
+ * @property {string} [agentId] who is asked, where the server has several agents
  * @property {AbortSignal} [signal] stops reading, and running tools, at once; the run goes on at the server
- * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "output" | "message-ids" | (string & {}))[]} [include] more kinds
- *   of events
+ * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "message-ids" | "output" | (string & {}))[]} [include] more kinds
+ *   of events; `output` comes in any case
  * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy] what the message means while a run goes on
  * @property {"continue" | "cancel"} [onDisconnect] what becomes of the run when nobody follows it
  * @property {string} [idempotencyKey] names the post, so that a later `send` with the same key and content joins its
@@ -56,13 +75,16 @@ import { conversationPath, included, randomId } from "./wire.js";
  * @property {boolean} [always] whether calls of this tool need no decision any more in this conversation
  */
 
-/** @typedef {Omit<SendOptions, "conversationId">} DecideOptions */
+/** @typedef {Brief & PostOptions} SendOptions */
+
+/** @typedef {Omit<PostOptions, "conversationId" | "agentId" | "onBusy">} DecideOptions */
 
 /**
  * @typedef {object} ResumeOptions
  * @property {string} [lastEventId] the cursor behind which to read on
  * @property {string} [runId] the run to follow, from its start
  * @property {AbortSignal} [signal]
+ * @property {SendOptions["onDisconnect"]} [onDisconnect] what becomes of the runs that this client's answers begin
  * @property {SendOptions["include"]} [include]
  */
 
@@ -139,10 +161,10 @@ export class Client {
    * @param {ResumeOptions} [options]
    * @returns {Sending}
    */
-  resume(conversationId, { lastEventId = "", runId, signal, include = [] } = {}) {
+  resume(conversationId, { lastEventId = "", runId, signal, onDisconnect, include = [] } = {}) {
     /** @type {import("./sending.js").Step} */
     const first = lastEventId || runId ? { runId: runId ?? null, after: lastEventId } : "where it stands";
-    return new Sending(this.#parts, { conversationId, first, include, ...defined({ signal }) });
+    return new Sending(this.#parts, { conversationId, first, include, ...defined({ signal, onDisconnect }) });
   }
 
   /**
@@ -194,15 +216,18 @@ export class Client {
   /**
    * @param {string} conversationId
    * @param {Record<string, unknown>} news
-   * @param {DecideOptions} options
+   * @param {Omit<SendOptions, "conversationId">} options
    */
-  #post(conversationId, news, { signal, include = [], idempotencyKey = randomId(), retryBusy, onBusy, onDisconnect }) {
+  #post(conversationId, news, { signal, include = [], idempotencyKey = randomId(), retryBusy, onDisconnect, agentId, ...said }) {
     if (!/^[\x21\x23-\x5b\x5d-\x7e]{1,256}$/.test(idempotencyKey)) {
       throw new InvalidArgument("an idempotencyKey is 1 to 256 visible ASCII characters without quotes");
     }
-    const body = { conversationId, ...news, onBusy, onDisconnect, include: included(include) };
-    const first = { post: { key: idempotencyKey, body } };
-    return new Sending(this.#parts, { conversationId, first, include, ...defined({ retryBusy, signal }) });
+    const { onBusy, structuredData, intent, constraints, instructions, outputSchema } = said;
+    const brief = { structuredData, intent, constraints, instructions, outputSchema };
+    const body = { conversationId, ...news, ...brief, onBusy, onDisconnect, include: included(include) };
+    const path = agentId === undefined ? undefined : agentPath(agentId);
+    const first = { post: { key: idempotencyKey, body, ...defined({ path }) } };
+    return new Sending(this.#parts, { conversationId, first, include, ...defined({ retryBusy, signal, onDisconnect }) });
   }
 
   /**

@@ -67,7 +67,19 @@ export class ConnectionLost extends PassbackError {
 }
 
 /** The run ended with an `error` event; the conversation stays usable. */
-export class RunFailed extends PassbackError {}
+export class RunFailed extends PassbackError {
+  /**
+   * @param {import("./events.js").ErrorEvent} event
+   * @returns {RunFailed}
+   */
+  static of({ error, code, retryable, retryAfter }) {
+    return new RunFailed(error, {
+      code: typeof code === "string" ? code : "error",
+      retryable: retryable === true,
+      retryAfter: typeof retryAfter === "number" ? retryAfter : null,
+    });
+  }
+}
 
 /** The call has an answer, or was never one that waits. */
 const SETTLED = new Set(["tool_result_conflict", "tool_call_not_found"]);

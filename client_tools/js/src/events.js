@@ -21,24 +21,31 @@ import { asRecord, parseJson } from "./json.js";
  */
 /** @typedef {{type: "reasoning", delta: string} & Nestable & Place} ReasoningEvent a piece of the model's reasoning */
 /** @typedef {{type: "message", messageId: string} & Nestable & Place} MessageEvent what follows belongs to this message */
-/** @typedef {{type: "usage"} & Usage & Nestable & Place} UsageEvent of the model call that just ended */
 /**
- * @typedef {{type: "context", used: number, window?: number, step?: string, before?: number} & Nestable & Place} ContextEvent
- *   how full the model's window is, in estimated tokens; with a `step` the model is shown less from here on
+ * @typedef {{type: "usage", left?: Left} & Usage & Nestable & Place} UsageEvent of the model call that just ended, and what is left
+ *   then of the run's limits
+ */
+/**
+ * @typedef {{type: "context", used: number, window?: number, step?: "snip" | "micro" | "summary" | "cut" | (string & {}),
+ *   before?: number} & Nestable & Place} ContextEvent how full the model's window is, in estimated tokens; with a `step` the model is shown less from here on
  */
 /**
  * @typedef {{type: "plan", entries: PlanEntry[]} & Nestable & Place} PlanEvent what the agent means to do now; it replaces
  *   what it said before
  */
-/** @typedef {{type: "output", value: unknown} & Place} OutputEvent the answer fits the schema that was asked for */
+/** @typedef {{type: "output", value: unknown} & Place} OutputEvent the answer fits the schema that was asked for: this is it */
 /** @typedef {{type: "tool-call-start", toolCallId: string, toolCallName: string} & Nestable & Place} ToolCallStartEvent */
 /** @typedef {{type: "tool-call-args", toolCallId: string, delta: string} & Nestable & Place} ToolCallArgsEvent */
 /** @typedef {{type: "tool-call-end", toolCallId: string} & Nestable & Place} ToolCallEndEvent */
 /** @typedef {{type: "tool-progress", toolCallId: string, text: string} & Nestable & Place} ToolProgressEvent how far it is */
-/** @typedef {{type: "tool-result", toolCallId: string, result: string} & Nestable & Place} ToolResultEvent the server answered */
+/**
+ * @typedef {{type: "tool-result", toolCallId: string, result: string, isError?: boolean, synthetic?: Synthetic} & Nestable
+ *   & Place} ToolResultEvent the server answered: its tool ran, or `synthetic` says why no tool gave this
+ */
 /**
  * @typedef {{type: "client-tool-result", toolCallId: string, toolCallName: string, content: unknown,
- *   isError: boolean} & Place} ClientToolResultEvent a tool of this client has run; said by this library
+ *   isError: boolean, synthetic?: Synthetic} & Place} ClientToolResultEvent a tool of this client has run; said by this library, and
+ *   `synthetic` only by `Chat`, of what the history has
  */
 /**
  * @typedef {{type: "client-decision", toolCallId: string, toolCallName: string, approved: boolean,
@@ -60,8 +67,16 @@ import { asRecord, parseJson } from "./json.js";
 /** @typedef {{type: "run-queued"} & Place} RunQueuedEvent the run waits for another one to end */
 /** @typedef {{type: "run-start"} & Place} RunStartEvent */
 /**
- * @typedef {{type: "run-end", outcome: "completed" | "handed-back" | "cancelled" | "failed", reason?: string}
+ * @typedef {{type: "run-end", outcome: "completed" | "handed-back" | "cancelled" | "failed", reason?: Reason}
  *   & Place} RunEndEvent
+ */
+/**
+ * @typedef {"end_turn" | "max_tokens" | "max_turns" | "refusal" | "budget" | (string & {})} Reason why a run has completed, or the
+ *   code of its failure
+ */
+/**
+ * @typedef {"superseded" | "interrupted" | "invalid" | "denied" | "timeout" | (string & {})} Synthetic why the server wrote the
+ *   result of a call itself
  */
 /**
  * @typedef {{type: "rewind", to: string} & Place} RewindEvent every event of this run whose cursor is behind `to`
@@ -82,6 +97,14 @@ import { asRecord, parseJson } from "./json.js";
  * @property {number} cachedTokens
  * @property {number} reasoningTokens
  * @property {true} [estimated] an answer was cut before the provider had counted it
+ */
+
+/**
+ * @typedef {object} Left what is left of the tightest limit of each kind, where there is one and it is told
+ * @property {number} [turns] model calls of this run
+ * @property {number} [tokens] of input and output together
+ * @property {number} [seconds] of work
+ * @property {number} [cost] in the currency of the server's prices
  */
 
 /**

@@ -24,6 +24,7 @@ export { randomId } from "./wire.js";
  * @typedef {import("./chat.js").ChatOptions} ChatOptions
  * @typedef {import("./chat.js").ChatState} ChatState
  * @typedef {import("./chat.js").UserEntry} UserEntry
+ * @typedef {import("./client.js").Brief} Brief
  * @typedef {import("./client.js").ClientOptions} ClientOptions
  * @typedef {import("./client.js").ConversationView} ConversationView
  * @typedef {import("./client.js").DecideOptions} DecideOptions
@@ -35,8 +36,10 @@ export { randomId } from "./wire.js";
  * @typedef {import("./client.js").ToolMessage} ToolMessage
  * @typedef {import("./client.js").UserMessage} UserMessage
  * @typedef {import("./events.js").Event} Event
+ * @typedef {import("./events.js").Left} Left
  * @typedef {import("./events.js").OwedCall} OwedCall
  * @typedef {import("./events.js").PlanEntry} PlanEntry
+ * @typedef {import("./events.js").Synthetic} Synthetic
  * @typedef {import("./events.js").Usage} Usage
  * @typedef {import("./messages.js").Message} Message
  * @typedef {import("./limits.js").Limits} Limits

@@ -48,3 +48,11 @@ export function isDeeper(value, levels) {
   }
   return true;
 }
+
+/**
+ * @param {unknown} value
+ * @returns {string | null} null for everything else than a text
+ */
+export function textOrNull(value) {
+  return typeof value === "string" ? value : null;
+}

@@ -6,6 +6,13 @@
  * @property {"user" | "system"} role
  * @property {string | import("./client.js").Part[]} content
  * @property {string} [agentId] the agent that was asked, where the server has several
+ * @property {unknown} [structuredData] what its post said beside the words, as are the next four
+ * @property {string} [intent]
+ * @property {string[]} [constraints]
+ * @property {string} [instructions]
+ * @property {Record<string, unknown>} [outputSchema]
+ * @property {string} [at] when it came, RFC 3339, where the agent is told the time
+ * @property {"invalid" | (string & {})} [synthetic] why the server wrote it itself: the model's answer did not fit
  */
 
 /**
@@ -33,8 +40,7 @@
  * @property {string} toolCallId
  * @property {unknown} content
  * @property {boolean} [isError]
- * @property {"superseded" | "interrupted" | "invalid" | "denied" | "timeout" | (string & {})} [synthetic] why the server wrote
- *   it itself
+ * @property {import("./events.js").Synthetic} [synthetic] why the server wrote it itself
  */
 
 /**

@@ -4,11 +4,11 @@ import { Answer } from "./answer.js";
 import { InvalidArgument, isSettled, isUnfit, isUnfitAnswer, LimitExceeded, RunFailed } from "./errors.js";
 import { readOwed } from "./events.js";
 import { follow } from "./follow.js";
-import { asRecord } from "./json.js";
+import { asRecord, textOrNull } from "./json.js";
 import { Backoff, persist } from "./retry.js";
 import { Round } from "./round.js";
 import { Aborter } from "./signals.js";
-import { conversationPath, included, openStream, postMessages, randomId } from "./wire.js";
+import { conversationPath, included, leftOf, openStream, postMessages, randomId } from "./wire.js";
 
 /** @typedef {import("./events.js").ErrorEvent} ErrorEvent */
 /** @typedef {import("./events.js").Event} Event */
@@ -30,6 +30,7 @@ import { conversationPath, included, openStream, postMessages, randomId } from "
  * @property {string} conversationId
  * @property {Step} first
  * @property {string[]} include
+ * @property {string} [onDisconnect] what becomes of the runs when nobody follows them
  * @property {boolean} [retryBusy]
  * @property {AbortSignal} [signal]
  */
@@ -52,6 +53,8 @@ export class Sending {
   #cancelled = false;
   /** @type {string | null} */
   #runId = null;
+  /** @type {import("./events.js").Left | null} */
+  #left = null;
   /** The newest run that is known here, which a run of another client's making would follow.
    * @type {string | null} */
   #newest = null;
@@ -86,6 +89,11 @@ export class Sending {
   /** The run that is followed, or was last; null before the first answer. */
   get runId() {
     return this.#runId;
+  }
+
+  /** What was left of the limits of conversation and owner when the newest answer began; null where nothing is told. */
+  get left() {
+    return this.#left;
   }
 
   /** @returns {AsyncGenerator<Event, void, void>} */
@@ -156,7 +164,7 @@ export class Sending {
    * @returns {AsyncGenerator<Event, OwedCall[], void>} what is owed behind it
    */
   async *#owed(source) {
-    if ("calls" in source) return yield* this.#left(source.calls);
+    if ("calls" in source) return yield* this.#leftOpen(source.calls);
     if (!("round" in source)) return yield* this.#run(source);
     const owed = yield* this.#handIn(source.round, source.round.answered);
     this.#endRound();
@@ -186,7 +194,7 @@ export class Sending {
    * @param {OwedCall[]} toolCalls that an earlier run has left open
    * @returns {AsyncGenerator<Event, OwedCall[], void>}
    */
-  async *#left(toolCalls) {
+  async *#leftOpen(toolCalls) {
     if (toolCalls.length > 0) yield { type: "owed", toolCalls, cursor: "", runId: null };
     return this.#bounded(toolCalls);
   }
@@ -242,7 +250,8 @@ export class Sending {
    */
   #post(round, ids) {
     this.#posting = ids;
-    const body = { conversationId: this.conversationId, ...round.bodyOf(ids), include: this.#include };
+    const { conversationId, onDisconnect } = this.#order;
+    const body = { conversationId, ...round.bodyOf(ids), onDisconnect, include: this.#include };
     return this.#run({ post: { key: randomId(), body } });
   }
 
@@ -285,7 +294,7 @@ export class Sending {
     this.#connection = null;
     this.#following = false;
     this.#newest = this.#runId ?? this.#newest;
-    if (error) throw failed(error);
+    if (error) throw RunFailed.of(error);
     return this.#bounded(owed);
   }
 
@@ -312,7 +321,9 @@ export class Sending {
         : await openStream(http, this.conversationId, { runId, after, include: this.#include, signal, exchange });
     this.#connection = connection;
     this.#round?.end(this.#posting);
-    this.#runId = connection.response.headers.get("X-Run-Id") ?? this.#runId;
+    const { headers } = connection.response;
+    this.#runId = headers.get("X-Run-Id") ?? this.#runId;
+    this.#left = leftOf(headers) ?? this.#left;
     // results that were only kept begin none
     this.#following = this.#runId !== null;
     if (this.#waiting.length > 0) this.#cancelLate();
@@ -379,21 +390,7 @@ export class Sending {
   }
 }
 
-/** @param {unknown} value */
-function textOrNull(value) {
-  return typeof value === "string" ? value : null;
-}
-
 /** @param {unknown} error */
 function textOf(error) {
   return error instanceof Error ? error.message : String(error);
-}
-
-/** @param {ErrorEvent & Place} event */
-function failed({ error, code, retryable, retryAfter }) {
-  return new RunFailed(error, {
-    code: typeof code === "string" ? code : "error",
-    retryable: retryable === true,
-    retryAfter: typeof retryAfter === "number" ? retryAfter : null,
-  });
 }

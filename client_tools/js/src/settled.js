@@ -1,8 +1,10 @@
 /** Calls of a chat that were answered elsewhere, or given up: the stream does not say so, the history does. */
 
+import { why } from "./calls.js";
+
 /** @typedef {import("./calls.js").Call} Call */
 /** @typedef {import("./chat.js").ChatState["entries"]} Entries */
-/** @typedef {Map<string, {result: unknown, isError: boolean}>} Results by the ids of calls */
+/** @typedef {Map<string, {result: unknown, isError: boolean, synthetic?: import("./events.js").Synthetic}>} Results by the ids of calls */
 
 /** Messages of one page of the history, and how many pages are looked through. */
 const PAGE = 100;
@@ -35,7 +37,7 @@ export async function pastResults(client, conversationId, ids, signal) {
     const { messages } = await client.messages(conversationId, { after, limit: end - after, signal });
     for (const message of messages.map(innermost)) {
       if (message.role !== "tool" || !ids.has(message.toolCallId)) continue;
-      results.set(message.toolCallId, { result: message.content, isError: message.isError === true });
+      results.set(message.toolCallId, { result: message.content, isError: message.isError === true, ...why(message) });
     }
     end = after;
   }

@@ -5,13 +5,14 @@ import { InvalidArgument } from "./errors.js";
 /** @typedef {import("./http.js").Connection} Connection */
 /** @typedef {import("./http.js").Http} Http */
 
-/** Without these a client could neither answer calls nor know what became void. */
-const NEEDED = ["owed", "rewind", "run"];
+/** Without these a client could neither answer calls, nor know what became void, nor what an answer that has to fit a schema is. */
+const NEEDED = ["owed", "rewind", "run", "output"];
 
 /**
  * @typedef {object} Post what one action of the user, or one round of tools, says; may be sent again as it is
  * @property {string} key
  * @property {Record<string, unknown>} body
+ * @property {string} [path] where it is posted, default: to the server's first agent
  */
 
 /**
@@ -28,11 +29,11 @@ export function included(wanted) {
  * @param {{after: string, signal: AbortSignal, exchange: number}} options
  * @returns {Promise<Connection>}
  */
-export function postMessages(http, { key, body }, { after, signal, exchange }) {
+export function postMessages(http, { key, body, path = "send-message" }, { after, signal, exchange }) {
   /** @type {Record<string, string>} */
   const headers = { Accept: "text/event-stream", "Idempotency-Key": `"${key}"` };
   if (after) headers["Last-Event-ID"] = after;
-  return http.open("send-message", { method: "POST", headers, body, signal, exchange });
+  return http.open(path, { method: "POST", headers, body, signal, exchange });
 }
 
 /**
@@ -57,13 +58,41 @@ export function openStream(http, conversationId, { runId, after, include, signal
  * @throws {InvalidArgument}
  */
 export function conversationPath(id) {
+  return `conversations/${step(id, "a conversation's id")}`;
+}
+
+/**
+ * @param {string} agentId
+ * @returns {string} where this agent is asked
+ * @throws {InvalidArgument}
+ */
+export function agentPath(agentId) {
+  return `v1/aibot/bots/${step(agentId, "an agent's name")}/send-message`;
+}
+
+/**
+ * @param {string} name
+ * @param {string} what it is
+ */
+function step(name, what) {
   // a URL cannot name these two: they mean the folder, and the one above
-  if (id === "" || id === "." || id === "..") throw new InvalidArgument("a conversation cannot have this id");
+  if (name === "" || name === "." || name === "..") throw new InvalidArgument(`${what} cannot be this`);
   try {
-    return `conversations/${encodeURIComponent(id)}`;
+    return encodeURIComponent(name);
   } catch {
-    throw new InvalidArgument("a conversation's id is not well-formed text");
+    throw new InvalidArgument(`${what} is not well-formed text`);
   }
+}
+
+/**
+ * @param {Headers} headers of an answer
+ * @returns {import("./events.js").Left | null} what was left of the limits of conversation and owner when it began
+ */
+export function leftOf(headers) {
+  const kinds = /** @type {const} */ (["tokens", "seconds", "cost"]);
+  const told = kinds.map((kind) => /** @type {const} */ ([kind, headers.get(`X-Budget-Left-${kind}`) ?? ""]));
+  const left = told.filter(([, text]) => /^\d{1,15}(\.\d{1,15})?$/.test(text)).map(([kind, text]) => [kind, Number(text)]);
+  return left.length > 0 ? Object.fromEntries(left) : null;
 }
 
 /** @returns {string} a random UUID, also on pages that are served without TLS */

@@ -14,6 +14,8 @@ export declare class Answer {
     get text(): string;
     /** The model's reasoning, for those who asked for it; that of sub-agents is no part of it. */
     get reasoning(): string;
+    /** The accepted value, where the answer had to fit an output schema: an object. The text is a draft then. */
+    get output(): unknown;
     /** @returns {readonly Call[]} in the order in which they began, those of sub-agents within the calls that these work on;
      *   the same list as long as nothing has changed */
     get calls(): readonly Call[];

@@ -21,6 +21,10 @@ export type Call = {
     result?: unknown;
     isError?: boolean;
     /**
+     * why the server wrote the result itself, where no tool gave it
+     */
+    synthetic?: import("./events.js").Synthetic;
+    /**
      * how far it is (`include: ["progress"]`)
      */
     progress?: string;
@@ -47,6 +51,7 @@ export type Known = {
  * @property {boolean} complete whether the arguments are whole
  * @property {unknown} [result] of the server's tool, or of this client's
  * @property {boolean} [isError]
+ * @property {import("./events.js").Synthetic} [synthetic] why the server wrote the result itself, where no tool gave it
  * @property {string} [progress] how far it is (`include: ["progress"]`)
  * @property {string} [agentText] what the sub-agent says that works on it (`include: ["agents"]`)
  * @property {Call[]} [calls] those of the sub-agent that works on it
@@ -66,3 +71,12 @@ export declare class Calls {
     /** @returns {Call[]} the answer's own, with those of sub-agents within them */
     tree(): Call[];
 }
+/**
+ * @param {{synthetic?: import("./events.js").Synthetic}} said of a result, here or in the history
+ * @returns {{synthetic?: import("./events.js").Synthetic}} without what is not there
+ */
+export declare function why({ synthetic }: {
+    synthetic?: import("./events.js").Synthetic;
+}): {
+    synthetic?: import("./events.js").Synthetic;
+};

@@ -7,6 +7,7 @@ export type OwedCall = import("./events.js").OwedCall;
 export type UserEntry = {
     readonly role: "user";
     readonly text: string;
+    readonly parts?: readonly import("./client.js").Part[];
 };
 export type AssistantEntry = {
     role: "assistant";
@@ -16,6 +17,10 @@ export type AssistantEntry = {
     text: string;
     reasoning: string;
     calls: readonly import("./calls.js").Call[];
+    /**
+     * the accepted value, where the answer had to fit an output schema
+     */
+    output?: unknown;
 };
 export type ChatState = {
     conversationId: string;
@@ -39,19 +44,27 @@ export type ChatOptions = {
      */
     conversationId?: string;
     include?: SendOptions["include"];
+    /**
+     * what becomes of the runs of this chat when nobody follows them
+     */
+    onDisconnect?: SendOptions["onDisconnect"];
 };
 /** @typedef {import("./client.js").Client} Client */
 /** @typedef {import("./client.js").Decision} Decision */
 /** @typedef {import("./client.js").SendOptions} SendOptions */
 /** @typedef {import("./events.js").Event} Event */
 /** @typedef {import("./events.js").OwedCall} OwedCall */
-/** @typedef {{readonly role: "user", readonly text: string}} UserEntry */
+/**
+ * @typedef {{readonly role: "user", readonly text: string, readonly parts?: readonly import("./client.js").Part[]}} UserEntry
+ *   `parts`, where the message has some beside its text
+ */
 /**
  * @typedef {object} AssistantEntry
  * @property {"assistant"} role
  * @property {string} text without what became void
  * @property {string} reasoning
  * @property {readonly import("./calls.js").Call[]} calls
+ * @property {unknown} [output] the accepted value, where the answer had to fit an output schema
  */
 /**
  * @typedef {object} ChatState
@@ -65,6 +78,7 @@ export type ChatOptions = {
  * @typedef {object} ChatOptions
  * @property {string} [conversationId] default: a new one
  * @property {SendOptions["include"]} [include]
+ * @property {SendOptions["onDisconnect"]} [onDisconnect] what becomes of the runs of this chat when nobody follows them
  */
 export declare class Chat {
     #private;
@@ -72,7 +86,7 @@ export declare class Chat {
      * @param {Client} client
      * @param {ChatOptions} [options]
      */
-    constructor(client: Client, { conversationId, include }?: ChatOptions);
+    constructor(client: Client, { conversationId, include, onDisconnect }?: ChatOptions);
     /** @returns {Readonly<ChatState>} the same value as long as nothing has changed */
     getSnapshot: () => Readonly<ChatState>;
     /**
@@ -81,12 +95,12 @@ export declare class Chat {
      */
     subscribe: (listener: () => void) => () => void;
     /**
-     * @param {string} text
-     * @param {Pick<SendOptions, "onBusy" | "retryBusy">} [options]
+     * @param {string | import("./client.js").UserMessage} message
+     * @param {Omit<SendOptions, "conversationId" | "include" | "signal">} [options]
      * @returns {Promise<void>} when all is said; what went wrong is in the state
      * @throws {InvalidArgument} while an answer comes
      */
-    send: (text: string, options?: Pick<SendOptions, "onBusy" | "retryBusy">) => Promise<void>;
+    send: (message: string | import("./client.js").UserMessage, options?: Omit<SendOptions, "conversationId" | "include" | "signal">) => Promise<void>;
     /** Goes on after a reload: shows the run that goes on, and answers the calls that are owed.
      * @returns {Promise<void>} as `send` */
     resume: () => Promise<void>;

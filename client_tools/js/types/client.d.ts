@@ -1,7 +1,27 @@
 /** A client of one server. */
 import { Sending } from "./sending.js";
-export type Part = {
-    type: string;
+export type TextPart = {
+    type: "text";
+    text: string;
+};
+export type LinkedPart = {
+    type: "image" | "audio" | "file";
+    url: string;
+    mediaType?: string;
+    name?: string;
+};
+export type InlinePart = {
+    type: "image" | "audio" | "file";
+    data: string;
+    mediaType: string;
+    name?: string;
+};
+export type DataPart = {
+    type: "data";
+    data: unknown;
+};
+export type Part = TextPart | LinkedPart | InlinePart | DataPart | {
+    type: string & {};
     [key: string]: unknown;
 };
 export type UserMessage = {
@@ -48,20 +68,47 @@ export type ClientOptions = {
     limits?: Partial<import("./limits.js").Limits>;
     retry?: Partial<import("./limits.js").Retry>;
 };
-export type SendOptions = {
+export type Brief = {
+    /**
+     * data to work on, any JSON
+     */
+    structuredData?: unknown;
+    /**
+     * what the user wants, in the program's words
+     */
+    intent?: string;
+    /**
+     * what the agent has to keep to
+     */
+    constraints?: readonly string[];
+    /**
+     * the program's own, for the answer to this message
+     */
+    instructions?: string;
+    /**
+     * the JSON Schema, of type object, that the answer has to fit, also when calls
+     * of tools come first: `Answer` has its `output`
+     */
+    outputSchema?: Record<string, unknown> | string;
+};
+export type PostOptions = {
     /**
      * default: a new one
      */
     conversationId?: string;
+    /**
+     * who is asked, where the server has several agents
+     */
+    agentId?: string;
     /**
      * stops reading, and running tools, at once; the run goes on at the server
      */
     signal?: AbortSignal;
     /**
      * more kinds
-     * of events
+     * of events; `output` comes in any case
      */
-    include?: ("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "output" | "message-ids" | (string & {}))[];
+    include?: ("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "message-ids" | "output" | (string & {}))[];
     /**
      * what the message means while a run goes on
      */
@@ -95,7 +142,8 @@ export type Decision = {
      */
     always?: boolean;
 };
-export type DecideOptions = Omit<SendOptions, "conversationId">;
+export type SendOptions = Brief & PostOptions;
+export type DecideOptions = Omit<PostOptions, "conversationId" | "agentId" | "onBusy">;
 export type ResumeOptions = {
     /**
      * the cursor behind which to read on
@@ -106,6 +154,10 @@ export type ResumeOptions = {
      */
     runId?: string;
     signal?: AbortSignal;
+    /**
+     * what becomes of the runs that this client's answers begin
+     */
+    onDisconnect?: SendOptions["onDisconnect"];
     include?: SendOptions["include"];
 };
 export type RequestOptions = {
@@ -140,8 +192,16 @@ export type MessagePage = {
     next: number | null;
     total: number;
 };
+/** @typedef {{type: "text", text: string}} TextPart */
 /**
- * @typedef {{type: string, [key: string]: unknown}} Part such as `{type: "text", text}` or `{type: "image", url}`
+ * @typedef {{type: "image" | "audio" | "file", url: string, mediaType?: string, name?: string}} LinkedPart media by an `http:`,
+ *   `https:` or `data:` URL
+ */
+/** @typedef {{type: "image" | "audio" | "file", data: string, mediaType: string, name?: string}} InlinePart media in base64 */
+/** @typedef {{type: "data", data: unknown}} DataPart any JSON */
+/**
+ * @typedef {TextPart | LinkedPart | InlinePart | DataPart | {type: string & {}, [key: string]: unknown}} Part also the forms of
+ *   chat completions, and those of a later server
  */
 /** @typedef {{role: "user" | "system", content: string | Part[], id?: string}} UserMessage */
 /**
@@ -165,11 +225,21 @@ export type MessagePage = {
  * @property {Partial<import("./limits.js").Retry>} [retry]
  */
 /**
- * @typedef {object} SendOptions
+ * @typedef {object} Brief what is said beside the words of a user's message; results alone can have none of it
+ * @property {unknown} [structuredData] data to work on, any JSON
+ * @property {string} [intent] what the user wants, in the program's words
+ * @property {readonly string[]} [constraints] what the agent has to keep to
+ * @property {string} [instructions] the program's own, for the answer to this message
+ * @property {Record<string, unknown> | string} [outputSchema] the JSON Schema, of type object, that the answer has to fit, also when calls
+ *   of tools come first: `Answer` has its `output`
+ */
+/**
+ * @typedef {object} PostOptions
  * @property {string} [conversationId] default: a new one
+ * @property {string} [agentId] who is asked, where the server has several agents
  * @property {AbortSignal} [signal] stops reading, and running tools, at once; the run goes on at the server
- * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "output" | "message-ids" | (string & {}))[]} [include] more kinds
- *   of events
+ * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "message-ids" | "output" | (string & {}))[]} [include] more kinds
+ *   of events; `output` comes in any case
  * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy] what the message means while a run goes on
  * @property {"continue" | "cancel"} [onDisconnect] what becomes of the run when nobody follows it
  * @property {string} [idempotencyKey] names the post, so that a later `send` with the same key and content joins its
@@ -183,12 +253,14 @@ export type MessagePage = {
  * @property {string} [reason] what the model is told, when it is not
  * @property {boolean} [always] whether calls of this tool need no decision any more in this conversation
  */
-/** @typedef {Omit<SendOptions, "conversationId">} DecideOptions */
+/** @typedef {Brief & PostOptions} SendOptions */
+/** @typedef {Omit<PostOptions, "conversationId" | "agentId" | "onBusy">} DecideOptions */
 /**
  * @typedef {object} ResumeOptions
  * @property {string} [lastEventId] the cursor behind which to read on
  * @property {string} [runId] the run to follow, from its start
  * @property {AbortSignal} [signal]
+ * @property {SendOptions["onDisconnect"]} [onDisconnect] what becomes of the runs that this client's answers begin
  * @property {SendOptions["include"]} [include]
  */
 /** @typedef {{signal?: AbortSignal}} RequestOptions */
@@ -239,7 +311,7 @@ export declare class Client {
      * @param {ResumeOptions} [options]
      * @returns {Sending}
      */
-    resume(conversationId: string, { lastEventId, runId, signal, include }?: ResumeOptions): Sending;
+    resume(conversationId: string, { lastEventId, runId, signal, onDisconnect, include }?: ResumeOptions): Sending;
     /**
      * How a conversation stands.
      *

@@ -83,6 +83,11 @@ export declare class ConnectionLost extends PassbackError {
 }
 /** The run ended with an `error` event; the conversation stays usable. */
 export declare class RunFailed extends PassbackError {
+    /**
+     * @param {import("./events.js").ErrorEvent} event
+     * @returns {RunFailed}
+     */
+    static of({ error, code, retryable, retryAfter }: import("./events.js").ErrorEvent): RunFailed;
 }
 /**
  * @param {unknown} error

@@ -31,12 +31,13 @@ export type MessageEvent = {
 } & Nestable & Place;
 export type UsageEvent = {
     type: "usage";
+    left?: Left;
 } & Usage & Nestable & Place;
 export type ContextEvent = {
     type: "context";
     used: number;
     window?: number;
-    step?: string;
+    step?: "snip" | "micro" | "summary" | "cut" | (string & {});
     before?: number;
 } & Nestable & Place;
 export type PlanEvent = {
@@ -70,6 +71,8 @@ export type ToolResultEvent = {
     type: "tool-result";
     toolCallId: string;
     result: string;
+    isError?: boolean;
+    synthetic?: Synthetic;
 } & Nestable & Place;
 export type ClientToolResultEvent = {
     type: "client-tool-result";
@@ -77,6 +80,7 @@ export type ClientToolResultEvent = {
     toolCallName: string;
     content: unknown;
     isError: boolean;
+    synthetic?: Synthetic;
 } & Place;
 export type ClientDecisionEvent = {
     type: "client-decision";
@@ -111,8 +115,10 @@ export type RunStartEvent = {
 export type RunEndEvent = {
     type: "run-end";
     outcome: "completed" | "handed-back" | "cancelled" | "failed";
-    reason?: string;
+    reason?: Reason;
 } & Place;
+export type Reason = "end_turn" | "max_tokens" | "max_turns" | "refusal" | "budget" | (string & {});
+export type Synthetic = "superseded" | "interrupted" | "invalid" | "denied" | "timeout" | (string & {});
 export type RewindEvent = {
     type: "rewind";
     to: string;
@@ -127,6 +133,24 @@ export type Usage = {
      * an answer was cut before the provider had counted it
      */
     estimated?: true;
+};
+export type Left = {
+    /**
+     * model calls of this run
+     */
+    turns?: number;
+    /**
+     * of input and output together
+     */
+    tokens?: number;
+    /**
+     * of work
+     */
+    seconds?: number;
+    /**
+     * in the currency of the server's prices
+     */
+    cost?: number;
 };
 export type PlanEntry = {
     content: string;

@@ -12,6 +12,7 @@ export type AssistantEntry = import("./chat.js").AssistantEntry;
 export type ChatOptions = import("./chat.js").ChatOptions;
 export type ChatState = import("./chat.js").ChatState;
 export type UserEntry = import("./chat.js").UserEntry;
+export type Brief = import("./client.js").Brief;
 export type ClientOptions = import("./client.js").ClientOptions;
 export type ConversationView = import("./client.js").ConversationView;
 export type DecideOptions = import("./client.js").DecideOptions;
@@ -23,8 +24,10 @@ export type SendOptions = import("./client.js").SendOptions;
 export type ToolMessage = import("./client.js").ToolMessage;
 export type UserMessage = import("./client.js").UserMessage;
 export type Event = import("./events.js").Event;
+export type Left = import("./events.js").Left;
 export type OwedCall = import("./events.js").OwedCall;
 export type PlanEntry = import("./events.js").PlanEntry;
+export type Synthetic = import("./events.js").Synthetic;
 export type Usage = import("./events.js").Usage;
 export type Message = import("./messages.js").Message;
 export type Limits = import("./limits.js").Limits;
@@ -47,6 +50,7 @@ export type TraceStep = import("./trace.js").TraceStep;
  * @typedef {import("./chat.js").ChatOptions} ChatOptions
  * @typedef {import("./chat.js").ChatState} ChatState
  * @typedef {import("./chat.js").UserEntry} UserEntry
+ * @typedef {import("./client.js").Brief} Brief
  * @typedef {import("./client.js").ClientOptions} ClientOptions
  * @typedef {import("./client.js").ConversationView} ConversationView
  * @typedef {import("./client.js").DecideOptions} DecideOptions
@@ -58,8 +62,10 @@ export type TraceStep = import("./trace.js").TraceStep;
  * @typedef {import("./client.js").ToolMessage} ToolMessage
  * @typedef {import("./client.js").UserMessage} UserMessage
  * @typedef {import("./events.js").Event} Event
+ * @typedef {import("./events.js").Left} Left
  * @typedef {import("./events.js").OwedCall} OwedCall
  * @typedef {import("./events.js").PlanEntry} PlanEntry
+ * @typedef {import("./events.js").Synthetic} Synthetic
  * @typedef {import("./events.js").Usage} Usage
  * @typedef {import("./messages.js").Message} Message
  * @typedef {import("./limits.js").Limits} Limits

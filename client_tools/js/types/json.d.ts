@@ -22,3 +22,8 @@ export declare function writeJson(value: unknown): string | undefined;
  * @returns {boolean} whether arrays and objects stand in each other on more levels than these
  */
 export declare function isDeeper(value: unknown, levels: number): boolean;
+/**
+ * @param {unknown} value
+ * @returns {string | null} null for everything else than a text
+ */
+export declare function textOrNull(value: unknown): string | null;

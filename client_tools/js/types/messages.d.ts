@@ -7,6 +7,22 @@ export type PastInput = {
      * the agent that was asked, where the server has several
      */
     agentId?: string;
+    /**
+     * what its post said beside the words, as are the next four
+     */
+    structuredData?: unknown;
+    intent?: string;
+    constraints?: string[];
+    instructions?: string;
+    outputSchema?: Record<string, unknown>;
+    /**
+     * when it came, RFC 3339, where the agent is told the time
+     */
+    at?: string;
+    /**
+     * why the server wrote it itself: the model's answer did not fit
+     */
+    synthetic?: "invalid" | (string & {});
 };
 export type PastCall = {
     id: string;
@@ -38,10 +54,9 @@ export type PastResult = {
     content: unknown;
     isError?: boolean;
     /**
-     * why the server wrote
-     * it itself
+     * why the server wrote it itself
      */
-    synthetic?: "superseded" | "interrupted" | "invalid" | "denied" | "timeout" | (string & {});
+    synthetic?: import("./events.js").Synthetic;
 };
 export type PastApproval = {
     id: string;
@@ -72,6 +87,13 @@ export type Message = PastInput | PastAnswer | PastResult | PastApproval | PastS
  * @property {"user" | "system"} role
  * @property {string | import("./client.js").Part[]} content
  * @property {string} [agentId] the agent that was asked, where the server has several
+ * @property {unknown} [structuredData] what its post said beside the words, as are the next four
+ * @property {string} [intent]
+ * @property {string[]} [constraints]
+ * @property {string} [instructions]
+ * @property {Record<string, unknown>} [outputSchema]
+ * @property {string} [at] when it came, RFC 3339, where the agent is told the time
+ * @property {"invalid" | (string & {})} [synthetic] why the server wrote it itself: the model's answer did not fit
  */
 /**
  * @typedef {object} PastCall
@@ -96,8 +118,7 @@ export type Message = PastInput | PastAnswer | PastResult | PastApproval | PastS
  * @property {string} toolCallId
  * @property {unknown} content
  * @property {boolean} [isError]
- * @property {"superseded" | "interrupted" | "invalid" | "denied" | "timeout" | (string & {})} [synthetic] why the server wrote
- *   it itself
+ * @property {import("./events.js").Synthetic} [synthetic] why the server wrote it itself
  */
 /**
  * @typedef {object} PastApproval what a person said of a call that needed it

@@ -16,6 +16,10 @@ export type Order = {
     conversationId: string;
     first: Step;
     include: string[];
+    /**
+     * what becomes of the runs when nobody follows them
+     */
+    onDisconnect?: string;
     retryBusy?: boolean;
     signal?: AbortSignal;
 };
@@ -49,6 +53,7 @@ export type Step = Source | "where it stands";
  * @property {string} conversationId
  * @property {Step} first
  * @property {string[]} include
+ * @property {string} [onDisconnect] what becomes of the runs when nobody follows them
  * @property {boolean} [retryBusy]
  * @property {AbortSignal} [signal]
  */
@@ -70,6 +75,8 @@ export declare class Sending {
     get conversationId(): string;
     /** The run that is followed, or was last; null before the first answer. */
     get runId(): string | null;
+    /** What was left of the limits of conversation and owner when the newest answer began; null where nothing is told. */
+    get left(): import("./events.js").Left | null;
     /** @returns {AsyncGenerator<Event, void, void>} */
     [Symbol.asyncIterator](): AsyncGenerator<Event, void, void>;
     /**

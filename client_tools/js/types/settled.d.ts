@@ -4,6 +4,7 @@ export type Entries = import("./chat.js").ChatState["entries"];
 export type Results = Map<string, {
     result: unknown;
     isError: boolean;
+    synthetic?: import("./events.js").Synthetic;
 }>;
 /**
  * @param {Entries} entries

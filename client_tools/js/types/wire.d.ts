@@ -4,11 +4,16 @@ export type Http = import("./http.js").Http;
 export type Post = {
     key: string;
     body: Record<string, unknown>;
+    /**
+     * where it is posted, default: to the server's first agent
+     */
+    path?: string;
 };
 /**
  * @typedef {object} Post what one action of the user, or one round of tools, says; may be sent again as it is
  * @property {string} key
  * @property {Record<string, unknown>} body
+ * @property {string} [path] where it is posted, default: to the server's first agent
  */
 /**
  * @param {Iterable<string>} wanted
@@ -21,7 +26,7 @@ export declare function included(wanted: Iterable<string>): string[];
  * @param {{after: string, signal: AbortSignal, exchange: number}} options
  * @returns {Promise<Connection>}
  */
-export declare function postMessages(http: Http, { key, body }: Post, { after, signal, exchange }: {
+export declare function postMessages(http: Http, { key, body, path }: Post, { after, signal, exchange }: {
     after: string;
     signal: AbortSignal;
     exchange: number;
@@ -46,5 +51,16 @@ export declare function openStream(http: Http, conversationId: string, { runId, 
  * @throws {InvalidArgument}
  */
 export declare function conversationPath(id: string): string;
+/**
+ * @param {string} agentId
+ * @returns {string} where this agent is asked
+ * @throws {InvalidArgument}
+ */
+export declare function agentPath(agentId: string): string;
+/**
+ * @param {Headers} headers of an answer
+ * @returns {import("./events.js").Left | null} what was left of the limits of conversation and owner when it began
+ */
+export declare function leftOf(headers: Headers): import("./events.js").Left | null;
 /** @returns {string} a random UUID, also on pages that are served without TLS */
 export declare function randomId(): string;

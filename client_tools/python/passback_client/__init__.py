@@ -6,7 +6,7 @@
 from passback_client.answer import Answer
 from passback_client.approvals import Approval, Decision
 from passback_client.client import Client
-from passback_client.conversation import ChildMessage, Conversation, Message, MessagePage
+from passback_client.conversation import ChildMessage, Conversation, Message, MessagePage, Running
 from passback_client.errors import (
     BadAnswer,
     BadSetup,
@@ -25,6 +25,7 @@ from passback_client.events import (
     Event,
     Failure,
     Interrupt,
+    Left,
     MessageStart,
     Output,
     Owed,
@@ -47,6 +48,7 @@ from passback_client.events import (
     Usage,
 )
 from passback_client.limits import Limits, Retry
+from passback_client.posts import NewMessage, SendOptions
 from passback_client.questions import Option, Question, Reply
 from passback_client.stream import Stream
 from passback_client.tools import Tool, ToolCall, ToolContext, ToolError
@@ -68,11 +70,13 @@ __all__ = [
     "Event",
     "Failure",
     "Interrupt",
+    "Left",
     "LimitExceeded",
     "Limits",
     "Message",
     "MessagePage",
     "MessageStart",
+    "NewMessage",
     "Option",
     "Output",
     "Owed",
@@ -90,6 +94,8 @@ __all__ = [
     "RunFailed",
     "RunQueued",
     "RunStart",
+    "Running",
+    "SendOptions",
     "Stream",
     "Text",
     "Tool",

@@ -1,11 +1,14 @@
 """The text of an answer, kept right when a part of it is taken back."""
 
 import re
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from passback_client.errors import BadAnswer, LimitExceeded
-from passback_client.events import Event, Failure, Rewind, RunEnd, Text
+from passback_client.events import Event, Failure, Left, Output, Rewind, RunEnd, Text, Usage
 from passback_client.limits import Limits
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
 _ID = re.compile(
     r"(?P<run>.+)\.(?P<epoch>\d{1,15})-(?P<number>\d{1,15})(?:~(?P<piece>\d{1,3}))?", re.ASCII
@@ -38,12 +41,16 @@ class Answer:
         conversation_id: the conversation, as `ask` knows it.
         outcome: of the last run that ended, as in `RunEnd`.
         failure: with which the last run ended, if it did.
+        output: the accepted value, where the answer had to fit an output schema: an object. The text is a draft then.
+        left: of the run's limits, as it was told last; `ask` knows it, and who includes `usage`.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.conversation_id: str | None = None
         self.outcome: str | None = None
         self.failure: Failure | None = None
+        self.output: JsonValue = None
+        self.left: Left | None = None
         self._limit = (limits or Limits()).text_chars
         self._chars = 0
         self._pieces: list[tuple[Place, str]] = []
@@ -63,6 +70,10 @@ class Answer:
                 self.failure = event
             case RunEnd(outcome):
                 self.outcome = outcome
+            case Output(value):
+                self.output = value
+            case Usage(left=Left() as left):
+                self.left = left
             case _:
                 pass
 

@@ -1,6 +1,7 @@
 """The server's HTTP routes: one request each, no repeats. What httpx raises becomes an error of ours here."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from passback_client.errors import (
     Refused,
     Unreachable,
 )
-from passback_client.events import JsonObject
+from passback_client.events import JsonObject, Left
 from passback_client.fields import optional_text, read_object
 from passback_client.limits import Limits, Retry
 from passback_client.sse import SseDecoder, SseEvent
@@ -43,16 +44,29 @@ _KINDS: Mapping[str, type[Refused]] = {
 class Post:
     """What is posted, as bytes: a repeat is the very same post.
 
+    Args:
+        body: JSON.
+        key: by which it is known again.
+        agent_id: who is asked, where the server has several.
+
     Raises:
-        BadSetup: the key cannot be sent.
+        BadSetup: the key cannot be sent, or no agent has such a name.
     """
 
     body: bytes
     key: str = field(default_factory=lambda: str(uuid4()))
+    agent_id: str | None = None
 
     def __post_init__(self) -> None:
         if not (0 < len(self.key) <= _NAME_CHARS and _is_visible(self.key)) or '"' in self.key:
             raise BadSetup(f"a post's key has 1 to {_NAME_CHARS} visible ASCII characters")
+        if self.agent_id is not None and not 0 < len(self.agent_id) <= _NAME_CHARS:
+            raise BadSetup(f"an agent's name has 1 to {_NAME_CHARS} characters")
+
+    @property
+    def path(self) -> str:
+        agent = self.agent_id
+        return "send-message" if agent is None else f"v1/aibot/bots/{_step(agent)}/send-message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +84,13 @@ class Connection:
     Attributes:
         conversation_id: as the server names it.
         run_id: whose events it has; None where no run began.
+        left: of the limits of conversation and owner, when it began; None: it is not told.
     """
 
     def __init__(self, response: httpx.Response, max_chars: int) -> None:
         self.conversation_id = unquote(response.headers.get("x-conversation-id", ""))
         self.run_id: str | None = response.headers.get("x-run-id")
+        self.left = _left(response.headers)
         self._response = response
         self._chunks = response.aiter_bytes()
         self._decoder = SseDecoder(max_chars)
@@ -148,7 +164,7 @@ class Channel:
     async def post(self, post: Post) -> Connection:
         """Post messages. Raises PassbackError, as each of these."""
         headers = {**_JSON, "idempotency-key": f'"{post.key}"'}
-        request = self._request("POST", "send-message", headers, content=post.body)
+        request = self._request("POST", post.path, headers, content=post.body)
         return await self._stream(request)
 
     async def follow(self, which: Which, include: Sequence[str]) -> Connection:
@@ -254,9 +270,21 @@ async def _refusal(response: httpx.Response) -> PassbackError:
         retryable=status in _PASSING or kind is Busy,
         retry_after=parse_retry_after(response.headers.get("retry-after")),
         request_id=optional_text(fields, "request_id"),
+        details=fields.get("details"),
     )
     message = optional_text(fields, "message") or f"the server answered with status {status}"
     return kind(message[:_MESSAGE_CHARS], code=code, facts=facts)
+
+
+def _left(headers: httpx.Headers) -> Left | None:
+    tokens, seconds, cost = (_number(headers, kind) for kind in ("tokens", "seconds", "cost"))
+    left = Left(tokens=None if tokens is None else int(tokens), seconds=seconds, cost=cost)
+    return None if left == Left() else left
+
+
+def _number(headers: httpx.Headers, kind: str) -> float | None:
+    text = headers.get(f"x-budget-left-{kind}", "")
+    return float(text) if re.fullmatch(r"\d{1,15}(\.\d{1,15})?", text, re.ASCII) else None
 
 
 def encode(body: JsonObject) -> bytes:

@@ -1,11 +1,13 @@
 """The client: what a program of a user's works with."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Self, TypeVar, overload
+from typing import Self, TypeVar, Unpack, overload
 from uuid import uuid4
 
 import httpx
+from pydantic import JsonValue
 
 from passback_client.answer import Answer
 from passback_client.approvals import Approve, Approver, Decision, interrupt_answer
@@ -13,17 +15,18 @@ from passback_client.backoff import repeated
 from passback_client.channel import Channel, Post, Which, encode
 from passback_client.conversation import Conversation, MessagePage, read_conversation, read_page
 from passback_client.errors import BadSetup, Facts, Refused, RunFailed
-from passback_client.events import Content, Include, JsonObject, OnBusy, OnDisconnect
-from passback_client.exchange import Exchange
+from passback_client.events import Include, JsonObject, OnBusy, OnDisconnect, ToolAnswer
+from passback_client.exchange import Exchange, posted_result
 from passback_client.execution import Hands
 from passback_client.follow import Line
 from passback_client.functions import About, function_tool
 from passback_client.limits import Limits, Retry
+from passback_client.posts import Brief, NewMessages, OutputSchema, SendOptions, given, said
 from passback_client.questions import AskUser, questions_tool
 from passback_client.stream import Stream
 from passback_client.tools import Tool
 
-_INCLUDE = ("rewind", "run", "owed")
+_INCLUDE = ("rewind", "run", "owed", "output")
 
 F = TypeVar("F", bound=Callable[..., object])
 Q = TypeVar("Q", bound=AskUser)
@@ -143,9 +146,15 @@ class Client:
     # ---------------------------------------------------------------- talking
     def send(
         self,
-        message: Content,
+        message: NewMessages,
         *,
         conversation_id: str | None = None,
+        agent_id: str | None = None,
+        structured_data: JsonValue = None,
+        intent: str | None = None,
+        constraints: Sequence[str] = (),
+        instructions: str | None = None,
+        output_schema: OutputSchema | None = None,
         on_busy: OnBusy | None = None,
         on_disconnect: OnDisconnect | None = None,
         include: Sequence[Include] = (),
@@ -155,8 +164,14 @@ class Client:
         """Post a user's message; the calls of client tools that follow are run and answered.
 
         Args:
-            message: a text, or a list of parts.
+            message: a text, a list of parts, a `NewMessage`, or several of these.
             conversation_id: None begins a new one; `Stream.conversation_id` has its name.
+            agent_id: who is asked, where the server has several agents.
+            structured_data: data to work on.
+            intent: what the user wants, in the program's words.
+            constraints: what the agent has to keep to.
+            instructions: the program's own, for the answer to this message.
+            output_schema: what the answer has to fit, also when calls of tools come first: `Answer.output` has it.
             on_busy: what the message means while another run goes on.
             on_disconnect: what becomes of the run when nobody follows it.
             include: more kinds of events.
@@ -164,24 +179,18 @@ class Client:
             wait_while_busy: where the message is rejected because another run goes on, try again later.
 
         Raises:
-            BadSetup: the message is not JSON, or the key cannot be sent.
+            BadSetup: what is said is not JSON; the key, the agent's name or the schema cannot be sent.
         """
-        options = _options(include)
-        if on_disconnect is not None:
-            options["onDisconnect"] = on_disconnect
-        body: JsonObject = {
-            **options,
-            "messages": [_said(message)],
+        brief = Brief(structured_data, intent, constraints, instructions, output_schema)
+        news: JsonObject = {
+            "messages": said(message),
             "tools": [each.declaration for each in self._tools.values()],
+            **brief.fields,
+            **given(conversationId=conversation_id, onBusy=on_busy),
         }
-        if conversation_id is not None:
-            body["conversationId"] = conversation_id
-        if on_busy is not None:
-            body["onBusy"] = on_busy
-        content = encode(body)
-        post = Post(content) if idempotency_key is None else Post(content, idempotency_key)
         line = self._line(include, waits_while_busy=wait_while_busy)
-        return Stream(Exchange(line, self._hands(), post, options=options), self._cancel)
+        how = _How(line, on_disconnect, idempotency_key, agent_id)
+        return self._post(news, how)
 
     def decide(
         self,
@@ -191,7 +200,9 @@ class Client:
         approved: bool,
         reason: str = "",
         always: bool = False,
+        on_disconnect: OnDisconnect | None = None,
         include: Sequence[Include] = (),
+        idempotency_key: str | None = None,
     ) -> Stream:
         """Answer an `Interrupt`, or an approval that is owed, and go on as after `send`.
 
@@ -203,21 +214,49 @@ class Client:
             approved: whether the call is made.
             reason: why it is not; the model reads it.
             always: further calls of this tool in the conversation are allowed, and not asked for.
+            on_disconnect: as for `send`, and so are the two that follow.
             include: more kinds of events.
+            idempotency_key: names the post.
         """
-        decision = Decision(approved, reason, always)
-        options = _options(include)
-        body: JsonObject = {
-            **options,
-            "conversationId": conversation_id,
-            "resume": interrupt_answer(interrupt_id, decision),
-        }
-        post = Post(encode(body))
-        exchange = Exchange(self._line(include), self._hands(), post, options=options)
-        return Stream(exchange, self._cancel)
+        answer = interrupt_answer(interrupt_id, Decision(approved, reason, always))
+        news: JsonObject = {"conversationId": conversation_id, "resume": answer}
+        return self._post(news, _How(self._line(include), on_disconnect, idempotency_key))
+
+    def answer(
+        self,
+        conversation_id: str,
+        call_id: str,
+        content: JsonValue,
+        *,
+        is_error: bool = False,
+        on_disconnect: OnDisconnect | None = None,
+        include: Sequence[Include] = (),
+        idempotency_key: str | None = None,
+    ) -> Stream:
+        """Answer a call that is owed, of a client's tool or of `ask_user`, and go on as after `send`.
+
+        The stream is refused with the code `tool_result_conflict` when it was answered otherwise before.
+
+        Args:
+            conversation_id: the conversation.
+            call_id: of the `OwedCall`.
+            content: the result: a text, a list of parts, or any other JSON; of questions `{"answers": [...]}`.
+            is_error: the tool failed, or the user would not answer.
+            on_disconnect: as for `send`, and so are the two that follow.
+            include: more kinds of events.
+            idempotency_key: names the post.
+        """
+        result = posted_result(ToolAnswer(call_id, "", content, is_error))
+        news: JsonObject = {"conversationId": conversation_id, "messages": [result]}
+        return self._post(news, _How(self._line(include), on_disconnect, idempotency_key))
 
     def resume(
-        self, conversation_id: str, *, after: str | None = None, include: Sequence[Include] = ()
+        self,
+        conversation_id: str,
+        *,
+        after: str | None = None,
+        on_disconnect: OnDisconnect | None = None,
+        include: Sequence[Include] = (),
     ) -> Stream:
         """Go on where a conversation stands: follow the run that goes on, and answer what is owed.
 
@@ -225,31 +264,27 @@ class Client:
             conversation_id: the conversation.
             after: the `Stream.cursor` behind which to read on, also in a run that has ended. Without it, a run that
                 goes on is read from its start.
+            on_disconnect: what becomes of the runs that this client's answers begin, when nobody follows them.
             include: more kinds of events; as they were, if `after` is given.
         """
-        exchange = Exchange(
-            self._line(include),
-            self._hands(),
-            Which(conversation_id, cursor=after),
-            options=_options(include),
-            is_resumed=True,
-        )
+        how = _How(self._line(include), on_disconnect)
+        start = Which(conversation_id, cursor=after)
+        exchange = Exchange(how.line, self._hands(), start, options=how.options, is_resumed=True)
         return Stream(exchange, self._cancel, exchange.catch_up)
 
-    async def ask(
-        self, message: Content, *, conversation_id: str | None = None, on_busy: OnBusy | None = None
-    ) -> Answer:
-        """Send a message and wait for the whole answer.
+    async def ask(self, message: NewMessages, **options: Unpack[SendOptions]) -> Answer:
+        """Send a message, with the keyword arguments of `send`, and wait for the whole answer.
 
         Raises:
             RunFailed: the run ended with an error.
             PassbackError: as for `send` and its stream.
         """
         answer = Answer(self._limits)
-        async with self.send(message, conversation_id=conversation_id, on_busy=on_busy) as stream:
+        async with self.send(message, **options) as stream:
             async for event in stream:
                 answer.feed(event)
             answer.conversation_id = stream.conversation_id
+            answer.left = answer.left or stream.left
         if answer.failure is not None:
             failed = answer.failure
             facts = Facts(retryable=failed.retryable, retry_after=failed.retry_after)
@@ -300,6 +335,11 @@ class Client:
     ) -> None:
         await self.aclose()
 
+    def _post(self, news: JsonObject, how: "_How") -> Stream:
+        post = how.post({**how.options, **news})
+        exchange = Exchange(how.line, self._hands(), post, options=how.options)
+        return Stream(exchange, self._cancel)
+
     def _line(self, include: Sequence[Include], *, waits_while_busy: bool = False) -> Line:
         return Line(
             self._channel, self._retry, (*_INCLUDE, *include), waits_while_busy, self._claimant
@@ -324,9 +364,20 @@ class Client:
         return fields.get("cancelled") is True
 
 
-def _options(include: Sequence[Include]) -> JsonObject:
-    return {"include": [*_INCLUDE, *include]}
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How something is posted, whatever it says."""
 
+    line: Line
+    on_disconnect: OnDisconnect | None = None
+    key: str | None = None
+    agent_id: str | None = None
 
-def _said(message: Content) -> JsonObject:
-    return {"role": "user", "content": message if isinstance(message, str) else [*message]}
+    @property
+    def options(self) -> JsonObject:
+        """Keys of the body that the posts of results repeat."""
+        return {"include": [*self.line.include], **given(onDisconnect=self.on_disconnect)}
+
+    def post(self, body: JsonObject) -> Post:
+        post = Post(encode(body), agent_id=self.agent_id)
+        return post if self.key is None else replace(post, key=self.key)

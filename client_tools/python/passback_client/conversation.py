@@ -6,8 +6,23 @@ from typing import Literal, NotRequired, TypeAlias, TypedDict, cast
 from pydantic import JsonValue
 
 from passback_client.events import JsonObject, OwedCall, PlanEntry, Usage
-from passback_client.fields import as_object, count, objects, optional_text, text
+from passback_client.fields import as_object, count, objects, optional_count, optional_text, text
 from passback_client.parsing import owed_calls, plan_entries, read_usage
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A run that goes on.
+
+    Attributes:
+        run_id: its id.
+        first_message: how many messages there were before it.
+        attempt: more than 1 when a worker was lost, and another one took it over.
+    """
+
+    run_id: str
+    first_message: int
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +32,8 @@ class Conversation:
     Attributes:
         id: its id.
         run_id: the newest run that has begun.
-        running: the run that goes on.
-        queued: how many posts wait.
+        running: the run that goes on; None: none does.
+        queued: the runs of the posts that wait, in their order.
         owed: what the client has to answer.
         message_count: how many messages there are.
         usage: of all messages together; None where the server does not tell.
@@ -27,8 +42,8 @@ class Conversation:
 
     id: str
     run_id: str | None
-    running: str | None
-    queued: int
+    running: Running | None
+    queued: tuple[str, ...]
     owed: tuple[OwedCall, ...]
     message_count: int
     usage: Usage | None = None
@@ -36,12 +51,23 @@ class Conversation:
 
 
 class UserMessage(TypedDict):
-    """What was said to the agent: a text, or a list of parts. `agentId` names the agent that was asked, among several."""
+    """What was said to the agent: a text, or a list of parts, and what its post said beside that.
+
+    `agentId` names the agent that was asked, among several. `at` is when it came, where the agent is told the time.
+    `synthetic` is there when the server wrote it itself: `invalid` tells the model that its answer does not fit.
+    """
 
     id: str
     role: Literal["user", "system"]
     content: JsonValue
     agentId: NotRequired[str]
+    structuredData: NotRequired[JsonValue]
+    intent: NotRequired[str]
+    constraints: NotRequired[list[str]]
+    instructions: NotRequired[str]
+    outputSchema: NotRequired[JsonObject]
+    at: NotRequired[str]
+    synthetic: NotRequired[str]
 
 
 class FunctionCall(TypedDict):
@@ -58,6 +84,16 @@ class MessageCall(TypedDict):
     client: bool
 
 
+class UsedTokens(TypedDict):
+    """Of one model call, as its provider counts them; `estimated` when its answer was cut before that."""
+
+    inputTokens: int
+    outputTokens: int
+    cachedTokens: int
+    reasoningTokens: int
+    estimated: NotRequired[bool]
+
+
 class AssistantMessage(TypedDict):
     """One answer of the model; `partial` when it was cut short."""
 
@@ -66,11 +102,14 @@ class AssistantMessage(TypedDict):
     content: JsonValue
     toolCalls: NotRequired[list[MessageCall]]
     partial: NotRequired[bool]
-    usage: NotRequired[JsonObject]
+    usage: NotRequired[UsedTokens]
 
 
 class ToolMessage(TypedDict):
-    """The answer to one call; `synthetic` says why the server wrote it itself."""
+    """The answer to one call; `synthetic` says why the server wrote it itself.
+
+    It is `superseded`, `interrupted`, `invalid`, `denied` or `timeout`.
+    """
 
     id: str
     role: Literal["tool"]
@@ -133,12 +172,20 @@ def read_conversation(fields: JsonObject) -> Conversation:
     return Conversation(
         text(fields, "id"),
         optional_text(fields, "runId"),
-        None if running is None else text(as_object(running), "runId"),
-        len(queued) if isinstance(queued, list) else 0,
+        None if running is None else _running(as_object(running)),
+        tuple(each for each in queued if isinstance(each, str)) if isinstance(queued, list) else (),
         owed_calls(fields, "owed"),
         count(fields, "messageCount"),
         read_usage(as_object(fields["usage"])) if "usage" in fields else None,
         plan_entries(fields, "plan") if "plan" in fields else (),
+    )
+
+
+def _running(fields: JsonObject) -> Running:
+    return Running(
+        text(fields, "runId"),
+        optional_count(fields, "firstMessage") or 0,
+        optional_count(fields, "attempt") or 1,
     )
 
 

@@ -15,6 +15,8 @@ No text of these holds the API key.
 
 from dataclasses import dataclass
 
+from pydantic import JsonValue
+
 _SETTLED = frozenset({"tool_call_not_found", "tool_result_conflict"})
 _UNFIT = frozenset({400, 413, 422})
 
@@ -27,6 +29,7 @@ class Facts:
     retryable: bool = False
     retry_after: float | None = None
     request_id: str | None = None
+    details: JsonValue = None
 
 
 class PassbackError(Exception):
@@ -39,6 +42,7 @@ class PassbackError(Exception):
         retryable: the same may succeed later.
         retry_after: seconds after which, where the server said so.
         request_id: by which the server's log knows it.
+        details: more, for some codes, as the server tells it.
     """
 
     def __init__(self, message: str, *, code: str, facts: Facts | None = None) -> None:
@@ -50,6 +54,7 @@ class PassbackError(Exception):
         self.retryable = facts.retryable
         self.retry_after = facts.retry_after
         self.request_id = facts.request_id
+        self.details = facts.details
 
 
 class Refused(PassbackError):

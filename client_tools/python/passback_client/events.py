@@ -62,10 +62,19 @@ class ToolCallEnd(_Nestable):
 
 @dataclass(frozen=True, slots=True)
 class ToolResult(_Nestable):
-    """The server answered a call itself: its own tool ran, or the call was not valid."""
+    """The server answered a call itself.
+
+    Attributes:
+        call_id: of the call.
+        result: what the model reads.
+        is_error: the tool failed, or there was no tool that gave this.
+        synthetic: why the server wrote it itself, where no tool gave it: `invalid`, `denied` or `interrupted`.
+    """
 
     call_id: str
     result: str
+    is_error: bool = False
+    synthetic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +147,8 @@ class OwedCall:
         kind: `tool_result`, `approval` or `question`.
         reason: why an approval is asked for.
         parent_call_id: the call of the sub-agent that makes this one; None: the agent itself makes it.
+        deadline: until when it can be answered (RFC 3339, by the server's clock); `Client.conversation` knows it.
+        claimed_until: until when a client has claimed it, in the same way.
     """
 
     id: str
@@ -146,6 +157,8 @@ class OwedCall:
     kind: str = "tool_result"
     reason: str = ""
     parent_call_id: str | None = None
+    deadline: str | None = None
+    claimed_until: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +214,27 @@ class Failure(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """What is left of the tightest limit of each kind; None: there is none, or it is not told here.
+
+    Attributes:
+        turns: model calls of this run.
+        tokens: of input and output together.
+        seconds: of work.
+        cost: in the currency of the server's prices.
+    """
+
+    turns: int | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+    cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Usage(_Nestable):
     """Tokens of the model call that just ended (include: usage).
 
-    `estimated`: its answer was cut before the provider had counted it.
+    `estimated`: its answer was cut before the provider had counted it. `left`: of the run's limits, behind it.
     """
 
     input_tokens: int
@@ -212,11 +242,12 @@ class Usage(_Nestable):
     cached_tokens: int
     reasoning_tokens: int
     estimated: bool = False
+    left: Left | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Output(_Placed):
-    """The answer fits the output schema that was asked for: this is it, its text was a draft (include: output)."""
+    """The answer fits the output schema that was asked for, or the agent's: this is it, its text was a draft."""
 
     value: JsonValue
 
@@ -298,8 +329,9 @@ Event: TypeAlias = (
 )
 
 Include: TypeAlias = Literal[
-    "reasoning", "usage", "message-ids", "output", "progress", "agents", "plan", "context"
+    "reasoning", "usage", "message-ids", "progress", "agents", "plan", "context", "output"
 ]
+"""More kinds of events; `output` comes in any case."""
 OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "rollback"]
 OnDisconnect: TypeAlias = Literal["continue", "cancel"]
 Content: TypeAlias = str | list[JsonObject]

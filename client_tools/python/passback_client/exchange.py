@@ -194,14 +194,14 @@ class Exchange:
     def _written(self, told: Sequence[Told]) -> Post:
         name = self.follower.which.conversation_id
         body: JsonObject = {**self._options, "conversationId": name}
-        if results := [_result(each) for each in told if isinstance(each, ToolAnswer)]:
+        if results := [posted_result(each) for each in told if isinstance(each, ToolAnswer)]:
             body["messages"] = [*results]
         if decisions := [_decision(each) for each in told if isinstance(each, Decided)]:
             body["resume"] = [*decisions]
         return Post(encode(body))
 
 
-def _result(answer: ToolAnswer) -> JsonObject:
+def posted_result(answer: ToolAnswer) -> JsonObject:
     message: JsonObject = {
         "role": "tool",
         "toolCallId": answer.call_id,

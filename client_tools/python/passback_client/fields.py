@@ -50,6 +50,11 @@ def count(fields: JsonObject, name: str) -> int:
     return value
 
 
-def seconds(fields: JsonObject, name: str) -> float | None:
+def optional_count(fields: JsonObject, name: str) -> int | None:
+    value = fields.get(name)
+    return value if isinstance(value, int) else None
+
+
+def optional_number(fields: JsonObject, name: str) -> float | None:
     value = fields.get(name)
     return float(value) if isinstance(value, int | float) else None

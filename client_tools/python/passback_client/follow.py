@@ -9,7 +9,7 @@ import anyio
 from passback_client.backoff import Backoff
 from passback_client.channel import Channel, Connection, Post, Which
 from passback_client.errors import Busy, PassbackError
-from passback_client.events import Event
+from passback_client.events import Event, Left
 from passback_client.limits import Retry
 from passback_client.parsing import parse_event
 from passback_client.sse import SseEvent
@@ -33,10 +33,12 @@ class Follower:
 
     Attributes:
         which: the run, as far as it is known.
+        left: of limits, as the answer's beginning told it last.
     """
 
     def __init__(self, line: Line, start: Post | Which) -> None:
         self.which = start if isinstance(start, Which) else Which("")
+        self.left: Left | None = None
         self._post = start if isinstance(start, Post) else None
         self._line = line
         self._backoff = Backoff(line.retry)
@@ -86,6 +88,7 @@ class Follower:
         name = connection.conversation_id or self.which.conversation_id
         run_id = connection.run_id or self.which.run_id
         self.which = Which(name, run_id, self.which.cursor)
+        self.left = connection.left or self.left
         return connection
 
     async def _read(self) -> None:

@@ -9,6 +9,7 @@ from passback_client.events import (
     Failure,
     Interrupt,
     JsonObject,
+    Left,
     MessageStart,
     Output,
     Owed,
@@ -33,9 +34,10 @@ from passback_client.fields import (
     as_object,
     count,
     objects,
+    optional_count,
+    optional_number,
     optional_text,
     read_object,
-    seconds,
     text,
 )
 
@@ -61,6 +63,8 @@ def owed_calls(fields: JsonObject, name: str) -> tuple[OwedCall, ...]:
             text(each, "kind"),
             optional_text(each, "reason") or "",
             optional_text(each, "parentToolCallId"),
+            optional_text(each, "deadline"),
+            optional_text(each, "claimedUntil"),
         )
         for each in objects(fields, name)
     )
@@ -77,7 +81,18 @@ def read_usage(fields: JsonObject, place: str = "") -> Usage:
     names = ("inputTokens", "outputTokens", "cachedTokens", "reasoningTokens")
     given, said, cached, thought = (count(fields, name) for name in names)
     estimated = fields.get("estimated") is True
-    return Usage(given, said, cached, thought, estimated, id=place, parent_call_id=_parent(fields))
+    left = read_left(as_object(fields["left"])) if "left" in fields else None
+    parent = _parent(fields)
+    return Usage(given, said, cached, thought, estimated, left, id=place, parent_call_id=parent)
+
+
+def read_left(fields: JsonObject) -> Left:
+    return Left(
+        optional_count(fields, "turns"),
+        optional_count(fields, "tokens"),
+        optional_number(fields, "seconds"),
+        optional_number(fields, "cost"),
+    )
 
 
 def _parent(fields: JsonObject) -> str | None:
@@ -97,15 +112,24 @@ def _failure(fields: JsonObject, place: str) -> Failure:
         text(fields, "error"),
         optional_text(fields, "code") or "unknown",
         retryable=fields.get("retryable") is True,
-        retry_after=seconds(fields, "retryAfter"),
+        retry_after=optional_number(fields, "retryAfter"),
         id=place,
     )
 
 
-def _context(fields: JsonObject, place: str) -> ContextUse:
-    window, before = (
-        count(fields, name) if name in fields else None for name in ("window", "before")
+def _result(fields: JsonObject, place: str) -> ToolResult:
+    return ToolResult(
+        text(fields, "toolCallId"),
+        text(fields, "result"),
+        fields.get("isError") is True,
+        optional_text(fields, "synthetic"),
+        id=place,
+        parent_call_id=_parent(fields),
     )
+
+
+def _context(fields: JsonObject, place: str) -> ContextUse:
+    window, before = (optional_count(fields, name) for name in ("window", "before"))
     step = optional_text(fields, "step")
     used, parent = count(fields, "used"), _parent(fields)
     return ContextUse(used, window, step, before, id=place, parent_call_id=parent)
@@ -125,9 +149,7 @@ _KINDS: Mapping[str, Callable[[JsonObject, str], Event]] = {
     "tool-call-end": lambda it, place: ToolCallEnd(
         text(it, "toolCallId"), id=place, parent_call_id=_parent(it)
     ),
-    "tool-result": lambda it, place: ToolResult(
-        text(it, "toolCallId"), text(it, "result"), id=place, parent_call_id=_parent(it)
-    ),
+    "tool-result": _result,
     "tool-progress": lambda it, place: ToolProgress(
         text(it, "toolCallId"), text(it, "text"), id=place, parent_call_id=_parent(it)
     ),

@@ -6,7 +6,7 @@ from typing import Self
 
 from typing_extensions import override
 
-from passback_client.events import Event
+from passback_client.events import Event, Left
 from passback_client.exchange import Exchange
 
 Cancel = Callable[[str, str | None], Awaitable[bool]]
@@ -57,6 +57,14 @@ class Stream(AsyncIterator[Event]):
     def cursor(self) -> str | None:
         """The place of the last event: what came after it is given by `Client.resume`."""
         return self._exchange.follower.which.cursor
+
+    @property
+    def left(self) -> Left | None:
+        """What was left of the limits of conversation and owner when the answer began; None: nothing is told.
+
+        It is of the post that was answered last; `Usage.left` tells what changes meanwhile.
+        """
+        return self._exchange.follower.left
 
     @override
     def __aiter__(self) -> Self:

@@ -7,18 +7,20 @@ tool of the client's works the same in both.
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar, overload
+from typing import Self, TypeVar, Unpack, overload
 
 import httpx
+from pydantic import JsonValue
 from typing_extensions import override
 
 from passback_client.answer import Answer
 from passback_client.approvals import Approve
 from passback_client.client import Client as AsyncClient
 from passback_client.conversation import Conversation, MessagePage
-from passback_client.events import Content, Event, Include, OnBusy, OnDisconnect
+from passback_client.events import Event, Include, Left, OnDisconnect
 from passback_client.limits import Limits, Retry
 from passback_client.loop import Loop
+from passback_client.posts import NewMessages, SendOptions
 from passback_client.questions import AskUser
 from passback_client.stream import Stream as AsyncStream
 from passback_client.tools import Tool
@@ -62,6 +64,11 @@ class Stream(Iterator[Event]):
     def cursor(self) -> str | None:
         """The place of the last event."""
         return self._stream.cursor
+
+    @property
+    def left(self) -> Left | None:
+        """What was left of the limits of conversation and owner when the answer began."""
+        return self._stream.left
 
     @override
     def __iter__(self) -> Self:
@@ -159,36 +166,23 @@ class Client:
         return self._client.questions(function)
 
     # ---------------------------------------------------------------- talking
-    def send(
-        self,
-        message: Content,
-        *,
-        conversation_id: str | None = None,
-        on_busy: OnBusy | None = None,
-        on_disconnect: OnDisconnect | None = None,
-        include: Sequence[Include] = (),
-        idempotency_key: str | None = None,
-        wait_while_busy: bool = False,
-    ) -> Stream:
-        """Post a user's message: as `passback_client.Client.send`."""
-        stream = self._client.send(
-            message,
-            conversation_id=conversation_id,
-            on_busy=on_busy,
-            on_disconnect=on_disconnect,
-            include=include,
-            idempotency_key=idempotency_key,
-            wait_while_busy=wait_while_busy,
-        )
-        return Stream(self._loop, stream)
+    def send(self, message: NewMessages, **options: Unpack[SendOptions]) -> Stream:
+        """Post a user's message: as `passback_client.Client.send`, with its keyword arguments."""
+        return Stream(self._loop, self._client.send(message, **options))
 
     def resume(
-        self, conversation_id: str, *, after: str | None = None, include: Sequence[Include] = ()
+        self,
+        conversation_id: str,
+        *,
+        after: str | None = None,
+        on_disconnect: OnDisconnect | None = None,
+        include: Sequence[Include] = (),
     ) -> Stream:
         """Go on where a conversation stands: as `passback_client.Client.resume`."""
-        return Stream(
-            self._loop, self._client.resume(conversation_id, after=after, include=include)
+        stream = self._client.resume(
+            conversation_id, after=after, on_disconnect=on_disconnect, include=include
         )
+        return Stream(self._loop, stream)
 
     def decide(
         self,
@@ -198,7 +192,9 @@ class Client:
         approved: bool,
         reason: str = "",
         always: bool = False,
+        on_disconnect: OnDisconnect | None = None,
         include: Sequence[Include] = (),
+        idempotency_key: str | None = None,
     ) -> Stream:
         """Answer an approval that is owed, and go on: as `passback_client.Client.decide`."""
         stream = self._client.decide(
@@ -207,15 +203,41 @@ class Client:
             approved=approved,
             reason=reason,
             always=always,
+            on_disconnect=on_disconnect,
             include=include,
+            idempotency_key=idempotency_key,
         )
         return Stream(self._loop, stream)
 
-    def ask(
-        self, message: Content, *, conversation_id: str | None = None, on_busy: OnBusy | None = None
-    ) -> Answer:
+    def answer(
+        self,
+        conversation_id: str,
+        call_id: str,
+        content: JsonValue,
+        *,
+        is_error: bool = False,
+        on_disconnect: OnDisconnect | None = None,
+        include: Sequence[Include] = (),
+        idempotency_key: str | None = None,
+    ) -> Stream:
+        """Answer a call that is owed, and go on: as `passback_client.Client.answer`."""
+        stream = self._client.answer(
+            conversation_id,
+            call_id,
+            content,
+            is_error=is_error,
+            on_disconnect=on_disconnect,
+            include=include,
+            idempotency_key=idempotency_key,
+        )
+        return Stream(self._loop, stream)
+
+    def ask(self, message: NewMessages, **options: Unpack[SendOptions]) -> Answer:
         """Send a message and wait for the whole answer. Raises RunFailed."""
-        ask = partial(self._client.ask, message, conversation_id=conversation_id, on_busy=on_busy)
+
+        async def ask() -> Answer:
+            return await self._client.ask(message, **options)
+
         return self._loop.run(ask)
 
     def cancel(self, conversation_id: str, *, run_id: str | None = None) -> bool:

@@ -67,7 +67,9 @@ class Layers:
         if not isinstance(message, UserMessage) or message.brief is None:
             return message
         before, behind = self._user_context(message.brief), _appended(message.brief)
-        return replace(message, content=_around(before, message.content, behind), brief=None)
+        generation = message.brief.generation
+        brief = None if generation is None else Brief(generation=generation)
+        return replace(message, content=_around(before, message.content, behind), brief=brief)
 
     def _user_context(self, brief: Brief) -> str:
         told = [

@@ -7,13 +7,17 @@ from typing import Literal, TypeAlias
 from pydantic import JsonValue
 
 from passback.core.messages import (
+    Generation,
     JsonObject,
     ModelMessage,
     Reasoning,
     ToolSpec,
     Usage,
+    UserMessage,
     credible,
 )
+
+_AS_SET_UP = Generation()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,8 @@ class ModelRequest:
     """What a model is asked.
 
     Args:
-        messages: paired (`transcript.paired`); what was said beside words (`Brief`) is no part of them any more.
+        messages: paired (`transcript.paired`); what was said beside words (`Brief`) is no part of them any more, but for
+            how the answer is to be written.
         static: so many characters at the start of `system` are the same in every run; None: all.
         output_schema: a JSON Schema of type object that the last word of the answer has to fit, for services that can
             be told; it is checked all the same.
@@ -33,6 +38,14 @@ class ModelRequest:
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     output_schema: JsonObject | None = None
     static: int | None = None
+
+    @property
+    def generation(self) -> Generation:
+        """How the answer to the last user message is to be written."""
+        for message in reversed(self.messages):
+            if isinstance(message, UserMessage):
+                return (message.brief and message.brief.generation) or _AS_SET_UP
+        return _AS_SET_UP
 
 
 @dataclass(frozen=True, slots=True)

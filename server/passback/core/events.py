@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from passback.core.errors import InvalidCursor
 from passback.core.limits import Left
-from passback.core.messages import CallId, Content, MessageId, Owed, RunId, Usage
+from passback.core.messages import CallId, Content, MessageId, Owed, RunId, Synthetic, Usage
 from passback.core.plans import Plan
 
 CompactionStep: TypeAlias = Literal["snip", "micro", "summary", "cut"]
@@ -136,11 +136,12 @@ class ToolProgressed:
 
 @dataclass(frozen=True, slots=True)
 class ToolResulted:
-    """The server answered a call: its own tool ran, or the call was invalid."""
+    """The server answered a call: its own tool ran, or `synthetic` says why there is a result without that."""
 
     call_id: CallId
     content: Content
     is_error: bool = False
+    synthetic: Synthetic | None = None
     type: Literal["tool-resulted"] = "tool-resulted"
 
 

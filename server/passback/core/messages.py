@@ -89,6 +89,8 @@ def _part_text(part: Part, media: Callable[[MediaPart], str]) -> str:
 # ---------------------------------------------------------------- tools
 TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What the whole name of a tool has to match."""
+TOOL_NAME_RULE: Final = "it needs 1 to 64 letters, digits, - and _"
+"""The same, for people."""
 
 
 def folded(name: str, /) -> str:
@@ -141,6 +143,19 @@ Synthetic: TypeAlias = Literal["superseded", "interrupted", "invalid", "denied",
 
 
 @dataclass(frozen=True, slots=True)
+class Generation:
+    """How the model is to write its answer, by the names that most services have; None: as the agent is set up."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] | None = None
+    seed: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Brief:
     """What a post says beside its words. It is part of the transcript, so that every worker tells the model the same.
 
@@ -152,6 +167,7 @@ class Brief:
         output_schema: a JSON Schema of type object that the answer has to fit.
         at: when the post came (RFC 3339), where the agent is told the time; equal posts may differ in it.
         forgets: whether data that was posted earlier does not count any more, although there is none here.
+        generation: how the answer to this message is to be written; it is told to the model's service, not to the model.
     """
 
     data: JsonValue = None
@@ -161,6 +177,7 @@ class Brief:
     output_schema: JsonObject | None = None
     at: str = ""
     forgets: bool = False
+    generation: Generation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pydantic_core import from_json
 
 from passback.core.errors import InvalidAnswer
 from passback.core.messages import Content, DataPart, ToolMessage, ToolSpec
+from passback.core.text import plain_problem
 
 _Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=4000)]
 _Label: TypeAlias = Annotated[str, Field(min_length=1, max_length=400)]
@@ -69,6 +70,7 @@ ASK_USER: Final = ToolSpec(
                         "options": {
                             "type": "array",
                             "maxItems": 20,
+                            "description": "Each with a label of its own.",
                             "items": {
                                 "type": "object",
                                 "properties": {
@@ -89,7 +91,7 @@ ASK_USER: Final = ToolSpec(
                         },
                         "freeText": {
                             "type": "boolean",
-                            "description": "Words of the user's own are fine, too. Default: true.",
+                            "description": "Words of the user's own are fine, too. Default: true; false only with options.",
                         },
                     },
                     "required": ["question"],
@@ -102,6 +104,29 @@ ASK_USER: Final = ToolSpec(
     },
 )
 """As the model is told of it; written out, because models read plain schemas best. A test compares it with `Questions`."""
+
+
+def unanswerable(arguments: str, /) -> str | None:
+    """Why nobody could answer the questions of a call well, for the model to read, with the place. None: somebody can."""
+    try:
+        questions = Questions.model_validate_json(arguments).questions
+    except ValidationError as error:
+        return _first_of(error, "the arguments")
+    flaws = ((number, _flaw(question)) for number, question in enumerate(questions))
+    return next((f"at $.questions[{number}].{flaw}" for number, flaw in flaws if flaw), None)
+
+
+def _flaw(question: Question) -> str | None:
+    """What the schema cannot say, and its place in the question."""
+    if not (question.options or question.free_text):
+        return "freeText: it is false, and there are no options: nothing could be answered"
+    seen: set[str] = set()
+    for number, option in enumerate(question.options):
+        label = " ".join(option.label.split())
+        if label in seen:
+            return f"options[{number}].label: another option of this question has the same label"
+        seen.add(label)
+    return None
 
 
 def refuse_unfit(arguments: str, answer: ToolMessage, /) -> None:
@@ -136,9 +161,13 @@ def _read(content: Content, asked: int) -> Sequence[Answer]:
     try:
         return Answers.model_validate(given).answers
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(step) for step in first["loc"]) or "the answer"
-        raise InvalidAnswer(f"{place}: {first['msg']}") from None
+        raise InvalidAnswer(_first_of(error, "the answer")) from None
+
+
+def _first_of(error: ValidationError, whole: str) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(str(step) for step in first["loc"]) or whole
+    return f"{place}: {plain_problem(first)}"
 
 
 def _as_json(text: str) -> JsonValue:

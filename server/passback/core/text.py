@@ -1,4 +1,18 @@
-"""Text from elsewhere, made so that it can be written down."""
+"""Text from elsewhere, made so that it can be written down, and shown to others."""
+
+from typing import Final
+
+from pydantic_core import ErrorDetails
+
+_AN_OBJECT: Final = "Input should be an object"
+_PLAIN: Final = {
+    "dataclass_type": _AN_OBJECT,
+    "dict_type": _AN_OBJECT,
+    "model_attributes_type": _AN_OBJECT,
+    "model_type": _AN_OBJECT,
+    "union_tag_not_found": "Field required",
+}
+"""For the kinds of errors whose own words name classes, or a type of Python's."""
 
 
 def mended(text: str, /) -> str:
@@ -18,3 +32,8 @@ _CUT = "\n[cut: the result was longer than the limit]"
 def shortened(text: str, limit: int, /) -> str:
     """At most `limit` characters of a tool's result; what is cut says so."""
     return text if len(text) <= limit else text[:limit] + _CUT
+
+
+def plain_problem(detail: ErrorDetails, /) -> str:
+    """What is wrong with a value, for those who know nothing of our classes."""
+    return _PLAIN.get(detail["type"], detail["msg"].removeprefix("Value error, "))

@@ -41,6 +41,9 @@ SYNTHETIC_TEXT: Mapping[Synthetic, str] = {
     "timeout": "Nobody answered this call in time.",
 }
 
+NOT_ACCEPTED = "Your answer was not accepted: "
+"""How a message begins by which a model is told that its answer does not fit the output schema."""
+
 UNMADE = "The user allowed this call, but went on before it was made: it was not made."
 
 MintMessageId: TypeAlias = Callable[[], MessageId]
@@ -306,6 +309,7 @@ def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
     (never by our own writes) is filled in as `interrupted`; an answer without its call is left out.
     """
     shown: list[ModelMessage] = []
+    brief: Brief | None = None
     messages = view(messages)
     answers = _answers_by_turn(messages)
     for position, message in enumerate(messages):
@@ -315,8 +319,9 @@ def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
             shown.extend(_with_answers(message, answers.get(position, {})))
         elif isinstance(message, SystemMessage) and message.synthetic:
             # it answers what the model said last, which for all providers is a user's part
-            shown.append(UserMessage(message.id, message.content))
+            shown.append(UserMessage(message.id, message.content, brief=brief))
         elif isinstance(message, UserMessage | SystemMessage):
+            brief = message.brief if isinstance(message, UserMessage) else brief
             shown.append(message)
     return tuple(shown)
 

@@ -17,7 +17,6 @@ from passback.core.events import (
     RunEvent,
     RunFinished,
     RunStarted,
-    ToolResulted,
 )
 from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import (
@@ -40,6 +39,7 @@ from passback.engine.agents import Agents
 from passback.engine.children import nested
 from passback.engine.loop import Work
 from passback.engine.supervisor import Assignment, Supervisor, Tempo
+from passback.engine.turns import resulted
 
 logger = logging.getLogger(__name__)
 
@@ -151,11 +151,7 @@ class Caretaker:
     def _voiding(loaded: Loaded, append: Sequence[ToolMessage]) -> tuple[RunEvent, ...]:
         """What the log says of a take-over: what is void, and which server calls got an answer of ours."""
         owed = {each.call.id for each in waiting(loaded.messages)}
-        answered = [
-            ToolResulted(each.call_id, each.content, each.is_error)
-            for each in append
-            if each.call_id not in owed
-        ]
+        answered = [resulted(each) for each in append if each.call_id not in owed]
         return (Rewound(loaded.status.committed), *answered)
 
     # ---------------------------------------------------------------- posts that waited
@@ -297,7 +293,7 @@ def opening_of(run_id: RunId, append: Sequence[Message], /) -> tuple[RunEvent, .
             path.append(inner.call_id)
             inner = inner.message
         if isinstance(inner, ToolMessage) and inner.synthetic == "denied":
-            told.append(nested(path, ToolResulted(inner.call_id, inner.content, inner.is_error)))
+            told.append(nested(path, resulted(inner)))
     return tuple(told)
 
 

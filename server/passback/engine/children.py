@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from passback.core.events import Nested, Outcome, RunEvent, RunFinished, ToolCallEnded
+from passback.core.events import Nested, Outcome, RunEvent, RunFinished, ToolCallEnded, innermost
 from passback.core.messages import CallId, ChildMessage, Message, RunRef, ToolSpec
 from passback.core.state import State
 from passback.core.toolsets import ToolContext
@@ -89,7 +89,7 @@ class ChildJournal:
         """As `Journal.commit`. That calls of the client are complete is not said before the run hands them back (P4)."""
         messages = self._within((*self._opening, *append))
         if end is not None:
-            events = tuple(event for event in events if not isinstance(event, ToolCallEnded))
+            events = tuple(e for e in events if not isinstance(innermost(e), ToolCallEnded))
         told = tuple(event for event in events if not isinstance(event, RunFinished))
         self._opening = ()
         await self._context.write(messages, self._nested(told))

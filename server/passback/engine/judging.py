@@ -9,7 +9,7 @@ import anyio
 from passback.core.messages import RunRef, ToolCall, ToolSpec
 from passback.core.permissions import Permission, Rule
 from passback.core.ports import ArgumentCheck
-from passback.core.questions import ASK_USER
+from passback.core.questions import ASK_USER, unanswerable
 from passback.engine.assembler import InvalidCall, Turn
 from passback.engine.calling import called
 from passback.engine.toolbox import Toolbox
@@ -50,7 +50,7 @@ class Judge:
         for call in turn.client:
             spec = toolbox.client_tool(call)
             if objection := await self._objection(call, spec):
-                refused.append(_unfit(call, objection))
+                refused.append(_invalid(call, objection))
             elif spec == ASK_USER:
                 marked.append(replace(call, asks="question"))
         for call in turn.server:
@@ -61,7 +61,7 @@ class Judge:
             elif permission.decision == "ask" and call.name not in allowed:
                 # nobody is asked about a call that could not be made
                 if objection := await self._objection(call, toolbox.server_tool(call)):
-                    refused.append(_unfit(call, objection))
+                    refused.append(_invalid(call, objection))
                     continue
                 reason = permission.reason or f"The agent wants to call {call.name}."
                 marked.append(replace(call, asks="approval", reason=reason))
@@ -73,7 +73,11 @@ class Judge:
         return _denial(permission) if permission.decision == "deny" else None
 
     async def _objection(self, call: ToolCall, spec: ToolSpec) -> str | None:
-        return None if self.check is None else await self.check(spec, call.arguments)
+        unfit = None if self.check is None else await self.check(spec, call.arguments)
+        if unfit:
+            return f"the arguments do not fit the tool's schema: {unfit}"
+        flaw = unanswerable(call.arguments) if spec == ASK_USER else None
+        return f"nobody could answer these questions: {flaw}" if flaw else None
 
     async def _permission(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> Permission:
         place = {"run_id": run.run_id, "call_id": call.id}
@@ -101,9 +105,8 @@ class Judge:
         return None
 
 
-def _unfit(call: ToolCall, objection: str) -> InvalidCall:
-    reason = f"Not executed: the arguments do not fit the tool's schema: {objection}"
-    return InvalidCall(call, reason, announced=True)
+def _invalid(call: ToolCall, objection: str) -> InvalidCall:
+    return InvalidCall(call, f"Not executed: {objection}", announced=True)
 
 
 def _denial(permission: Permission) -> str:

@@ -17,7 +17,6 @@ from passback.core.events import (
     RunFinished,
     TextDelta,
     ToolCallEnded,
-    ToolResulted,
     TurnStarted,
     UsageReported,
 )
@@ -293,12 +292,14 @@ class Loop:
             else:
                 result = ToolResult(denial, is_error=True)
                 answer = replace(tool_message(call, result), synthetic="denied")
-                await self._commit([answer], [resulted(call, result)])
+                await self._commit([answer], [resulted(answer)])
         return made
 
     async def _run_server_calls(self, calls: Sequence[ToolCall]) -> None:
-        if not calls:
-            return
+        for batch in self._toolbox.batches(calls):
+            await self._run_together(batch)
+
+    async def _run_together(self, calls: Sequence[ToolCall]) -> None:
         async with self._toolbox.run(calls, self._context) as given:
             async for call, result in given:
                 if isinstance(result, StoreError):
@@ -309,11 +310,12 @@ class Loop:
     async def _commit_result(self, call: ToolCall, result: ToolResult) -> None:
         # of a call that was approved, readers have not seen the end yet
         ends = [ToolCallEnded(call.id)] if call.asks else []
-        events: list[RunEvent] = [*ends, resulted(call, result)]
+        answer = tool_message(call, result)
+        events: list[RunEvent] = [*ends, resulted(answer)]
         if result.plan is not None:
             events.append(PlanUpdated(result.plan))
             self._state = self._state.with_plan(result.plan, self._log.run.run_id)
-        await self._commit([tool_message(call, result)], events)
+        await self._commit([answer], events)
 
     async def _close_perhaps_begun(self) -> None:
         """Close the calls of a sub-agent that the worker before may have begun (P10)."""
@@ -321,8 +323,7 @@ class Loop:
 
     async def _interrupt(self, calls: Sequence[ToolCall]) -> None:
         for answer in closing(calls, "interrupted", new_message_id):
-            event = ToolResulted(answer.call_id, answer.content, answer.is_error)
-            await self._commit([answer], [event])
+            await self._commit([answer], [resulted(answer)])
 
     def _context(self, call: ToolCall) -> CallContext:
         progress = Progress(self._log, call.id)

@@ -15,7 +15,7 @@ from passback.core.messages import JsonObject, Message, SystemMessage, ToolSpec,
 from passback.core.ports import ArgumentCheck
 from passback.core.state import State
 from passback.core.text import mended
-from passback.core.transcript import schema_of
+from passback.core.transcript import NOT_ACCEPTED, schema_of
 from passback.engine.assembler import Turn
 from passback.engine.calling import called
 
@@ -119,7 +119,6 @@ def _read(text: str) -> JsonValue:
 
 def _refused(reason: str) -> SystemMessage:
     text = (
-        f"Your answer was not accepted: {reason}\n"
-        "Answer again, with nothing but JSON that fits the output schema."
+        f"{NOT_ACCEPTED}{reason}\nAnswer again, with nothing but JSON that fits the output schema."
     )
     return SystemMessage(new_message_id(), text, synthetic="invalid")

@@ -92,13 +92,7 @@ class RunService:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Own the runs' tasks until the context is left.
-
-        Raises:
-            ConfigurationError: two toolsets of an agent have a tool of one name.
-        """
-        for actor in self._agents.all:
-            await actor.equipment.toolbox()
+        """Own the runs' tasks until the context is left."""
         async with self._supervisor.running():
             yield
 

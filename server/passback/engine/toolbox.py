@@ -86,14 +86,11 @@ class Toolbox:
     async def run(
         self, calls: Sequence[ToolCall], context: ContextOf
     ) -> AsyncGenerator[MemoryObjectReceiveStream[tuple[ToolCall, Given]]]:
-        """Run the server's calls; gives what they give as it comes.
-
-        Neighbouring read-only calls run together, every other one alone, in the model's order.
-        """
+        """Run calls of the server's tools together; gives what they give as it comes."""
         send, receive = anyio.create_memory_object_stream[tuple[ToolCall, Given]](len(calls))
         failure: PassbackError | None = None
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._run_batches, calls, context, send)
+            tasks.start_soon(self._run_all, calls, context, send)
             try:
                 with receive:
                     yield receive
@@ -103,23 +100,22 @@ class Toolbox:
         if failure is not None:
             raise failure
 
-    async def _run_batches(
+    async def _run_all(
         self,
         calls: Sequence[ToolCall],
         context: ContextOf,
         send: MemoryObjectSendStream[tuple[ToolCall, Given]],
     ) -> None:
         with send:
-            for batch in self._batches(calls):
-                async with anyio.create_task_group() as tasks:
-                    for call in batch:
-                        tasks.start_soon(self._run_one, call, context(call), send)
+            async with anyio.create_task_group() as tasks:
+                for call in calls:
+                    tasks.start_soon(self._run_one, call, context(call), send)
 
     def perhaps_begun(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Of open calls, those that a lost worker may have begun and that must not be made twice (P10)."""
         return [
             call
-            for batch in self._batches(calls)[:1]
+            for batch in self.batches(calls)[:1]
             for call in batch
             if call.name in self._server and not self._toolset(call).is_repeatable(call.name)
         ]
@@ -130,7 +126,11 @@ class Toolbox:
             raise ValueError(f"no tool {call.name!r} here")
         return self._server[call.name][1]
 
-    def _batches(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
+    def batches(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
+        """What may run together: neighbouring read-only calls, every other one alone, in the model's order.
+
+        A batch may begin when the results of the one before are stored, so that only the first open one may have begun.
+        """
         batches: list[list[ToolCall]] = []
         together = False
         for call in calls:
@@ -182,12 +182,12 @@ class Equipment:
     client: Sequence[ToolSpec] = ()
 
     async def toolbox(self, declared: Sequence[ToolSpec] = ()) -> Toolbox:
-        """Raises ConfigurationError when two toolsets have a tool of one name."""
+        """Raises ConfigurationError when two tools have one name, whichever toolsets they are of."""
         server: dict[str, tuple[ToolSpec, Toolset]] = {}
         for toolset in self.toolsets:
             for spec in await toolset.specs():
                 if spec.name in server:
-                    raise ConfigurationError(f"two tools of the server are named {spec.name!r}")
+                    raise ConfigurationError(f"two tools are named {spec.name!r}")
                 server[spec.name] = (spec, toolset)
         return Toolbox(server, (*self.client, *declared))
 

@@ -32,11 +32,11 @@ def committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:
     if turn.spent is not None:
         events.append(UsageReported(turn.spent))
     for invalid in turn.invalid:
-        result = ToolResult(invalid.reason, is_error=True)
-        answer = tool_message(invalid.call, result)
-        append.append(replace(answer, synthetic=invalid.synthetic))
+        refusal = ToolResult(invalid.reason, is_error=True)
+        answer = replace(tool_message(invalid.call, refusal), synthetic=invalid.synthetic)
+        append.append(answer)
         if invalid.announced:
-            events.append(resulted(invalid.call, result))
+            events.append(resulted(answer))
     events.extend(ToolCallEnded(call.id) for call in turn.server)
     return append, events
 
@@ -45,8 +45,8 @@ def tool_message(call: ToolCall, result: ToolResult) -> ToolMessage:
     return ToolMessage(new_message_id(), call.id, result.content, result.is_error)
 
 
-def resulted(call: ToolCall, result: ToolResult) -> ToolResulted:
-    return ToolResulted(call.id, result.content, result.is_error)
+def resulted(answer: ToolMessage) -> ToolResulted:
+    return ToolResulted(answer.call_id, answer.content, answer.is_error, answer.synthetic)
 
 
 def reason(turn: Turn) -> CompletedReason:

@@ -12,6 +12,7 @@ A script is a list of turns, one for each call of the model; a turn is a list of
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from itertools import takewhile
 from typing import NoReturn, TypeAlias
 
 import anyio
@@ -19,7 +20,8 @@ from pydantic import JsonValue
 
 from passback.core.deltas import Finish, ModelDelta, ModelRequest, TextChunk, ToolCallChunk
 from passback.core.errors import ConfigurationError, ModelError
-from passback.core.messages import MediaPart
+from passback.core.messages import AssistantMessage, MediaPart, ModelMessage, UserMessage
+from passback.core.transcript import NOT_ACCEPTED
 
 Step: TypeAlias = str | ModelDelta | Sequence[ModelDelta] | anyio.Event | Exception
 Turn: TypeAlias = Sequence[Step]
@@ -44,18 +46,27 @@ class ScriptedModel:
 
     Args:
         script: the turns.
+        per_message: each message of the user is answered by the script from its start, in whatever conversation, on
+            whatever worker, as often as it comes: so an agent can be tried without a real model.
         name: what people are shown.
         media: whether it may be shown images, sounds and files.
 
     Attributes:
-        requests: what was asked, one for each call that found a turn.
+        requests: what was asked, one for each call that found a turn; with `per_message` only the last of them.
         open_streams: how many answers are being read now.
     """
 
     def __init__(
-        self, script: Sequence[Turn], /, *, name: str = "scripted", media: bool = False
+        self,
+        script: Sequence[Turn],
+        /,
+        *,
+        name: str = "scripted",
+        media: bool = False,
+        per_message: bool = False,
     ) -> None:
         self._script = tuple(script)
+        self._per_message = per_message
         self._media = media
         self._name = name
         self.requests: list[ModelRequest] = []
@@ -69,9 +80,13 @@ class ScriptedModel:
     async def stream(
         self, request: ModelRequest, /
     ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
-        played = len(self.requests)
-        if played == len(self._script):
-            raise ModelError(f"the script has no turn {played + 1}: it ends after {played}")
+        played = _answers_in(request.messages) if self._per_message else len(self.requests)
+        if played >= len(self._script):
+            raise ModelError(
+                f"the script has no turn {played + 1}: it ends after {len(self._script)}"
+            )
+        if self._per_message:
+            self.requests.clear()
         self.requests.append(request)
         self.open_streams += 1
         try:
@@ -88,6 +103,19 @@ class ScriptedModel:
 
     async def aclose(self) -> None:
         """Nothing is held."""
+
+
+def _answers_in(messages: Sequence[ModelMessage]) -> int:
+    """Those that the user's last message has got so far."""
+    since = takewhile(lambda each: not _is_the_users(each), reversed(messages))
+    return sum(isinstance(each, AssistantMessage) for each in since)
+
+
+def _is_the_users(message: ModelMessage) -> bool:
+    """Not what the server says of an answer, which models are shown as the user's."""
+    if not isinstance(message, UserMessage):
+        return False
+    return not (isinstance(message.content, str) and message.content.startswith(NOT_ACCEPTED))
 
 
 async def _play(turn: Turn) -> AsyncGenerator[Sequence[ModelDelta]]:

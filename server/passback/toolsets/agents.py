@@ -1,6 +1,6 @@
 """A sub-agent is a tool: it is given a task, works on it in a transcript of its own, and its last words are the result."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -10,6 +10,7 @@ from passback.core.events import Completed, HandedBack, Outcome
 from passback.core.ids import new_message_id
 from passback.core.messages import (
     TOOL_NAME,
+    TOOL_NAME_RULE,
     AssistantMessage,
     Message,
     ToolCall,
@@ -54,7 +55,9 @@ class AgentTool:
     def of(cls, actor: Actor, description: str, *, together: bool = False) -> "AgentTool":
         """Raises ConfigurationError when its name cannot be a tool's."""
         if not TOOL_NAME.fullmatch(actor.name):
-            raise ConfigurationError(f"an agent that others call cannot be named {actor.name!r}")
+            raise ConfigurationError(
+                f"an agent that others call cannot be named {actor.name!r}: {TOOL_NAME_RULE}"
+            )
         return cls(actor, ToolSpec(actor.name, description, Task.model_json_schema()), together)
 
 
@@ -62,9 +65,13 @@ class AgentTools:
     """A toolset of agents."""
 
     def __init__(self, tools: Sequence[AgentTool]) -> None:
-        self._tools: Mapping[str, AgentTool] = {one.spec.name: one for one in tools}
-        if len(self._tools) < len(tools):
-            raise ConfigurationError("two agents that another one calls have the same name")
+        self._tools: dict[str, AgentTool] = {}
+        for one in tools:
+            if one.spec.name in self._tools:
+                raise ConfigurationError(
+                    f"two agents that another one calls are named {one.spec.name!r}"
+                )
+            self._tools[one.spec.name] = one
 
     async def specs(self) -> Sequence[ToolSpec]:
         return [one.spec for one in self._tools.values()]

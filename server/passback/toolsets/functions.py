@@ -19,9 +19,16 @@ from pydantic import (
 from pydantic_core import to_json
 
 from passback.core.errors import ConfigurationError
-from passback.core.messages import TOOL_NAME, JsonObject, ToolCall, ToolResult, ToolSpec
+from passback.core.messages import (
+    TOOL_NAME,
+    TOOL_NAME_RULE,
+    JsonObject,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
 from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
-from passback.core.text import shortened
+from passback.core.text import plain_problem, shortened
 from passback.core.toolsets import ToolContext
 from passback.engine.calling import called
 from passback.toolsets.validation import runs_code
@@ -172,7 +179,7 @@ def tool(
     def decorate(function: Function) -> FunctionTool:
         label = name or str(getattr(function, "__name__", ""))
         if not TOOL_NAME.fullmatch(label):
-            raise ConfigurationError(f"a tool cannot be named {label!r}")
+            raise ConfigurationError(f"a tool cannot be named {label!r}: {TOOL_NAME_RULE}")
         context_parameter, arguments = _arguments(function, label)
         text = description if description is not None else inspect.getdoc(function) or ""
         spec = ToolSpec(label, text, _schema(arguments, label))
@@ -265,7 +272,7 @@ def _text(value: object) -> str:
 def misfits(error: ValidationError, /, *, of: str) -> str:
     """Where and why a value does not fit a model, a line each; `of` names the whole value."""
     lines = [
-        f"{'.'.join(str(step) for step in item['loc']) or of}: {item['msg']}"
+        f"{'.'.join(str(step) for step in item['loc']) or of}: {plain_problem(item)}"
         for item in error.errors(include_url=False, include_input=False)
     ]
     return "\n".join(lines)

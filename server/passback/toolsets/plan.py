@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from passback.core.messages import ToolCall, ToolResult, ToolSpec
 from passback.core.permissions import ALLOWED, Permission
 from passback.core.plans import PlanEntry, PlanPriority, PlanStatus
+from passback.core.text import plain_problem
 from passback.core.toolsets import ToolContext
 
 UPDATE_PLAN = "update_plan"
@@ -58,6 +59,8 @@ class PlanTools:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(step) for step in first["loc"]) or "arguments"
-            return ToolResult(f"The plan is not valid: {place}: {first['msg']}", is_error=True)
+            return ToolResult(
+                f"The plan is not valid: {place}: {plain_problem(first)}", is_error=True
+            )
         plan = tuple(PlanEntry(each.content, each.priority, each.status) for each in given)
         return ToolResult("The user sees the plan.", plan=plan)

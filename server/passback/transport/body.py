@@ -21,6 +21,7 @@ _TOO_LARGE = (
     "a number in the JSON is too large: beyond 1.79e308, or an integer of more than 4300 digits"
 )
 
+_PLACE = re.compile(r"at line \d+ column \d+\Z")
 _PERHAPS_INFINITE = re.compile(rb"[0-9][eE]\+?[0-9]{3}|[0-9]{200}")
 """Without either a number is less than 1e300."""
 
@@ -112,8 +113,10 @@ def parse_json(text: bytes, /, *, depth: int) -> JsonValue:
         value = cast("JsonValue", from_json(text, allow_inf_nan=False))
     except ValueError as error:
         is_number = str(error).startswith("number out of range")
+        place = _PLACE.search(str(error))
+        at = f" {place[0]}" if place else ""
         raise BadRequest(
-            _TOO_LARGE if is_number else "the text is not valid JSON in UTF-8"
+            _TOO_LARGE if is_number else f"the text is not valid JSON in UTF-8{at}"
         ) from None
     if _PERHAPS_INFINITE.search(text):
         _refuse_infinity(value)

@@ -48,7 +48,7 @@ async def read_brief(posted: PostedBrief, limits: Limits, /) -> Brief:
     data, schema = posted.structured_data, posted.output_schema
     if data is not None and len(to_json(data)) > limits.data_bytes:
         raise DataTooLarge(
-            f"the structured data is larger than {limits.data_bytes} bytes",
+            f"structuredData is larger than {limits.data_bytes} bytes (PASSBACK_MAX_DATA_BYTES)",
             details={"limit": limits.data_bytes},
         )
     return Brief(

@@ -24,7 +24,8 @@ from passback.core.ports import Encoder
 class SseEncoder(Encoder[str], Protocol):
     """Run events to the `data` of server-sent events: one line of ASCII each.
 
-    Without memory of earlier events, for a stream may begin anywhere in a run.
+    Without memory of earlier events, for a stream may begin anywhere in a run. One with a memory is told of the whole
+    run: see `Framer`. What `feed` raises, a `PassbackError`, ends the stream.
     """
 
     def rewind(self, to: Cursor, /) -> Sequence[str]:
@@ -54,7 +55,7 @@ class EventId(NamedTuple):
             InvalidCursor: not of our form.
         """
         place, mark, frames = text.partition("~")
-        if mark and not (frames.isascii() and frames.isdigit() and len(frames) <= 3):
+        if mark and not (frames.isascii() and frames.isdigit() and len(frames) <= 6):
             raise InvalidCursor("the event id is not one that this server gave")
         return cls(Cursor.parse(place), int(frames or 0))
 
@@ -79,6 +80,7 @@ class Framer:
         run_id: the run whose log this is.
         since: what the client has already; the batches must begin right after it.
         frame: writes a frame from its id and its data.
+        remembers: whether the encoder has a memory. Then `recall` comes before the batches.
     """
 
     def __init__(
@@ -88,8 +90,10 @@ class Framer:
         since: EventId | None = None,
         *,
         frame: Callable[[str, str], str] = sse_frame,
+        remembers: bool = False,
     ) -> None:
         self._encoder = encoder
+        self._remembers = remembers
         self._frame = frame
         self._run_id = run_id
         self._prefix = f"{run_id}."
@@ -100,13 +104,28 @@ class Framer:
         self.ended = False
         """Whether the stream has got its end, though the log may go on."""
 
+    @property
+    def recalls(self) -> bool:
+        """Whether the encoder has to be told first what the client has already."""
+        return self._remembers and self.position > START
+
+    def recall(self, batch: Sequence[Logged], /) -> bool:
+        """Tell the encoder what the client has already, from the start of the log on. False: that was all of it."""
+        for position, event in batch:
+            if position > self.position:
+                return False
+            self._encoder.feed(event)
+        return batch[-1].position < self.position
+
     def batch(self, batch: Sequence[Logged], /) -> str:
-        """The frames of the next events of the log; after those that are an end, nothing more may be asked for."""
+        """The frames of the next events of the log; nothing once it has `ended`."""
         chunk: list[str] = []
-        for position, event in coalesced(batch):
-            frames = (
-                self._rewind(event) if isinstance(event, Rewound) else self._encoder.feed(event)
-            )
+        for position, event in () if self.ended else coalesced(batch):
+            try:
+                frames = self._feed(event)
+            except PassbackError as error:
+                self.ended = True
+                return "".join((*chunk, self.failure(error)))
             if self.ended:
                 return "".join((*chunk, self._failure(REWOUND)))
             for number, data in enumerate(frames[self._skip :], self._skip + 1):
@@ -114,7 +133,7 @@ class Framer:
                 chunk.append(self._frame(f"{self._prefix}{place}", data))
             self._skip = 0
             self.position = position
-            if frames:
+            if frames or self._remembers:  # what is only remembered may become void, too
                 self._shown = position
         return "".join(chunk)
 
@@ -129,6 +148,9 @@ class Framer:
     def failure(self, error: PassbackError, /) -> str:
         """The end for a reader whose run cannot be read any more; its ids are of what was read last."""
         return self._failure(Failed(error.code, error.message))
+
+    def _feed(self, event: RunEvent) -> Sequence[str]:
+        return self._rewind(event) if isinstance(event, Rewound) else self._encoder.feed(event)
 
     def _rewind(self, event: Rewound) -> Sequence[str]:
         """Tell of a rewind, if any frame of the client's is void; end the stream where it cannot be told."""

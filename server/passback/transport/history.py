@@ -15,6 +15,7 @@ from passback.core.messages import (
     Message,
     OwedKind,
     SummaryMessage,
+    Synthetic,
     SystemMessage,
     ToolCall,
     ToolMessage,
@@ -124,7 +125,7 @@ class InputView(BriefView, TypedDict):
     id: str
     role: Literal["user", "system"]
     content: JsonValue
-    synthetic: NotRequired[str]
+    synthetic: NotRequired[Literal["invalid"]]
     agentId: NotRequired[str]
 
 
@@ -161,7 +162,7 @@ class ToolView(TypedDict):
     toolCallId: str
     content: JsonValue
     isError: NotRequired[bool]
-    synthetic: NotRequired[str]
+    synthetic: NotRequired[Synthetic]
 
 
 class ApprovalView(TypedDict):

@@ -7,17 +7,11 @@ from typing import Final, TypeAlias
 from pydantic import JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
+from passback.core.text import plain_problem
+
 _SHOWN_CHARACTERS = 200
 _TAGS: Final = ("role", "type")
 """The keys by whose values the posted forms are told apart."""
-
-_AN_OBJECT: Final = "Input should be an object"
-_PLAIN: Final = {
-    "model_type": _AN_OBJECT,
-    "model_attributes_type": _AN_OBJECT,
-    "union_tag_not_found": "Field required",
-}
-"""For the kinds of errors whose own words name classes."""
 
 _Place: TypeAlias = tuple[int | str, ...]
 
@@ -55,7 +49,7 @@ def _says_more(other: Misfit, one: Misfit) -> bool:
 def _misfit(detail: ErrorDetails, value: JsonValue) -> Misfit:
     kind, context = detail["type"], detail.get("ctx", {})
     place = _place(detail["loc"], value, is_missing=kind == "missing")
-    problem = _PLAIN.get(kind, detail["msg"].removeprefix("Value error, "))
+    problem = plain_problem(detail)
     if "discriminator" in context:
         place = (*place, context["discriminator"].strip("'"))
         if "expected_tags" in context:

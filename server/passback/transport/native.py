@@ -193,13 +193,22 @@ def _call_event(event: _CallEvent, parent: CallId | None = None) -> NativeEvent:
             native = {"type": "tool-call-args", "toolCallId": call_id, "delta": delta}
         case ToolCallEnded(call_id):
             native = {"type": "tool-call-end", "toolCallId": call_id}
-        case ToolResulted(call_id, content):
-            result = as_text(content, media=_url)
-            native = {"type": "tool-result", "toolCallId": call_id, "result": result}
+        case ToolResulted():
+            native = _result(event)
         case _:
             assert_never(event)
     if parent is not None:
         native["parentToolCallId"] = parent
+    return native
+
+
+def _result(event: ToolResulted) -> ToolResultEvent:
+    result = as_text(event.content, media=_url)
+    native: ToolResultEvent = {"type": "tool-result", "toolCallId": event.call_id, "result": result}
+    if event.is_error:
+        native["isError"] = True
+    if event.synthetic:
+        native["synthetic"] = event.synthetic
     return native
 
 

@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, TypeAdapter
 from typing_extensions import TypedDict
 
 from passback.core.events import CompactionStep
-from passback.core.messages import OwedKind
+from passback.core.messages import OwedKind, Synthetic
 from passback.transport.limits import LeftView
 from passback.transport.plans import PlanEntryView
 
@@ -48,11 +48,13 @@ class ToolCallEndEvent(TypedDict):
 
 
 class ToolResultEvent(TypedDict):
-    """The server answered a call itself: its own tool ran, or the call was not valid."""
+    """The server answered a call itself: its own tool ran, or `synthetic` says why there is a result without that."""
 
     type: Literal["tool-result"]
     toolCallId: str
     result: str
+    isError: NotRequired[bool]
+    synthetic: NotRequired[Synthetic]
     parentToolCallId: NotRequired[str]
 
 

@@ -41,6 +41,33 @@ RUN_ERRORS = (
 """Codes with which the answer of a run may be refused, or tell of its failure before anything else was sent."""
 
 BODY_ERRORS = ("bad_request", "body_too_large", "unsupported_media_type", "request_timeout")
+POST_ERRORS = (
+    *BODY_ERRORS,
+    "invalid_request",
+    "invalid_tool",
+    "tool_name_clash",
+    "invalid_output_schema",
+    "data_too_large",
+    "attachment_too_large",
+    "unsupported_attachment",
+    "nothing_to_do",
+    "result_too_large",
+    "unknown_command",
+    "invalid_answer",
+    "invalid_cursor",
+    "reused",
+    "conversation_busy",
+    "queue_full",
+    "tool_result_conflict",
+    "tool_call_not_found",
+    "run_not_found",
+    "cursor_expired",
+    "agent_not_found",
+    *RUN_ERRORS,
+    *STORE_ERRORS,
+    "shutting_down",
+)
+"""Codes with which the post of a conversation's new messages may be answered."""
 
 _REF = "#/components/schemas/{model}"
 
@@ -70,6 +97,22 @@ _LEFT_HEADERS: JsonObject = {
     }
     for kind, what in (("Tokens", "Tokens"), ("Seconds", "Seconds"), ("Cost", "Costs"))
 }
+
+POST_HEADERS: JsonObject = {
+    "X-Conversation-Id": {
+        "description": "The conversation; what is not visible ASCII is percent-encoded.",
+        "schema": {"type": "string"},
+    },
+    "X-Run-Id": {
+        "description": "The run whose events follow; missing when calls are still owed.",
+        "schema": {"type": "string"},
+    },
+    "X-Owed-Tool-Calls": {
+        "description": "The results are stored, no run began: these calls have to be answered first.",
+        "schema": {"type": "string"},
+    },
+}
+"""Of the answer to such a post."""
 
 _RETRY_AFTER: JsonObject = {
     "Retry-After": {
@@ -188,12 +231,17 @@ def error_responses(*codes: str) -> dict[str, JsonValue]:
     }
 
 
+def answer_headers(headers: JsonObject, /) -> JsonObject:
+    """Those of every answer that follows a run, and `headers`."""
+    return {**REQUEST_ID_HEADER, **_LEFT_HEADERS, **headers}
+
+
 def run_responses(*, headers: JsonObject, example: str) -> dict[str, JsonValue]:
     """The answers that follow a run, in each of their forms; `x-event-schema` describes the `data` of each event.
 
     The document comes first: what generates clients mostly takes the first form that it knows.
     """
-    headers = {**REQUEST_ID_HEADER, **_LEFT_HEADERS, **headers}
+    headers = answer_headers(headers)
     whole: JsonObject = {
         "application/json": {"schema": reference("RunAnswer"), "example": _EXAMPLE_ANSWER},
         "text/event-stream": {
@@ -207,7 +255,7 @@ def run_responses(*, headers: JsonObject, example: str) -> dict[str, JsonValue]:
         "200": {
             "description": "The run, to its end: its events, `[DONE]` is last; with `wait` (or where the client accepts "
             "only this) one JSON document; or as plain text what the agent says.",
-            "headers": headers,
+            "headers": dict(headers),
             "content": dict(whole),
         },
         "202": json_response(
@@ -285,6 +333,22 @@ WAIT = parameter(
     "Answer with one JSON document at the run's end, or after so many seconds (`true`: the most) with where to go on.",
     {"anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 1, "maximum": MOST_SECONDS}]},
 )
+
+
+REPEATS: tuple[JsonValue, ...] = (
+    parameter(
+        "Idempotency-Key",
+        "header",
+        "Names the post, so that a repeat of it is known again and joins its run: 1 to 256 visible ASCII characters, "
+        "in quotes or bare. Use one that cannot be guessed, such as a UUID.",
+    ),
+    parameter(
+        "Last-Event-ID",
+        "header",
+        "When a post is repeated: the `id` that was seen last; what came after it is sent.",
+    ),
+)
+"""By which a post may be repeated."""
 
 
 def json_body(

@@ -119,15 +119,16 @@ def read_content(posted: PostedContent, most: int, /) -> Content:
         AttachmentTooLarge: its inline media have more than `most` bytes together.
         InvalidRequest: nothing is left, or media have neither an address nor typed data, or are not what they say.
     """
-    content: Content = (
-        posted
-        if isinstance(posted, str)
-        else tuple(_read_part(each) for each in posted if _says(each))
-    )
+    return checked(posted if isinstance(posted, str) else tuple(map(_read_part, posted)), most)
+
+
+def checked(content: Content, most: int, /) -> Content:
+    """What was read, without blank texts between other parts. Raises as `read_content`."""
+    if isinstance(content, tuple):
+        content = tuple(each for each in content if _says(each))
+        _check_media(content, most)
     if not content or (isinstance(content, str) and not content.strip()):
         raise InvalidRequest("the content of a message is empty")
-    if isinstance(content, tuple):
-        _check_media(content, most)
     return content
 
 
@@ -187,8 +188,8 @@ def _is_whole(posted: JsonValue, part: PostedPart) -> bool:
     return isinstance(posted, dict) and posted.keys() <= known
 
 
-def _says(part: PostedPart) -> bool:
-    return not isinstance(part, PostedText) or bool(part.text.strip())
+def _says(part: Part) -> bool:
+    return not isinstance(part, TextPart) or bool(part.text.strip())
 
 
 def _read_part(part: PostedPart) -> Part:
@@ -203,12 +204,13 @@ def _read_part(part: PostedPart) -> Part:
             media_type = "audio/wav" if audio.format == "wav" else "audio/mpeg"
             return MediaPart("audio", _data_url(media_type, audio.data), media_type)
         case PostedMedia():
-            return _read_media(part)
+            return read_media(part)
         case _:
             assert_never(part)
 
 
-def _read_media(part: PostedMedia) -> MediaPart:
+def read_media(part: PostedMedia, /) -> MediaPart:
+    """Raises InvalidRequest: it has neither an address nor typed data."""
     url = part.url
     if url is None and part.data and part.media_type:
         url = _data_url(part.media_type, part.data)

@@ -1,13 +1,14 @@
-"""What several wires read from a request: checked values, a conversation's id, an idempotency key."""
+"""What several wires read from a request: checked values, ids, an idempotency key."""
 
 import re
 from hashlib import sha256
-from typing import TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationError
 from starlette.datastructures import Headers
 
 from passback.core.errors import BadRequest, InvalidRequest
+from passback.core.ids import new_conversation_id
 from passback.core.messages import ConversationId, OwnerId
 from passback.transport.misfits import misfits
 
@@ -17,6 +18,18 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SHOWN_PROBLEMS = 5
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("has characters that cannot be printed")
+    return text
+
+
+PostedId: TypeAlias = Annotated[
+    str, Field(min_length=1, max_length=256), AfterValidator(_printable)
+]
+"""What a client calls a message."""
 
 
 def validated(model: type[ModelT], value: JsonValue, /) -> ModelT:
@@ -85,3 +98,10 @@ def keyed_conversation_id(owner: OwnerId, key: str, /) -> ConversationId:
     """The conversation that a keyed post without one begins: a repeat has to find it."""
     digest = sha256(f"{owner}\0{key}".encode()).hexdigest()
     return ConversationId(f"conv_{digest[:24]}")
+
+
+def posted_conversation_id(owner: OwnerId, key: str | None, given: str | None, /) -> ConversationId:
+    """The conversation of a post; a new one where the post, which may have a key, names none. Raises InvalidRequest."""
+    if given is not None:
+        return conversation_id(given)
+    return new_conversation_id() if key is None else keyed_conversation_id(owner, key)

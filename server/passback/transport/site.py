@@ -1,5 +1,6 @@
 """All wires as one ASGI application, behind the gate."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -7,17 +8,25 @@ from typing import Any
 from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
+from passback.core.errors import ConfigurationError
 from passback.transport.access import Access
 from passback.transport.gate import protect
 from passback.transport.routing import Endpoint, nothing_there
 from passback.transport.wires import Wire
 
+_PARAMETER = re.compile(r"\{\w+\}")
+
 
 def build_site(
     wires: Sequence[Wire], access: Access, lifespan: Lifespan[Any] | None = None
 ) -> ASGIApp:
-    """Mount the wires' routes; errors become JSON, and every request passes the gate."""
+    """Mount the wires' routes; errors become JSON, and every request passes the gate.
+
+    Raises:
+        ConfigurationError: two routes have one address.
+    """
     routes = [route for wire in wires for route in wire.routes]
+    _refuse_doubles(routes)
     router = Router(
         routes,
         redirect_slashes=False,  # a redirect would be an answer without a request id
@@ -26,6 +35,20 @@ def build_site(
     )
     public = frozenset(path for wire in wires for path in wire.public)
     return protect(_with_shortcuts(router, routes), access, public=public)
+
+
+def _refuse_doubles(routes: Sequence[BaseRoute]) -> None:
+    """Of two routes at one address, one would never be found."""
+    served: set[str] = set()
+    endpoints = [each for each in routes if isinstance(each, Endpoint)]
+    for place in (
+        f"{method} {_PARAMETER.sub('{}', each.path)}"
+        for each in endpoints
+        for method in sorted(each.methods or ())
+    ):
+        if place in served:
+            raise ConfigurationError(f"{place} is served by two routes")
+        served.add(place)
 
 
 def _with_shortcuts(router: Router, routes: Sequence[BaseRoute]) -> ASGIApp:

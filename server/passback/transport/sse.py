@@ -57,6 +57,11 @@ def last_event_id(request: Request, /) -> EventId | None:
     return EventId.parse(given) if given else None
 
 
+def since_of(run: RunRef, seen: EventId | None, /) -> EventId | None:
+    """What a client that posts has seen of the run that it gets; an id of another run is of what it followed before."""
+    return seen if seen and seen.cursor.run_id == run.run_id else None
+
+
 def stream_headers(
     scope: Scope,
     conversation_id: ConversationId,
@@ -82,6 +87,8 @@ class EventStream:
     or does not read for `limits.send_seconds`, when the server stops, and when the store fails.
 
     Calling it raises `UnknownRun`, `InvalidCursor` or `CursorExpired` before anything is sent.
+
+    An encoder that `remembers` what it was fed is fed the whole run, also where the client has seen the beginning.
     """
 
     _line: Line
@@ -97,12 +104,13 @@ class EventStream:
         since: EventId | None = None,
         *,
         form: Form = EVENTS,
+        remembers: bool = False,
     ) -> None:
         self._services = services
         self._run = run
         self._form = form
         self._left = left_headers(services.runs.left(run))
-        self._framer = Framer(encoder, run.run_id, since, frame=form.frame)
+        self._framer = Framer(encoder, run.run_id, since, frame=form.frame, remembers=remembers)
         self._begun = False
         self._outcome: Outcome | None = None
 
@@ -111,6 +119,7 @@ class EventStream:
         self._scope, self._send = scope, send
         self._line = Line(self._services, scope, receive, send, ping=self._form.ping)
         async with runs.follow(self._run, after=position, take=self._take) as batches:
+            await self._recall()
             is_head = scope["method"] == "HEAD"
             if self._form.opening or is_head:
                 await self._begin()
@@ -122,6 +131,13 @@ class EventStream:
                 last_words = self._cut(ShuttingDown("this worker stops; the run goes on"))
             if last_words is not None:
                 await self._end(last_words, receive)
+
+    async def _recall(self) -> None:
+        if not self._framer.recalls:
+            return
+        async with self._services.runs.follow(self._run) as batches:
+            while (batch := await anext(batches, None)) and self._framer.recall(batch):
+                pass
 
     async def _pump(self, batches: AsyncIterator[Sequence[Logged]]) -> str:
         """Send what the log says, one chunk per batch; gives the last one, unsent."""
@@ -147,9 +163,10 @@ class EventStream:
 
     def _take(self, batch: Sequence[Logged]) -> bool:
         """Send a batch from within the run's own step, if the connection takes it at once."""
-        if not self._line.ready or self._framer.begins_anew(batch):
+        framer = self._framer
+        if not self._line.ready or framer.ended or framer.begins_anew(batch):
             return False
-        if chunk := self._framer.batch(batch):
+        if chunk := framer.batch(batch):
             self._line.send_now(chunk)
         return True
 

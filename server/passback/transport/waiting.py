@@ -1,10 +1,10 @@
 """A run's answer as one JSON document, for clients that wait for its end instead of reading a stream."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from io import StringIO
-from typing import Literal, NotRequired, cast
+from typing import Literal, NotRequired, Protocol, cast
 from urllib.parse import quote
 
 import anyio
@@ -82,12 +82,29 @@ class RunGoesOn(TypedDict):
 
 
 # ---------------------------------------------------------------- run events to one document
+class Gatherer(Protocol):
+    """Gathers what one run says, from its start, for a document."""
+
+    @property
+    def chars(self) -> int:
+        """How much text was gathered."""
+        ...
+
+    def feed(self, event: RunEvent, /) -> object: ...
+
+    def document(self, last: Cursor, /) -> Mapping[str, object] | Failed:
+        """The document, or the failure of the run; `last` is the place of its end, which has been fed."""
+        ...
+
+
 class AnswerEncoder:
-    """Gathers what one run says, from its start; its only frame comes at the end: the document, or the failure.
+    """The gatherer of `RunAnswer`.
 
     Args:
         run: whose events these are.
     """
+
+    _outcome: Outcome
 
     def __init__(self, run: RunRef, /) -> None:
         self._run = run
@@ -98,10 +115,9 @@ class AnswerEncoder:
 
     @property
     def chars(self) -> int:
-        """How much text was gathered."""
         return self._text.tell()
 
-    def feed(self, event: RunEvent, /) -> Sequence[RunAnswer | Failed]:
+    def feed(self, event: RunEvent, /) -> None:
         if isinstance(event, TextDelta):
             self._text.write(event.text)
         elif isinstance(told := innermost(event), UsageReported):
@@ -110,8 +126,7 @@ class AnswerEncoder:
         elif isinstance(event, OutputAccepted):
             self._output = event
         elif isinstance(event, RunFinished):
-            return (self._ended(event.outcome),)
-        return ()
+            self._outcome = event.outcome
 
     def _left_of(self, left: Left | None, *, is_own: bool) -> Left | None:
         """What is left of the run's limits; a sub-agent tells of turns that are its own."""
@@ -119,7 +134,8 @@ class AnswerEncoder:
             return left
         return replace(left, turns=None if self._left is None else self._left.turns)
 
-    def _ended(self, outcome: Outcome) -> RunAnswer | Failed:
+    def document(self, last: Cursor, /) -> Mapping[str, object] | Failed:
+        outcome = self._outcome
         if isinstance(outcome, Failed):
             return outcome
         answer: RunAnswer = {
@@ -130,11 +146,11 @@ class AnswerEncoder:
             "text": self._text.getvalue(),
             "owed": _owed_calls(outcome.owed if isinstance(outcome, HandedBack) else ()),
             "usage": None if self._usage is None else _run_usage(self._usage, self._left),
-            "lastEventId": None,
+            "lastEventId": str(last),
         }
         if self._output is not None:
             answer["output"] = self._output.value
-        return answer
+        return cast("Mapping[str, object]", answer)
 
 
 def _run_usage(usage: Usage, left: Left | None) -> RunUsageView:
@@ -169,12 +185,30 @@ class WaitedAnswer:
     Nothing is sent before: a run that failed has the status of an error. When the wait takes longer than `seconds`,
     the server stops or the store fails, the answer is 202 with the place where the run can be read on. A client that
     leaves ends the wait, not the run.
+
+    Args:
+        services: with the run's log, and how large a document may be.
+        run: which one.
+        seconds: how long the wait may take.
+        gatherer: makes what the document is made by, anew when some of what was read became void.
+        follow: where conversations can be followed in the form of this document.
     """
 
-    def __init__(self, services: Services, run: RunRef, /, *, seconds: float) -> None:
+    def __init__(
+        self,
+        services: Services,
+        run: RunRef,
+        /,
+        *,
+        seconds: float,
+        gatherer: Callable[[RunRef], Gatherer] = AnswerEncoder,
+        follow: str = "/conversations",
+    ) -> None:
         self._services = services
         self._run = run
         self._seconds = seconds
+        self._gatherer = gatherer
+        self._follow = follow
         left = left_headers(services.runs.left(run))
         self._headers = run_headers(run.key.id, run.run_id) | left
 
@@ -200,27 +234,25 @@ class WaitedAnswer:
         self, scope: Scope, batches: AsyncIterator[Sequence[Logged]]
     ) -> Response | None:
         """Read the run to its end. None: some of what was read is void, and the log does not have it any more."""
-        encoder, seen = AnswerEncoder(self._run), START
-        frames: list[RunAnswer | Failed] = []
+        gathered, seen = self._gatherer(self._run), START
         async for batch in batches:
             for position, event in batch:
                 if isinstance(event, Rewound) and event.to < seen:
                     return None
-                frames += encoder.feed(event)
+                gathered.feed(event)
                 seen = position
-            if encoder.chars > self._services.limits.answer_chars:
+            if gathered.chars > self._services.limits.answer_chars:
                 raise CursorExpired(
                     "this answer is too long for one document; the conversation's messages have it"
                 )
-        [frame] = frames
-        if not isinstance(frame, dict):
-            return failure_answer(scope, frame, headers=self._headers)
-        frame["lastEventId"] = str(Cursor(self._run.run_id, seen))
-        return json_answer(scope, frame, headers=self._headers)
+        document = gathered.document(Cursor(self._run.run_id, seen))
+        if isinstance(document, Failed):
+            return failure_answer(scope, document, headers=self._headers)
+        return json_answer(scope, document, headers=self._headers)
 
     def _goes_on(self, scope: Scope) -> Response:
         conversation_id, run_id = self._run.key.id, self._run.run_id
-        follow = f"/conversations/{quote(conversation_id, safe='')}/stream?runId={run_id}"
+        follow = f"{self._follow}/{quote(conversation_id, safe='')}/stream?runId={run_id}"
         body: RunGoesOn = {
             "runId": run_id,
             "conversationId": conversation_id,

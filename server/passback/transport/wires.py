@@ -45,6 +45,8 @@ class Services:
         allow_roles: roles of messages that a client may post (`user`, `tool`, and `system` if wanted).
         on_busy: what a post means that comes during a run and does not say it itself.
         inbox: whether it is told which conversations there are: not where everyone who reaches the server is one owner.
+        process_path: where the Agent API is.
+        mcp_servers: names of the agents' MCP servers, by which their tools are known: `<name>__<tool>`.
     """
 
     runs: Runs
@@ -55,6 +57,8 @@ class Services:
     allow_roles: frozenset[str] = frozenset({"user", "tool"})
     on_busy: OnBusy = "reject"
     inbox: bool = True
+    process_path: str = "/process"
+    mcp_servers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ The client executes its own tools: their calls end the stream, and the next post
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias, assert_never
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import Field, JsonValue
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
@@ -22,11 +22,10 @@ from passback.core.events import (
     ToolCallEnded,
     ToolCallStarted,
 )
-from passback.core.ids import new_conversation_id, new_message_id
+from passback.core.ids import new_message_id
 from passback.core.messages import (
     TOOL_NAME,
     CallId,
-    ConversationId,
     ConversationKey,
     MessageId,
     Owed,
@@ -49,9 +48,9 @@ from passback.transport.frames import Framer
 from passback.transport.http import owner_of
 from passback.transport.native import INCLUDABLE, NativeEncoder
 from passback.transport.openapi import (
-    BODY_ERRORS,
-    RUN_ERRORS,
-    STORE_ERRORS,
+    POST_ERRORS,
+    POST_HEADERS,
+    REPEATS,
     WAIT,
     json_body,
     operation,
@@ -70,36 +69,25 @@ from passback.transport.parts import (
     read_result,
 )
 from passback.transport.requests import (
-    conversation_id,
+    PostedId,
     idempotency_key,
-    keyed_conversation_id,
+    posted_conversation_id,
     validated,
 )
 from passback.transport.routing import Endpoint
-from passback.transport.sse import last_event_id
+from passback.transport.sse import last_event_id, since_of
 from passback.transport.wires import Services, Wire
 
 _PATHS = ("/send-message", "/v1/aibot/bots/{agentId}/send-message")
 
 
 # ---------------------------------------------------------------- what is posted
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("has characters that cannot be printed")
-    return text
-
-
-_PostedId: TypeAlias = Annotated[
-    str, Field(min_length=1, max_length=256), AfterValidator(_printable)
-]
-
-
 class PostedUserMessage(Posted):
     """With an `id`, a message is known again: a repeat of it is none, and other content under it is refused."""
 
     role: Literal["user"]
     content: PostedContent
-    id: _PostedId | None = None
+    id: PostedId | None = None
 
 
 class PostedSystemMessage(Posted):
@@ -107,7 +95,7 @@ class PostedSystemMessage(Posted):
 
     role: Literal["system"]
     content: PostedContent
-    id: _PostedId | None = None
+    id: PostedId | None = None
 
 
 class PostedToolMessage(Posted):
@@ -203,13 +191,13 @@ class _SendMessage:
         include = frozenset(post.include)
         if isinstance(started, Parked):
             return parked_answer(request.scope, asked, started, include=include)
-        since = seen if seen and seen.cursor.run_id == started.run_id else None
+        since = since_of(started, seen)
         return run_answer(self._services, asked, started, include=include, since=since)
 
     async def _command(
         self, owner: OwnerId, key: str | None, agent: str, post: SendMessage
     ) -> StartRun:
-        conversation = _conversation(owner, key, post.conversation_id)
+        conversation = posted_conversation_id(owner, key, post.conversation_id)
         approvals = tuple(
             read_approval(CallId(each.interrupt_id), each.payload) for each in _resumed(post)
         )
@@ -249,12 +237,6 @@ class _SendMessage:
                 return ToolMessage(new_message_id(), CallId(call_id), result, is_error)
             case _:
                 assert_never(posted)
-
-
-def _conversation(owner: OwnerId, key: str | None, given: str | None) -> ConversationId:
-    if given is not None:
-        return conversation_id(given)
-    return new_conversation_id() if key is None else keyed_conversation_id(owner, key)
 
 
 def _resumed(post: SendMessage) -> Sequence[PostedResume]:
@@ -303,67 +285,11 @@ def _example_stream() -> str:
     return framer.batch(batch) + framer.end()
 
 
-_HEADERS: Mapping[str, JsonValue] = {
-    "X-Conversation-Id": {
-        "description": "The conversation; what is not visible ASCII is percent-encoded.",
-        "schema": {"type": "string"},
-    },
-    "X-Run-Id": {
-        "description": "The run whose events follow; missing when calls are still owed.",
-        "schema": {"type": "string"},
-    },
-    "X-Owed-Tool-Calls": {
-        "description": "The results are stored, no run began: these calls have to be answered first.",
-        "schema": {"type": "string"},
-    },
-}
-
-
 def _describe() -> dict[str, JsonValue]:
     return {path: {"post": _operation(path)} for path in _PATHS}
 
 
-_PARAMETERS: tuple[JsonValue, ...] = (
-    WAIT,
-    parameter(
-        "Idempotency-Key",
-        "header",
-        "Names the post, so that a repeat of it is known again and joins its run: 1 to 256 visible ASCII characters, "
-        "in quotes or bare. Use one that cannot be guessed, such as a UUID.",
-    ),
-    parameter(
-        "Last-Event-ID",
-        "header",
-        "When a post is repeated: the `id` that was seen last; what came after it is sent.",
-    ),
-)
 _AGENT = parameter("agentId", "path", "Who is asked; any, where the server has one agent.")
-_CODES = (
-    *BODY_ERRORS,
-    "invalid_request",
-    "invalid_tool",
-    "tool_name_clash",
-    "invalid_output_schema",
-    "data_too_large",
-    "attachment_too_large",
-    "unsupported_attachment",
-    "nothing_to_do",
-    "result_too_large",
-    "unknown_command",
-    "invalid_answer",
-    "invalid_cursor",
-    "reused",
-    "conversation_busy",
-    "queue_full",
-    "tool_result_conflict",
-    "tool_call_not_found",
-    "run_not_found",
-    "cursor_expired",
-    "agent_not_found",
-    *RUN_ERRORS,
-    *STORE_ERRORS,
-    "shutting_down",
-)
 
 
 def _operation(path: str) -> dict[str, JsonValue]:
@@ -371,8 +297,8 @@ def _operation(path: str) -> dict[str, JsonValue]:
     return operation(
         "sendMessageToAgent" if has_agent else "sendMessage",
         "Post new messages, or the results of client tools; get the answer.",
-        run_responses(headers=_HEADERS, example=_example_stream()),
-        *_CODES,
-        parameters=[*([_AGENT] if has_agent else []), *_PARAMETERS],
+        run_responses(headers=POST_HEADERS, example=_example_stream()),
+        *POST_ERRORS,
+        parameters=[*([_AGENT] if has_agent else []), WAIT, *REPEATS],
         requestBody=json_body(reference("SendMessage"), example=dict(_EXAMPLE_POST)),
     )

@@ -73,7 +73,7 @@ async def test_decisions_and_results_of_one_hand_back_are_posted_together() -> N
     ]
     assert len(script.bodies) == 2
     assert script.bodies[1] == {
-        "include": ["rewind", "run", "owed"],
+        "include": ["rewind", "run", "owed", "output"],
         "conversationId": "c d",
         "messages": [{"role": "tool", "toolCallId": "call", "content": "blue"}],
         "resume": [{"interruptId": "burn-1", "payload": ALLOWED}],
@@ -135,7 +135,7 @@ async def test_without_approve_an_approval_stays_owed_and_a_later_decision_goes_
     interrupt = Interrupt("burn-1", "It is for ever.", "approval", "", "{}", id="run.1-2")
     assert (first, [type(event).__name__ for event in second]) == ([interrupt], ["Text"])
     decided = {
-        "include": ["rewind", "run", "owed", "usage"],
+        "include": ["rewind", "run", "owed", "output", "usage"],
         "conversationId": "c",
         "resume": {"interruptId": "burn-1", "payload": DENIED | {"reason": "no"}},
     }

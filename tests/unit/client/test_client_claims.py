@@ -290,7 +290,7 @@ async def test_a_call_that_another_client_answered_is_not_run_and_its_run_is_rea
     assert (texts(events), answered(events), painter.painted) == (["Theirs."], [], [])
     assert site.routes[1:] == [
         "GET /conversations/c%20d",
-        "GET /conversations/c/stream?include=rewind%2Crun%2Cowed&runId=theirs",
+        "GET /conversations/c/stream?include=rewind%2Crun%2Cowed%2Coutput&runId=theirs",
     ]
     assert site.claims == ["POST call"] * 2
 

@@ -13,6 +13,7 @@ from passback_client import (
     ContextUse,
     Failure,
     Interrupt,
+    Left,
     LimitExceeded,
     Limits,
     MessageStart,
@@ -24,6 +25,7 @@ from passback_client import (
     Reasoning,
     Rewind,
     RunEnd,
+    Running,
     RunQueued,
     RunStart,
     Text,
@@ -67,6 +69,16 @@ def test_every_event_that_a_server_sends_is_known(data: str) -> None:
         ({"type": "tool-call-end", "toolCallId": "c"}, ToolCallEnd("c", id="1")),
         ({"type": "output", "value": {"a": 1}}, Output({"a": 1}, id="1")),
         ({"type": "tool-result", "toolCallId": "c", "result": "r"}, ToolResult("c", "r", id="1")),
+        (
+            {
+                "type": "tool-result",
+                "toolCallId": "c",
+                "result": "r",
+                "isError": True,
+                "synthetic": "denied",
+            },
+            ToolResult("c", "r", is_error=True, synthetic="denied", id="1"),
+        ),
         (
             {
                 "type": "owed",
@@ -116,6 +128,17 @@ def test_every_event_that_a_server_sends_is_known(data: str) -> None:
                 "reasoningTokens": 4,
             },
             Usage(1, 2, 3, 4, id="1"),
+        ),
+        (
+            {
+                "type": "usage",
+                "inputTokens": 1,
+                "outputTokens": 2,
+                "cachedTokens": 3,
+                "reasoningTokens": 4,
+                "left": {"turns": 5, "seconds": 1.5},
+            },
+            Usage(1, 2, 3, 4, left=Left(turns=5, seconds=1.5), id="1"),
         ),
         (
             {"type": "tool-progress", "toolCallId": "c", "text": "half"},
@@ -255,6 +278,24 @@ def test_a_conversation_tells_what_it_used_and_what_the_agent_means_to_do() -> N
     )
     assert stands.usage == Usage(1, 2, 3, 4, estimated=True)
     assert stands.plan == (PlanEntry("look", "low", "pending"),)
+
+
+def test_a_conversation_tells_what_runs_what_waits_and_until_when() -> None:
+    owed: Any = {"id": "c", "name": "t", "arguments": "{}", "kind": "tool_result"}
+    times = {"deadline": "2026-01-31T12:00:00.000Z", "claimedUntil": "2026-01-31T11:00:00.000Z"}
+    running: Any = {"runId": "r2", "firstMessage": 4, "attempt": 2}
+    more: dict[str, Any] = {
+        "runId": "r2",
+        "running": running,
+        "queued": ["r3", "r4"],
+        "owed": [owed | times],
+    }
+    stands = read_conversation({**STANDS, **more})
+    assert (stands.running, stands.queued) == (Running("r2", 4, 2), ("r3", "r4"))
+    assert stands.owed == (
+        OwedCall("c", "t", "{}", deadline=times["deadline"], claimed_until=times["claimedUntil"]),
+    )
+    assert read_conversation({**STANDS, "running": {"runId": "r"}}).running == Running("r", 0, 1)
 
 
 def test_a_server_that_tells_neither_usage_nor_plan_is_understood() -> None:

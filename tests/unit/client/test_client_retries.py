@@ -34,7 +34,7 @@ pytestmark = pytest.mark.anyio
 
 QUICK = Retry(attempts=4, first=0, longest=0)
 LOST = httpx.ReadError("gone")
-INCLUDE = "include=rewind%2Crun%2Cowed"
+INCLUDE = "include=rewind%2Crun%2Cowed%2Coutput"
 
 
 def hello() -> httpx.Response:
@@ -116,7 +116,7 @@ async def test_the_key_of_a_post_may_be_given_and_its_wishes_are_posted() -> Non
     assert script.headers("idempotency-key") == ['"mine"']
     assert script.bodies == [
         {
-            "include": ["rewind", "run", "owed", "usage"],
+            "include": ["rewind", "run", "owed", "output", "usage"],
             "onDisconnect": "cancel",
             "onBusy": "enqueue",
             "messages": [{"role": "user", "content": "hi"}],

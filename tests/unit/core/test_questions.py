@@ -19,7 +19,7 @@ from passback.core.messages import (
     TextPart,
     ToolMessage,
 )
-from passback.core.questions import ASK_USER, Questions, refuse_unfit
+from passback.core.questions import ASK_USER, Questions, refuse_unfit, unanswerable
 
 JUDGE = Draft202012Validator(dict(ASK_USER.parameters))
 
@@ -107,6 +107,44 @@ def test_both_have_the_same_limits(arguments: dict[str, Any], fits: bool) -> Non
     assert (fits_the_model(arguments), JUDGE.is_valid(arguments)) == (fits, fits)
 
 
+# ---------------------------------------------------------------- questions that nobody could answer
+SAME = "another option of this question has the same label"
+NOTHING = "it is false, and there are no options: nothing could be answered"
+FLAWS: dict[str, tuple[dict[str, Any], str | None]] = {
+    "one option twice": (asking(options=options("a", "b", "a")), f"options[2].label: {SAME}"),
+    "labels that look the same": (
+        asking(options=options("a  b", " a b")),
+        f"options[1].label: {SAME}",
+    ),
+    "labels that look almost the same": (asking(options=options("a", "A")), None),
+    "no options and no words": (asking(freeText=False), f"freeText: {NOTHING}"),
+    "an empty list of options": (asking(options=[], freeText=False), f"freeText: {NOTHING}"),
+    "options alone": (asking(options=options("a"), freeText=False), None),
+    "words alone": (asking(), None),
+}
+
+
+@pytest.mark.promise("P4")
+@pytest.mark.parametrize(("arguments", "flaw"), FLAWS.values(), ids=FLAWS)
+def test_what_is_wrong_with_a_question_is_told_with_its_place(
+    arguments: dict[str, Any], flaw: str | None
+) -> None:
+    told = None if flaw is None else f"at $.questions[1].{flaw}"
+    two = {"questions": [{"question": "first"}, *arguments["questions"]]}
+    assert unanswerable(json.dumps(two)) == told
+
+
+def test_labels_are_compared_within_one_question() -> None:
+    assert (
+        unanswerable(json.dumps({"questions": asking(options=options("a"))["questions"] * 2}))
+        is None
+    )
+
+
+def test_what_are_no_questions_cannot_be_answered_either() -> None:
+    assert unanswerable('{"questions": ["?"]}') == "questions.0: Input should be an object"
+
+
 # ---------------------------------------------------------------- answers
 COLORS = options("blue", "green")
 FREE = asking(options=COLORS)
@@ -168,9 +206,17 @@ UNFIT: dict[str, tuple[object, Content, str]] = {
     "too many answers": (ONE, answers({}, {}), "there are 1 questions and 2 answers"),
     "one of two": (TWO, answers({}, {"selected": ["x"]}), "answers.1: "),
     "a text for two questions": (TWO, "Sky", "a text answers one question"),
-    "JSON that is no object": (ONE, (DataPart(["blue"]),), "the answer: "),
+    "JSON that is no object": (
+        ONE,
+        (DataPart(["blue"]),),
+        "the answer: Input should be an object",
+    ),
     "an object without answers": (ONE, (DataPart({}),), "answers: "),
-    "an answer that is a text": (ONE, answers("blue"), "answers.0: "),
+    "an answer that is a text": (
+        ONE,
+        answers("blue"),
+        "answers.0: Input should be an object",
+    ),
     "an option that is a number": (ONE, answers({"selected": [1]}), "answers.0.selected.0: "),
     "a choice that is no list": (ONE, answers({"selected": "blue"}), "answers.0.selected: "),
     "a key that is not known": (ONE, answers({"label": "blue"}), "answers.0.label: "),

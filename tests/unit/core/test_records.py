@@ -144,7 +144,7 @@ _SAID: st.SearchStrategy[RunEvent] = st.one_of(
     st.builds(ToolCallArguments, CALL_IDS, TEXT),
     st.builds(ToolCallEnded, CALL_IDS),
     st.builds(ToolProgressed, CALL_IDS, TEXT),
-    st.builds(ToolResulted, CALL_IDS, CONTENT, st.booleans()),
+    st.builds(ToolResulted, CALL_IDS, CONTENT, st.booleans(), st.none() | st.just("denied")),
     st.builds(PlanUpdated, st.lists(ENTRIES, max_size=2).map(tuple)),
     st.builds(UsageReported, USAGE),
     st.builds(OutputAccepted, JSON),

@@ -98,7 +98,8 @@ async def test_what_is_denied_is_not_made_and_the_model_is_told(
     async with worker(store, model, deeds.tool("pay", "ask")) as runs:
         [call] = await asked(runs)
         run = await post(runs, denial(call, reason))
-        assert of_calls(await events(runs, run)) == [ToolResulted(call, told, is_error=True)]
+        refused = ToolResulted(call, told, is_error=True, synthetic="denied")
+        assert of_calls(await events(runs, run)) == [refused]
         assert (await contents(runs))[-1] == "pity"
         assert await results(runs) == [told]
     shown = model.requests[1].messages[-1]

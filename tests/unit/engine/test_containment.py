@@ -31,7 +31,6 @@ from typing_extensions import override
 from passback.core.changes import Commit, LeaseState, LogWrite
 from passback.core.deltas import Finish, ReasoningChunk, TextChunk, ToolCallChunk
 from passback.core.errors import (
-    ConfigurationError,
     ModelRateLimited,
     StoreError,
     UnknownConversation,
@@ -49,7 +48,7 @@ from passback.core.events import (
 from passback.core.messages import Content, DataPart, TextPart, ToolCall, ToolResult, ToolSpec
 from passback.core.permissions import ALLOWED, Permission
 from passback.core.ports import Store
-from passback.core.toolsets import ToolContext, Toolset
+from passback.core.toolsets import ToolContext
 from passback.engine.agents import Actor, Agents
 from passback.engine.brain import Brain
 from passback.engine.caretaker import LOST
@@ -57,7 +56,7 @@ from passback.engine.runs import RunService
 from passback.engine.toolbox import RESULT_BYTES
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
-from passback.toolsets.functions import Functions, tool
+from passback.toolsets.functions import tool
 from passback.transport.native import NativeEncoder
 
 pytestmark = pytest.mark.anyio
@@ -145,17 +144,6 @@ async def test_a_tool_that_exits_is_a_tool_that_failed(memory: Store) -> None:
     model = ScriptedModel([calls(("leave", {})), words("still here")])
     async with worker(memory, model, leave) as runs:
         assert await reply(runs, says()) == "still here"
-
-
-async def test_two_toolsets_with_one_name_are_refused_at_the_start(memory: Store) -> None:
-    @tool
-    def look() -> str:
-        return "seen"
-
-    toolsets: list[Toolset] = [Foreign("a"), Functions([look])]
-    with pytest.raises(ConfigurationError, match="'look'"):
-        async with worker(memory, ScriptedModel([]), toolsets=toolsets):
-            pass
 
 
 # ---------------------------------------------------------------- one write among many

@@ -58,7 +58,8 @@ async def test_the_model_is_told_what_is_wrong_and_calls_anew(store: Store) -> N
         [first, second] = [e.call_id for e in told if isinstance(e, ToolCallStarted)]
         assert await call_ids(runs) == [second]
     shown = [e for e in told if isinstance(e, ToolCallEnded | ToolResulted | RunFinished)]
-    assert shown[:2] == [ToolResulted(first, REASON, is_error=True), ToolCallEnded(second)]
+    refusal = ToolResulted(first, REASON, is_error=True, synthetic="invalid")
+    assert shown[:2] == [refusal, ToolCallEnded(second)]
     assert isinstance(shown[2], RunFinished)
     assert isinstance(shown[2].outcome, HandedBack)
     assert ToolCallArguments(first, json.dumps(PINK[1])) in told

@@ -113,7 +113,7 @@ async def test_invalid_calls_are_answered_by_the_server_and_the_model_may_try_ag
     reason = "Not executed: the arguments are not a JSON object: {"
     assert [e for e in said if isinstance(e, ToolCallStarted | ToolCallEnded | ToolResulted)] == [
         started,
-        ToolResulted(started.call_id, reason, is_error=True),
+        ToolResulted(started.call_id, reason, is_error=True, synthetic="invalid"),
     ]
     answers = [m for m in messages if isinstance(m, ToolMessage)]
     assert [(m.content, m.is_error, m.synthetic) for m in answers] == [

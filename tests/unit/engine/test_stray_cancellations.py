@@ -130,15 +130,18 @@ class Panic(BaseException):
 async def test_whatever_a_function_raises_is_its_own_failure(
     memory: Store, ending: type[BaseException], plain: bool
 ) -> None:
-    def now(*_: object) -> str:
+    def now() -> str:
         raise ending
+
+    def tell(_: RunRef) -> str:
+        return now()
 
     async def later() -> None:
         raise ending
 
     does = tool(name="raises")(now if plain else later)
     with pytest.raises(StrayExit, match=ending.__name__):
-        await run_context(now)(RunRef(OTHER, RunId("r")))
+        await run_context(tell)(RunRef(OTHER, RunId("r")))
     async with worker(memory, ScriptedModel([called("raises"), says("so")]), does) as runs:
         assert await reply(runs, user()) == "so"
         assert await results(runs) == ["The tool failed: StrayExit."]

@@ -95,7 +95,7 @@ async def test_the_model_is_told_what_is_wrong_and_answers_again(
     assert "".join(each.text for each in told if isinstance(each, TextDelta)) == said + BLUE
     text = f"Your answer was not accepted: {reason}\n{AGAIN}"
     assert (refused.content, refused.synthetic) == (text, "invalid")
-    assert model.requests[1].messages[-1] == UserMessage(refused.id, text)
+    assert model.requests[1].messages[-1] == UserMessage(refused.id, text, brief=asks().brief)
     assert model.requests[1].output_schema == SCHEMA
 
 
@@ -206,7 +206,7 @@ async def test_a_model_of_the_authors_judges_answers_too_and_the_model_is_told()
         assert ends(told)[0] == OutputAccepted({"number": 1})
     objections = [each.content for each in model.requests[2].messages if each.role == "user"]
     assert objections[1:] == [
-        f"Your answer was not accepted: number: Value error, has to be even\n{AGAIN}",
+        f"Your answer was not accepted: number: has to be even\n{AGAIN}",
         f"Your answer was not accepted: it could not be validated: OSError\n{AGAIN}",
     ]
 

@@ -122,6 +122,22 @@ async def test_the_turns_of_a_task_count_together_whatever_was_owed_between_them
     assert said == ["[The agent was stopped before its end.]"]
 
 
+@pytest.mark.promise("P4")
+async def test_the_end_of_a_deeper_ones_call_is_said_once_and_last(store: Store) -> None:
+    deepest = helper(ScriptedModel([calls(("paint", {})), says("painted")]), name="deepest")
+    asks = [calls(("deepest", {"task": "go"})), says("it is painted")]
+    between = helper(ScriptedModel(asks), agents=[deepest])
+    async with boss(store, ScriptedModel([TASK, says("Done.")]), between) as runs:
+        run = await post(runs, user(), tools=[PAINT])
+        said = await events(runs, run)
+        [owed] = (await runs.status(run.key)).owed
+        told = [event for event in said if f"{ToolCallEnded(owed.id)}" in f"{event}"]
+        assert told == said[-2:-1]
+        again = await post(runs, result(owed.id, "blue"))
+        assert await outcome(runs, again) == Completed()
+        assert answers(await record(runs)) == ["it is painted"]
+
+
 async def test_an_approval_of_a_sub_agents_tool(store: Store) -> None:
     other = ScriptedModel([calls(("erase", {})), says("gone")])
     lead = ScriptedModel([TASK, says("Done.")])
@@ -154,7 +170,8 @@ async def test_a_denial_is_told_where_the_call_was_made(store: Store) -> None:
         await events(runs, await post(runs, user()))
         [call_id] = await call_ids(runs)
         said = said_by_children(await events(runs, await post(runs, denial(call_id))))
-        assert said[0] == ToolResulted(call_id, "This call was not allowed.", is_error=True)
+        text = "This call was not allowed."
+        assert said[0] == ToolResulted(call_id, text, is_error=True, synthetic="denied")
         assert answers(await record(runs)) == ["left alone"]
 
 

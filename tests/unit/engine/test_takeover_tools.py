@@ -150,6 +150,41 @@ async def test_a_tool_that_had_begun_is_called_again_only_if_that_is_harmless(
         assert len(given) == len(called)
 
 
+@pytest.mark.promise("P10")
+async def test_a_tool_begins_only_when_the_result_before_it_is_stored(memory: Store) -> None:
+    """Else a worker's death in between would leave two that had begun, and the second one would be called again."""
+    deeds = Deeds()
+    held, let_go = anyio.Event(), anyio.Event()
+
+    async def hold() -> None:
+        held.set()
+        await let_go.wait()
+
+    @tool
+    async def pay() -> str:
+        deeds.done["pay"] += 1
+        dying.faults.first["commit"] = hold
+        return "pay done"
+
+    send = deeds.tools(first=True)[1]
+    async with (
+        worker(memory, ScriptedModel([words("so")]), pay, send) as other,
+        mortal(memory, ScriptedModel([calls(("pay", {}), ("send", {}))]), pay, send) as dying,
+    ):
+        run = await post(dying.runs, says())
+        await held.wait()
+        await anyio.wait_all_tasks_blocked()
+        begun = dict(deeds.done)
+        dying.faults.dead = True
+        let_go.set()
+        await dying.kill()
+        assert begun == {"pay": 1}
+        assert await outcome(other, run) == Completed()
+        assert deeds.done == {"pay": 1, "send": 1}
+        answers = [message.content for message in await tool_messages(other)]
+        assert answers == [INTERRUPTED, "send done"]
+
+
 @pytest.mark.promise("P1", "P10")
 async def test_the_clients_calls_of_a_turn_are_handed_back_by_the_next_worker(
     store: Store,

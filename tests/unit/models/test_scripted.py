@@ -14,7 +14,14 @@ from passback.core.deltas import (
     ToolCallChunk,
 )
 from passback.core.errors import ConfigurationError, ModelError, ModelUnavailable
-from passback.core.messages import MediaPart, MessageId, UserMessage
+from passback.core.messages import (
+    AssistantMessage,
+    MediaPart,
+    MessageId,
+    TextPart,
+    UserMessage,
+)
+from passback.core.transcript import NOT_ACCEPTED
 from passback.models.scripted import ScriptedModel, calls, create, says
 
 pytestmark = pytest.mark.anyio
@@ -52,6 +59,24 @@ async def test_a_call_past_the_end_of_the_script_says_so() -> None:
     with pytest.raises(ModelError, match="no turn 2: it ends after 1"):
         await played(model)
     assert model.requests == [HI]
+
+
+async def test_a_script_may_answer_each_message_from_its_start() -> None:
+    """Also while another conversation is in its middle, and after the server has not accepted an answer."""
+    model = ScriptedModel([says("one"), says("two")], per_message=True)
+    said = AssistantMessage(MessageId("a1"), "one")
+    refusal = UserMessage(MessageId("s1"), f"{NOT_ACCEPTED}it is not a JSON object")
+    parts = UserMessage(MessageId("m3"), (TextPart(NOT_ACCEPTED),))
+    asked = ModelRequest([*HI.messages, said])
+    assert (await played(model, asked))[0] == (TextChunk("two"),)
+    assert (await played(model))[0] == (TextChunk("one"),)
+    assert (await played(model, ModelRequest([*asked.messages, refusal])))[0] == (TextChunk("two"),)
+    assert (await played(model, ModelRequest([*asked.messages, said, parts])))[0] == (
+        TextChunk("one"),
+    )
+    with pytest.raises(ModelError, match="no turn 3: it ends after 2"):
+        await played(model, ModelRequest([*asked.messages, said]))
+    assert model.requests == [ModelRequest([*asked.messages, said, parts])]
 
 
 async def test_calls_writes_a_turn_with_parallel_tool_calls() -> None:

@@ -47,7 +47,7 @@ def test_an_event_id_is_read_back(text: str, cursor: tuple[int, int], frames: in
 
 
 BAD_IDS = """
-1 run_1 run_1. run_1.1 run_1.1- run_1.-1 .1-1 run_1.1-1~ ~1 run_1.1-1~x run_1.1-1~-1 run_1.1-1~1000 run_1.1-1~²
+1 run_1 run_1. run_1.1 run_1.1- run_1.-1 .1-1 run_1.1-1~ ~1 run_1.1-1~x run_1.1-1~-1 run_1.1-1~1000000 run_1.1-1~²
 run_1.1-1~1~1 run_1.1-² run_1.1-1234567890123456
 """
 

@@ -6,6 +6,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.support.bridge import exchange
 
+from passback.core.errors import ConfigurationError
 from passback.transport.access import Access
 from passback.transport.routing import Endpoint
 from passback.transport.site import build_site
@@ -42,6 +43,12 @@ APP = build_site(
 async def test_each_request_finds_its_endpoint(method: str, path: str, answer: bytes) -> None:
     async with exchange(APP, method, path) as one:
         assert (one.status, await one.rest()) == (200, answer)
+
+
+@pytest.mark.parametrize(("one", "other"), [("/a", "/a"), ("/a/{id}/b", "/a/{session}/b")])
+def test_two_routes_at_one_address_are_refused(one: str, other: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"GET /a(/{}/b)? is served by two routes"):
+        build_site([Wire([_says(one, "one")]), Wire([_says(other, "other")])], Access())
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("POST", "/a", 405), ("GET", "/b", 404)])

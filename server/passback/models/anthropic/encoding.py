@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from pydantic import JsonValue
@@ -21,7 +21,7 @@ from passback.core.messages import (
 from passback.models.anthropic.content import content_blocks, result_block, text_block
 from passback.models.anthropic.outputs import output_config
 from passback.models.anthropic.thoughts import KINDS, Block, Prefix, Thought, thoughts_of
-from passback.models.http.bodies import WireIds, text_of, wire_ids, written
+from passback.models.http.bodies import WireIds, said, text_of, wire_ids, written
 
 MAX_TOKENS = 32_000
 """Of an answer, thinking included, where the options do not say it: what every model in service can."""
@@ -54,6 +54,7 @@ def encode(model: str, provider: str, request: ModelRequest, /) -> Request:
     body: Block = {
         "max_tokens": MAX_TOKENS,
         **request.options,
+        **_generation(request),
         "model": model,
         "messages": list[JsonValue](transcript.turns()),
         "stream": True,
@@ -69,6 +70,18 @@ def encode(model: str, provider: str, request: ModelRequest, /) -> Request:
     if system:
         body["system"] = list[JsonValue](_system_blocks(system, request.static))
     return Request(written(body), transcript.prefix.digest())
+
+
+def _generation(request: ModelRequest) -> Block:
+    """What the service has a word for: it knows neither a seed nor penalties."""
+    asked = said(
+        replace(request.generation, seed=None, frequency_penalty=None, presence_penalty=None)
+    )
+    if request.generation.temperature is not None:
+        asked["temperature"] = min(request.generation.temperature, 1.0)  # here, it ends at 1
+    if "stop" in asked:
+        asked["stop_sequences"] = asked.pop("stop")
+    return asked
 
 
 def _thinks_by_budget(options: Mapping[str, JsonValue]) -> bool:

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TypeAlias
 
 from pydantic import JsonValue
@@ -13,6 +14,7 @@ from passback.core.messages import (
     AssistantMessage,
     CallId,
     Content,
+    Generation,
     MediaPart,
     ModelMessage,
     as_text,
@@ -47,6 +49,11 @@ def wire_ids(messages: Sequence[ModelMessage], /, allowed: re.Pattern[str] = _AN
         else call.id
         for call in calls
     }
+
+
+def said(generation: Generation, /) -> dict[str, JsonValue]:
+    """What a post says of how its answer is to be written."""
+    return {name: value for name, value in asdict(generation).items() if value is not None}
 
 
 def text_of(content: Content, /) -> str:

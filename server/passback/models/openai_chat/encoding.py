@@ -17,7 +17,7 @@ from passback.core.messages import (
     ToolSpec,
     UserMessage,
 )
-from passback.models.http.bodies import WireIds, data_of, text_of, wire_ids, written
+from passback.models.http.bodies import WireIds, data_of, said, text_of, wire_ids, written
 
 _Json: TypeAlias = dict[str, JsonValue]
 
@@ -31,6 +31,7 @@ def request_body(model: str, provider: str, request: ModelRequest, /) -> bytes:
     """The body; `provider` names whose reasoning may be sent back."""
     body: _Json = {
         **request.options,
+        **_generation(request),
         "model": model,
         "messages": list(_messages(provider, request)),
         "stream": True,
@@ -42,6 +43,13 @@ def request_body(model: str, provider: str, request: ModelRequest, /) -> bytes:
     if request.tools:
         body["tools"] = [_tool(spec) for spec in request.tools]
     return written(body)
+
+
+def _generation(request: ModelRequest) -> _Json:
+    asked = said(request.generation)
+    if "max_completion_tokens" in request.options and "max_tokens" in asked:
+        asked["max_completion_tokens"] = asked.pop("max_tokens")  # newer models know only this name
+    return asked
 
 
 def _response_format(schema: JsonObject) -> _Json:

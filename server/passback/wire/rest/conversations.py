@@ -11,11 +11,11 @@ from starlette.types import ASGIApp
 from typing_extensions import TypedDict
 
 from passback.core.changes import Status
-from passback.core.errors import Conflict, CursorExpired, InvalidCursor, InvalidRequest, UnknownRun
-from passback.core.messages import ConversationKey, RunId, RunRef
+from passback.core.errors import Conflict, CursorExpired, InvalidRequest
+from passback.core.messages import RunId, RunRef
 from passback.transport.body import read_optional_object
+from passback.transport.following import FOLLOWING, followed_run
 from passback.transport.forms import asked_form, run_answer
-from passback.transport.frames import EventId
 from passback.transport.history import ConversationView, MessageView, conversation_view, view
 from passback.transport.http import json_answer, request_id
 from passback.transport.openapi import (
@@ -35,7 +35,6 @@ from passback.transport.openapi import (
 from passback.transport.parts import Posted
 from passback.transport.requests import validated
 from passback.transport.routing import Endpoint
-from passback.transport.sse import last_event_id
 from passback.transport.wires import Services, Wire
 from passback.wire.rest.asked import ID, OF_CONVERSATION, count_of, key_of
 
@@ -118,20 +117,9 @@ class _Rest:
     async def stream(self, request: Request) -> ASGIApp:
         """A run from its start, the newest if none is named, or the one that the client followed, from where it stopped."""
         asked, key = asked_form(request), key_of(request)
-        since = last_event_id(request) or _first_connect(request)
-        named = request.query_params.get("runId")
-        if since and named not in {None, since.cursor.run_id}:
-            raise InvalidCursor("the event id is of another run")
-        run_id = since.cursor.run_id if since else RunId(named or await self._newest_run(key))
+        run, since = await followed_run(request, self._runs, key)
         include = frozenset(request.query_params.get("include", "").split(","))
-        run = RunRef(key, run_id)
         return run_answer(self._services, asked, run, include=include, since=since)
-
-    async def _newest_run(self, key: ConversationKey) -> RunId:
-        run_id = (await self._runs.status(key)).run_id
-        if run_id is None:
-            raise UnknownRun("this conversation has had no run")
-        return run_id
 
     async def cancel(self, request: Request) -> Response:
         """Cancel the run that the request names, else what runs or waits.
@@ -183,15 +171,7 @@ def _going_on(status: Status) -> tuple[RunId, ...]:
     return (*running, *status.queued)
 
 
-# ---------------------------------------------------------------- what is asked
-def _first_connect(request: Request) -> EventId | None:
-    """An EventSource cannot set headers when it first connects."""
-    given = request.query_params.get("lastEventId")
-    return EventId.parse(given) if given else None
-
-
 # ---------------------------------------------------------------- its description
-_SINCE = "The `id` of the event that was seen last: what came after it is sent."
 _PATHS: Mapping[str, JsonValue] = {
     "/conversations/{id}": {
         "parameters": [ID],
@@ -277,9 +257,7 @@ _PATHS: Mapping[str, JsonValue] = {
             *RUN_ERRORS,
             parameters=[
                 WAIT,
-                parameter("runId", "query", "Which run; it may still wait in the queue."),
-                parameter("Last-Event-ID", "header", _SINCE),
-                parameter("lastEventId", "query", f"{_SINCE} For the first connect."),
+                *FOLLOWING,
                 parameter("include", "query", "As in `/send-message`, separated by commas."),
             ],
         ),

@@ -1,0 +1,106 @@
+"""What the post of a user's words says."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypedDict, cast
+
+from pydantic import BaseModel, JsonValue, PydanticUserError
+
+from passback_client.errors import BadSetup
+from passback_client.events import Content, Include, JsonObject, OnBusy, OnDisconnect
+
+OutputSchema: TypeAlias = JsonObject | type[BaseModel]
+"""A JSON Schema of type object, or a pydantic model, whose schema it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """One message, where a text or parts alone do not say it all.
+
+    Attributes:
+        content: a text, or a list of parts.
+        role: `system` only where the server's settings allow it.
+        id: by which the server knows the message again, and under which the history has it.
+    """
+
+    content: Content
+    role: Literal["user", "system"] = "user"
+    id: str | None = None
+
+
+NewMessages: TypeAlias = Content | NewMessage | Sequence[NewMessage]
+
+
+class SendOptions(TypedDict, total=False):
+    """The keyword arguments of `Client.send`, which says what they mean; `ask` has them, too."""
+
+    conversation_id: str | None
+    agent_id: str | None
+    structured_data: JsonValue
+    intent: str | None
+    constraints: Sequence[str]
+    instructions: str | None
+    output_schema: OutputSchema | None
+    on_busy: OnBusy | None
+    on_disconnect: OnDisconnect | None
+    include: Sequence[Include]
+    idempotency_key: str | None
+    wait_while_busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """What is said beside the words. It belongs to the last user message of its post, and only a post with one may have it.
+
+    Raises:
+        BadSetup: it cannot be posted.
+    """
+
+    structured_data: JsonValue = None
+    intent: str | None = None
+    constraints: Sequence[str] = ()
+    instructions: str | None = None
+    output_schema: OutputSchema | None = None
+
+    @property
+    def fields(self) -> JsonObject:
+        """As it is posted, without what was not given."""
+        if isinstance(self.constraints, str):
+            raise BadSetup("constraints are a list of texts")
+        return given(
+            structuredData=self.structured_data,
+            intent=self.intent,
+            constraints=[*self.constraints] or None,
+            instructions=self.instructions,
+            outputSchema=_schema(self.output_schema),
+        )
+
+
+def said(messages: NewMessages) -> list[JsonValue]:
+    """The messages as they are posted."""
+    if isinstance(messages, NewMessage):
+        return [_message(messages)]
+    if not isinstance(messages, str) and any(isinstance(each, NewMessage) for each in messages):
+        return [_message(each) for each in cast("Sequence[NewMessage]", messages)]
+    return [_message(NewMessage(cast("Content", messages)))]
+
+
+def given(**fields: JsonValue) -> JsonObject:
+    """Those that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _message(message: NewMessage) -> JsonObject:
+    if not isinstance(message, NewMessage):  # pyright: ignore[reportUnnecessaryIsInstance] - programs without types
+        raise BadSetup("a post has parts, or messages, not both in one list")
+    content: JsonValue = message.content if isinstance(message.content, str) else [*message.content]
+    return {"role": message.role, "content": content, **given(id=message.id)}
+
+
+def _schema(schema: OutputSchema | None) -> JsonObject | None:
+    if not isinstance(schema, type):
+        return schema
+    try:
+        return schema.model_json_schema()
+    except (AttributeError, PydanticUserError) as error:
+        raise BadSetup("the output schema is a class that has no JSON Schema") from error

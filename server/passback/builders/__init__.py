@@ -1,0 +1,33 @@
+"""Builders of the Agent API's events, in the protocol's own order: response, message, content. No I/O.
+
+Every step gives the event to be sent, a JSON object with the next `sequence_number`. An event never changes afterwards. A step
+that is not legal then is a `Misuse`, which says what to do.
+
+    builder = ResponseBuilder(session_id="s")
+    yield builder.created()
+    yield builder.in_progress()
+    message = builder.create_message_builder()
+    yield message.get_message_data()
+    content = message.create_content_builder("text")
+    yield content.add_text_delta("Hel")
+    yield content.add_text_delta("lo")
+    yield content.complete()
+    yield message.complete()
+    yield builder.completed()
+"""
+
+from passback.builders.content import ContentBuilder
+from passback.builders.events import Event, Misuse, encode
+from passback.builders.message import MessageBuilder, MessageEnd, Role
+from passback.builders.response import ResponseBuilder
+
+__all__ = [
+    "ContentBuilder",
+    "Event",
+    "MessageBuilder",
+    "MessageEnd",
+    "Misuse",
+    "ResponseBuilder",
+    "Role",
+    "encode",
+]

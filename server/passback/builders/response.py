@@ -1,0 +1,199 @@
+"""The outermost builder: a response, which is made of messages."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+from uuid import uuid4
+
+from pydantic import JsonValue
+
+from passback.builders.events import Event, Misuse
+from passback.builders.message import MessageBuilder, Role
+
+_ENDS: Final = frozenset({"completed", "failed", "canceled", "rejected", "incomplete"})
+_CUT: Final = _ENDS - {"completed", "incomplete"}
+_NEXT: Final[Mapping[str, frozenset[str]]] = {
+    "new": frozenset({"created"}),
+    "created": frozenset({"queued", "in_progress"}) | _CUT,
+    "queued": frozenset({"in_progress"}) | _CUT,
+    "in_progress": _ENDS,
+    **{end: frozenset[str]() for end in _ENDS},
+}
+"""What may follow each state of a response."""
+
+
+class ResponseBuilder:
+    """One response: created, perhaps queued, in progress, then one of its ends.
+
+    Args:
+        session_id: which session it belongs to.
+        response_id: None: one is made.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        session_id: str | None = None,
+        response_id: str | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._session_id = session_id
+        self._clock = clock
+        self._open: MessageBuilder | None = None
+        self._number = 0
+        self._begin(response_id)
+
+    @property
+    def response_id(self) -> str:
+        return self._id
+
+    @property
+    def status(self) -> str:
+        """`new` before `created()`."""
+        return self._status
+
+    def created(self) -> Event:
+        return self._step("created", {})
+
+    def queued(self) -> Event:
+        return self._step("queued", {})
+
+    def in_progress(self) -> Event:
+        return self._step("in_progress", {})
+
+    def completed(self, *, usage: Event | None = None, metadata: Event | None = None) -> Event:
+        return self._end("completed", usage=usage, metadata=metadata)
+
+    def incomplete(self, *, usage: Event | None = None, metadata: Event | None = None) -> Event:
+        """It was cut by a limit."""
+        return self._end("incomplete", usage=usage, metadata=metadata)
+
+    def canceled(self, *, usage: Event | None = None) -> Event:
+        return self._end("canceled", usage=usage)
+
+    def rejected(self, *, usage: Event | None = None) -> Event:
+        """The agent will not answer this."""
+        return self._end("rejected", usage=usage)
+
+    def failed(
+        self, code: str, message: str, *, usage: Event | None = None, **more: JsonValue
+    ) -> Event:
+        """`more` are further keys of the error."""
+        return self._end("failed", usage=usage, error={"code": code, "message": message, **more})
+
+    def reset(self) -> None:
+        """Begin another response, with an id of its own."""
+        self._begin(None)
+
+    def create_message_builder(
+        self,
+        role: Role = "assistant",
+        message_type: str = "message",
+        *,
+        message_id: str | None = None,
+        metadata: Event | None = None,
+    ) -> MessageBuilder:
+        """The next message, in progress. The one before has to be complete."""
+        if self._status != "in_progress":
+            raise Misuse(
+                f"a message needs a response in progress, and this one is {self._status}: call created(), then in_progress()"
+            )
+        self._refuse_open("before the next one begins")
+        self._open = MessageBuilder(self, role, message_type, message_id, metadata)
+        return self._open
+
+    def add_message(self, message: Event) -> None:
+        """Put a finished message that was made elsewhere into the output, in the place of one with its id."""
+        message_id = message.get("id")
+        if message.get("object") != "message" or not isinstance(message_id, str):
+            raise Misuse("add_message() takes a message, with its id")
+        self._output[message_id] = message
+
+    def update_message(self, message: Event) -> None:
+        """As `add_message`."""
+        self.add_message(message)
+
+    def get_response_data(self) -> Event:
+        """The response as it stands, with the number of its last event."""
+        return {**self._data, "output": list(self._output.values())}
+
+    def generate_streaming_response(
+        self, text_tokens: Iterable[str], role: Role = "assistant"
+    ) -> Iterator[Event]:
+        """All events of an answer that is one text; it is a response of its own."""
+        if self._status != "new":
+            self.reset()
+        yield self.created()
+        yield self.in_progress()
+        message = self.create_message_builder(role)
+        yield message.get_message_data()
+        content = message.create_content_builder("text")
+        for token in text_tokens:
+            yield content.add_text_delta(token)
+        yield content.complete()
+        yield message.complete()
+        yield self.completed()
+
+    # ---------------------------------------------------------------- for the other builders
+    def number(self) -> int:
+        """The next `sequence_number`."""
+        number, self._number = self._number, self._number + 1
+        return number
+
+    def close(self, message: Event, /) -> None:
+        """A message has ended."""
+        self._open = None
+        self.add_message(message)
+
+    # ---------------------------------------------------------------- its states
+    def _begin(self, response_id: str | None) -> None:
+        self._id = response_id or f"response_{uuid4()}"
+        self._status = "new"
+        self._number = 0
+        self._created_at = 0
+        self._open = None
+        self._output: dict[str, Event] = {}
+        self._data: Event = {}
+
+    def _step(self, status: str, more: Event) -> Event:
+        if status not in _NEXT[self._status]:
+            legal = " or ".join(f"{each}()" for each in sorted(_NEXT[self._status]))
+            raise Misuse(
+                f"a response that is {self._status} cannot become {status}: "
+                + (f"call {legal}" if legal else "it has ended, and reset() begins another")
+            )
+        if status == "created":
+            self._created_at = int(self._clock())
+        self._status = status
+        self._data = {
+            "object": "response",
+            "status": status,
+            "id": self._id,
+            "created_at": self._created_at,
+            "session_id": self._session_id,
+            **more,
+            "sequence_number": self.number(),
+        }
+        return self._data
+
+    def _end(
+        self,
+        status: str,
+        *,
+        usage: Event | None,
+        metadata: Event | None = None,
+        error: Event | None = None,
+    ) -> Event:
+        self._refuse_open("before the response ends")
+        more: Event = {
+            "completed_at": int(self._clock()),
+            "output": list[JsonValue](self._output.values()),
+        }
+        said = (("usage", usage), ("metadata", metadata), ("error", error))
+        more.update((key, value) for key, value in said if value)
+        return self._step(status, more)
+
+    def _refuse_open(self, when: str) -> None:
+        if self._open is not None:
+            raise Misuse(f"a message is still open: complete() it {when}")

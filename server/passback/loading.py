@@ -1,0 +1,69 @@
+"""From `MODULE:AGENT`, as a user types it, to the `Agent` that it names."""
+
+import importlib
+import logging
+import sys
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+from passback.agent import Agent
+from passback.core.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+_LONGEST = 500
+
+
+def load_agent(target: str) -> Agent:
+    """Import the module, from the current folder or from what is installed; an agent without a name gets this one.
+
+    Raises:
+        ConfigurationError: there is no such module or agent, or the module failed.
+    """
+    module, colon, name = target.partition(":")
+    if not colon or not all(part.isidentifier() for part in module.split(".")):
+        raise ConfigurationError(f"{target!r} is not MODULE:AGENT, such as my_agent:agent")
+    sys.path.insert(0, str(Path.cwd()))
+    loaded = _imported(target, module)
+    found = getattr(loaded, name, None)
+    if not isinstance(found, Agent):
+        there = [each for each, value in vars(loaded).items() if isinstance(value, Agent)]
+        raise ConfigurationError(
+            f"{target!r}: {module} has no Agent called {name!r}; it has {', '.join(there) or 'none'}"
+        )
+    return found if found.name else replace(found, name=name)
+
+
+def _imported(target: str, module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ConfigurationError:
+        raise
+    except (Exception, SystemExit) as error:  # what a module does when it is loaded is its author's
+        logger.debug("the module failed", exc_info=True)
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{module}.".startswith(f"{missing}."):
+            raise ConfigurationError(f"{target!r}: {_absent(target, module)}") from error
+        raise ConfigurationError(f"{target!r} cannot be loaded: {_told(error)}") from error
+
+
+def _absent(target: str, module: str) -> str:
+    if module.endswith(".py"):
+        return f"leave .py out, as in {target.replace('.py:', ':')}"
+    return f"there is no module {module!r}, neither in {Path.cwd()} nor installed"
+
+
+def _told(error: BaseException) -> str:
+    """What went wrong in one line, and in which line of the user's files."""
+    kind = "" if isinstance(error, ImportError | SyntaxError) else f"{type(error).__name__}: "
+    words = " ".join(f"{kind}{error}".split())[:_LONGEST]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if _is_own(Path(one.filename))]
+    return f"{words} ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else words
+
+
+def _is_own(file: Path) -> bool:
+    """Whether it is of the user's folder, and not of what is installed there."""
+    return file.is_relative_to(Path.cwd()) and "site-packages" not in file.parts

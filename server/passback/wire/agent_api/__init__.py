@@ -1,0 +1,140 @@
+"""The Agent API protocol (AgentScope Runtime): `POST /process`. A session is a conversation, the same as on every wire.
+
+The client executes its own tools: their calls are `function_call` messages that end the response, and the next request
+brings a `function_call_output` for each.
+"""
+
+from functools import partial
+from uuid import uuid4
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from passback.builders import Event, ResponseBuilder, encode
+from passback.core.errors import InvalidRequest
+from passback.core.messages import Answer, ConversationKey, RunRef
+from passback.core.ports import Parked
+from passback.transport.body import read_object
+from passback.transport.following import followed_run
+from passback.transport.forms import DOCUMENT_TYPE, EVENTS_TYPE
+from passback.transport.frames import EventId
+from passback.transport.http import json_answer, owner_of, run_headers
+from passback.transport.negotiation import accepted
+from passback.transport.openapi import schemas_of
+from passback.transport.requests import conversation_id, idempotency_key, validated
+from passback.transport.routing import Endpoint
+from passback.transport.sse import EventStream, last_event_id, since_of, stream_headers
+from passback.transport.waiting import MOST_SECONDS, WaitedAnswer
+from passback.transport.wires import Services, Wire
+from passback.wire.agent_api.describe import describe
+from passback.wire.agent_api.encoder import AgentEncoder, requires_action
+from passback.wire.agent_api.known import Calls, known_calls
+from passback.wire.agent_api.posted import AgentRequest, AgentTool
+from passback.wire.agent_api.reading import read_request
+from passback.wire.agent_api.shapes import AgentContent, AgentMessage, AgentResponse
+
+
+def build(services: Services, /) -> Wire:
+    wire, path = _Process(services), services.process_path
+    return Wire(
+        routes=[
+            Endpoint(path, wire.process, methods=["POST"]),
+            Endpoint(f"{path}/{{session_id}}/stream", wire.follow, methods=["GET"]),
+        ],
+        paths=describe(path),
+        schemas=schemas_of(AgentRequest, AgentTool, AgentResponse, AgentMessage, AgentContent),
+    )
+
+
+class _Process:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._runs = services.runs
+
+    async def process(self, request: Request) -> ASGIApp:
+        """Admit the post, then answer with the run that it began or joined."""
+        key, seen = idempotency_key(request.headers), last_event_id(request)
+        post = validated(AgentRequest, await read_object(request, self._services.limits))
+        streams = _streams(request, asked=post.stream is not False)
+        command = await read_request(self._services, owner_of(request), key, post)
+        started = await self._runs.start(command)
+        if isinstance(started, Parked):
+            return _parked(request, started, post.id, streams=streams)
+        # only a run that goes on with calls tells of some that were made before it
+        answers = any(isinstance(message, Answer) for message in command.messages)
+        known = await known_calls(self._runs, started.key) if answers else None
+        since = since_of(started, seen)
+        return self._answer(started, post.id, known, since=since, streams=streams)
+
+    async def follow(self, request: Request) -> ASGIApp:
+        streams = _streams(request, asked=_asked(request))
+        key = ConversationKey(owner_of(request), conversation_id(request.path_params["session_id"]))
+        run, since = await followed_run(request, self._runs, key)
+        known = await known_calls(self._runs, key)
+        given = request.query_params.get("id")
+        return self._answer(run, given, known, since=since, streams=streams)
+
+    def _answer(
+        self,
+        run: RunRef,
+        response_id: str | None,
+        known: Calls | None,
+        *,
+        since: EventId | None,
+        streams: bool,
+    ) -> ASGIApp:
+        """One response; a document is always of the whole run, whatever the client has seen."""
+        services = self._services
+        encoder = partial(
+            AgentEncoder,
+            run.key.id,
+            response_id or f"response_{run.run_id.removeprefix('run_')}",
+            known=known,
+            mcp_servers=services.mcp_servers,
+            most=services.limits.answer_chars,
+        )
+        if streams:
+            return EventStream(services, run, encoder(), since, remembers=True)
+        return WaitedAnswer(
+            services,
+            run,
+            seconds=MOST_SECONDS,
+            gatherer=lambda _: encoder(),
+            follow=services.process_path,
+        )
+
+
+def _streams(request: Request, *, asked: bool) -> bool:
+    """Whether the answer is a stream: as it was asked for, if the client takes it so. Raises NotAcceptable."""
+    offers = (EVENTS_TYPE, DOCUMENT_TYPE) if asked else (DOCUMENT_TYPE, EVENTS_TYPE)
+    return accepted(", ".join(request.headers.getlist("accept")), offers) == EVENTS_TYPE
+
+
+def _asked(request: Request) -> bool:
+    match request.query_params.get("stream", "true"):
+        case "true":
+            return True
+        case "false":
+            return False
+        case _:
+            raise InvalidRequest("stream has to be true or false")
+
+
+def _parked(
+    request: Request, parked: Parked, response_id: str | None, *, streams: bool
+) -> Response:
+    """The answer to results that are stored while others are still owed: no run, no message."""
+    events = _parked_events(parked, response_id or f"response_{uuid4()}")
+    missing = {"x-owed-tool-calls": ",".join(owed.id for owed in parked.owed)}
+    if not streams:
+        headers = run_headers(parked.key.id, None) | missing
+        return json_answer(request.scope, events[-1], headers=headers)
+    text = "".join(f"data: {encode(event)}\n\n" for event in events)
+    return Response(text, headers=stream_headers(request.scope, parked.key.id) | missing)
+
+
+def _parked_events(parked: Parked, response_id: str) -> list[Event]:
+    response = ResponseBuilder(parked.key.id, response_id)
+    begun = [response.created(), response.in_progress()]
+    return [*begun, response.completed(metadata=requires_action(parked.owed))]

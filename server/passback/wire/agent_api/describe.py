@@ -1,0 +1,123 @@
+"""The protocol's part of the OpenAPI document."""
+
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from passback.builders import ResponseBuilder, encode
+from passback.core.messages import JsonObject
+from passback.transport.following import FOLLOWING
+from passback.transport.openapi import (
+    POST_ERRORS,
+    POST_HEADERS,
+    RUN_ERRORS,
+    STORE_ERRORS,
+    answer_headers,
+    json_body,
+    json_response,
+    operation,
+    parameter,
+    reference,
+)
+
+_SESSION = parameter("session_id", "path", "The session's id, percent-encoded.")
+_EXAMPLE_POST: Mapping[str, JsonValue] = {
+    "input": [
+        {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "text", "text": "Change background color to blue"}],
+        }
+    ],
+    "session_id": "6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51",
+}
+_EVENTS: JsonObject = {
+    "oneOf": [reference(name) for name in ("AgentResponse", "AgentMessage", "AgentContent")]
+}
+
+
+def _builder() -> ResponseBuilder:
+    session, response = "6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51", "response_5f0c2a9be1d84f6a7c3e9b10"
+    return ResponseBuilder(session, response, clock=lambda: 1767225600)
+
+
+def _example_stream() -> str:
+    place = "id: run_5f0c2a9be1d84f6a7c3e9b10.1-4"
+    events = _builder().generate_streaming_response(["On ", "it."])
+    return "".join(f"{place}\ndata: {encode(event)}\n\n" for event in events)
+
+
+def _example_answer() -> dict[str, JsonValue]:
+    *_, last = _builder().generate_streaming_response(["On it."])
+    return last
+
+
+def describe(path: str) -> dict[str, JsonValue]:
+    """The routes below a path."""
+    return {
+        path: {
+            "post": operation(
+                "process",
+                "Post an AgentRequest of the Agent API; get its events.",
+                _responses(),
+                *POST_ERRORS,
+                parameters=[
+                    parameter("Idempotency-Key", "header", "As in `/send-message`."),
+                    parameter("Last-Event-ID", "header", "As in `/send-message`."),
+                ],
+                requestBody=json_body(reference("AgentRequest"), example=dict(_EXAMPLE_POST)),
+            )
+        },
+        f"{path}/{{session_id}}/stream": {
+            "parameters": [_SESSION],
+            "get": operation(
+                "followResponse",
+                "Follow a run of a session as events of the Agent API: the newest or another one from its start, or any "
+                "from the last event that was seen.",
+                _responses(),
+                "invalid_request",
+                "bad_request",
+                "conversation_not_found",
+                "run_not_found",
+                "invalid_cursor",
+                "cursor_expired",
+                *RUN_ERRORS,
+                *STORE_ERRORS,
+                parameters=[
+                    *FOLLOWING,
+                    parameter("id", "query", "The response's id, if the request chose it."),
+                    parameter(
+                        "stream",
+                        "query",
+                        "`false`: one JSON response at the end.",
+                        {"type": "boolean"},
+                    ),
+                ],
+            ),
+        },
+    }
+
+
+def _responses() -> dict[str, JsonValue]:
+    headers = answer_headers(POST_HEADERS)
+    whole: dict[str, JsonValue] = {
+        "application/json": {"schema": reference("AgentResponse"), "example": _example_answer()},
+        "text/event-stream": {
+            "schema": {"type": "string"},
+            "x-event-schema": dict(_EVENTS),
+            "example": _example_stream(),
+        },
+    }
+    return {
+        "200": {
+            "description": "The response, to its end: its events, of which the last is a response that has ended; with "
+            "`stream: false` that one alone.",
+            "headers": dict(headers),
+            "content": whole,
+        },
+        "202": json_response(
+            "The wait is over, the run goes on.",
+            reference("RunGoesOn"),
+            headers={**headers, "Location": {"schema": {"type": "string"}}},
+        ),
+    }

@@ -1,0 +1,340 @@
+"""Run events to the events of one response. No I/O; it remembers the answer, which the protocol says again at its end."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeAlias, assert_never
+
+from passback.builders import Event, ResponseBuilder, encode
+from passback.core.errors import CursorExpired
+from passback.core.events import (
+    Cancelled,
+    Completed,
+    Cursor,
+    Failed,
+    HandedBack,
+    Nested,
+    Outcome,
+    OutputAccepted,
+    ReasoningDelta,
+    RunEvent,
+    RunFinished,
+    RunQueued,
+    RunStarted,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolResulted,
+    TurnStarted,
+    UsageReported,
+)
+from passback.core.messages import CallId, MediaPart, Owed, Usage, as_text
+from passback.wire.agent_api.known import Calls
+from passback.wire.agent_api.tracks import Call, Track, Whole, Words
+
+_CallEvent: TypeAlias = ToolCallStarted | ToolCallArguments | ToolCallEnded | ToolResulted
+
+
+class AgentEncoder:
+    """Implements `SseEncoder`, with a memory, and `Gatherer`.
+
+    Args:
+        session_id: the conversation.
+        response_id: the response's.
+        known: the calls that were made before this run.
+        mcp_servers: names of MCP servers, by which their tools are known.
+        most: characters that an answer may have.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        response_id: str,
+        *,
+        known: Calls | None = None,
+        mcp_servers: Collection[str] = (),
+        most: int = 16 * 1024 * 1024,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.chars = 0
+        self._response = ResponseBuilder(session_id, response_id, clock=clock)
+        self._tracks: deque[Track] = deque()
+        self._sent: Track | None = None  # the message that is on its way
+        self._words: Words | None = None
+        self._calls: dict[CallId, Call] = {}
+        self._known = known or {}
+        self._mcp_servers = mcp_servers
+        self._most = most
+        self._turn = response_id
+        self._named = 0
+        self._usage: Usage | None = None
+        self._final: Event | Failed = {}
+
+    # ---------------------------------------------------------------- the doors
+    def feed(self, event: RunEvent, /) -> Sequence[str]:
+        """Raises CursorExpired: the answer is longer than one response may be."""
+        if isinstance(event, TextDelta):
+            return self._say("message", event.text)
+        if isinstance(event, ReasoningDelta):
+            return self._say("reasoning", event.text)
+        if isinstance(event, RunQueued | RunStarted):
+            return self._begin(event)
+        if isinstance(event, RunFinished):
+            return self._finish(event.outcome)
+        self._hear(event)
+        return self._pump()
+
+    def rewind(self, to: Cursor, /) -> Sequence[str]:
+        return ()  # there is no word for it
+
+    def fail(self, failed: Failed, /) -> Sequence[str]:
+        return self._finish(failed)
+
+    def end(self) -> Sequence[str]:
+        return ()  # the response itself has ended
+
+    def document(self, last: Cursor, /) -> Mapping[str, object] | Failed:
+        return self._final
+
+    # ---------------------------------------------------------------- words
+    def _say(self, kind: str, text: str) -> Sequence[str]:
+        self._count(text)
+        words = self._words
+        if words is not None and words.type == kind:
+            if self._tracks[0] is words:
+                return (words.say(text),)
+            words.add(text)
+            return ()
+        self._hush()
+        self._named += 1
+        place = "" if self._named == 1 else f"_{self._named}"
+        self._words = words = Words(f"{self._turn}{place}", kind)
+        words.add(text)
+        self._tracks.append(words)
+        return self._pump()
+
+    def _hush(self) -> None:
+        """What is said next is another message."""
+        if self._words is not None:
+            self._words.done, self._words = True, None
+
+    def _count(self, text: str) -> None:
+        self.chars += len(text)
+        if self.chars > self._most:
+            raise CursorExpired(
+                "this answer is too long for one response; the conversation's messages have it"
+            )
+
+    # ---------------------------------------------------------------- all else
+    def _hear(self, event: RunEvent) -> None:
+        match event:
+            case TurnStarted(message_id):
+                self._hush()
+                self._turn, self._named = message_id, 0
+            case ToolCallStarted() | ToolCallArguments() | ToolCallEnded() | ToolResulted():
+                self._call(event, None)
+            case Nested(call_id, inner):
+                self._nested(call_id, inner)
+            case UsageReported(usage):
+                self._usage = usage + (self._usage or Usage())
+                if self._words is not None and self._words.usage is None:
+                    self._words.usage = _usage(usage)
+            case OutputAccepted(value):
+                self._hush()
+                data: Event = value if isinstance(value, dict) else {"value": value}
+                self._tracks.append(Whole(f"{self._turn}_output", "message", "assistant", data))
+            case _:  # the protocol has no word for it
+                pass
+
+    def _nested(self, parent: CallId, event: RunEvent) -> None:
+        """Of a sub-agent, its calls are told, and what it used: its words are not the answer."""
+        match event:
+            case Nested(call_id, inner):
+                self._nested(call_id, inner)
+            case ToolCallStarted() | ToolCallArguments() | ToolCallEnded() | ToolResulted():
+                self._call(event, {"parent_call_id": parent})
+            case UsageReported(usage):
+                self._usage = usage + (self._usage or Usage())
+            case _:
+                pass
+
+    def _call(self, event: _CallEvent, metadata: Event | None) -> None:
+        self._hush()
+        call_id = event.call_id
+        match event:
+            case ToolCallStarted(_, name, client):
+                self._start(call_id, name, client, metadata)
+            case ToolCallArguments(_, delta):
+                self._count(delta)
+                self._calls[call_id].add(delta)
+            case ToolCallEnded():
+                if call_id in self._known:
+                    self._make(call_id, metadata)
+                if call := self._calls.get(call_id):
+                    call.done = True
+            case ToolResulted():
+                self._result(event, metadata)
+            case _:
+                assert_never(event)
+
+    def _start(self, call_id: CallId, name: str, client: bool, metadata: Event | None) -> Call:
+        label = self._label(name)
+        kind = "function_call" if client else "mcp_call" if label else "plugin_call"
+        data: Event = {"call_id": call_id, "name": name}
+        if kind == "mcp_call":
+            data["server_label"] = label
+        call = Call(f"msg_{call_id}", kind, data, metadata)
+        self._calls[call_id] = call
+        self._tracks.append(call)
+        return call
+
+    def _make(self, call_id: CallId, metadata: Event | None) -> None:
+        """A call that was approved is made now."""
+        if call_id in self._calls:
+            return
+        known = self._known[call_id]
+        self._start(call_id, known.name, known.client, metadata).add(known.arguments)
+
+    def _label(self, name: str) -> str:
+        """The MCP server whose tool this is; empty: none."""
+        return next((each for each in self._mcp_servers if name.startswith(f"{each}__")), "")
+
+    def _result(self, result: ToolResulted, metadata: Event | None) -> None:
+        call_id = result.call_id
+        call = self._calls.get(call_id)
+        if call is not None and not call.done:
+            call.cut("rejected")  # it was never executed: its arguments are not valid
+        data: Event = {"call_id": call_id}
+        if call is not None:
+            data["name"], kind = call.data["name"], f"{call.type}_output"
+        elif known := self._known.get(call_id):
+            label = self._label(known.name)
+            data["name"], kind = known.name, "mcp_call_output" if label else "plugin_call_output"
+        else:
+            kind = "plugin_call_output"
+        output = as_text(result.content, media=_url)
+        self._count(output)
+        whole: Event = {**data, "output": output}
+        if result.is_error:
+            whole["is_error"] = True
+        if result.synthetic:
+            whole["synthetic"] = result.synthetic
+        first: Event = {**data, "output": ""}
+        self._tracks.append(
+            Whole(f"msg_{call_id}_output", kind, "tool", whole, first=first, metadata=metadata)
+        )
+
+    # ---------------------------------------------------------------- the response
+    def _begin(self, event: RunQueued | RunStarted | None = None) -> Sequence[str]:
+        frames: list[str] = []
+        if self._response.status == "new":
+            frames.append(encode(self._response.created()))
+        if isinstance(event, RunQueued):
+            frames.append(encode(self._response.queued()))
+        elif self._response.status != "in_progress":
+            frames.append(encode(self._response.in_progress()))
+        return frames
+
+    def _pump(self) -> Sequence[str]:
+        """Send what can be sent now: all of the messages that are done, and the beginning of the next one."""
+        if not self._tracks:
+            return ()
+        frames = [] if self._response.status == "in_progress" else [*self._begin()]
+        while self._tracks:
+            track = self._tracks[0]
+            frames += track.grow() if track is self._sent else track.begin(self._response)
+            self._sent = track
+            if not track.done:
+                break
+            frames += track.end()
+            self._tracks.popleft()
+        return frames
+
+    # ---------------------------------------------------------------- its end
+    def _finish(self, outcome: Outcome) -> Sequence[str]:
+        if isinstance(outcome, Completed | HandedBack) and outcome != Completed("max_tokens"):
+            self._hush()
+        for track in self._tracks:
+            if not track.done:
+                track.cut("incomplete")
+        if isinstance(outcome, HandedBack):
+            self._ask(outcome.owed)
+        frames = [*self._pump()]
+        if self._response.status == "new" or isinstance(outcome, Completed | HandedBack):
+            frames += self._begin()
+        final = self._terminal(outcome)
+        self._final = outcome if isinstance(outcome, Failed) else final
+        return (*frames, encode(final))
+
+    def _ask(self, owed: Sequence[Owed]) -> None:
+        for each in owed:
+            if each.kind == "approval":
+                data: Event = {
+                    "id": each.id,
+                    "name": each.name,
+                    "arguments": each.arguments,
+                    "server_label": self._label(each.name),
+                    **({"reason": each.reason} if each.reason else {}),
+                }
+                metadata = _parent(each)
+                self._tracks.append(
+                    Whole(
+                        f"msg_{each.id}_approval",
+                        "mcp_approval_request",
+                        "assistant",
+                        data,
+                        metadata=metadata,
+                    )
+                )
+            elif each.id not in self._calls:  # it was told by an earlier run
+                call = self._start(each.id, each.name, client=True, metadata=_parent(each))
+                call.add(each.arguments)
+                call.done = True
+
+    def _terminal(self, outcome: Outcome) -> Event:
+        usage = None if self._usage is None else _usage(self._usage)
+        response = self._response
+        match outcome:
+            case HandedBack(owed):
+                return response.completed(usage=usage, metadata=requires_action(owed))
+            case Completed("end_turn"):
+                return response.completed(usage=usage)
+            case Completed("refusal"):
+                return response.rejected(usage=usage)
+            case Completed(reason):
+                return response.incomplete(usage=usage, metadata={"reason": reason})
+            case Cancelled():
+                return response.canceled(usage=usage)
+            case Failed(code, message, retryable, retry_after):
+                more: Event = {"retryable": retryable}
+                if retry_after is not None:
+                    more["retry_after"] = retry_after
+                return response.failed(code, message, usage=usage, **more)
+            case _:
+                assert_never(outcome)
+
+
+def requires_action(owed: Sequence[Owed], /) -> Event:
+    """What the client has to answer, in a response that is over."""
+    return {"requires_action": [each.id for each in owed]}
+
+
+def _parent(owed: Owed) -> Event | None:
+    return None if owed.parent_id is None else {"parent_call_id": owed.parent_id}
+
+
+def _usage(usage: Usage) -> Event:
+    view: Event = {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+    }
+    return view | ({"estimated": True} if usage.estimated else {})
+
+
+def _url(part: MediaPart) -> str:
+    return part.url

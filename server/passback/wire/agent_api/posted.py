@@ -1,0 +1,183 @@
+"""What is posted: `AgentRequest` and its messages. Pure shapes; `reading` says what they mean."""
+
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+
+from pydantic import ConfigDict, Field, JsonValue
+
+from passback.core.posts import OnBusy, OnDisconnect
+from passback.transport.briefs import PostedBrief
+from passback.transport.parts import MAX_ITEMS, Posted, described_as
+from passback.transport.requests import PostedId
+
+_HISTORY: Final = 10_000
+"""Messages of a request: some clients send all that was said."""
+_Short: TypeAlias = Annotated[str, Field(max_length=256)]
+_CallId: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
+_Penalty: TypeAlias = Annotated[float, Field(ge=-2, le=2)]
+
+
+class Named(Posted):
+    """Names are as they are here: the protocol writes them with underscores."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=str)
+
+
+# ---------------------------------------------------------------- content
+class AgentText(Named):
+    type: Literal["text"]
+    text: str | None = None
+
+
+class AgentImage(Named):
+    type: Literal["image"]
+    image_url: str | None = None
+
+
+class AgentData(Named):
+    type: Literal["data"]
+    data: dict[str, JsonValue] | None = None
+
+
+class AgentAudio(Named):
+    """`data` is base64, whose `format` is such as `wav`, or an address."""
+
+    type: Literal["audio"]
+    data: str | None = None
+    format: _Short | None = None
+
+
+class AgentFile(Named):
+    """By `file_url`, or by `file_data` in base64. There is no store of files, and so no `file_id`."""
+
+    type: Literal["file"]
+    file_url: str | None = None
+    file_id: str | None = None
+    filename: str | None = None
+    file_name: str | None = None
+    file_data: str | None = None
+
+
+class AgentVideo(Named):
+    type: Literal["video"]
+    video_url: str | None = None
+
+
+class AgentRefusal(Named):
+    type: Literal["refusal"]
+    refusal: str | None = None
+
+
+Part: TypeAlias = Annotated[
+    AgentText | AgentImage | AgentData | AgentAudio | AgentFile | AgentVideo | AgentRefusal,
+    Field(discriminator="type"),
+]
+
+
+# ---------------------------------------------------------------- messages
+RESULT: Final = "function_call_output"
+APPROVAL: Final = "mcp_approval_response"
+OF_A_TURN: Final = frozenset(
+    {
+        *("reasoning", "function_call", "mcp_approval_request", "mcp_list_tools", "a2ui_response"),
+        *("plugin_call", "plugin_call_output", "component_call", "component_call_output"),
+        *("mcp_call", "mcp_call_output"),
+    }
+)
+"""Beside its words, what the agent says."""
+UNHEARD: Final = frozenset({"heartbeat", "error"})
+
+
+class AgentInput(Named):
+    """A user's words (`message`), a result (`function_call_output`), or a decision (`mcp_approval_response`).
+
+    Messages of the agent are passed over: the server keeps the conversation.
+    """
+
+    role: Literal["user", "assistant", "system", "tool"] | None = None
+    type: Annotated[str, Field(max_length=64)] = "message"
+    content: Annotated[list[Part], Field(fail_fast=True, max_length=MAX_ITEMS)] | None = None
+    id: PostedId | Literal[""] | None = None
+    status: _Short | None = None
+
+    @property
+    def is_answer(self) -> bool:
+        return self.type in {RESULT, APPROVAL}
+
+    @property
+    def is_the_agents(self) -> bool:
+        return not self.is_answer and (self.role == "assistant" or self.type in OF_A_TURN)
+
+
+class ResultData(Named):
+    """The body of a `function_call_output`. `is_error` says that the tool failed."""
+
+    call_id: _CallId
+    output: JsonValue
+    is_error: bool = False
+
+
+class ApprovalData(Named):
+    """The body of an `mcp_approval_response`. `always` allows the tool in this session for good."""
+
+    approval_request_id: _CallId
+    approve: bool
+    reason: Annotated[str, Field(max_length=10_000)] | None = None
+    always: bool = False
+
+
+# ---------------------------------------------------------------- tools
+class AgentFunction(Named):  # for the OpenAPI document; `parse_tools` reads the declarations
+    name: str
+    description: str | None = None
+    parameters: dict[str, JsonValue] | str | None = None
+
+
+class AgentTool(Named):
+    """A tool that the client executes; the keys of `function` may also stand in its place."""
+
+    type: Literal["function"] = "function"
+    function: AgentFunction
+
+
+# ---------------------------------------------------------------- the request
+class AgentRequest(PostedBrief):
+    """The new messages, or all of them: only those behind the agent's last words are read. Unknown keys are accepted."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=str)
+
+    input: Annotated[list[AgentInput], Field(fail_fast=True, max_length=_HISTORY)]
+    stream: bool | None = Field(True, description="`false`: one JSON response at the end.")
+    id: _Short | None = Field(None, description="Becomes the response's id.")
+    session_id: Annotated[str, Field(max_length=256)] | None = Field(
+        None, description="The conversation; missing or empty: a new one."
+    )
+    user_id: _Short | None = Field(None, description="Accepted; who asks is said by the key.")
+    agent_id: _Short | None = Field(
+        None, description="Who is asked, where the server has several agents."
+    )
+    model: str | None = Field(None, description="Accepted; the server has its own.")
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    stop: (
+        Annotated[str, Field(min_length=1, max_length=256)]
+        | Annotated[
+            list[Annotated[str, Field(min_length=1, max_length=256)]],
+            Field(fail_fast=True, max_length=16),
+        ]
+        | None
+    ) = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    frequency_penalty: _Penalty | None = None
+    presence_penalty: _Penalty | None = None
+    n: int | None = Field(1, description="1: there is one answer.")
+    tools: list[Annotated[JsonValue, described_as(AgentTool)]] | None = Field(
+        None,
+        description="The client's tools. They replace the session's; without the key those stay; `[]` clears.",
+    )
+    on_busy: OnBusy | None = Field(
+        None, description="What a new message means while a run goes on, as in `/send-message`."
+    )
+    on_disconnect: OnDisconnect | None = Field(
+        None, description="`cancel`: a run that nobody follows is cancelled."
+    )

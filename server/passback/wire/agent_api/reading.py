@@ -1,0 +1,185 @@
+"""What a request means: which of its messages are new, and what they are."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from pydantic import JsonValue
+
+from passback.core.errors import InvalidRequest, PassbackError
+from passback.core.ids import new_message_id
+from passback.core.messages import (
+    CallId,
+    ConversationKey,
+    Generation,
+    MessageId,
+    OwnerId,
+    PostedMessage,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
+from passback.core.posts import StartRun
+from passback.transport.approvals import read_approval
+from passback.transport.briefs import briefed, read_brief
+from passback.transport.declarations import parse_tools
+from passback.transport.parts import checked, read_result
+from passback.transport.requests import posted_conversation_id, validated
+from passback.transport.wires import Services
+from passback.wire.agent_api.content import read_part
+from passback.wire.agent_api.posted import (
+    APPROVAL,
+    OF_A_TURN,
+    RESULT,
+    UNHEARD,
+    AgentData,
+    AgentInput,
+    AgentRequest,
+    ApprovalData,
+    ResultData,
+)
+
+T = TypeVar("T")
+
+
+async def read_request(
+    services: Services, owner: OwnerId, key: str | None, post: AgentRequest, /
+) -> StartRun:
+    """The command of a request.
+
+    Raises:
+        ClientError: says what is wrong with it; of a message, its place.
+    """
+    if post.n not in {None, 1}:
+        raise InvalidRequest("n has to be 1: there is one answer to a request")
+    if not post.session_id and any(each.is_the_agents for each in post.input):
+        raise InvalidRequest(
+            "a new session cannot begin with what the agent said: name its session_id, or leave these messages out"
+        )
+    new = new_messages(post.input)
+    messages = [_at(f"input.{at}", _read, services, each, post) for at, each in new]
+    tools = None if post.tools is None else _flat(post.tools)
+    return StartRun(
+        ConversationKey(owner, posted_conversation_id(owner, key, post.session_id or None)),
+        await _briefed(services, post, messages),
+        None if tools is None else await parse_tools(tools, services.limits),
+        idempotency_key=key,
+        named=frozenset(MessageId(each.id) for _, each in new if each.id and not each.is_answer),
+        on_busy=post.on_busy or services.on_busy,
+        on_disconnect=post.on_disconnect or "continue",
+    )
+
+
+# ---------------------------------------------------------------- what is new
+def new_messages(given: Sequence[AgentInput], /) -> list[tuple[int, AgentInput]]:
+    """The messages behind what the agent said last, with their places.
+
+    Answers may stand between the calls that are answered. What the user said before these calls is history.
+    """
+    new: list[tuple[int, AgentInput]] = []
+    behind_calls = False
+    for at in reversed(range(len(given))):
+        message = given[at]
+        if message.is_answer:
+            new.append((at, message))
+        elif message.type in UNHEARD:
+            continue
+        elif message.is_the_agents:
+            if message.type not in OF_A_TURN:
+                break
+            behind_calls = True
+        elif behind_calls:
+            break
+        else:
+            new.append((at, message))
+    return new[::-1]
+
+
+# ---------------------------------------------------------------- messages
+def _at(place: str, read: Callable[..., T], *given: object) -> T:
+    """What `read` gives; an error of it tells the place."""
+    try:
+        return read(*given)
+    except PassbackError as error:
+        raise type(error)(f"{place}: {error.message}", details=error.details) from None
+
+
+def _read(services: Services, message: AgentInput, post: AgentRequest) -> PostedMessage:
+    if message.type == RESULT:
+        return _result(services, message)
+    if message.type == APPROVAL:
+        return _approval(message)
+    role = message.role or "user"
+    if role == "tool":
+        raise InvalidRequest(f"a result is a message of the type {RESULT!r}")
+    if role not in services.allow_roles:
+        raise InvalidRequest(f"the role {role!r} is not allowed")
+    parts = tuple(
+        _at(f"content.{at}", read_part, part) for at, part in enumerate(message.content or ())
+    )
+    content = checked(parts, services.limits.attachment_bytes)
+    message_id = MessageId(message.id) if message.id else new_message_id()
+    if role == "system":
+        return SystemMessage(message_id, content)
+    return UserMessage(message_id, content, post.agent_id or "")
+
+
+def _result(services: Services, message: AgentInput) -> ToolMessage:
+    given = validated(ResultData, _body(message))
+    content = read_result(given.output, services.limits.result_bytes)
+    failed = given.is_error or message.status == "failed"
+    return ToolMessage(new_message_id(), CallId(given.call_id), content, failed)
+
+
+def _approval(message: AgentInput) -> PostedMessage:
+    given = validated(ApprovalData, _body(message))
+    if given.always and not given.approve:
+        raise InvalidRequest("always: only what is approved can be approved always")
+    decision: JsonValue = {
+        "approved": given.approve,
+        "reason": given.reason or "",
+        "always": given.always,
+    }
+    return read_approval(CallId(given.approval_request_id), decision)
+
+
+def _body(message: AgentInput) -> JsonValue:
+    """The data of an answer: its only part, or its first one of data."""
+    found = (part.data for part in message.content or () if isinstance(part, AgentData))
+    data = next(found, None)
+    if data is None:
+        raise InvalidRequest(f"{message.type} has no part of type 'data'")
+    return data
+
+
+# ---------------------------------------------------------------- what is said beside them
+def _flat(tools: Sequence[JsonValue]) -> list[JsonValue]:
+    """The declarations without the object around them."""
+    return [
+        tool["function"] if isinstance(tool, dict) and tool.get("function") is not None else tool
+        for tool in tools
+    ]
+
+
+async def _briefed(
+    services: Services, post: AgentRequest, messages: Sequence[PostedMessage]
+) -> tuple[PostedMessage, ...]:
+    brief = await read_brief(post, services.limits)
+    generation = _generation(post)
+    # without a user message, what the one before said of its answer still holds
+    if generation != Generation() and any(isinstance(each, UserMessage) for each in messages):
+        brief = replace(brief, generation=generation)
+    return briefed(messages, brief)
+
+
+def _generation(post: AgentRequest) -> Generation:
+    stop = (post.stop,) if isinstance(post.stop, str) else tuple(post.stop or ())
+    return Generation(
+        post.temperature,
+        post.top_p,
+        post.max_tokens,
+        stop or None,
+        post.seed,
+        post.frequency_penalty,
+        post.presence_penalty,
+    )

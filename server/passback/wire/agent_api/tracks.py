@@ -1,0 +1,168 @@
+"""The messages of an answer. One is on its way at a time: what comes meanwhile waits for its turn.
+
+A client's readers of the stream mend only the last part of the last message; the engine may tell of several calls at once.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from typing_extensions import override
+
+from passback.builders import ContentBuilder, Event, MessageBuilder, ResponseBuilder, encode
+from passback.builders.message import MessageEnd, Role
+
+
+class Track(Protocol):
+    """One message: begun when its turn comes, ended when it is `done`."""
+
+    done: bool
+
+    def begin(self, response: ResponseBuilder, /) -> Sequence[str]:
+        """Its first events, with what it holds by then."""
+        ...
+
+    def grow(self) -> Sequence[str]:
+        """What it has got since."""
+        ...
+
+    def end(self) -> Sequence[str]:
+        """Its last events."""
+        ...
+
+    def cut(self, status: MessageEnd, /) -> None:
+        """Nothing more will come, and it is not what it should be."""
+        ...
+
+
+class _Message:
+    """What all kinds have in common: a message of one part."""
+
+    part = "data"
+
+    def __init__(
+        self, message_id: str, message_type: str, role: Role, metadata: Event | None = None
+    ) -> None:
+        self.done = False
+        self.type = message_type
+        self._id = message_id
+        self._role: Role = role
+        self._metadata = metadata
+        self._status: MessageEnd = "completed"
+
+    def _open(self, response: ResponseBuilder) -> str:
+        """Gives the message's first event."""
+        self._message: MessageBuilder = response.create_message_builder(
+            self._role, self.type, message_id=self._id, metadata=self._metadata
+        )
+        self._content: ContentBuilder = self._message.create_content_builder(self.part)
+        return encode(self._message.get_message_data())
+
+    def _close(self, usage: Event | None = None) -> Sequence[str]:
+        part = encode(self._content.complete())
+        return (part, encode(self._message.complete(self._status, usage=usage)))
+
+    def grow(self) -> Sequence[str]:
+        return ()
+
+    def cut(self, status: MessageEnd, /) -> None:
+        self.done, self._status = True, status
+
+
+class Words(_Message):
+    """What the model says, or thinks."""
+
+    part = "text"
+    usage: Event | None = None
+
+    def __init__(self, message_id: str, message_type: str, metadata: Event | None = None) -> None:
+        super().__init__(message_id, message_type, "assistant", metadata)
+        self._unsent: list[str] = []
+
+    def add(self, text: str) -> None:
+        self._unsent.append(text)
+
+    def say(self, text: str) -> str:
+        """The event of a piece, at once. Only while it is on its way."""
+        return self._content.encode_text_delta(text)
+
+    def begin(self, response: ResponseBuilder, /) -> Sequence[str]:
+        return (self._open(response), *self.grow())
+
+    @override
+    def grow(self) -> Sequence[str]:
+        text = "".join(self._unsent)
+        self._unsent.clear()
+        return (self._content.encode_text_delta(text),) if text else ()
+
+    def end(self) -> Sequence[str]:
+        return self._close(self.usage)
+
+
+class Call(_Message):
+    """A call, whose arguments are shown whole each time: no two clients append to data alike.
+
+    Not after every piece: what is sent stays a few times as long as the arguments are.
+    """
+
+    def __init__(
+        self, message_id: str, message_type: str, data: Event, metadata: Event | None = None
+    ) -> None:
+        super().__init__(message_id, message_type, "assistant", metadata)
+        self.data = data
+        self._arguments: list[str] = []
+        self._size = self._sent = 0
+
+    def add(self, delta: str) -> None:
+        self._arguments.append(delta)
+        self._size += len(delta)
+
+    def begin(self, response: ResponseBuilder, /) -> Sequence[str]:
+        return (self._open(response), encode(self._content.set_data(self._shown())))
+
+    @override
+    def grow(self) -> Sequence[str]:
+        if self.done or self._size - self._sent <= self._sent // 4:
+            return super().grow()
+        return (encode(self._content.set_data(self._shown())),)
+
+    def end(self) -> Sequence[str]:
+        self._content.put({"data": self._shown()})
+        return self._close()
+
+    def _shown(self) -> Event:
+        arguments = "".join(self._arguments)
+        self._arguments = [arguments]
+        self._sent = len(arguments)
+        return {**self.data, "arguments": arguments}
+
+
+class Whole(_Message):
+    """What is known at once: the output of a call, a request for approval, an accepted value.
+
+    Args:
+        message_id, message_type, role, metadata: the message's.
+        data: all of it.
+        first: what is shown of it before it is complete; None: all.
+    """
+
+    def __init__(
+        self,
+        message_id: str,
+        message_type: str,
+        role: Role,
+        data: Event,
+        *,
+        first: Event | None = None,
+        metadata: Event | None = None,
+    ) -> None:
+        super().__init__(message_id, message_type, role, metadata)
+        self.done = True
+        self._data = data
+        self._first = data if first is None else first
+
+    def begin(self, response: ResponseBuilder, /) -> Sequence[str]:
+        return (self._open(response), encode(self._content.set_data(self._first)))
+
+    def end(self) -> Sequence[str]:
+        self._content.put({"data": self._data})
+        return self._close()

@@ -1,0 +1,340 @@
+"""`passback serve --workers N`: several processes that serve one address, and the one that keeps them.
+
+The keeper holds the listening socket, passes signals on, and starts anew what ended by itself. It loads no agent: each worker
+reads the settings and loads the agents by itself. With each it has a *line*, a pair of sockets: what the command line says goes to
+the worker by it, since everybody can read a process's arguments; `ready` comes back; its end tells the worker that the keeper is gone.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+
+import anyio
+import anyio.abc
+
+from passback.core.errors import ConfigurationError
+from passback.settings import Settings
+
+EXIT_FAILED = 1
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+WORKER = (
+    sys.executable,
+    "-c",
+    "import sys; *at, sys.path[:] = *map(int, sys.argv[1:3]), sys.argv[3:]; from passback.cli import work; sys.exit(work(*at))",
+)
+"""Takes the numbers of two open files, the listening socket and the line, and what is to be its `sys.path`."""
+_READY = b"ready\n"
+_STOPPED = (0, -signal.SIGTERM)
+"""How a worker ends that was asked to: by itself, or, while it was starting, by the signal."""
+
+_log = logging.getLogger(__name__)
+
+
+def require_common_ground(settings: Settings) -> None:
+    """Raises ConfigurationError where so many workers cannot serve together."""
+    if settings.workers == 1:
+        return
+    if sys.platform == "win32":
+        raise ConfigurationError(
+            "PASSBACK_WORKERS: on Windows one process serves an address; start several on ports of their own"
+        )
+    if settings.store.partition(":")[0].lower() == "memory":
+        raise ConfigurationError(
+            "PASSBACK_WORKERS: with memory: each worker would have conversations of its own; "
+            "several need a store that they share, sqlite: or redis:"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a worker is told at its start.
+
+    Args:
+        argv: the command line, for agents that look at it.
+        flags: its settings, by their variables.
+        agents: each as `MODULE:AGENT`.
+        patience: seconds that it may take to end when the keeper is gone.
+        announces: whether it is the one that says where it listens.
+    """
+
+    argv: Sequence[str]
+    flags: Mapping[str, str]
+    agents: Sequence[str]
+    patience: float
+    announces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds, and how often.
+
+    Args:
+        pause: before a worker that ended is started anew; each one that lived shorter than `steady` doubles it.
+        longest_pause: what it grows to.
+        steady: the life of a worker after which its end counts as the first.
+        failed_starts: of one place in a row, after which the keeper gives up.
+    """
+
+    pause: float = 0.25
+    longest_pause: float = 30
+    steady: float = 60
+    failed_starts: int = 5
+
+
+# ---------------------------------------------------------------- the worker's side
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A worker's place; use `taken_seat`.
+
+    Args:
+        listening: the socket on which all workers listen.
+        line: its end of the line.
+        order: what it was told.
+    """
+
+    listening: socket.socket
+    line: socket.socket
+    order: Order
+
+    def end_with_the_keeper(self) -> None:
+        """See to it that this process ends as by SIGTERM when the keeper is gone, and within `Order.patience` in any case."""
+        threading.Thread(target=self._watch_the_line, daemon=True).start()
+
+    def ready(self) -> None:
+        """Say that requests are answered."""
+        with suppress(OSError):  # a keeper that is gone is noticed elsewhere
+            self.line.sendall(_READY)
+
+    def _watch_the_line(self) -> None:
+        with suppress(OSError):
+            self.line.recv(1)
+        if self.line.fileno() == -1:  # it is this process that has closed it
+            return
+        _log.warning("the process that keeps the workers is gone: stopping")
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(self.order.patience)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextmanager
+def taken_seat(listening: int, line: int) -> Generator[Seat]:
+    """The place of this process, by the numbers of its open files. Ends the process when there is no keeper any more."""
+    with _mine(listening) as common, _mine(line) as own:
+        with own.makefile("rb") as told:
+            order = told.readline()
+        if not order:
+            raise SystemExit(EXIT_FAILED)
+        yield Seat(common, own, Order(**json.loads(order)))
+
+
+def _mine(number: int) -> socket.socket:
+    """An open file that was passed on; programs that tools start do not get it."""
+    os.set_inheritable(number, False)
+    return socket.socket(fileno=number)
+
+
+# ---------------------------------------------------------------- the keeper's side
+@dataclass(eq=False, slots=True)
+class _Worker:
+    """Args:
+    process: none where it could not be started.
+    line: the keeper's end, which is open while the process lives.
+    """
+
+    process: anyio.abc.Process | None = None
+    line: asyncio.StreamWriter | None = None
+    ready: bool = False
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid if self.process else 0
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def send(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):  # it has ended, which is about to be noticed
+            if self.process:
+                self.process.send_signal(number)
+
+    async def ended(self) -> int:
+        """Wait for it; its exit code, or minus the number of the signal."""
+        code = await self.process.wait() if self.process else EXIT_FAILED
+        if self.line:
+            self.line.close()
+        return code
+
+
+class Keeper:
+    """Keeps workers until SIGTERM or Ctrl-C, which it passes on; a second one means to them what it means to a server alone.
+
+    Args:
+        listening: closed when the workers are to stop, so that nobody connects any more.
+        command: starts a worker, as `WORKER`.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        order: Order,
+        *,
+        command: Sequence[str] = WORKER,
+        pace: Pace | None = None,
+    ) -> None:
+        self._listening = listening
+        self._order = order
+        self._command = command
+        self._pace = pace or Pace()
+        self._workers: set[_Worker] = set()
+        self._stop = anyio.Event()
+        self._asked: signal.Signals | None = None
+        self._exit_code = 0
+
+    async def run(self, count: int) -> int:
+        """Give the exit code.
+
+        The first worker starts alone: what keeps it from starting is said once, by itself, and its exit code is ours.
+        """
+        async with anyio.create_task_group() as tasks:
+            with self._signals():
+                tasks.start_soon(self._kill_what_stays)
+                first = await self._start(replace(self._order, announces=True))
+                if first.ready:
+                    await self._keep_all(first, count)
+                else:
+                    await self._never_begun(first)
+            tasks.cancel_scope.cancel()
+        return self._exit_code
+
+    async def _keep_all(self, first: _Worker, count: int) -> None:
+        async with anyio.create_task_group() as places:
+            places.start_soon(self._keep, first)
+            for _ in range(count - 1):
+                places.start_soon(self._keep, None)
+
+    async def _keep(self, worker: _Worker | None) -> None:
+        """One place: a worker, the one after it, and so on."""
+        short_lives = failed_starts = 0
+        while worker or not self._stop.is_set():
+            worker = worker or await self._start(self._order)
+            code = await self._ended(worker)
+            if self._stop.is_set():
+                failed = worker.process is not None and code not in _STOPPED
+                self._exit_code |= EXIT_FAILED if failed else 0
+                return
+            failed_starts = 0 if worker.ready else failed_starts + 1
+            if failed_starts == self._pace.failed_starts:
+                self._give_up(code)
+                return
+            short_lives = 0 if worker.seconds >= self._pace.steady else short_lives
+            pause = min(self._pace.longest_pause, self._pace.pause * 2.0 ** min(short_lives, 32))
+            _log.warning(
+                "worker ended by itself (%s), another one starts in %g s",
+                _how(code),
+                pause,
+                extra={"action": "worker_ended", "pid": worker.pid},
+            )
+            short_lives += 1
+            worker = None
+            with anyio.move_on_after(pause):
+                await self._stop.wait()
+
+    async def _start(self, order: Order) -> _Worker:
+        """Give a worker that is ready, or ended before it was."""
+        worker = _Worker()
+        self._workers.add(worker)
+        try:
+            await self._open(worker, order)
+        except OSError as error:
+            _log.error("a worker cannot be started: %s", error.strerror)
+        if worker.ready:
+            _log.info("worker ready", extra={"action": "worker_ready", "pid": worker.pid})
+        return worker
+
+    async def _open(self, worker: _Worker, order: Order) -> None:
+        ours, theirs = socket.socketpair()
+        said, worker.line = await asyncio.open_unix_connection(sock=ours)
+        with theirs:
+            if self._stop.is_set():  # nobody listens any more
+                return
+            numbers = (self._listening.fileno(), theirs.fileno())
+            worker.process = await anyio.open_process(
+                [*self._command, *map(str, numbers), *sys.path],
+                stdin=subprocess.DEVNULL,
+                stdout=None,
+                stderr=None,
+                pass_fds=numbers,
+                start_new_session=True,  # Ctrl-C goes to all of a terminal's group, and would come twice
+            )
+        if self._stop.is_set():
+            worker.send(signal.SIGTERM)
+        worker.line.write(json.dumps(asdict(order)).encode() + b"\n")
+        with suppress(OSError):  # it ended without a look at its order
+            worker.ready = await said.readline() == _READY
+
+    async def _ended(self, worker: _Worker) -> int:
+        code = await worker.ended()
+        self._workers.discard(worker)
+        return code
+
+    async def _never_begun(self, first: _Worker) -> None:
+        code = await self._ended(first)
+        if self._asked:
+            self._exit_code = 128 + self._asked
+            return
+        if code < 0:
+            _log.error("the first worker ended before it was ready (%s)", _how(code))
+        self._exit_code = code if code >= 0 else 128 - code
+
+    def _give_up(self, code: int) -> None:
+        _log.error(
+            "workers end again and again before they are ready, the last one by %s: stopping",
+            _how(code),
+        )
+        self._exit_code = EXIT_FAILED
+        self._pass_on(signal.SIGTERM)
+
+    async def _kill_what_stays(self) -> None:
+        await self._stop.wait()
+        await anyio.sleep(self._order.patience)
+        for worker in self._workers:
+            _log.warning("worker killed: it does not end", extra={"pid": worker.pid})
+            worker.send(signal.SIGKILL)
+
+    @contextmanager
+    def _signals(self) -> Generator[None]:
+        loop = asyncio.get_running_loop()
+        for one in STOP_SIGNALS:
+            loop.add_signal_handler(one, self._pass_on, one)
+        try:
+            yield
+        finally:
+            for one in STOP_SIGNALS:
+                loop.remove_signal_handler(one)
+
+    def _pass_on(self, number: signal.Signals) -> None:
+        self._stop.set()
+        self._listening.close()
+        self._asked = self._asked or number
+        for (
+            worker
+        ) in self._workers:  # Python that is just starting would make a traceback of SIGINT
+            worker.send(number if worker.ready else signal.SIGTERM)
+
+
+def _how(code: int) -> str:
+    """How a process ended."""
+    names = {one.value: one.name for one in signal.Signals}
+    return f"exit code {code}" if code >= 0 else names.get(-code, f"signal {-code}")

@@ -1,0 +1,143 @@
+"""The examples of what surrounds an agent: other agents, limits, commands, its window, its prompt, its models."""
+
+from tests.e2e.plays import ALL, Listener, plays, roles
+from tests.support.wire import DONE, Client, check_refusal, client_tool, result, user
+
+ZONE = client_tool("get-time-zone")
+
+
+@plays("sub_agents")
+async def sub_agents(client: Client) -> None:
+    listener = Listener()
+    clerk = "planner > clerk"
+    words = user("Plan my morning.")
+    assert listener.told(await client.post("c", words, tools=[ZONE], include=ALL)) == [
+        'calls planner {"task": "Plan a morning with a visit to Tea & Co."}',
+        "complete: planner",
+        f'calls {clerk} {{"task": "When does Tea & Co open, by the traveller\'s clock?"}}',
+        f"complete: {clerk}",
+        f'calls {clerk} > opening_hours {{"shop": "Tea & Co"}}',
+        f"calls {clerk} > get-time-zone {{}}",
+        f"complete: {clerk} > opening_hours",
+        f"{clerk} > opening_hours: Tea & Co: 9 to 18 o'clock in Vienna",
+        f"complete: {clerk} > get-time-zone",
+        f"owed: {clerk} > get-time-zone (tool_result)",
+        "handed-back",
+        DONE,
+    ]
+    given = result(listener.ids[f"{clerk} > get-time-zone"], "Europe/Vienna")
+    found = "Tea & Co opens at 9 o'clock, also by the traveller's clock."
+    assert listener.told(await client.post("c", given, include=ALL)) == [
+        f"{clerk} says: {found}",
+        f"{clerk}: {found}",
+        "planner says: At 9 o'clock to Tea & Co.",
+        "planner: At 9 o'clock to Tea & Co.",
+        "text: Begin at 9 o'clock with Tea & Co.",
+        "completed end_turn",
+        DONE,
+    ]
+    messages = await client.messages("c")
+    assert roles(messages) == ["user", "assistant", *["child"] * 9, "tool", "assistant"]
+
+
+@plays("several_agents")
+async def several_agents(client: Client) -> None:
+    assert (await client.post("c", user("My kettle is cold."))).text == "Is it plugged in?"
+    sales = "/v1/aibot/bots/sales/send-message"
+    answer = await client.post("c", user("What is a new one?"), path=sales)
+    assert answer.text == "A new one is 30 euros."
+    asked = [each for each in await client.messages("c") if each["role"] == "user"]
+    assert [each.get("agentId") for each in asked] == [None, "sales"]
+    nobody = "/v1/aibot/bots/nobody/send-message"
+    body = {"messages": [user("hi")]}
+    check_refusal(await client.http.post(nobody, json=body), 404, "agent_not_found")
+
+
+@plays("limits")
+async def limits(client: Client) -> None:
+    lefts: list[dict[str, float]] = []
+    ends: list[str] = []
+    words = user("What is a budget?")
+    for answer in [await client.post("c", words, include=["usage", "run"]) for _ in range(3)]:
+        events = [frame.event for frame in answer.frames[:-1]]
+        lefts += [event["left"] for event in events if event["type"] == "usage"]
+        ends.append(events[-1]["reason"])
+    # each call costs 0.03; the last one may begin with 0.01 left, and goes beyond
+    assert [round(left["cost"], 2) for left in lefts] == [0.07, 0.04, 0.01, 0, 0]
+    assert [(left["turns"], left["tokens"]) for left in lefts[:2]] == [(4, 29_000), (3, 8_000)]
+    assert ends == ["end_turn", "end_turn", "budget"]
+    assert answer.headers["x-budget-left-cost"] == "0"
+    assert roles(await client.messages("c"))[-2:] == ["assistant", "user"]
+
+
+@plays("commands")
+async def commands(client: Client) -> None:
+    async def answer(words: str) -> str:
+        return (await client.post("c", user(words))).text
+
+    assert (await answer("/help")).splitlines() == [
+        "/clear  Lets the agent forget what was said before; the history stays.",
+        "/compact  Lets the agent sum up what was said before.",
+        "/greet  Greets somebody.",
+        "/help  Lists the commands.",
+    ]
+    assert await answer("/greet Ada") == "Hello, Ada!"
+    assert await answer("/greet") == "Hello, anonymous!"
+    for words in ("hello", " /greet", "/etc/hosts"):
+        assert await answer(words) == "A model has read this."
+    before = await client.messages("c")
+    unknown = {"conversationId": "c", "messages": [user("/nosuch")]}
+    refused = await client.http.post("/send-message", json=unknown)
+    check_refusal(refused, 422, "unknown_command")
+    assert refused.json()["message"] == (
+        "there is no command /nosuch; there are /clear, /compact, /greet, /help. "
+        "A text that begins with a space is none"
+    )
+    assert await client.messages("c") == before
+    listed = (await client.http.get("/commands")).json()["commands"]
+    assert {"name": "greet", "description": "Greets somebody."} in listed
+
+
+@plays("long_conversation")
+async def long_conversation(client: Client) -> None:
+    told: list[list[str]] = []
+    for words in (*["How do I keep ferns?"] * 9, "/compact"):
+        answer = await client.post("c", user(words), include=["context"])
+        told.append([line for line in Listener().told(answer) if line.startswith("context")])
+    full, room, asked = '"window": 1000', '"step": "summary"', 9
+    assert [[full in line, room in line] for lines in told for line in lines[-1:]] == [
+        [True, False],
+        [True, False],
+        [False, True],
+        [False, True],
+    ]
+    assert [bool(lines) for lines in told] == [False] * 6 + [True] * 4
+    # the history has every word
+    messages = await client.messages("c")
+    assert roles(messages).count("summary") == 2
+    assert [each["content"] for each in messages if each["role"] == "user"] == [
+        *["How do I keep ferns?"] * asked,
+        "/compact",
+    ]
+
+
+@plays("prompt_layers")
+async def prompt_layers(client: Client) -> None:
+    said = {"intent": "complain", "constraints": ["in English"], "instructions": "Be brief."}
+    assert (await client.post("c", user("Where is it?"), **said)).text == "It is on its way."
+    [asked, _] = await client.messages("c")
+    at = asked.pop("at")
+    assert asked == {"id": asked["id"], "role": "user", "content": "Where is it?", **said}
+    assert at.endswith("+00:00")
+
+
+@plays("thinking")
+async def thinking(client: Client) -> None:
+    words = user("Is 17 prime?")
+    assert Listener().told(await client.post("c", words, include=["reasoning"])) == [
+        "reasoning: 17 has no divisor up to 4.",
+        "text: It is prime.",
+        DONE,
+    ]
+    # who does not ask for it gets the answer alone
+    assert Listener().told(await client.post("c", words)) == ["text: It is prime.", DONE]

@@ -1,0 +1,47 @@
+"""A site with `/process` over a log that a test writes."""
+
+from typing import Any
+
+from starlette.types import ASGIApp
+from tests.support.agent_api import PATH, Json, events_of, user
+from tests.support.bridge import Answer, ask_json
+from tests.support.logged_runs import RUN, LoggedRuns
+
+from passback.core.events import (
+    Completed,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    TurnStarted,
+)
+from passback.core.messages import MessageId
+from passback.transport.access import Access
+from passback.transport.signal import Signal
+from passback.transport.site import build_site
+from passback.transport.sse import OPENING
+from passback.transport.wires import Services
+from passback.wire.agent_api import build
+
+HELLO: Json = {"input": [user("hello")], "session_id": "c"}
+SAID: tuple[RunEvent, ...] = (
+    RunStarted(RUN.run_id),
+    TurnStarted(MessageId("msg_1")),
+    TextDelta("hi"),
+    RunFinished(Completed()),
+)
+
+
+def site(runs: LoggedRuns, access: Access | None = None, **settings: Any) -> ASGIApp:
+    services = Services(runs, Signal(), dict, **settings)
+    return build_site([build(services)], access or Access())
+
+
+async def post(runs: LoggedRuns, value: object, **request: Any) -> Answer:
+    return await ask_json(site(runs), "POST", PATH, value, **request)
+
+
+def streamed(answer: Answer) -> list[Json]:
+    """The events of a stream."""
+    assert answer.body.startswith(OPENING.encode())
+    return events_of(answer.body)

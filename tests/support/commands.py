@@ -1,0 +1,23 @@
+"""The command line in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def passback(
+    *arguments: str, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    inherited = {
+        name: text for name, text in os.environ.items() if not name.startswith("PASSBACK_")
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "passback", *arguments],
+        env={**inherited, **environment},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )

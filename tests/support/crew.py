@@ -1,0 +1,105 @@
+"""Several workers behind one address, told apart by their process ids, which the keeper's log names."""
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+from tests.support.server import Server, running_server
+from tests.support.wire import Client, Stream, client_of, user
+
+SECONDS = 30
+
+
+@dataclass(slots=True)
+class Crew:
+    """Args:
+    server: the keeper.
+    pids: the workers that became ready, in that order.
+    log: what was read of the standard error of all of them.
+    """
+
+    server: Server
+    pids: list[int] = field(default_factory=list[int])
+    log: str = ""
+
+    async def until_ready(self, count: int) -> None:
+        """Wait for so many workers, those of before included."""
+        with anyio.fail_after(SECONDS):
+            while len(self.pids) < count:
+                assert await self._read(), f"they have ended: {self.log}"
+
+    async def until_all_are_gone(self) -> None:
+        """Wait for the end of every process that could write to the log."""
+        with anyio.fail_after(SECONDS):
+            while await self._read():
+                pass
+
+    @asynccontextmanager
+    async def only(self, pid: int) -> AsyncGenerator[None]:
+        """No other worker does anything meanwhile."""
+        others = [each for each in self.pids if each != pid and _state(each)]
+        try:
+            with anyio.fail_after(SECONDS):
+                for each in others:
+                    os.kill(each, signal.SIGSTOP)
+                    while _state(each) != "T":
+                        await anyio.lowlevel.checkpoint()
+            yield
+        finally:
+            for each in others:
+                os.kill(each, signal.SIGCONT)
+
+    @asynccontextmanager
+    async def at(
+        self, pid: int, ask: Callable[[Client], AbstractAsyncContextManager[Stream]]
+    ) -> AsyncGenerator[Stream]:
+        """What a client gets whose connection is that worker's."""
+        async with client_of(self.server.url) as client, AsyncExitStack() as stack:
+            async with self.only(pid):
+                stream = await stack.enter_async_context(ask(client))
+            yield stream
+
+    def post(self, pid: int, conversation: str, text: str) -> AbstractAsyncContextManager[Stream]:
+        return self.at(pid, lambda client: client.stream(conversation, [user(text)]))
+
+    async def _read(self) -> bool:
+        assert self.server.process.stderr is not None
+        try:
+            self.log += (await self.server.process.stderr.receive()).decode()
+        except anyio.EndOfStream:
+            return False
+        whole, _, _ = self.log.rpartition("\n")
+        self.pids = [int(pid) for pid in re.findall(r"action=worker_ready pid=(\d+)", whole)]
+        return True
+
+
+def _state(pid: int) -> str:
+    """As `ps` tells it; empty without such a process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return ""
+
+
+def command_line(pid: int) -> str:
+    """As `ps` tells it."""
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+@asynccontextmanager
+async def crew(count: int, *flags: str, cwd: Path | None = None) -> AsyncGenerator[Crew]:
+    """So many workers, all of them ready."""
+    arguments = ("--workers", str(count), "--log-level", "info", *flags)
+    async with running_server(
+        *arguments, stderr=subprocess.PIPE, cwd=str(cwd) if cwd else None
+    ) as server:
+        crew = Crew(server)
+        await crew.until_ready(count)
+        yield crew

@@ -1,0 +1,224 @@
+"""The keeper of several workers, with little programs in their place; and a worker's side of the line."""
+
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import anyio
+import pytest
+from typing_extensions import override
+
+from passback.core.errors import ConfigurationError
+from passback.settings import load
+from passback.workers import EXIT_FAILED, Keeper, Order, Pace, require_common_ground, taken_seat
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(sys.platform == "win32", reason="one process serves an address there"),
+]
+
+SOON = Pace(pause=0.001, longest_pause=0.002, steady=60, failed_starts=3)
+BEGIN = """
+import os, signal, socket, sys, threading
+from pathlib import Path
+
+line = socket.socket(fileno=int(sys.argv[2]))
+lives = Path("lives")
+lives.open("a").write("x")
+"""
+READY = "line.sendall(b'ready\\n')\n"
+WAIT = "signal.pause()\n"
+ONCE = "if len(lives.read_text()) > 1: sys.exit(7)\n"
+TWICE = "if len(lives.read_text()) > 2: os.kill(os.getppid(), signal.SIGTERM)\n"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def listening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[socket.socket]:
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+async def kept(
+    listening: socket.socket, *lines: str, count: int = 1, patience: float = 60, pace: Pace = SOON
+) -> int:
+    """Keep a program until it is over; the exit code."""
+    command = (sys.executable, "-c", BEGIN + "".join(lines))
+    order = Order(argv=(), flags={}, agents=(), patience=patience)
+    with anyio.fail_after(30):
+        return await Keeper(listening, order, command=command, pace=pace).run(count)
+
+
+def lives() -> int:
+    return len(Path("lives").read_text())
+
+
+# ---------------------------------------------------------------- starts
+@pytest.mark.parametrize(
+    ("end", "code", "told"),
+    [
+        ("sys.exit(2)", 2, []),
+        ("sys.exit(0)", 0, []),
+        (
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            128 + signal.SIGKILL,
+            ["the first worker ended before it was ready (SIGKILL)"],
+        ),
+    ],
+)
+async def test_a_first_worker_that_cannot_start_is_not_tried_again(
+    listening: socket.socket, caplog: pytest.LogCaptureFixture, end: str, code: int, told: list[str]
+) -> None:
+    assert await kept(listening, end, count=3) == code
+    assert lives() == 1
+    assert caplog.messages == told
+
+
+async def test_a_worker_whose_program_is_not_there_is_told(
+    listening: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    order = Order(argv=(), flags={}, agents=(), patience=60)
+    assert await Keeper(listening, order, command=["./nosuch"]).run(2) == EXIT_FAILED
+    assert caplog.messages == ["a worker cannot be started: No such file or directory"]
+
+
+@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
+async def test_a_stop_before_the_first_worker_is_ready_ends_it_and_says_nothing(
+    listening: socket.socket, caplog: pytest.LogCaptureFixture, asked: signal.Signals
+) -> None:
+    code = await kept(listening, f"os.kill(os.getppid(), {asked.value})\n", WAIT, count=3)
+    assert code == 128 + asked
+    assert lives() == 1
+    assert caplog.messages == []
+
+
+async def test_a_worker_that_becomes_ready_after_the_stop_is_waited_for(
+    listening: socket.socket,
+) -> None:
+    asks = "os.kill(os.getppid(), signal.SIGTERM)\nsignal.sigwait({signal.SIGTERM})\n"
+    waits = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
+    works = "sum(range(10**7))\nlives.write_text('done')\n"
+    assert await kept(listening, waits, asks, READY, works) == 0
+    assert lives() == len("done")
+
+
+async def test_workers_that_cannot_start_any_more_are_given_up_and_the_others_stopped(
+    listening: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await kept(listening, ONCE, READY, WAIT, count=2) == EXIT_FAILED
+    assert lives() == 1 + SOON.failed_starts
+    assert caplog.messages == [
+        "worker ended by itself (exit code 7), another one starts in 0.001 s",
+        "worker ended by itself (exit code 7), another one starts in 0.002 s",
+        "workers end again and again before they are ready, the last one by exit code 7: stopping",
+    ]
+
+
+# ---------------------------------------------------------------- ends
+async def test_the_pause_before_a_new_worker_grows_to_its_bound(
+    listening: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    pace = Pace(pause=0.001, longest_pause=0.003, steady=60)
+    enough = (
+        "if len(lives.read_text()) > 4: os.kill(os.getppid(), signal.SIGTERM); signal.pause()\n"
+    )
+    assert await kept(listening, READY, enough, "sys.exit(3)", pace=pace) == 0
+    pauses = [message.rpartition("another one starts in ")[2] for message in caplog.messages]
+    assert pauses == ["0.001 s", "0.002 s", "0.003 s", "0.003 s"]
+
+
+async def test_the_end_of_a_worker_that_lived_long_is_a_first_one_again(
+    listening: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    pace = Pace(pause=0.001, steady=0)
+    await kept(listening, READY, TWICE, "sys.exit(3)", pace=pace)
+    assert {message.rpartition("another one starts in ")[2] for message in caplog.messages} == {
+        "0.001 s"
+    }
+
+
+async def test_a_stop_during_the_pause_starts_nobody(
+    listening: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    pace = Pace(pause=3600, longest_pause=3600)
+    with caplog.filtering(_Stop()):
+        assert await kept(listening, READY, "sys.exit(3)", pace=pace) == 0
+    assert lives() == 1
+
+
+class _Stop(logging.Filter):
+    """Whatever is logged, a stop comes with it."""
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return True
+
+
+async def test_a_worker_that_does_not_end_is_killed(
+    listening: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    deaf = "signal.signal(signal.SIGTERM, lambda *_: None)\n"
+    stops = "os.kill(os.getppid(), signal.SIGTERM)\n"
+    code = await kept(listening, deaf, READY, stops, f"while True: {WAIT}", patience=0.1)
+    assert code == EXIT_FAILED
+    assert caplog.messages == ["worker killed: it does not end"]
+
+
+async def test_nobody_can_connect_after_a_stop(listening: socket.socket) -> None:
+    address = listening.getsockname()
+    assert await kept(listening, READY, "os.kill(os.getppid(), signal.SIGTERM)\n", WAIT) == 0
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+
+
+# ---------------------------------------------------------------- a worker's side
+async def test_a_worker_whose_keeper_is_gone_before_it_was_told_anything_ends(
+    listening: socket.socket,
+) -> None:
+    ours, theirs = socket.socketpair()
+    ours.close()
+    numbers = (os.dup(listening.fileno()), theirs.detach())
+    with pytest.raises(SystemExit, match=str(EXIT_FAILED)), taken_seat(*numbers):
+        pass
+
+
+async def test_a_seat_has_its_order_and_passes_no_open_file_on(listening: socket.socket) -> None:
+    ours, theirs = socket.socketpair()
+    told = {"argv": ["passback"], "flags": {"PASSBACK_PORT": "1"}, "agents": [], "patience": 1}
+    numbers = (os.dup(listening.fileno()), theirs.detach())
+    for number in numbers:
+        os.set_inheritable(number, True)
+    with ours:
+        ours.sendall(json.dumps(told).encode() + b"\n")
+        with taken_seat(*numbers) as seat:
+            seat.ready()
+            assert ours.recv(100) == b"ready\n"
+            assert seat.order == Order(["passback"], {"PASSBACK_PORT": "1"}, [], 1)
+            assert seat.listening.getsockname() == listening.getsockname()
+            assert [os.get_inheritable(number) for number in numbers] == [False, False]
+
+
+# ---------------------------------------------------------------- what can serve together
+@pytest.mark.parametrize("store", ["memory:", "MEMORY:", "memory:///"])
+async def test_memory_is_no_store_for_several(store: str) -> None:
+    with pytest.raises(ConfigurationError, match="each worker would have conversations of its own"):
+        require_common_ground(load({"PASSBACK_STORE": store, "PASSBACK_WORKERS": "2"}))
+    require_common_ground(load({"PASSBACK_STORE": store}))
+    require_common_ground(load({"PASSBACK_WORKERS": "2"}))
+
+
+async def test_windows_has_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(ConfigurationError, match="on Windows one process serves an address"):
+        require_common_ground(load({"PASSBACK_WORKERS": "2"}))

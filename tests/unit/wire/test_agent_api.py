@@ -1,0 +1,297 @@
+"""`/process`: the forms of its answer, and how a client comes back to it."""
+
+import pytest
+from tests.support.agent_api import (
+    PATH,
+    Json,
+    bodies,
+    check_legal,
+    decision,
+    events_of,
+    output,
+    said,
+)
+from tests.support.agent_site import HELLO, SAID, post, site, streamed
+from tests.support.bridge import ask, ask_json
+from tests.support.logged_runs import RUN, LoggedRuns
+
+from passback.core.changes import Status
+from passback.core.errors import CursorExpired
+from passback.core.events import (
+    Completed,
+    Failed,
+    Nested,
+    Position,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolResulted,
+    TurnStarted,
+    UsageReported,
+)
+from passback.core.messages import (
+    AssistantMessage,
+    CallId,
+    ChildMessage,
+    MessageId,
+    Owed,
+    OwnerId,
+    ToolCall,
+    Usage,
+    UserMessage,
+)
+from passback.core.ports import Parked
+from passback.transport.access import Access
+from passback.transport.sse import OPENING
+from passback.transport.wires import Limits
+
+pytestmark = pytest.mark.anyio
+
+STREAM = f"{PATH}/c/stream"
+
+
+# ---------------------------------------------------------------- answers
+async def test_a_request_is_answered_with_the_events_of_its_run() -> None:
+    runs = LoggedRuns(*SAID)
+    answer = await post(runs, HELLO)
+    last = check_legal(streamed(answer))
+    assert (answer.status, said(last)) == (200, "hi")
+    assert (last["id"], last["session_id"]) == ("response_1", "c")
+    assert (
+        dict(answer.headers).items()
+        >= {
+            "content-type": "text/event-stream; charset=utf-8",
+            "x-accel-buffering": "no",
+            "x-conversation-id": "c",
+            "x-run-id": "run_1",
+        }.items()
+    )
+    assert (runs.posts[0].key, runs.posts[0].tools) == (RUN.key, None)
+
+
+async def test_what_sub_agents_used_is_the_responses_and_no_messages() -> None:
+    deep = Nested(CallId("b"), UsageReported(Usage(10, 20)))
+    runs = LoggedRuns(
+        RunStarted(RUN.run_id),
+        TurnStarted(MessageId("m")),
+        TextDelta("hi"),
+        UsageReported(Usage(1, 2)),
+        Nested(CallId("a"), deep),
+        UsageReported(Usage(100, 200, estimated=True)),
+        RunFinished(Completed()),
+    )
+    last = check_legal(streamed(await post(runs, HELLO)))
+    assert (last["usage"]["input_tokens"], last["usage"]["output_tokens"]) == (111, 222)
+    [message] = last["output"]
+    assert (message["usage"]["input_tokens"], message["usage"]["output_tokens"]) == (1, 2)
+
+
+async def test_the_path_is_a_setting() -> None:
+    runs = LoggedRuns(*SAID)
+    runs.known[RUN.key] = Status(1, RUN.run_id)
+    app = site(runs, process_path="/agents/one")
+    assert (await ask_json(app, "POST", "/agents/one", HELLO)).status == 200
+    assert (await ask(app, "GET", "/agents/one/c/stream")).status == 200
+    assert (await ask_json(app, "POST", PATH, HELLO)).status == 404
+
+
+async def test_the_request_names_its_response_and_its_agent() -> None:
+    runs = LoggedRuns(*SAID)
+    answer = await post(runs, {**HELLO, "id": "mine", "agent_id": "painter"})
+    assert {event["id"] for event in streamed(answer) if event["object"] == "response"} == {"mine"}
+    [message] = runs.posts[0].messages
+    assert isinstance(message, UserMessage)
+    assert message.agent == "painter"
+
+
+@pytest.mark.promise("P13")
+async def test_a_session_belongs_to_the_owner_of_the_key_whatever_user_is_named() -> None:
+    runs = LoggedRuns(*SAID)
+    app = site(runs, Access(keys={"a-key": OwnerId("alice")}))
+    asked = {**HELLO, "user_id": "bob"}
+    await ask_json(app, "POST", PATH, asked, headers={"authorization": "Bearer a-key"})
+    assert runs.posts[0].key.owner == "alice"
+
+
+@pytest.mark.parametrize("missing", [{}, {"session_id": None}, {"session_id": ""}])
+async def test_a_request_without_a_session_begins_one_of_its_own(missing: Json) -> None:
+    runs = LoggedRuns(*SAID)
+    for _ in range(2):
+        await post(runs, {"input": HELLO["input"], **missing})
+    first, second = (post.key.id for post in runs.posts)
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("asked", "accept", "media_type"),
+    [
+        ({}, "", "text/event-stream"),
+        ({"stream": None}, "*/*", "text/event-stream"),
+        ({"stream": False}, "*/*", "application/json"),
+        ({"stream": False}, "text/event-stream", "text/event-stream"),
+        ({"stream": True}, "application/json", "application/json"),
+        ({}, "text/html", None),
+    ],
+)
+async def test_the_answer_has_the_form_that_was_asked_for_and_is_accepted(
+    asked: Json, accept: str, media_type: str | None
+) -> None:
+    answer = await post(LoggedRuns(*SAID), {**HELLO, **asked}, headers={"accept": accept})
+    if media_type is None:
+        assert (answer.status, answer.code) == (406, "not_acceptable")
+    else:
+        assert answer.headers["content-type"].partition(";")[0] == media_type
+
+
+async def test_without_a_stream_the_answer_is_the_last_event() -> None:
+    runs = LoggedRuns(*SAID)
+    *_, last = streamed(await post(runs, HELLO))
+    answer = (await post(runs, {**HELLO, "stream": False})).json
+    assert said(answer) == "hi"
+    assert answer.keys() == last.keys()
+
+
+async def test_without_a_stream_a_failed_run_has_the_status_of_its_error() -> None:
+    runs = LoggedRuns(RunStarted(RUN.run_id), RunFinished(Failed("model_unavailable", "gone")))
+    answer = await post(runs, {**HELLO, "stream": False})
+    assert (answer.status, answer.code) == (503, "model_unavailable")
+    assert answer.headers["x-run-id"] == "run_1"
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_an_answer_that_is_too_long_is_not_sent_whole(streams: bool) -> None:
+    app = site(LoggedRuns(*SAID), limits=Limits(answer_chars=1))
+    answer = await ask_json(app, "POST", PATH, {**HELLO, "stream": streams})
+    if streams:
+        assert check_legal(streamed(answer))["error"]["code"] == "cursor_expired"
+    else:
+        assert (answer.status, answer.code) == (410, "cursor_expired")
+
+
+# ---------------------------------------------------------------- calls of earlier responses
+CALLS = (
+    AssistantMessage(MessageId("m1"), "", (ToolCall(CallId("c1"), "delete", '{"a":1}'),)),
+    ChildMessage(
+        CallId("c1"),
+        AssistantMessage(MessageId("m2"), "", (ToolCall(CallId("c2"), "inner", "{}"),)),
+    ),
+    UserMessage(MessageId("m3"), "x"),
+)
+MADE = (
+    RunStarted(RUN.run_id),
+    ToolCallEnded(CallId("c1")),
+    ToolResulted(CallId("c1"), "gone"),
+    ToolResulted(CallId("c2"), "seen"),
+    RunFinished(Completed()),
+)
+
+
+async def test_a_call_of_the_run_itself_is_told_once() -> None:
+    call = CallId("c1")
+    begun = (
+        ToolCallStarted(call, "delete", client=False),
+        ToolCallArguments(call, '{"a":1}'),
+    )
+    runs = LoggedRuns(MADE[0], *begun, *MADE[1:])
+    runs.history, runs.known[RUN.key] = CALLS, Status(1, RUN.run_id, message_count=3)
+    last = check_legal(streamed(await ask(site(runs), "GET", STREAM)))
+    assert [each["type"] for each in last["output"]] == [
+        "plugin_call",
+        *["plugin_call_output"] * 2,
+    ]
+
+
+@pytest.mark.parametrize("follows", [False, True])
+async def test_calls_that_were_approved_are_told_with_their_names(follows: bool) -> None:
+    runs = LoggedRuns(*MADE)
+    runs.history, runs.known[RUN.key] = CALLS, Status(1, RUN.run_id, message_count=3)
+    if follows:
+        answer = await ask(site(runs), "GET", STREAM)
+    else:
+        answer = await post(runs, {"session_id": "c", "input": [decision("c1", True)]})
+    last = check_legal(streamed(answer))
+    call = {"call_id": "c1", "name": "delete", "arguments": '{"a":1}'}
+    assert bodies(last, "plugin_call") == [call]
+    assert bodies(last, "plugin_call_output") == [
+        {"call_id": "c1", "name": "delete", "output": "gone"},
+        {"call_id": "c2", "name": "inner", "output": "seen"},
+    ]
+
+
+async def test_the_answer_to_a_result_needs_no_record_of_the_call() -> None:
+    answer = await post(LoggedRuns(*MADE), {"session_id": "c", "input": [output("c1", "x")]})
+    outputs = bodies(check_legal(streamed(answer)), "plugin_call_output")
+    assert outputs == [{"call_id": "c1", "output": "gone"}, {"call_id": "c2", "output": "seen"}]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_results_that_are_not_all_are_stored_and_the_rest_is_named(streams: bool) -> None:
+    runs = LoggedRuns()
+    runs.answer = Parked(RUN.key, (Owed(CallId("c2"), "paint", "{}"),))
+    answer = await post(
+        runs, {"session_id": "c", "input": [output("c1", "x")], "stream": streams, "id": "mine"}
+    )
+    last = check_legal(events_of(answer.body)) if streams else answer.json
+    assert (last["status"], last["id"], last["output"]) == ("completed", "mine", [])
+    assert last["metadata"] == {"requires_action": ["c2"]}
+    assert answer.headers["x-owed-tool-calls"] == "c2"
+    assert "x-run-id" not in answer.headers
+
+
+# ---------------------------------------------------------------- coming back
+@pytest.mark.promise("P3")
+async def test_a_client_comes_back_by_the_same_post_or_by_the_stream() -> None:
+    runs = LoggedRuns(*SAID)
+    runs.known[RUN.key] = Status(1, RUN.run_id)
+    whole = (await post(runs, HELLO)).body.removeprefix(OPENING.encode())
+    frames = [frame + b"\n\n" for frame in whole.split(b"\n\n")[:-1]]
+    for seen in range(1, len(frames)):
+        last = frames[seen - 1].partition(b"\n")[0].removeprefix(b"id: ").decode()
+        rest = OPENING.encode() + b"".join(frames[seen:])
+        headers = {"last-event-id": last}
+        posted = await post(runs, HELLO, headers=headers)
+        followed = await ask(site(runs), "GET", STREAM, headers=headers)
+        first = await ask(site(runs), "GET", f"{STREAM}?lastEventId={last}")
+        assert [_steady(each.body) for each in (posted, followed, first)] == [_steady(rest)] * 3
+
+
+def _steady(body: bytes) -> list[Json]:
+    """Without the time of the answer."""
+    return [{**event, "created_at": 0, "completed_at": 0} for event in events_of(body)]
+
+
+async def test_a_response_is_followed_under_the_id_that_its_request_gave_it() -> None:
+    runs = LoggedRuns(*SAID)
+    runs.known[RUN.key] = Status(1, RUN.run_id)
+    answer = await ask(site(runs), "GET", f"{STREAM}?id=mine&stream=false&runId=run_1")
+    assert answer.json["id"] == "mine"
+
+
+async def test_an_id_beyond_the_end_is_refused_before_the_stream() -> None:
+    runs = LoggedRuns(*SAID)
+    headers = {"last-event-id": "run_1.1-9"}
+    answer = await post(runs, HELLO, headers=headers)
+    assert (answer.status, answer.code) == (422, "invalid_cursor")
+
+
+@pytest.mark.promise("P10")
+async def test_a_reader_is_told_that_what_it_saw_is_void() -> None:
+    runs = LoggedRuns(*SAID[:3])
+    runs.is_taken_over(Position(1, 2), TurnStarted(MessageId("msg_2")), TextDelta("ho"))
+    runs.say(RunFinished(Completed()))
+    answer = await post(runs, HELLO, headers={"last-event-id": "run_1.1-3"})
+    last = streamed(answer)[-1]
+    assert (last["status"], last["error"]["code"]) == ("failed", "rewound")
+    assert answer.body.rpartition(b"\nid: ")[2].startswith(b"run_1.0-0\n")
+    again = check_legal(streamed(await post(runs, HELLO)))
+    assert said(again) == "ho"
+
+
+async def test_a_log_without_its_beginning_cannot_be_told() -> None:
+    runs = LoggedRuns(*SAID)
+    runs.unreadable = CursorExpired("its beginning is gone")
+    answer = await post(runs, HELLO)
+    assert (answer.status, answer.code) == (410, "cursor_expired")

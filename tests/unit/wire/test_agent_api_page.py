@@ -1,0 +1,25 @@
+"""The examples of docs/agent-api.md are true."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.support.agent_api import check_legal
+
+PAGE = (Path(__file__).parents[3] / "docs" / "agent-api.md").read_text(encoding="utf-8")
+
+
+def test_the_builders_example_is_a_legal_response(capsys: pytest.CaptureFixture[str]) -> None:
+    [example] = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    exec(example, {})
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(check_legal(events)["output"][0]["content"]) == 2
+    assert events[3]["text"] == "Look: "
+
+
+@pytest.mark.parametrize(
+    "block", re.findall(r"^```json\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+)
+def test_every_example_of_json_is_json(block: str) -> None:
+    assert json.loads(block)

@@ -1,0 +1,224 @@
+"""`/process`: what a request means for the conversation."""
+
+from typing import Any
+
+import pytest
+from tests.support.agent_api import (
+    PATH,
+    Json,
+    decision,
+    function,
+    output,
+    text,
+    user,
+)
+from tests.support.agent_site import HELLO, SAID, post, site
+from tests.support.bridge import ask_json
+from tests.support.logged_runs import LoggedRuns
+
+from passback.core.messages import (
+    Answer as ToAnswer,
+)
+from passback.core.messages import (
+    ApprovalMessage,
+    Brief,
+    CallId,
+    DataPart,
+    Generation,
+    MediaPart,
+    Message,
+    RefusalPart,
+    SystemMessage,
+    TextPart,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+    as_text,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def _read(*messages: object, **more: Any) -> tuple[Message, ...]:
+    """What is posted by a request's messages, without the ids that were made for them."""
+    runs = LoggedRuns(*SAID)
+    answer = await ask_json(
+        site(runs, allow_roles=frozenset({"user", "tool", "system"})),
+        "POST",
+        PATH,
+        {"session_id": "c", "input": list(messages), **more},
+    )
+    assert answer.status == 200, answer.body
+    return runs.posts[0].messages
+
+
+# ---------------------------------------------------------------- what is new
+ASSISTANT = {"role": "assistant", "type": "message", "content": [text("I said")]}
+CALL = {"type": "function_call", "role": "assistant", "content": [{"type": "data", "data": {}}]}
+SERVERS = {"type": "plugin_call_output", "role": "tool", "content": None}
+
+
+@pytest.mark.parametrize(
+    ("given", "new"),
+    [
+        ([user("a"), user("b")], ["a", "b"]),
+        ([user("a"), ASSISTANT, user("b")], ["b"]),
+        ([user("a"), CALL, output("c1", "x")], ["c1"]),
+        ([user("a"), CALL, output("c1", "x"), CALL, output("c2", "y")], ["c1", "c2"]),
+        ([CALL, output("c1", "x"), ASSISTANT, user("b")], ["b"]),
+        ([output("c1", "x"), user("b")], ["c1", "b"]),
+        ([user("a"), SERVERS, CALL, output("c1", "x"), user("b")], ["c1", "b"]),
+        ([user("a"), {"type": "heartbeat"}, user("b"), {"type": "error"}], ["a", "b"]),
+        ([{**CALL, "type": "mcp_approval_request"}, decision("c1", True)], ["c1"]),
+        ([{"role": "user", "type": "a2ui_action", "content": [text("a")]}], ["a"]),
+    ],
+)
+async def test_only_what_comes_behind_the_agents_words_is_new(
+    given: list[Json], new: list[str]
+) -> None:
+    messages = await _read(*given)
+    told = [
+        m.call_id if isinstance(m, ToAnswer) else as_text(m.content, media=lambda part: part.url)
+        for m in messages
+        if isinstance(m, ToolMessage | ApprovalMessage | UserMessage)
+    ]
+    assert told == new
+
+
+async def test_a_message_is_known_by_its_id() -> None:
+    runs = LoggedRuns(*SAID)
+    given = [user("a", id="m1"), user("b", id=""), user("c", id=None, metadata={"x": 1})]
+    await post(runs, {**HELLO, "input": given, "biz_params": {}, "response_id": "old"})
+    assert runs.posts[0].named == {"m1"}
+    assert runs.posts[0].messages[0].id == "m1"
+
+
+# ---------------------------------------------------------------- what it says
+DATA_URL = "data:image/png;base64,aGk="
+PARTS: list[tuple[Json, object]] = [
+    (text("hi"), TextPart("hi")),
+    ({"type": "image", "image_url": "https://x/a.png"}, MediaPart("image", "https://x/a.png")),
+    ({"type": "image", "image_url": DATA_URL}, MediaPart("image", DATA_URL)),
+    ({"type": "data", "data": {"a": [1]}}, DataPart({"a": [1]})),
+    ({"type": "data", "data": None}, DataPart({})),
+    ({"type": "audio", "data": "https://x/a.wav"}, MediaPart("audio", "https://x/a.wav")),
+    (
+        {"type": "audio", "data": "aGk=", "format": "wav"},
+        MediaPart("audio", "data:audio/wav;base64,aGk=", "audio/wav"),
+    ),
+    (
+        {"type": "audio", "data": "aGk=", "format": "MP3"},
+        MediaPart("audio", "data:audio/mpeg;base64,aGk=", "audio/mpeg"),
+    ),
+    (
+        {"type": "file", "file_url": "https://x/a", "filename": "a.txt", "file_size": 1},
+        MediaPart("file", "https://x/a", name="a.txt"),
+    ),
+    (
+        {"type": "file", "file_data": "aGk=", "file_name": "a.pdf"},
+        MediaPart("file", "data:application/pdf;base64,aGk=", "application/pdf", "a.pdf"),
+    ),
+    (
+        {"type": "file", "file_data": "aGk="},
+        MediaPart("file", "data:application/octet-stream;base64,aGk=", "application/octet-stream"),
+    ),
+    (
+        {"type": "file", "file_data": "data:text/plain;base64,aGk="},
+        MediaPart("file", "data:text/plain;base64,aGk="),
+    ),
+    ({"type": "video", "video_url": "https://x/a.mp4"}, MediaPart("file", "https://x/a.mp4")),
+    ({"type": "refusal", "refusal": "no"}, RefusalPart("no")),
+    ({"type": "refusal"}, RefusalPart("")),
+]
+
+
+@pytest.mark.parametrize(("part", "read"), PARTS)
+async def test_each_part_is_read(part: Json, read: object) -> None:
+    [message] = await _read({"role": "user", "content": [part, {"type": "text", "text": None}]})
+    assert isinstance(message, UserMessage)
+    assert message.content == (read,)
+
+
+async def test_a_system_message_is_read_where_it_is_allowed() -> None:
+    first, second = await _read({**user("be kind"), "role": "system"}, {**user("hi"), "role": None})
+    assert first == SystemMessage(first.id, (TextPart("be kind"),))
+    assert second == UserMessage(second.id, (TextPart("hi"),))
+
+
+async def test_results_and_decisions_are_read() -> None:
+    failed = {**output("c2", {"a": 1}), "status": "failed"}
+    messages = await _read(
+        output("c1", "blue"),
+        failed,
+        output("c3", "x", is_error=True),
+        decision("c4", True, id="x", always=True),
+        decision("c5", False, reason=" no "),
+        decision("c6", True, reason=None),
+    )
+    ids = [message.id for message in messages]
+    assert messages == (
+        ToolMessage(ids[0], CallId("c1"), "blue"),
+        ToolMessage(ids[1], CallId("c2"), (DataPart({"a": 1}),), is_error=True),
+        ToolMessage(ids[2], CallId("c3"), "x", is_error=True),
+        ApprovalMessage(ids[3], CallId("c4"), True, always=True),
+        ApprovalMessage(ids[4], CallId("c5"), False, "no"),
+        ApprovalMessage(ids[5], CallId("c6"), True),
+    )
+
+
+COLOR: Json = {"color": {"type": "string"}}
+SPEC = ToolSpec("paint", "", {"type": "object", "properties": COLOR, "required": ["color"]})
+
+
+@pytest.mark.parametrize(
+    ("tools", "read"),
+    [
+        (None, None),
+        ([], ()),
+        ([function("paint", **COLOR)], (SPEC,)),
+        ([{"type": "function", **function("paint", **COLOR)["function"]}], (SPEC,)),
+        ([{"name": "ask_user", "function": None}], 1),
+    ],
+)
+async def test_tools_are_declared_in_the_protocols_form_or_flat(tools: Any, read: object) -> None:
+    runs = LoggedRuns(*SAID)
+    await post(runs, {**HELLO, "tools": tools})
+    found = runs.posts[0].tools
+    assert (len(found or ()) if isinstance(read, int) else found) == read
+
+
+PARAMETERS: Json = {
+    "temperature": 1,
+    "top_p": 0.5,
+    "max_tokens": 7,
+    "seed": -1,
+    "frequency_penalty": 2.0,
+    "presence_penalty": -2.0,
+    "n": 1,
+    "model": "any",
+}
+
+
+@pytest.mark.parametrize(("stop", "read"), [("a", ("a",)), (["a", "b"], ("a", "b")), ([], None)])
+async def test_generation_parameters_belong_to_the_last_user_message(
+    stop: object, read: tuple[str, ...] | None
+) -> None:
+    first, last = await _read(user("a"), user("b"), stop=stop, instructions="briefly", **PARAMETERS)
+    assert isinstance(first, UserMessage)
+    assert isinstance(last, UserMessage)
+    generation = Generation(1.0, 0.5, 7, read, -1, 2.0, -2.0)
+    assert first.brief is None
+    assert last.brief == Brief(instructions="briefly", generation=generation)
+
+
+async def test_parameters_beside_a_result_are_those_of_no_message() -> None:
+    [result] = await _read(output("c1", "x"), **PARAMETERS)
+    assert isinstance(result, ToolMessage)
+
+
+async def test_a_request_says_what_it_means_during_a_run_and_without_a_reader() -> None:
+    runs = LoggedRuns(*SAID)
+    await post(runs, {**HELLO, "on_busy": "enqueue", "on_disconnect": "cancel"})
+    await post(runs, HELLO)
+    told = [(post.on_busy, post.on_disconnect) for post in runs.posts]
+    assert told == [("enqueue", "cancel"), ("reject", "continue")]
