@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeAlias, assert_never
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -21,11 +22,17 @@ from passback.core.messages import Content, DataPart, MediaPart, Part, TextPart
 from passback.core.questions import Answers
 
 _MediaType: TypeAlias = Annotated[str, Field(pattern=r"^[\w.+-]{1,64}/[\w.+-]{1,64}$")]
-# no control character could go into a provider's request, nor could an address without a host
-_Url: TypeAlias = Annotated[
-    str,
-    Field(pattern=r"^(https?://[^\s\x00-\x1f\x7f/?#][^\s\x00-\x1f\x7f]*|data:[^\x00-\x1f\x7f]*)$"),
-]
+_ADDRESS = re.compile(r"https?://[^\s\x00-\x1f\x7f/?#][^\s\x00-\x1f\x7f]*|data:[^\x00-\x1f\x7f]*")
+
+
+def _usable(url: str) -> str:
+    """Raises ValueError for what could not stand in a request to a model's service."""
+    if _ADDRESS.fullmatch(url) is None:
+        raise ValueError("An address should have a host, and neither blanks nor control characters")
+    return url
+
+
+_Url: TypeAlias = Annotated[str, Field(pattern=r"^(https?://|data:)"), AfterValidator(_usable)]
 _DATA_URL = re.compile(r"data:([\w.+-]{1,64}/[\w.+-]{1,64}|)(?:;[^,;]{1,64}){0,4};base64,")
 _Base64: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$")]
 
