@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, PydanticUserError, ValidationError
 
 from passback.context.prompt import (
     ASK_GUIDE,
@@ -15,7 +15,21 @@ from passback.context.prompt import (
     output_guide,
     static_prompt,
 )
-from passback.core.commands import Handler
+from passback.core.arguments import (
+    Takes,
+    a,
+    either,
+    flag,
+    function_of,
+    json_object,
+    mapping,
+    nothing,
+    refuse_misfit_fields,
+    several,
+    text,
+    whole,
+)
+from passback.core.commands import NAME, Handler
 from passback.core.errors import ConfigurationError
 from passback.core.limits import Budget
 from passback.core.messages import JsonObject, ToolSpec
@@ -26,6 +40,7 @@ from passback.core.toolsets import Toolset
 from passback.engine.output import AnswerCheck
 from passback.engine.told import Told, run_context
 from passback.schemas.declared import Unfit, fit
+from passback.settings import LEAST_WINDOW, MOST_WINDOW
 from passback.toolsets.data import DATA_TOOLS
 from passback.toolsets.functions import Function, Functions, FunctionTool, misfits, tool
 from passback.toolsets.mcp import MCPServer
@@ -69,6 +84,9 @@ class Agent:
         commands: slash commands of its own, by their names without the slash: functions, plain or async, of the
             argument's text and a `CommandContext`, that give the answer; their docstrings are what users are told.
         deps: for its tools, as `ToolContext.deps`; the model cannot see it.
+
+    Raises:
+        ConfigurationError: an argument that is not what it takes; what does not go together is found at start.
     """
 
     model: ModelClient | str | None = None
@@ -91,6 +109,11 @@ class Agent:
     output_schema: JsonObject | type[BaseModel] | None = None
     commands: Mapping[str, Handler] = field(default_factory=dict[str, Handler])
     deps: object = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """A mistake is to be told where it is made, not in the first run."""
+        refuse_misfit_fields(self, TAKES)
+        self.rules()
 
     def session(
         self,
@@ -121,7 +144,8 @@ class Agent:
         """
         functions = [one if isinstance(one, FunctionTool) else tool(one) for one in self.tools]
         servers = [one for one in self.toolsets if isinstance(one, MCPServer)]
-        refuse_clashes(servers, [one.spec.name for one in functions])
+        others = [one.name or "" for one in self.agents]
+        refuse_clashes(servers, [*(one.spec.name for one in functions), *others])
         own = [Functions(functions)] if functions else []
         data, plan = [DATA_TOOLS] if self.data_tools else [], [PlanTools()] if self.plan else []
         return (*own, *data, *plan, *self.toolsets)
@@ -166,6 +190,56 @@ class Agent:
             return fit(given.model_json_schema() if isinstance(given, type) else dict(given))
         except Unfit as problem:
             raise ConfigurationError(f"the agent's output_schema: {problem}") from None
+        except PydanticUserError as error:
+            raise ConfigurationError(
+                f"the agent's output_schema has no JSON Schema: {error.message}"
+            ) from error
+
+
+def _is_model(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseModel)
+
+
+def _is_command(value: object) -> bool:
+    return isinstance(value, str) and NAME.fullmatch(value) is not None
+
+
+TAKES: Mapping[str, Takes] = {
+    "model": Takes(
+        "a model's name, such as 'openai:gpt-5', or a client", either(nothing, text, a(ModelClient))
+    ),
+    "prompt": Takes("a text in Unicode", text),
+    "tools": Takes("a list of functions", several(callable)),
+    "toolsets": Takes("a list of toolsets, such as an MCPServer", several(a(Toolset))),
+    "agents": Takes("a list of Agents", several(a(Agent))),
+    "name": Takes("a text", either(nothing, text)),
+    "description": Takes("a text in Unicode", text),
+    "max_turns": Takes("a whole number from 1 on", either(nothing, whole(1))),
+    "options": Takes("a dict of JSON", json_object),
+    "permissions": Takes(
+        "a dict of decisions by the names of tools, or a function of two arguments, the call and the run",
+        either(nothing, mapping(text, lambda _: True), function_of(2)),
+    ),
+    "ask_user": Takes("True or False", flag),
+    "window": Takes(
+        f"0, or from {LEAST_WINDOW} to {MOST_WINDOW} tokens",
+        either(nothing, whole(0, 0), whole(LEAST_WINDOW, MOST_WINDOW)),
+    ),
+    "plan": Takes("True or False", flag),
+    "budget": Takes("a Budget", a(Budget)),
+    "context": Takes("a function of one argument, the run", either(nothing, function_of(1))),
+    "tell_time": Takes("True or False", flag),
+    "data_tools": Takes("True or False", flag),
+    "output_schema": Takes(
+        "a JSON Schema of type object, or a pydantic model", either(nothing, _is_model, json_object)
+    ),
+    "commands": Takes(
+        "a dict of functions of two arguments, the text and a CommandContext, by their names: at most 32 of a-z, 0-9, _ and -, "
+        "a letter first",
+        mapping(_is_command, function_of(2)),
+    ),
+}
+"""What an `Agent` is checked for when it is made; `deps` may be anything."""
 
 
 def _unfit(model: type[BaseModel], answer: str) -> str | None:

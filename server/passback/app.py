@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 
 from passback import __version__
 from passback.agent import Agent
-from passback.backend import Backend
+from passback.backend import Backend, limits_of
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
 from passback.core.ports import ModelClient, Store
@@ -20,7 +20,7 @@ from passback.transport.access import Access
 from passback.transport.openapi import compose
 from passback.transport.signal import Signal
 from passback.transport.site import build_site
-from passback.transport.wires import Limits, Services, Wire
+from passback.transport.wires import Services, Wire
 
 
 class Application:
@@ -38,12 +38,7 @@ class Application:
             runs=self._backend.runs,
             stopping=self._stopping,
             describe=self._describe,
-            limits=Limits(
-                body_bytes=settings.max_body_bytes,
-                result_bytes=settings.max_result_bytes,
-                data_bytes=settings.max_data_bytes,
-                attachment_bytes=settings.max_attachment_bytes,
-            ),
+            limits=limits_of(settings),
             ping_seconds=settings.ping,
             allow_roles=settings.allow_roles,
             on_busy=settings.on_busy,

@@ -14,6 +14,7 @@ from passback.engine.supervisor import Tempo
 from passback.settings import Settings
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
+from passback.transport.wires import Limits
 
 
 class Backend:
@@ -52,6 +53,16 @@ class Backend:
             await self.refuse_clashes()
             await stack.enter_async_context(self.runs.running())
             yield warnings
+
+
+def limits_of(settings: Settings, /) -> Limits:
+    """How much one request, or a caller in Python, may ask."""
+    return Limits(
+        body_bytes=settings.max_body_bytes,
+        result_bytes=settings.max_result_bytes,
+        data_bytes=settings.max_data_bytes,
+        attachment_bytes=settings.max_attachment_bytes,
+    )
 
 
 async def _readiness(toolsets: Sequence[Connected]) -> Sequence[str]:

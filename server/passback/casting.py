@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 from passback.agent import Agent
 from passback.context.compaction import Compaction
-from passback.core.commands import NAME
 from passback.core.errors import ConfigurationError
 from passback.core.limits import Budget, price_of
 from passback.core.permissions import Rule, by_pattern
@@ -22,7 +21,7 @@ from passback.engine.toolbox import Equipment
 from passback.models.choice import Choice, choices, kinds
 from passback.models.fallback import Fallback
 from passback.schemas.arguments import objection
-from passback.settings import LEAST_WINDOW, MOST_WINDOW, Settings
+from passback.settings import Settings
 from passback.toolsets.agents import AgentTool, AgentTools
 
 MODELS: Mapping[str, str] = {
@@ -83,7 +82,7 @@ class Casting:
             Judge(objection, self._rules(agent)),
             agent.deps,
             Compaction(self._window(agent)),
-            self._commands(agent),
+            Commands(agent.commands, self._settings.commands),
             OutputJudge(objection, agent.answer_schema(), agent.answer_check()),
             agent.layers(),
             agent.run_context(),
@@ -113,23 +112,9 @@ class Casting:
         ]
         return [AgentTools(tools)] if tools else []
 
-    def _commands(self, agent: Agent) -> Commands:
-        for name in agent.commands:
-            if not NAME.fullmatch(name):
-                raise ConfigurationError(
-                    f"a command cannot be named {name!r}: up to 32 small letters, digits, - and _, a letter first"
-                )
-        return Commands(agent.commands, self._settings.commands)
-
     def _window(self, agent: Agent) -> int:
         """Tokens; 0: nothing is left out."""
-        if agent.window is None:
-            return self._settings.model_window
-        if agent.window != 0 and not LEAST_WINDOW <= agent.window <= MOST_WINDOW:
-            raise ConfigurationError(
-                f"Agent: window must be 0, or from {LEAST_WINDOW} to {MOST_WINDOW} tokens"
-            )
-        return agent.window
+        return self._settings.model_window if agent.window is None else agent.window
 
     def _rules(self, agent: Agent) -> Sequence[Rule]:
         """The server's word goes before the agent's."""

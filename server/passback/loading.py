@@ -39,8 +39,6 @@ def load_agent(target: str) -> Agent:
 def _imported(target: str, module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
-    except ConfigurationError:
-        raise
     except (Exception, SystemExit) as error:  # what a module does when it is loaded is its author's
         logger.debug("the module failed", exc_info=True)
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
@@ -57,7 +55,8 @@ def _absent(target: str, module: str) -> str:
 
 def _told(error: BaseException) -> str:
     """What went wrong in one line, and in which line of the user's files."""
-    kind = "" if isinstance(error, ImportError | SyntaxError) else f"{type(error).__name__}: "
+    plain = isinstance(error, ConfigurationError | ImportError | SyntaxError)
+    kind = "" if plain else f"{type(error).__name__}: "
     words = " ".join(f"{kind}{error}".split())[:_LONGEST]
     frames = traceback.extract_tb(error.__traceback__)
     own = [one for one in frames if _is_own(Path(one.filename))]

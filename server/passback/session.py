@@ -1,40 +1,69 @@
 """A conversation with an agent from Python, without HTTP: the same engine and the same events as the server's."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
+from pydantic import BaseModel, JsonValue
 
 from passback.agent import Agent
-from passback.backend import Backend
-from passback.core.errors import UnknownConversation
+from passback.backend import Backend, limits_of
+from passback.core.arguments import (
+    Takes,
+    a,
+    either,
+    mapping,
+    nothing,
+    refuse_misfits,
+    several,
+    text,
+)
+from passback.core.errors import InvalidRequest, UnknownConversation
 from passback.core.events import RunEvent
-from passback.core.ids import new_conversation_id, new_message_id
+from passback.core.ids import new_conversation_id
 from passback.core.messages import (
-    ApprovalMessage,
-    CallId,
     Content,
-    ConversationId,
     ConversationKey,
+    JsonObject,
     Message,
     Owed,
     OwnerId,
+    Part,
     PostedMessage,
     RunRef,
-    ToolMessage,
     ToolSpec,
-    UserMessage,
 )
-from passback.core.ports import Parked
+from passback.core.ports import Parked, Runs
 from passback.core.posts import StartRun
 from passback.settings import load, variable
+from passback.transport.requests import conversation_id as checked_id
+from passback.transport.submissions import (
+    read_answer,
+    read_decision,
+    read_declared,
+    read_submission,
+)
+from passback.transport.wires import Limits
 
 _PAGE = 1000
 _AT_ONCE = 1000
 """Events that wait for their reader before the session reads on."""
+
+_Said: TypeAlias = Callable[[Limits], Awaitable[PostedMessage]]
+"""Reads what the caller says; it is not read before somebody iterates."""
+
+_TAKES: Mapping[str, Takes] = {
+    "agent": Takes("an Agent", a(Agent)),
+    "store": Takes("a URL, as PASSBACK_STORE does", text),
+    "conversation": Takes("an id, a text", either(nothing, text)),
+    "owner": Takes("a text", text),
+    "tools": Takes("a list of ToolSpecs", several(a(ToolSpec))),
+    "settings": Takes("a dict of texts by texts", either(nothing, mapping(text, text))),
+}
 
 
 class Session:
@@ -44,7 +73,7 @@ class Session:
             async for event in session.submit("Hello"):
                 ...
 
-    Without `async with`, each iteration opens the store and closes it again.
+    Without `async with`, each iteration opens the store and closes it again. What was left cannot be used again.
 
     Args:
         agent: who answers.
@@ -55,7 +84,8 @@ class Session:
         settings: others, by their names without `PASSBACK_`, such as `{"max_turns": "5"}`.
 
     Raises:
-        ConfigurationError: an agent or settings that cannot work.
+        ConfigurationError: an agent or settings that cannot work, or an argument that is not what it takes.
+        InvalidRequest: an id that no conversation can have.
     """
 
     def __init__(
@@ -68,23 +98,30 @@ class Session:
         tools: Sequence[ToolSpec] = (),
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        given = {variable(name): value for name, value in (settings or {}).items()}
-        self._settings = load({**given, variable("store"): store})
+        given = {"agent": agent, "store": store, "conversation": conversation, "owner": owner}
+        refuse_misfits("session", {**given, "tools": tools, "settings": settings}, _TAKES)
+        named = {variable(name): value for name, value in (settings or {}).items()}
+        self._settings = load({**named, variable("store"): store})
         self._agent = agent
-        self._fresh: Backend | None = Backend(self._settings, [agent])
-        conversation_id = ConversationId(conversation or new_conversation_id())
+        conversation_id = (
+            new_conversation_id() if conversation is None else checked_id(conversation)
+        )
         self._key = ConversationKey(OwnerId(owner), conversation_id)
+        self._fresh: Backend | None = Backend(self._settings, [agent])
+        self._limits = limits_of(self._settings)
         self._tools = tuple(tools)
         self._keeper: _Keeper | None = None
+        self._closed = False
 
     @property
     def conversation_id(self) -> str:
         return self._key.id
 
     async def __aenter__(self) -> Self:
-        """Raises ConfigurationError or StoreError when the store cannot be used."""
-        backend, self._fresh = self._fresh or Backend(self._settings, [self._agent]), None
-        self._keeper = await _Keeper.open(backend)
+        """Raises ConfigurationError or StoreError when the store cannot be used, InvalidRequest the second time."""
+        if self._keeper is not None:
+            raise InvalidRequest("this session is open already")
+        self._keeper = await _Keeper.open(self._backend())
         return self
 
     async def __aexit__(
@@ -93,37 +130,73 @@ class Session:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._keeper is not None:
-            keeper, self._keeper = self._keeper, None
+        keeper, self._keeper, self._closed = self._keeper, None, True
+        if keeper is not None:
             await keeper.close()
 
+    def _backend(self) -> Backend:
+        """One that nobody has opened yet."""
+        self._refuse_closed()
+        backend, self._fresh = self._fresh or Backend(self._settings, [self._agent]), None
+        return backend
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise InvalidRequest("this session is closed")
+
     # ---------------------------------------------------------------- saying something
-    def submit(self, message: Content) -> AsyncGenerator[RunEvent]:
+    def submit(
+        self,
+        message: Content | Sequence[Part | JsonObject],
+        *,
+        structured_data: JsonValue = None,
+        intent: str = "",
+        constraints: Sequence[str] = (),
+        instructions: str = "",
+        output_schema: JsonObject | type[BaseModel] | None = None,
+    ) -> AsyncGenerator[RunEvent]:
         """Say something; iterate over what the agent says.
 
-        The iteration raises ClientError or StoreError when the message is not taken. Leaving it early does not stop the
-        run: `cancel` does, and the session's end.
+        Leaving the iteration early does not stop the run, and until it ends the next message is refused as busy:
+        `cancel` stops it, and so does the session's end.
+
+        Args:
+            message: a text, or parts: those of `passback.core.messages`, or dicts as they are posted.
+            structured_data: data to work on, any JSON. None: what was given before still counts; `/clear` forgets it.
+            intent: what the user wants, in the caller's words.
+            constraints: what the agent has to keep to.
+            instructions: the caller's own, for this answer.
+            output_schema: what the answer has to fit, a JSON Schema of type object or a pydantic model; its value comes
+                as `OutputAccepted`.
+
+        The iteration raises ClientError or StoreError when the message is not taken: what a post could not say either
+        is an InvalidRequest.
         """
-        return self._events(UserMessage(new_message_id(), message))
+        data = {} if structured_data is None else {"structured_data": structured_data}
+        said = {"content": message, "intent": intent, **data}
+        asked = {"constraints": constraints, "instructions": instructions}
+        return self._events(
+            partial(read_submission, {**said, **asked, "output_schema": output_schema})
+        )
 
     def answer(
-        self, call_id: str, content: Content, *, is_error: bool = False
+        self, call_id: str, content: Content | JsonValue, *, is_error: bool = False
     ) -> AsyncGenerator[RunEvent]:
-        """The result of a call that is owed; the iteration is empty while others are still owed."""
-        return self._events(ToolMessage(new_message_id(), CallId(call_id), content, is_error))
+        """The result of a call that is owed, a text, parts or any JSON; the iteration is empty while others are still owed."""
+        given = {"call_id": call_id, "content": content, "is_error": is_error}
+        return self._events(partial(read_answer, given))
 
     def decide(
         self, call_id: str, *, approved: bool, reason: str = "", always: bool = False
     ) -> AsyncGenerator[RunEvent]:
         """Whether a call may be made that is owed an approval; as `answer`."""
-        return self._events(
-            ApprovalMessage(new_message_id(), CallId(call_id), approved, reason, always)
-        )
+        given = {"call_id": call_id, "approved": approved, "reason": reason, "always": always}
+        return self._events(partial(read_decision, given))
 
-    async def _events(self, message: PostedMessage) -> AsyncGenerator[RunEvent]:
+    async def _events(self, said: _Said) -> AsyncGenerator[RunEvent]:
         send, receive = anyio.create_memory_object_stream[RunEvent](_AT_ONCE)
         # a task of its own holds what has to be left again: nobody may be at the yield when that is due
-        reading = asyncio.create_task(self._read(message, send))
+        reading = asyncio.create_task(self._read(said, send))
         try:
             async for event in receive:
                 yield event
@@ -133,23 +206,20 @@ class Session:
             reading.cancel()
             await asyncio.wait([reading])
 
-    async def _read(self, message: PostedMessage, send: MemoryObjectSendStream[RunEvent]) -> None:
+    async def _read(self, said: _Said, send: MemoryObjectSendStream[RunEvent]) -> None:
         with send:
+            self._refuse_closed()
+            message = await said(self._limits)
+            tools = await read_declared(self._tools, self._limits)
+            post = StartRun(self._key, (message,), tools or None)
             if self._keeper is not None:
-                await self._follow(message, send)
-            else:
-                async with self:
-                    await self._follow(message, send)
-
-    async def _follow(self, message: PostedMessage, send: MemoryObjectSendStream[RunEvent]) -> None:
-        runs = self._open.runs
-        started = await runs.start(StartRun(self._key, (message,), self._tools or None))
-        if isinstance(started, Parked):
-            return
-        async with runs.follow(started) as batches:
-            async for batch in batches:
-                for logged in batch:
-                    await send.send(logged.event)
+                await _follow(self._keeper.backend.runs, post, send)
+                return
+            keeper = await _Keeper.open(self._backend())
+            try:
+                await _follow(keeper.backend.runs, post, send)
+            finally:
+                await keeper.close()
 
     # ---------------------------------------------------------------- looking
     async def owed(self) -> Sequence[Owed]:
@@ -183,9 +253,20 @@ class Session:
 
     @property
     def _open(self) -> Backend:
+        self._refuse_closed()
         if self._keeper is None:
             raise RuntimeError("this needs `async with` around the session")
         return self._keeper.backend
+
+
+async def _follow(runs: Runs, post: StartRun, send: MemoryObjectSendStream[RunEvent]) -> None:
+    started = await runs.start(post)
+    if isinstance(started, Parked):
+        return
+    async with runs.follow(started) as batches:
+        async for batch in batches:
+            for logged in batch:
+                await send.send(logged.event)
 
 
 class _Keeper:

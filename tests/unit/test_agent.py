@@ -1,6 +1,7 @@
 """What an agent says of its tools' being called, and that the server's settings go before it."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import anyio
 import pytest
@@ -76,3 +77,29 @@ async def test_an_agent_may_offer_to_ask_the_user(offers: bool) -> None:
         async with application.running():
             await ask_json(application.asgi, "POST", "/send-message", GO)
     assert model.requests[0].tools == ((pay.spec, ASK_USER) if offers else (pay.spec,))
+
+
+@pytest.mark.promise("P12")
+async def test_an_approval_of_an_agent_that_is_gone_is_refused_and_a_message_to_another_goes_on(
+    tmp_path: Path,
+) -> None:
+    settings = load({"PASSBACK_STORE": f"sqlite:///{tmp_path}/talks.db"})
+    others = [Agent(ScriptedModel([says("so")]), name="b"), Agent(ScriptedModel([]), name="c")]
+    gone = Agent(ScriptedModel([calls(("pay", {}))]), tools=[pay], name="a")
+    path = "/v1/aibot/bots/{}/send-message?wait=true"
+    with anyio.fail_after(20):
+        first = Application(settings, gone, *others)
+        async with first.running():
+            asked = (await ask_json(first.asgi, "POST", path.format("a"), GO)).json
+        second = Application(settings, *others)
+        async with second.running():
+            answer = {"interruptId": asked["owed"][0]["id"], "payload": {"approved": False}}
+            resume = {"conversationId": "c", "resume": answer}
+            refused = await ask_json(second.asgi, "POST", path.format("b"), resume)
+            taken = await ask_json(second.asgi, "POST", path.format("b"), GO)
+    assert (refused.status, refused.json["code"], refused.json["message"]) == (
+        404,
+        "agent_not_found",
+        "the agent that was asked last here is not on this server; a message to another one goes on",
+    )
+    assert (taken.status, taken.json["text"]) == (200, "so")

@@ -38,7 +38,6 @@ data = Agent(tools=[named("query_data")], data_tools=True)
 boss = Agent(agents=[Agent(name="helper", plan=True, tools=[named("update_plan")])])
 calls_roll = Agent(tools=[roll], agents=[Agent(name="roll")])
 answers = Agent(output_schema={"type": "array"})
-commands = Agent(commands={"Roll": roll})
 """
 """None of them can be served."""
 
@@ -48,6 +47,7 @@ MODULES = {
     "fails": "import os\n\nkey = os.environ['NO_SUCH_KEY']\n",
     "exits": "raise SystemExit('so\\nlong')\n",
     "empty": "",
+    "wrong": "from passback import Agent\n\nagent = Agent(\n    max_turns=0,\n)\n",
 }
 
 
@@ -145,9 +145,9 @@ def test_the_help_names_every_flag_with_its_variable(capsys: pytest.CaptureFixtu
             "passback: the agent's output_schema: its schema is not of type 'object'\n",
         ),
         (
-            ["my_agent:commands"],
+            ["wrong:agent"],
             {},
-            "passback: a command cannot be named 'Roll': up to 32 small letters, digits, - and _, a letter first\n",
+            "passback: 'wrong:agent' cannot be loaded: Agent: max_turns takes a whole number from 1 on, not 0 (wrong.py, line 3)\n",
         ),
         (
             ["empty:agent"],
@@ -155,7 +155,11 @@ def test_the_help_names_every_flag_with_its_variable(capsys: pytest.CaptureFixtu
             "passback: 'empty:agent': empty has no Agent called 'agent'; it has none\n",
         ),
         (["broken:agent"], {}, "passback: 'broken:agent' cannot be loaded: invalid syntax"),
-        (["badtool:agent"], {}, "passback: tool 'roll': parameters must be passable by name\n"),
+        (
+            ["badtool:agent"],
+            {},
+            "passback: 'badtool:agent' cannot be loaded: tool 'roll': parameters must be passable by name (badtool.py, line 4)\n",
+        ),
         (
             ["my_agent:missing"],
             {},
@@ -175,7 +179,7 @@ def test_what_cannot_work_is_told_in_one_line(
     (tmp_path / "my_agent.py").write_text(AGENT + AGENTS)
     for name, text in MODULES.items():
         (tmp_path / f"{name}.py").write_text(text)
-    agents = "agent, clash, data, boss, calls_roll, answers, commands"
+    agents = "agent, clash, data, boss, calls_roll, answers"
     said = said.format(folder=tmp_path, agents=agents)
     (tmp_path / "badtool.py").write_text(AGENT.replace("sides: int = 6", "*sides: int"))
     store = [] if "--store" in arguments else ["--store", "memory:"]

@@ -1,11 +1,10 @@
 """What may be spent: limits of runs, conversations and owners, prices, and what is left."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from passback.core.errors import ConfigurationError
+from passback.core.arguments import Takes, a, above_zero, either, nothing, refuse_misfit_fields
 from passback.core.messages import RunId, RunRef, Usage
 
 Number = TypeVar("Number", int, float)
@@ -71,9 +70,7 @@ class Limits:
     cost: float | None = None
 
     def __post_init__(self) -> None:
-        for limit in (self.tokens, self.seconds, self.cost):
-            if limit is not None and not 0 < limit < math.inf:
-                raise ConfigurationError("a limit is a number that is more than 0")
+        refuse_misfit_fields(self, _LIMITS_TAKE)
 
     @property
     def is_set(self) -> bool:
@@ -109,6 +106,9 @@ class Budget:
     conversation: Limits = field(default_factory=Limits)
     owner: Limits = field(default_factory=Limits)
 
+    def __post_init__(self) -> None:
+        refuse_misfit_fields(self, _BUDGET_TAKES)
+
     @property
     def is_set(self) -> bool:
         return self.run.is_set or self.conversation.is_set or self.owner.is_set
@@ -123,6 +123,12 @@ class Budget:
             self.conversation.within(other.conversation),
             self.owner.within(other.owner),
         )
+
+
+_ABOVE_ZERO = Takes("a number that is more than 0", either(nothing, above_zero))
+_LIMITS_TAKE = {"tokens": _ABOVE_ZERO, "seconds": _ABOVE_ZERO, "cost": _ABOVE_ZERO}
+_LIMITS = Takes("Limits", a(Limits))
+_BUDGET_TAKES = {"run": _LIMITS, "conversation": _LIMITS, "owner": _LIMITS}
 
 
 def tightest(lefts: Iterable[Left], /) -> Left:

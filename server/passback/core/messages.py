@@ -166,8 +166,8 @@ class Brief:
         instructions: the caller's, for the answer to this message.
         output_schema: a JSON Schema of type object that the answer has to fit.
         at: when the post came (RFC 3339), where the agent is told the time; equal posts may differ in it.
-        forgets: whether data that was posted earlier does not count any more, although there is none here.
         generation: how the answer to this message is to be written; it is told to the model's service, not to the model.
+        forgets: whether data that was posted earlier does not count any more, although there is none here.
     """
 
     data: JsonValue = None
@@ -176,8 +176,8 @@ class Brief:
     instructions: str = ""
     output_schema: JsonObject | None = None
     at: str = ""
-    forgets: bool = False
     generation: Generation | None = None
+    forgets: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Arguments are positional-only and values frozen. Every method may raise what its
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from passback.core.changes import (
     Change,
@@ -43,6 +43,7 @@ from passback.core.posts import ReceiptName, StartRun
 
 
 # ---------------------------------------------------------------- the model
+@runtime_checkable
 class ModelClient(Protocol):
     """A model that answers in a stream.
 

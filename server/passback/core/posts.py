@@ -135,10 +135,10 @@ def _said(brief: Brief | None) -> dict[str, JsonValue] | None:
     if timeless is None or timeless == Brief():
         return None
     said = asdict(timeless)
-    if not timeless.forgets:  # posts that an older version has seen are known again
-        del said["forgets"]
-    if timeless.generation is None:
+    if timeless.generation is None:  # posts that an older version has seen are known again
         del said["generation"]
+    if not timeless.forgets:  # as an older version wrote it
+        del said["forgets"]
     return said
 
 

@@ -33,6 +33,7 @@ class ToolContext:
     data: JsonValue = field(default=None, repr=False)
 
 
+@runtime_checkable
 class Toolset(Protocol):
     """Server tools only: a client tool has no Toolset."""
 

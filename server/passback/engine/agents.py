@@ -54,7 +54,12 @@ class Agents:
         `before` is the name of the one that was asked before the first of the messages.
         """
         asked = last_asked(messages)
-        return self.named(before if asked is None else asked)
+        try:
+            return self.named(before if asked is None else asked)
+        except UnknownAgent:
+            raise UnknownAgent(
+                "the agent that was asked last here is not on this server; a message to another one goes on"
+            ) from None
 
     def _known(self, name: str) -> str:
         if not name or len(self._actors) == 1:

@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 SECONDS = 30.0
 """How long the rules may take to judge one call."""
 
+_GONE = Permission("deny", "there is no such tool any more")
 _UNKNOWN = Permission("deny", "whether it may be called could not be found out")
 _LATE = Permission("deny", "whether it may be called was not found out in time")
 
@@ -68,7 +69,9 @@ class Judge:
         return turn.judged(refused, marked) if refused or marked else turn
 
     async def denial(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> str | None:
-        """Why a call that a person has allowed is not made all the same: the rules may have changed since."""
+        """Why a call that a person has allowed is not made all the same: rules and tools may have changed since."""
+        if toolbox.whose(call.name) != "server":
+            return _denial(_GONE)
         permission = await self._permission(call, toolbox, run)
         return _denial(permission) if permission.decision == "deny" else None
 

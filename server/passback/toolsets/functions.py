@@ -18,6 +18,16 @@ from pydantic import (
 )
 from pydantic_core import to_json
 
+from passback.core.arguments import (
+    Takes,
+    above_zero,
+    either,
+    flag,
+    nothing,
+    refuse_misfits,
+    text,
+    whole,
+)
 from passback.core.errors import ConfigurationError
 from passback.core.messages import (
     TOOL_NAME,
@@ -123,9 +133,9 @@ class FunctionTool:
             await anyio.sleep(_PAUSE * 2**attempt)
         return await called(self.function, **values)
 
-    def _cut(self, text: str) -> str:
-        text = text.encode(errors="replace").decode()  # a lone surrogate could not be stored
-        return shortened(text, self.result_limit)
+    def _cut(self, words: str) -> str:
+        words = words.encode(errors="replace").decode()  # a lone surrogate could not be stored
+        return shortened(words, self.result_limit)
 
 
 @overload
@@ -172,8 +182,10 @@ def tool(
         retries: how often a call is tried again when the function raises anything but a `ToolError`, within its deadline.
 
     Raises:
-        ConfigurationError: the function cannot be a tool, or there is no such permission.
+        ConfigurationError: the function cannot be a tool, or an argument is not what it takes.
     """
+    given = {"name": name, "description": description, "seconds": seconds, "retries": retries}
+    refuse_misfits("tool", {**given, "read_only": read_only, "repeatable": repeatable}, _TAKES)
     allowance = permission_of(permission)
 
     def decorate(function: Function) -> FunctionTool:
@@ -181,8 +193,8 @@ def tool(
         if not TOOL_NAME.fullmatch(label):
             raise ConfigurationError(f"a tool cannot be named {label!r}: {TOOL_NAME_RULE}")
         context_parameter, arguments = _arguments(function, label)
-        text = description if description is not None else inspect.getdoc(function) or ""
-        spec = ToolSpec(label, text, _schema(arguments, label))
+        words = description if description is not None else inspect.getdoc(function) or ""
+        spec = ToolSpec(label, words, _schema(arguments, label))
         return FunctionTool(
             function,
             spec,
@@ -223,6 +235,16 @@ class Functions:
 
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
         return await self._tools[call.name].run(call, context)
+
+
+_TAKES: Mapping[str, Takes] = {
+    "name": Takes("a text", either(nothing, text)),
+    "description": Takes("a text in Unicode", either(nothing, text)),
+    "seconds": Takes("a number above 0", above_zero),
+    "retries": Takes("a whole number from 0 on", whole(0)),
+    "read_only": Takes("True or False", flag),
+    "repeatable": Takes("True or False", flag),
+}
 
 
 def _arguments(function: Function, label: str) -> tuple[str | None, type[BaseModel]]:

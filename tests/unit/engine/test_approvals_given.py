@@ -87,6 +87,24 @@ async def test_what_is_allowed_is_made_by_the_run_that_goes_on_on_any_worker(sto
     assert [message.role for message in model.requests[0].messages] == ["user", "assistant", "tool"]
 
 
+@pytest.mark.promise("P5")
+async def test_what_is_allowed_and_is_no_tool_any_more_is_told_so(store: Store) -> None:
+    deeds = Deeds()
+    model = ScriptedModel([words("a pity")])
+    async with worker(store, ScriptedModel([called("pay")]), deeds.tool("pay", "ask")) as one:
+        [call] = await asked(one)
+    async with worker(store, model, deeds.tool("send")) as other:
+        assert await reply(other, approval(call)) == "a pity"
+        answered = (await record(other))[-2]
+    assert isinstance(answered, ToolMessage)
+    assert (answered.content, answered.is_error, answered.synthetic) == (
+        "Not executed: there is no such tool any more",
+        True,
+        "denied",
+    )
+    assert deeds.done == {}
+
+
 @pytest.mark.parametrize(
     ("reason", "told"), [("", DENIED), ("Too much.", f"{DENIED} The user says: Too much.")]
 )

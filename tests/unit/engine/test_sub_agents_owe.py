@@ -102,6 +102,22 @@ async def test_a_result_for_a_call_deep_within_that_is_not_handed_back_yet_waits
         assert answers(await record(runs)) == ["passed on"]
 
 
+@pytest.mark.promise("P4")
+async def test_the_end_of_a_deeper_ones_call_is_said_once_and_last(store: Store) -> None:
+    deepest = helper(ScriptedModel([calls(("paint", {})), says("painted")]), name="deepest")
+    asks = [calls(("deepest", {"task": "go"})), says("it is painted")]
+    between = helper(ScriptedModel(asks), agents=[deepest])
+    async with boss(store, ScriptedModel([TASK, says("Done.")]), between) as runs:
+        run = await post(runs, user(), tools=[PAINT])
+        said = await events(runs, run)
+        [owed] = (await runs.status(run.key)).owed
+        told = [event for event in said if f"{ToolCallEnded(owed.id)}" in f"{event}"]
+        assert told == said[-2:-1]
+        again = await post(runs, result(owed.id, "blue"))
+        assert await outcome(runs, again) == Completed()
+        assert answers(await record(runs)) == ["it is painted"]
+
+
 async def test_the_turns_of_a_task_count_together_whatever_was_owed_between_them(
     store: Store,
 ) -> None:
@@ -120,22 +136,6 @@ async def test_the_turns_of_a_task_count_together_whatever_was_owed_between_them
         said = answers(await record(runs))
     assert (ended, asked, len(other.requests)) == (Completed(), 3, 3)
     assert said == ["[The agent was stopped before its end.]"]
-
-
-@pytest.mark.promise("P4")
-async def test_the_end_of_a_deeper_ones_call_is_said_once_and_last(store: Store) -> None:
-    deepest = helper(ScriptedModel([calls(("paint", {})), says("painted")]), name="deepest")
-    asks = [calls(("deepest", {"task": "go"})), says("it is painted")]
-    between = helper(ScriptedModel(asks), agents=[deepest])
-    async with boss(store, ScriptedModel([TASK, says("Done.")]), between) as runs:
-        run = await post(runs, user(), tools=[PAINT])
-        said = await events(runs, run)
-        [owed] = (await runs.status(run.key)).owed
-        told = [event for event in said if f"{ToolCallEnded(owed.id)}" in f"{event}"]
-        assert told == said[-2:-1]
-        again = await post(runs, result(owed.id, "blue"))
-        assert await outcome(runs, again) == Completed()
-        assert answers(await record(runs)) == ["it is painted"]
 
 
 async def test_an_approval_of_a_sub_agents_tool(store: Store) -> None:

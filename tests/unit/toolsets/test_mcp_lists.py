@@ -153,10 +153,14 @@ async def test_all_pages_of_a_list_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("P11")
-async def test_a_list_without_an_end_is_left(tmp_path: Path) -> None:
+async def test_a_list_without_an_end_is_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     listed = [[tool(f"n{number}") for number in range(100)]]
     assert await offered(tmp_path, listed, "--endless") == []
+    assert "its list of tools" not in caplog.text
     assert await offered(tmp_path, [[]], "--endless") == []
+    assert "its list of tools has more than 50 pages; what follows is left out" in caplog.text
 
 
 # ---------------------------------------------------------------- names that may not meet

@@ -1,5 +1,6 @@
 """A connection by the package `mcp`: its errors become ours here, and its values too."""
 
+import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
@@ -22,6 +23,8 @@ from passback.toolsets.mcp.http import http_client
 from passback.toolsets.mcp.line import MESSAGE_BYTES, Line
 from passback.toolsets.mcp.stdio import child_streams
 from passback.toolsets.mcp.targets import Child, Target, redacted
+
+logger = logging.getLogger(__name__)
 
 _US: Final = protocol.Implementation(name="passback", version=version("passback"))
 _MOST_PAGES = 50
@@ -47,7 +50,7 @@ async def connect(name: str, target: Target, result_limit: int) -> AsyncGenerato
             transport = await _transport(stack, name, target, line)
             client = await stack.enter_async_context(_client(transport, line))
             tasks = await stack.enter_async_context(anyio.create_task_group())
-            connection = _Connection(client, line, target, result_limit)
+            connection = _Connection(client, line, target, result_limit, name=name)
             tasks.start_soon(connection.follow_changes)
             stack.callback(tasks.cancel_scope.cancel)
             # before anything is torn down, so that calls learn that it was not the server's doing
@@ -97,7 +100,10 @@ def _words(error: BaseException, line: Line) -> str:
 class _Connection:
     """Implements the door `Session`."""
 
-    def __init__(self, client: Client, line: Line, target: Target, result_limit: int) -> None:
+    def __init__(
+        self, client: Client, line: Line, target: Target, result_limit: int, *, name: str
+    ) -> None:
+        self._name = name
         self._client = client
         self._line = line
         self._secrets = target.secrets()
@@ -114,6 +120,13 @@ class _Connection:
             cursor = page.next_cursor
             if cursor is None or len(found) > most:
                 break
+        else:
+            logger.warning(
+                "MCP server %s: its list of tools has more than %s pages; what follows is left out",
+                self._name,
+                _MOST_PAGES,
+                extra={"action": "toolset_list_cut"},
+            )
         return [_described(tool) for tool in found]
 
     async def call(self, name: str, arguments: Mapping[str, JsonValue], /) -> ToolResult:
