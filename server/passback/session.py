@@ -162,7 +162,7 @@ class Session:
 
         Args:
             message: a text, or parts: those of `passback.core.messages`, or dicts as they are posted.
-            structured_data: data to work on, any JSON.
+            structured_data: data to work on, any JSON. None: what was given before still counts; `/clear` forgets it.
             intent: what the user wants, in the caller's words.
             constraints: what the agent has to keep to.
             instructions: the caller's own, for this answer.
@@ -172,7 +172,8 @@ class Session:
         The iteration raises ClientError or StoreError when the message is not taken: what a post could not say either
         is an InvalidRequest.
         """
-        said = {"content": message, "structured_data": structured_data, "intent": intent}
+        data = {} if structured_data is None else {"structured_data": structured_data}
+        said = {"content": message, "intent": intent, **data}
         asked = {"constraints": constraints, "instructions": instructions}
         return self._events(
             partial(read_submission, {**said, **asked, "output_schema": output_schema})

@@ -34,8 +34,10 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.questions import ASK_USER
+from passback.core.toolsets import ToolContext
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.session import Session
+from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
 
@@ -79,6 +81,24 @@ async def test_a_message_says_all_that_a_post_can() -> None:
     assert message.content == (TextPart("Which?"), DataPart(5))
     schema = Colour.model_json_schema()
     assert message.brief == Brief({"wall": [1, None]}, "paint", ("calm",), "Be brief.", schema)
+
+
+async def test_data_count_until_others_are_given_or_they_are_cleared() -> None:
+    seen: list[object] = []
+
+    @tool
+    def look(context: ToolContext) -> None:
+        """Looks."""
+        seen.append(context.data)
+
+    turns = [each for _ in range(4) for each in (calls(("look", {})), says("so"))]
+    async with Agent(model=ScriptedModel(turns), tools=[look]).session() as session:
+        await heard(session.submit("one", structured_data={"a": 1}))
+        await heard(session.submit("two"))
+        await heard(session.submit("three", structured_data=0))
+        await heard(session.submit("/clear"))
+        await heard(session.submit("four"))
+    assert seen == [{"a": 1}, {"a": 1}, 0, None]
 
 
 async def test_parts_may_be_written_as_they_are_posted() -> None:

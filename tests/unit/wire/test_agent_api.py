@@ -20,6 +20,7 @@ from passback.core.errors import CursorExpired
 from passback.core.events import (
     Completed,
     Failed,
+    Nested,
     Position,
     RunFinished,
     RunStarted,
@@ -29,6 +30,7 @@ from passback.core.events import (
     ToolCallStarted,
     ToolResulted,
     TurnStarted,
+    UsageReported,
 )
 from passback.core.messages import (
     AssistantMessage,
@@ -38,6 +40,7 @@ from passback.core.messages import (
     Owed,
     OwnerId,
     ToolCall,
+    Usage,
     UserMessage,
 )
 from passback.core.ports import Parked
@@ -67,6 +70,23 @@ async def test_a_request_is_answered_with_the_events_of_its_run() -> None:
         }.items()
     )
     assert (runs.posts[0].key, runs.posts[0].tools) == (RUN.key, None)
+
+
+async def test_what_sub_agents_used_is_the_responses_and_no_messages() -> None:
+    deep = Nested(CallId("b"), UsageReported(Usage(10, 20)))
+    runs = LoggedRuns(
+        RunStarted(RUN.run_id),
+        TurnStarted(MessageId("m")),
+        TextDelta("hi"),
+        UsageReported(Usage(1, 2)),
+        Nested(CallId("a"), deep),
+        UsageReported(Usage(100, 200, estimated=True)),
+        RunFinished(Completed()),
+    )
+    last = check_legal(streamed(await post(runs, HELLO)))
+    assert (last["usage"]["input_tokens"], last["usage"]["output_tokens"]) == (111, 222)
+    [message] = last["output"]
+    assert (message["usage"]["input_tokens"], message["usage"]["output_tokens"]) == (1, 2)
 
 
 async def test_the_path_is_a_setting() -> None:

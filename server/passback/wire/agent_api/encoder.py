@@ -139,7 +139,7 @@ class AgentEncoder:
                 self._nested(call_id, inner)
             case UsageReported(usage):
                 self._usage = usage + (self._usage or Usage())
-                if self._words is not None:
+                if self._words is not None and self._words.usage is None:
                     self._words.usage = _usage(usage)
             case OutputAccepted(value):
                 self._hush()
@@ -149,12 +149,14 @@ class AgentEncoder:
                 pass
 
     def _nested(self, parent: CallId, event: RunEvent) -> None:
-        """Of a sub-agent, its calls are told: its words are not the answer."""
+        """Of a sub-agent, its calls are told, and what it used: its words are not the answer."""
         match event:
             case Nested(call_id, inner):
                 self._nested(call_id, inner)
             case ToolCallStarted() | ToolCallArguments() | ToolCallEnded() | ToolResulted():
                 self._call(event, {"parent_call_id": parent})
+            case UsageReported(usage):
+                self._usage = usage + (self._usage or Usage())
             case _:
                 pass
 
