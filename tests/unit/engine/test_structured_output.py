@@ -95,7 +95,7 @@ async def test_the_model_is_told_what_is_wrong_and_answers_again(
     assert "".join(each.text for each in told if isinstance(each, TextDelta)) == said + BLUE
     text = f"Your answer was not accepted: {reason}\n{AGAIN}"
     assert (refused.content, refused.synthetic) == (text, "invalid")
-    assert model.requests[1].messages[-1] == UserMessage(refused.id, text, brief=asks().brief)
+    assert model.requests[1].messages[-1] == UserMessage(refused.id, text)
     assert model.requests[1].output_schema == SCHEMA
 
 
