@@ -30,10 +30,6 @@ class Agents:
         self._actors = {actor.name: actor for actor in actors}
         self._first = actors[0]
 
-    @property
-    def all(self) -> Sequence[Actor]:
-        return tuple(self._actors.values())
-
     def addressed(self, post: StartRun) -> StartRun:
         """A post as it is to be kept: without a name that means nothing here. Raises UnknownAgent."""
         if not any(isinstance(each, UserMessage) and each.agent for each in post.messages):

@@ -17,6 +17,7 @@ from passback.core.messages import (
     ConversationId,
     ConversationKey,
     DataPart,
+    Generation,
     MediaPart,
     MessageId,
     OwnerId,
@@ -138,6 +139,9 @@ def test_what_a_post_says_beside_words_makes_it_another_post() -> None:
         brief(instructions="buy"),
         brief(constraints=("buy",)),
         brief(output_schema={"type": "object"}),
+        brief(generation=Generation(seed=1)),
+        brief(generation=Generation(seed=2)),
+        brief(forgets=True),
     ]
     assert len({post(each).fingerprint for each in several}) == len(several)
     prints = {fingerprint(each.content, False, each.brief) for each in several}

@@ -5,9 +5,10 @@ from threading import Thread
 
 import anyio.to_thread
 import pytest
+from tests.support.faults import Faults
 from tests.support.runs import events, post, says, worker
 
-from passback.core.events import RunEvent, ToolProgressed
+from passback.core.events import RunEvent, ToolProgressed, ToolResulted
 from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
 from passback.engine.children import CallContext
@@ -84,3 +85,36 @@ async def test_words_that_are_on_their_way_when_the_call_ends_are_not_told(memor
         return "hurried"
 
     assert await said_while(memory, hurry) == []
+
+
+async def test_what_is_told_while_a_result_is_being_stored_comes_behind_it(memory: Store) -> None:
+    faults = Faults(memory)
+    storing, heard = anyio.Event(), anyio.Event()
+
+    async def the_result() -> None:
+        storing.set()
+        await heard.wait()
+
+    async def the_turn() -> None:
+        faults.first["commit"] = the_result
+
+    faults.first["commit"] = the_turn
+
+    @tool(read_only=True)
+    async def quick() -> str:
+        """Be done at once."""
+        return "done"
+
+    @tool(read_only=True)
+    async def slow(context: ToolContext) -> str:
+        """Tell of it while the other one's result is on its way to the store."""
+        await storing.wait()
+        context.progress("meanwhile")
+        heard.set()
+        return "done, too"
+
+    script = ScriptedModel([calls(("quick", {}), ("slow", {})), words("so")])
+    async with worker(faults.store, script, quick, slow) as runs:
+        said = await events(runs, await post(runs, says()))
+    kinds = [type(event) for event in said if isinstance(event, ToolResulted | ToolProgressed)]
+    assert kinds == [ToolResulted, ToolProgressed, ToolResulted]

@@ -1,9 +1,9 @@
 """Any row of calls, of tools that read and tools that write, however they end: which run together, what becomes of each."""
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-import anyio
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -76,7 +76,7 @@ async def answer_all(runs: RunService) -> None:
 def test_what_reads_runs_together_what_writes_alone_and_each_call_has_one_result_in_the_models_order(
     calls: list[Call], ranks: list[int]
 ) -> None:
-    anyio.run(play, calls, ranks)
+    asyncio.run(play(calls, ranks))
 
 
 async def play(calls: list[Call], ranks: list[int]) -> None:
@@ -123,7 +123,7 @@ def test_a_run_that_is_cancelled_anywhere_among_its_calls_answers_each_once_and_
     calls: list[Call], ranks: list[int], stop_at: int
 ) -> None:
     assume(stop_at < sum(call.waits for call in calls))
-    anyio.run(cancel, calls, ranks, stop_at)
+    asyncio.run(cancel(calls, ranks, stop_at))
 
 
 async def cancel(calls: list[Call], ranks: list[int], stop_at: int) -> None:

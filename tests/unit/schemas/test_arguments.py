@@ -1,10 +1,10 @@
 """Arguments are judged as jsonschema judges them, and what is wrong is said in few words."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
 
-import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -169,7 +169,7 @@ def _cases() -> Iterator[tuple[str, dict[str, JsonValue]]]:
 def test_arguments_are_judged_as_by_jsonschema(
     draft: str, schema: dict[str, JsonValue], arguments: Any
 ) -> None:
-    found = anyio.run(objection, ToolSpec("t", "", schema), json.dumps(arguments))
+    found = asyncio.run(objection(ToolSpec("t", "", schema), json.dumps(arguments)))
     assert (found is None) is OFFICIAL[draft](schema).is_valid(arguments), found
 
 

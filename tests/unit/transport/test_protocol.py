@@ -21,8 +21,8 @@ MUCH = 4 * 1024 * 1024
 
 
 @asynccontextmanager
-async def client_of(site: Site, body: int = 0) -> AsyncGenerator[socket.socket]:
-    """A client that has asked for the site's stream, with a body of so many bytes, and reads nothing by itself."""
+async def connected(site: Site) -> AsyncGenerator[socket.socket]:
+    """A client that has said nothing yet."""
     config = Config(site.app(), lifespan="off")
     config.load()
     loop = asyncio.get_running_loop()
@@ -33,15 +33,23 @@ async def client_of(site: Site, body: int = 0) -> AsyncGenerator[socket.socket]:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.setblocking(False)
         await loop.sock_connect(client, server.sockets[0].getsockname())
+        with anyio.fail_after(20):
+            yield client
+            server.close()
+
+
+@asynccontextmanager
+async def client_of(site: Site, body: int = 0) -> AsyncGenerator[socket.socket]:
+    """A client that has asked for the site's stream, with a body of so many bytes, and reads nothing by itself."""
+    loop = asyncio.get_running_loop()
+    async with connected(site) as client:
         head = b"POST / HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n" % body
         await loop.sock_sendall(client, head)
         await anyio.wait_all_tasks_blocked()
         await loop.sock_sendall(client, b"x" * body)
-        with anyio.fail_after(20):
-            while not site.runs.readers:
-                await anyio.wait_all_tasks_blocked()
-            yield client
-            server.close()
+        while not site.runs.readers:
+            await anyio.wait_all_tasks_blocked()
+        yield client
 
 
 async def received(client: socket.socket, end: bytes) -> bytes:
@@ -120,3 +128,16 @@ async def test_a_request_that_comes_during_a_stream_is_served_after_it() -> None
         second = first if first.count(done(2)) == 2 else await received(client, b"0\r\n\r\n")
     assert done(2) in first
     assert done(2) in second
+
+
+@pytest.mark.promise("P11", "P12")
+async def test_what_comes_behind_a_refused_head_is_not_read() -> None:
+    site, loop = Site(), asyncio.get_running_loop()
+    async with connected(site) as client:
+        await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nx: " + b"a" * 70_000)
+        assert (await loop.sock_recv(client, 65536)).startswith(b"HTTP/1.1 431 ")
+        await loop.sock_sendall(client, b"\r\nhost: 127.0.0.1\r\n\r\n")
+        for _ in range(10):  # the server has room to read it
+            await anyio.wait_all_tasks_blocked()
+        assert await bytes_until_closed(client) == 0
+    assert not site.runs.readers
