@@ -189,16 +189,20 @@ def _ratios(samples: Sequence[Sample], server: str, reference: str) -> list[floa
     return [s.cpu_ms / other[s.round] for s in _of(samples, server) if s.round in other]
 
 
-def _delays(samples: Sequence[Sample], server: str, reference: str) -> list[float]:
-    """By how much the median first event comes later than the reference's, round by round."""
+def _firsts_beside(
+    samples: Sequence[Sample], server: str, reference: str
+) -> list[tuple[float, float]]:
+    """The median first event and the reference's, round by round."""
     other = {sample.round: median(sample.first_ms) for sample in _of(samples, reference)}
-    return [median(s.first_ms) - other[s.round] for s in _of(samples, server) if s.round in other]
+    return [(median(s.first_ms), other[s.round]) for s in _of(samples, server) if s.round in other]
+
+
+def _delays(samples: Sequence[Sample], server: str, reference: str) -> list[float]:
+    return [own - other for own, other in _firsts_beside(samples, server, reference)]
 
 
 def _slowness(samples: Sequence[Sample], server: str, reference: str) -> list[float]:
-    """The median first event beside the reference's, round by round."""
-    other = {sample.round: median(sample.first_ms) for sample in _of(samples, reference)}
-    return [median(s.first_ms) / other[s.round] for s in _of(samples, server) if s.round in other]
+    return [own / other for own, other in _firsts_beside(samples, server, reference)]
 
 
 def _lengthened(

@@ -328,9 +328,8 @@ class Keeper:
         self._stop.set()
         self._listening.close()
         self._asked = self._asked or number
-        for (
-            worker
-        ) in self._workers:  # Python that is just starting would make a traceback of SIGINT
+        for worker in self._workers:
+            # Python that is just starting would make a traceback of SIGINT
             worker.send(number if worker.ready else signal.SIGTERM)
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from pydantic import JsonValue
 from tests.support.deeds import Deeds
+from tests.support.one_turn import answers_in, one_of
 from tests.support.runs import (
     PAINT,
     call_ids,
@@ -24,22 +25,13 @@ from passback.core.events import (
     ToolCallEnded,
     ToolResulted,
 )
-from passback.core.messages import AssistantMessage, DataPart, ToolMessage
+from passback.core.messages import AssistantMessage, DataPart
 from passback.core.ports import Store
 from passback.core.questions import ASK_USER
-from passback.engine.runs import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 
 pytestmark = pytest.mark.anyio
-
-
-def one_of(*names: str) -> ScriptedModel:
-    return ScriptedModel([calls(*((name, {}) for name in names)), words("so")])
-
-
-async def answers_in(runs: RunService) -> list[ToolMessage]:
-    return [message for message in await record(runs) if isinstance(message, ToolMessage)]
 
 
 FORM: dict[str, JsonValue] = {

@@ -6,6 +6,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from tests.support.deeds import Deeds
+from tests.support.one_turn import answers_in, one_of
 from tests.support.runs import (
     approval,
     call_ids,
@@ -40,14 +41,6 @@ from passback.schemas.arguments import objection
 from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
-
-
-def one_of(*names: str) -> ScriptedModel:
-    return ScriptedModel([calls(*((name, {}) for name in names)), words("so")])
-
-
-async def answers_in(runs: RunService) -> list[ToolMessage]:
-    return [message for message in await record(runs) if isinstance(message, ToolMessage)]
 
 
 async def becomes(runs: RunService) -> str:
