@@ -3,6 +3,7 @@
 Arguments are positional-only and values frozen. Every method may raise what its docstring names, nothing else.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -41,14 +42,26 @@ from passback.core.messages import (
 )
 from passback.core.posts import ReceiptName, StartRun
 
-
 # ---------------------------------------------------------------- the model
+TakeDeltas: TypeAlias = Callable[[Sequence[ModelDelta]], object]
+"""Takes deltas at once, and does not raise."""
+
+
+class Eager(ABC):
+    """Batches of an answer that can come before their reader's turn of the event loop."""
+
+    @abstractmethod
+    def offer_to(self, take: TakeDeltas, /) -> None:
+        """While the reader waits, give `take` some of the batches in its place, within the event that brings them."""
+
+
 @runtime_checkable
 class ModelClient(Protocol):
     """A model that answers in a stream.
 
     The stream yields batches: what one read of the network brought. Neighbouring texts of one batch are joined.
-    Leaving the context closes the connection to the provider. One client serves many streams at once.
+    Leaving the context closes the connection to the provider. One client serves many streams at once. Batches may be
+    `Eager`.
     """
 
     @property

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from passback.core.commands import CommandCall, CommandContext
 from passback.core.context import Context, Fitted
+from passback.core.deltas import ModelDelta
 from passback.core.errors import ModelContextExceeded, ModelIncomplete, StoreError
 from passback.core.events import (
     Cancelled,
@@ -32,6 +33,7 @@ from passback.core.messages import (
     ToolResult,
     Usage,
 )
+from passback.core.ports import Eager
 from passback.core.state import State
 from passback.core.transcript import (
     always_allowed,
@@ -210,11 +212,17 @@ class Loop:
         assembler = Assembler(message_id, self._toolbox.whose, new_call_id)
         self._assembler = assembler
         self._log.append([TurnStarted(message_id)])
+
+        def take(deltas: Sequence[ModelDelta]) -> None:
+            if events := assembler.feed(deltas):
+                self._log.append(events)
+
         try:
             async with answering as batches:
+                if isinstance(batches, Eager):
+                    batches.offer_to(take)
                 async for deltas in batches:
-                    if events := assembler.feed(deltas):
-                        self._log.append(events)
+                    take(deltas)
         finally:
             self._count(assembler.spent)
         events, turn = assembler.finish()

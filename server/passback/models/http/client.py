@@ -1,7 +1,6 @@
 """The client: connects, asks, retries before the first byte, and reads the answer within bounds."""
 
 import logging
-import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import (
@@ -21,7 +20,6 @@ from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import (
     ConfigurationError,
     ModelError,
-    ModelIncomplete,
     ModelRejected,
     ModelUnavailable,
 )
@@ -31,6 +29,7 @@ from passback.models.http.decoding import Decoder
 from passback.models.http.exchanges import Headers, body_of, media_type, read_some
 from passback.models.http.failures import status_failure
 from passback.models.http.listing import objection
+from passback.models.http.reading import Begun, Reading, kind_of, stalled
 from passback.models.http.transport import Transport
 
 _MAX_ERROR_BODY = 64 * 1024
@@ -40,34 +39,6 @@ _LINGER = 0.1
 _CLEANUP_TIMEOUT = 5.0
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """An answer whose first bytes have come. Of the response, which is heavy, only what is needed while it is read."""
-
-    stream: httpx.AsyncByteStream
-    body: AsyncGenerator[bytes]
-    first: bytes
-    whole: bool
-    """It is one object instead of a stream."""
-
-
-class _Stall:
-    """Notices that the answer has not grown for `limit` seconds; a slow reader's time does not count."""
-
-    def __init__(self, limit: float) -> None:
-        self._limit = limit
-        self._size = 0
-        self._grew_at = time.monotonic()
-
-    def check(self, size: int) -> None:
-        """Raises httpx.ReadTimeout."""
-        now = time.monotonic()
-        if size > self._size:
-            self._size, self._grew_at = size, now
-        elif now - self._grew_at > self._limit:
-            raise httpx.ReadTimeout("nothing but keep-alives")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,15 +143,15 @@ class HttpModel(ABC):
     async def _stream(
         self, asking: httpx.Request, decoder_of: Callable[[bool], Decoder]
     ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
-        answer = await self._ask(asking)
-        decoder = decoder_of(answer.whole)
+        begun = await self._ask(asking)
+        decoder = decoder_of(begun.whole)
         try:
-            async with aclosing(answer.body), aclosing(self._read(answer, decoder)) as batches:
-                yield batches
+            async with aclosing(begun.body):
+                yield Reading(self.name, begun, decoder, self.bounds.content_timeout)
                 if decoder.done:
-                    await _read_to_end(answer.body)
+                    await _read_to_end(begun.body)
         finally:
-            await _close(answer.stream)
+            await _close(begun.stream)
 
     async def check(self) -> None:
         """Ask for the list of models: shows whether address, key and name are right, and costs nothing.
@@ -206,7 +177,7 @@ class HttpModel(ABC):
         await self._transport.aclose()
 
     # ------------------------------------------------------------ asking
-    async def _ask(self, asking: httpx.Request) -> _Answer:
+    async def _ask(self, asking: httpx.Request) -> Begun:
         """The first bytes of an answer, after as many attempts as are allowed."""
         for attempt in range(self.bounds.retries + 1):
             try:
@@ -232,21 +203,21 @@ class HttpModel(ABC):
             extensions=self._patience,
         )
 
-    async def _attempt(self, asking: httpx.Request) -> _Answer:
+    async def _attempt(self, asking: httpx.Request) -> Begun:
         async with AsyncExitStack() as unless_it_begins:
             try:
                 response = await self._transport.handle_async_request(asking)
                 unless_it_begins.push_async_callback(_close, _stream_of(response))
                 answer = await self._begin(response)
             except httpx.HTTPError as error:
-                logger.warning("model=%s unreachable error=%s", self.name, _kind(error))
+                logger.warning("model=%s unreachable error=%s", self.name, kind_of(error))
                 if isinstance(error, httpx.ReadTimeout):
-                    raise _stalled() from error
+                    raise stalled() from error
                 raise ModelUnavailable("the model's service cannot be reached") from error
             unless_it_begins.pop_all()
             return answer
 
-    async def _begin(self, response: httpx.Response) -> _Answer:
+    async def _begin(self, response: httpx.Response) -> Begun:
         if not response.is_success:
             logger.warning("model=%s status=%s", self.name, response.status_code)
             error_body = await read_some(response, _MAX_ERROR_BODY)
@@ -257,39 +228,7 @@ class HttpModel(ABC):
             raise ModelRejected("the model's address answers with a web page")
         body = body_of(response)
         first = await anext(body, b"")
-        return _Answer(_stream_of(response), body, first, kind == "application/json")
-
-    # ------------------------------------------------------------ reading
-    async def _read(
-        self, answer: _Answer, decoder: Decoder
-    ) -> AsyncGenerator[Sequence[ModelDelta]]:
-        stall, data = _Stall(self.bounds.content_timeout), answer.first
-        while data:
-            if batch := decoder.feed(data):
-                yield batch
-            decoder.check()
-            if decoder.done:
-                break
-            try:
-                stall.check(decoder.size)
-                data = await anext(answer.body)
-            except StopAsyncIteration:
-                break
-            except httpx.HTTPError as error:
-                self._broke_off(error, decoder)
-                break
-        if batch := decoder.end():
-            yield batch
-        decoder.check()
-
-    def _broke_off(self, error: httpx.HTTPError, decoder: Decoder) -> None:
-        """Raise what it means, unless all that mattered had come."""
-        if decoder.finished:
-            return
-        logger.warning("model=%s broke off error=%s", self.name, _kind(error))
-        if isinstance(error, httpx.ReadTimeout):
-            raise _stalled() from error
-        raise ModelIncomplete("the connection to the model's service was cut") from error
+        return Begun(_stream_of(response), body, first, kind == "application/json")
 
 
 async def _read_to_end(body: AsyncGenerator[bytes]) -> None:
@@ -306,12 +245,3 @@ def _stream_of(response: httpx.Response) -> httpx.AsyncByteStream:
 async def _close(stream: httpx.AsyncByteStream) -> None:
     with anyio.move_on_after(_CLEANUP_TIMEOUT, shield=True):
         await stream.aclose()
-
-
-def _kind(error: httpx.HTTPError) -> str:
-    """What it was below: httpx knows fewer kinds than the transport."""
-    return type(error.__cause__ or error).__name__
-
-
-def _stalled() -> ModelError:
-    return ModelUnavailable("the model's service sent nothing for too long")

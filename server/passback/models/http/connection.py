@@ -148,6 +148,8 @@ class Answer(httpx.AsyncByteStream):
         """Whether a byte has come."""
         self.on_close: Callable[[], object] | None = None
         """Called once, when the reader has no more need of the connection."""
+        self.offer: Callable[[bytes], bool] | None = None
+        """Asked, while the reader waits, whether what has come is taken in its place: that costs no task's turn."""
         self._connection = connection
         self._patience = patience
         self._parser = httptools.HttpResponseParser(self)
@@ -208,6 +210,7 @@ class Answer(httpx.AsyncByteStream):
             return
         self._closed = True
         del self._parser  # it refers back to this answer
+        self.offer = None
         self._stop_timer()
         self._parts.clear()
         if not self._complete:
@@ -267,6 +270,8 @@ class Answer(httpx.AsyncByteStream):
             return
         if self._unread > before:
             self._overhead = 0
+            if self._is_taken():
+                return
             if self._unread > MAX_UNREAD:
                 self._connection.pause()
             self._wake()
@@ -274,6 +279,17 @@ class Answer(httpx.AsyncByteStream):
         self._overhead += len(data)
         if self._overhead > MAX_HEAD:
             self.fail(httpx.RemoteProtocolError("the answer has too much beside its body"))
+
+    def _is_taken(self) -> bool:
+        """Whether somebody has taken what has come."""
+        if self.offer is None or self._waiter is None or self._waiter.done():
+            return False
+        if not self.offer(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)):
+            return False
+        self._parts.clear()
+        self._unread = 0
+        self._since = self._loop.time()
+        return True
 
     def written(self) -> None:
         """The other side has taken the request: from now on the time for reading counts."""

@@ -58,6 +58,10 @@ class Decoder(ABC):
         self._read(data)
         return self._batch.take()
 
+    def take_text(self, data: bytes, /) -> str:
+        """The text of a read that says nothing else and needs no parsing; empty: nothing was taken, `feed` it."""
+        return ""
+
     def end(self) -> Sequence[ModelDelta]:
         """What closes the answer. Without a `Finish` in it the answer broke off."""
         self._chunks(self._events.end())

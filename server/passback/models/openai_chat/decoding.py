@@ -74,14 +74,28 @@ class ChatDecoder(Decoder):
             self._read(data)
         return self._batch.take()
 
+    @override
+    def take_text(self, data: bytes, /) -> str:
+        text, behind = self._alike_in(data)
+        if behind:
+            return ""
+        self.size += len(text)
+        return text
+
     def _say_alike(self, data: bytes) -> bytes:
         """Take the texts at the beginning of a read that can be had without parsing; gives what follows them."""
+        text, behind = self._alike_in(data)
+        if text:
+            self._say(text)
+        return behind
+
+    def _alike_in(self, data: bytes) -> tuple[str, bytes]:
+        """The texts at the beginning of a read that can be had without parsing, and what follows them."""
         if self._events.between and not self.failure:
             text, behind = self._alike.take(data)
-            if text and self.size + len(text) <= self._max_answer:
-                self._say(text)
-                return behind
-        return data
+            if self.size + len(text) <= self._max_answer:
+                return text, behind
+        return "", data
 
     @override
     def _is_complete(self) -> bool:
