@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from math import inf
 from typing import Any
@@ -27,6 +27,14 @@ class StrayExit(Exception):
     """It raised what ends whole programs: an exit, an interrupt, the panic of a library."""
 
 
+class CallBroken(Exception):
+    """Code of others has failed. Its text is the type of what was raised, which alone may be told outside the log."""
+
+
+class CallLate(CallBroken):
+    """Code of others did not end in time."""
+
+
 @contextmanager
 def containing() -> Generator[None]:
     """Make errors of what would end all that runs beside the code that raises it.
@@ -47,6 +55,46 @@ def containing() -> Generator[None]:
         raise
     except BaseException as error:
         raise StrayExit(type(error).__name__) from error
+
+
+@contextmanager
+def boundary(
+    what: str,
+    ids: Mapping[str, str],
+    seconds: float = inf,
+    *,
+    done: str = "done",
+    passing: type[Exception] | tuple[type[Exception], ...] = (),
+    level: int = logging.ERROR,
+) -> Generator[None]:
+    """Contain code of others, which may fail in any way: the log tells how, with the traceback; the caller learns that.
+
+    Args:
+        what: its name in the log, as in "tool failed" with the action `tool_failed`.
+        ids: where it runs, for the log.
+        seconds: how long it may take.
+        done: what it was not in that time, for the log.
+        passing: what it may raise to the caller, and nothing is logged.
+        level: of the line in the log when it fails.
+
+    Raises:
+        CallLate: its time was over.
+        CallBroken: it raised something, or what `containing` makes errors of.
+    """
+    with anyio.move_on_after(seconds) as scope:
+        try:
+            with containing():
+                yield
+        except passing:
+            raise
+        except Exception as error:  # what this may be, only the author of that code knows
+            extra = {"action": f"{what}_failed", **ids}
+            logger.log(level, "%s failed", what, exc_info=True, extra=extra)
+            raise CallBroken(type(error).__name__) from error
+    if scope.cancelled_caught:
+        extra = {"action": f"{what}_late", **ids}
+        logger.error("%s not %s within %s s", what, done, seconds, extra=extra)
+        raise CallLate(TimeoutError.__name__)
 
 
 async def called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

@@ -1,12 +1,9 @@
 """Slash commands: the built-in ones, and the agent's own."""
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
-
-import anyio
 
 from passback.core.commands import Command, CommandCall, CommandContext, Handler, command_in
 from passback.core.context import Fitted
@@ -17,9 +14,7 @@ from passback.core.messages import Message, PostedMessage, SummaryMessage, UserM
 from passback.core.state import State
 from passback.core.text import mended
 from passback.core.transcript import unheard
-from passback.engine.calling import called
-
-logger = logging.getLogger(__name__)
+from passback.engine.calling import CallBroken, boundary, called
 
 Compact: TypeAlias = Callable[[], Awaitable[Fitted]]
 """Has what was said summed up."""
@@ -119,14 +114,11 @@ class Commands:
 
     async def _answer(self, call: CommandCall, context: CommandContext) -> str:
         try:
-            with anyio.fail_after(_SECONDS):
-                text = await called(self.own[call.name], call.argument, context)
-        except Exception as error:  # a command's boundary: as that of a tool call
-            logger.exception(
-                "command failed", extra={"action": "command_failed", "run_id": context.run.run_id}
-            )
-            return f"The command failed: {type(error).__name__}."
-        return mended(str(text))[:_LONGEST]
+            with boundary("command", {"run_id": context.run.run_id}, _SECONDS):
+                text = str(await called(self.own[call.name], call.argument, context))
+        except CallBroken as broken:
+            return f"The command failed: {broken}."
+        return mended(text)[:_LONGEST]
 
 
 def forgotten(state: State, call: CommandCall) -> State:

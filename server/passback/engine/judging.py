@@ -1,20 +1,15 @@
 """Which calls of a turn are made: arguments have to fit, and server tools need permission."""
 
-import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-
-import anyio
 
 from passback.core.messages import RunRef, ToolCall, ToolSpec
 from passback.core.permissions import Permission, Rule
 from passback.core.ports import ArgumentCheck
 from passback.core.questions import ASK_USER, unanswerable
 from passback.engine.assembler import InvalidCall, Turn
-from passback.engine.calling import called
+from passback.engine.calling import CallBroken, CallLate, boundary, called
 from passback.engine.toolbox import Toolbox
-
-logger = logging.getLogger(__name__)
 
 SECONDS = 30.0
 """How long the rules may take to judge one call."""
@@ -83,22 +78,15 @@ class Judge:
         return f"nobody could answer these questions: {flaw}" if flaw else None
 
     async def _permission(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> Permission:
-        place = {"run_id": run.run_id, "call_id": call.id}
-        with anyio.move_on_after(self.seconds):
-            try:
+        ids = {"run_id": run.run_id, "call_id": call.id}
+        try:
+            with boundary("permission", ids, self.seconds, done="judged"):
                 opinion = await self._opinion(call, run)
                 return toolbox.permission(call) if opinion is None else opinion
-            except Exception:  # the tool-call boundary: what cannot be judged is not made
-                logger.exception(
-                    "permission failed", extra={"action": "permission_failed", **place}
-                )
-                return _UNKNOWN
-        logger.error(
-            "permission not judged within %s s",
-            self.seconds,
-            extra={"action": "permission_late", **place},
-        )
-        return _LATE
+        except CallLate:
+            return _LATE
+        except CallBroken:  # what cannot be judged is not made
+            return _UNKNOWN
 
     async def _opinion(self, call: ToolCall, run: RunRef) -> Permission | None:
         for rule in self.rules:

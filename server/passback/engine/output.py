@@ -1,11 +1,9 @@
 """Structured output: whether a run's last word is what was asked for. Nothing else becomes its output."""
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import anyio
 from pydantic import JsonValue
 from pydantic_core import from_json
 
@@ -17,9 +15,7 @@ from passback.core.state import State
 from passback.core.text import mended
 from passback.core.transcript import NOT_ACCEPTED, schema_of
 from passback.engine.assembler import Turn
-from passback.engine.calling import called
-
-logger = logging.getLogger(__name__)
+from passback.engine.calling import CallBroken, CallLate, boundary, called
 
 _ANSWERS = 1024 * 1024
 """Characters of an answer: more would hold up the event loop while it is read."""
@@ -85,17 +81,14 @@ class OutputJudge:
     async def _own_objection(self, text: str) -> str | None:
         if self.own is None:
             return None
-        with anyio.move_on_after(self.seconds):
-            try:
+        try:
+            with boundary("output", {}, self.seconds, done="validated"):
                 said: str | None = await called(self.own, text)
-            except (
-                Exception
-            ) as error:  # a validation's boundary: what it may be, only its author knows
-                logger.exception("output not validated", extra={"action": "output_failed"})
-                return f"it could not be validated: {type(error).__name__}"
-            return None if said is None else mended(said)[:_WORDS]
-        logger.error("output not validated in time", extra={"action": "output_late"})
-        return f"it could not be validated within {self.seconds:g} s"
+        except CallLate:
+            return f"it could not be validated within {self.seconds:g} s"
+        except CallBroken as broken:
+            return f"it could not be validated: {broken}"
+        return None if said is None else mended(said)[:_WORDS]
 
 
 def _bare(text: str) -> str:

@@ -1,6 +1,5 @@
 """The tools of one run: whose is which, and the server's own are run here."""
 
-import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -24,10 +23,8 @@ from passback.core.records import dump_message
 from passback.core.text import mended
 from passback.core.toolsets import Toolset
 from passback.engine.assembler import Executor
-from passback.engine.calling import containing
+from passback.engine.calling import CallBroken, boundary
 from passback.engine.children import CallContext
-
-logger = logging.getLogger(__name__)
 
 ContextOf: TypeAlias = Callable[[ToolCall], CallContext]
 
@@ -149,21 +146,14 @@ class Toolbox:
         send: MemoryObjectSendStream[tuple[ToolCall, Given]],
     ) -> None:
         given: Given
+        ids = {"run_id": context.run.run_id, "call_id": call.id}
         try:
-            with containing():
+            with boundary("toolset", ids, passing=StoreError):
                 result = await self._toolset(call).call(call, context)
-            given = None if result is None else _storable(result)
+                given = None if result is None else _storable(result)
         except StoreError as error:
             given = error
-        except Exception:  # the tool-call boundary: a broken toolset must not end the run
-            logger.exception(
-                "toolset failed",
-                extra={
-                    "action": "tool_failed",
-                    "run_id": context.run.run_id,
-                    "call_id": call.id,
-                },
-            )
+        except CallBroken:  # a broken toolset must not end the run
             given = ToolResult("The tool failed.", is_error=True)
         context.ended()
         await send.send((call, given))

@@ -4,6 +4,7 @@ import inspect
 import logging
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, overload
 
@@ -40,10 +41,8 @@ from passback.core.messages import (
 from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
 from passback.core.text import plain_problem, shortened
 from passback.core.toolsets import ToolContext
-from passback.engine.calling import called
+from passback.engine.calling import CallBroken, CallLate, boundary, called
 from passback.toolsets.validation import runs_code
-
-logger = logging.getLogger(__name__)
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -88,27 +87,21 @@ class FunctionTool:
 
     async def run(self, call: ToolCall, context: ToolContext) -> ToolResult:
         """Never raises: bad arguments, an exception and a passed deadline are error results."""
+        ids = {"run_id": context.run.run_id, "call_id": context.call_id}
         try:
-            with anyio.move_on_after(self.seconds):
+            with boundary("tool", ids, self.seconds, passing=(_Unfit, ToolError)):
                 values = await self._read(call.arguments)
                 if self.context_parameter is not None:
                     values[self.context_parameter] = context
-                return ToolResult(self._cut(_text(await self._insist(values))))
+                return ToolResult(self._cut(_text(await self._insist(values, ids))))
         except _Unfit as unfit:
             return ToolResult(self._cut(f"The arguments are not valid.\n{unfit}"), is_error=True)
         except ToolError as error:
             return ToolResult(self._cut(str(error)), is_error=True)
-        except Exception as error:  # the tool-call boundary: any failure is a result
-            logger.exception(
-                "tool failed",
-                extra={
-                    "action": "tool_failed",
-                    "run_id": context.run.run_id,
-                    "call_id": context.call_id,
-                },
-            )
-            return ToolResult(f"The tool failed: {type(error).__name__}.", is_error=True)
-        return ToolResult(f"The tool did not answer in {self.seconds:g} s.", is_error=True)
+        except CallLate:
+            return ToolResult(f"The tool did not answer in {self.seconds:g} s.", is_error=True)
+        except CallBroken as broken:
+            return ToolResult(f"The tool failed: {broken}.", is_error=True)
 
     async def _read(self, arguments: str) -> dict[str, Any]:
         """The arguments by their names. Code of the author's that judges them may take long: not on the event loop."""
@@ -120,16 +113,13 @@ class FunctionTool:
         names = (info.alias or field for field, info in self.arguments.model_fields.items())
         return dict(zip(names, (value for _, value in given), strict=True))
 
-    async def _insist(self, values: Mapping[str, Any]) -> object:
+    async def _insist(self, values: Mapping[str, Any], ids: Mapping[str, str]) -> object:
         for attempt in range(self.retries):
-            try:
+            with (
+                suppress(CallBroken),
+                boundary("attempt", ids, passing=ToolError, level=logging.WARNING),
+            ):
                 return await called(self.function, **values)
-            except ToolError:
-                raise
-            except (
-                Exception
-            ) as error:  # the tool-call boundary: what this may be, only the tool's author knows
-                logger.warning("tool tried again: %s", type(error).__name__, exc_info=True)
             await anyio.sleep(_PAUSE * 2**attempt)
         return await called(self.function, **values)
 

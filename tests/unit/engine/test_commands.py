@@ -1,6 +1,7 @@
 """Slash commands: what a user may say that no model has to hear."""
 
 from dataclasses import replace
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -19,6 +20,7 @@ from tests.support.runs import (
 )
 from tests.support.runs import says as user
 from tests.support.transcripts import said_in
+from typing_extensions import override
 
 from passback.agent import Agent
 from passback.backend import Backend
@@ -67,6 +69,16 @@ def broken(words: str, context: CommandContext) -> str:
     raise OSError(words, context)
 
 
+class Unspeakable:
+    @override
+    def __str__(self) -> str:
+        raise OSError
+
+
+def unspeakable(words: str, context: CommandContext) -> Any:
+    return Unspeakable()
+
+
 def backend(agent: Agent, **settings: str) -> Backend:
     return Backend(load({**MEMORY, **settings}), [agent])
 
@@ -76,7 +88,13 @@ async def test_commands_are_answered_without_the_model() -> None:
     agent = Agent(
         model=model,
         deps="!",
-        commands={"shout": shout, "later": later, "oops": broken, "exit": leaves},
+        commands={
+            "shout": shout,
+            "later": later,
+            "oops": broken,
+            "exit": leaves,
+            "hm": unspeakable,
+        },
     )
     given = backend(agent)
     with anyio.fail_after(10):
@@ -86,13 +104,23 @@ async def test_commands_are_answered_without_the_model() -> None:
             assert await reply(runs, user("/later  soon ", "u2")) == "soon for owner"
             assert await reply(runs, user("/oops", "u3")) == "The command failed: OSError."
             assert await reply(runs, user("/exit", "u5")) == "The command failed: StrayExit."
+            assert await reply(runs, user("/hm", "u6")) == "The command failed: OSError."
             told = await reply(runs, user("/help", "u4"))
             listed = [line.split()[0] for line in told.splitlines()]
-            assert listed == ["/clear", "/compact", "/exit", "/help", "/later", "/oops", "/shout"]
+            assert listed == [
+                "/clear",
+                "/compact",
+                "/exit",
+                "/help",
+                "/hm",
+                "/later",
+                "/oops",
+                "/shout",
+            ]
             assert "Says it aloud." in told
             assert [each.name for each in runs.commands()] == [name[1:] for name in listed]
             messages = await record(runs)
-    assert [message.role for message in messages] == ["user", "assistant"] * 5
+    assert [message.role for message in messages] == ["user", "assistant"] * 6
     assert model.requests == []
 
 

@@ -21,8 +21,16 @@ RUN = RunRef(ConversationKey(OwnerId("o"), ConversationId("c")), RunId("r"))
 CONTEXT = ToolContext(RUN, CallId("c"))
 
 
-@pytest.mark.parametrize(("retries", "told"), [(0, "The tool failed: OSError."), (2, "third time")])
-async def test_a_call_is_tried_again_where_its_tool_says_so(retries: int, told: str) -> None:
+@pytest.mark.parametrize(
+    ("retries", "told", "logged"),
+    [
+        (0, "The tool failed: OSError.", ("ERROR", "tool failed")),
+        (2, "third time", ("WARNING", "attempt failed")),
+    ],
+)
+async def test_a_call_is_tried_again_where_its_tool_says_so(
+    caplog: pytest.LogCaptureFixture, retries: int, told: str, logged: tuple[str, str]
+) -> None:
     attempts: list[int] = []
 
     @tool(retries=retries)
@@ -35,6 +43,8 @@ async def test_a_call_is_tried_again_where_its_tool_says_so(retries: int, told: 
     got = await Functions([flaky]).call(ToolCall(CallId("c"), "flaky", "{}"), CONTEXT)
     assert got == ToolResult(told, is_error=not retries)
     assert len(attempts) == retries + 1
+    lines = [(line.levelname, line.message) for line in caplog.records]
+    assert lines == [logged] * (retries or 1)
 
 
 async def test_what_a_tool_says_itself_is_not_tried_again() -> None:

@@ -273,13 +273,16 @@ async def test_another_exception_is_named_but_its_text_goes_to_the_log_alone(
         assert (entry.levelno, entry.message) == (logging.ERROR, "tool failed")
 
 
-async def test_a_deadline_that_passes_is_an_error() -> None:
+async def test_a_deadline_that_passes_is_an_error_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     @tool(seconds=0.01)
     async def wait() -> None:
         await anyio.Event().wait()
 
     answer = ToolResult("The tool did not answer in 0.01 s.", is_error=True)
     assert await run(wait) == answer
+    assert caplog.messages == ["tool not done within 0.01 s"]
 
 
 async def test_a_deadline_leaves_a_thread_behind() -> None:
