@@ -240,8 +240,8 @@ def main() -> int:
         results = session.measure()
     if options.check:
         print(checked(results))
-    else:
-        _tell(results, session.plan.works, options)
+        return 1 if results.left_out else 0
+    _tell(results, session.plan.works, options)
     missed = any(goal.verdict != "met" for goal in results.goals())
     return 1 if results.left_out or (options.strict and missed) else 0
 

@@ -163,11 +163,12 @@ def ready_workers(keeper: int, port: int, count: int) -> list[int]:
     deadline = time.monotonic() + START_SECONDS
     with ExitStack() as connections:
         while time.monotonic() < deadline:
-            connections.enter_context(socket.create_connection(("127.0.0.1", port)))
             time.sleep(_POLL_SECONDS)
-            workers = _family(keeper)[1:]
-            if len(workers) == count and all(_has_connection(each, port) for each in workers):
-                return workers
+            with suppress(OSError):  # one has ended, or closed a file while it was looked at
+                connections.enter_context(socket.create_connection(("127.0.0.1", port)))
+                workers = _family(keeper)[1:]
+                if len(workers) == count and all(_has_connection(each, port) for each in workers):
+                    return workers
     raise BenchmarkError(f"not {count} workers after {START_SECONDS} s")
 
 
@@ -175,15 +176,8 @@ def _has_connection(pid: int, port: int) -> bool:
     """Whether a process has a connection that came to this port."""
     lines = map(str.split, Path("/proc/net/tcp").read_text().splitlines())
     here = {line[9] for line in lines if line[1].endswith(f":{port:04X}") and line[3] == "01"}
-    return not here.isdisjoint(f.removeprefix("socket:[").rstrip("]") for f in _open_files(pid))
-
-
-def _open_files(pid: int) -> list[str]:
-    names: list[str] = []
-    for file in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed meanwhile
-            names.append(str(file.readlink()))
-    return names
+    files = [str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir()]
+    return not here.isdisjoint(file.removeprefix("socket:[").rstrip("]") for file in files)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
