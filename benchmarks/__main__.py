@@ -8,15 +8,17 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from math import ceil
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
+from benchmarks.committed import last_committed
+from benchmarks.figures import Results
 from benchmarks.idle import raise_file_limit
+from benchmarks.plans import LONG_HISTORY, WORKLOADS, Plan, plan
 from benchmarks.processes import BenchmarkError, split_cores
-from benchmarks.report import Results, save, text
+from benchmarks.report import checked, save, text
 from benchmarks.rounds import (
     HistorySample,
     Record,
@@ -30,55 +32,23 @@ from benchmarks.rounds import (
     warm_up,
 )
 from benchmarks.servers import (
-    NAMES,
-    PASSBACK_ELSEWHERE,
-    PASSBACK_MEMORY,
     PASSBACK_REDIS,
     PASSBACK_TOOLS,
     PROXY,
     Server,
     Site,
     contestant,
-    is_whole,
     server,
     site,
     takes_part,
 )
-from benchmarks.workloads import (
-    BOUNDARY,
-    BURST,
-    CROWD,
-    HISTORY,
-    PACED,
-    RUSH,
-    SHORT,
-    Answer,
-    Workload,
-)
+from benchmarks.workloads import Workload
 
-WORKLOADS = (PACED, CROWD, BURST, SHORT, RUSH)
-SHORT_HISTORY = 20
-LONG_HISTORY = 2_000
-BEHIND = Record(50, 50)
-LONG_BEHIND = Record(10_000, 50)
 RESULTS = Path(__file__).with_name("results.json")
+QUICK_RESULTS = RESULTS.with_name("results-quick.json")
+NOT_POSSIBLE = 2  # the exit code where something that it needs is missing
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How much is measured; of a workload so many rounds."""
-
-    rounds: Mapping[str, int]
-    works: Sequence[Workload]
-    servers: Sequence[str]
-    idle_servers: Sequence[str]
-    idle_streams: int
-    long_history: int
-    slow_streams: int
-    tool_rounds: int
-    tool_requests: int
 
 
 @dataclass(slots=True)
@@ -108,7 +78,8 @@ class Session:
         weighed = self._each(started, "idle", idle, self.plan.idle_servers, self.plan.idle_streams)
         slow = [name for name in (PROXY, PASSBACK_REDIS) if name in self.plan.servers]
         late = self._each(started, "stalls", stalls, slow, self.plan.slow_streams)
-        return Results(samples, lengths, weighed, late, self._tools(), self.left_out)
+        tools, has_spare = self._tools(), bool(self.place.cores.spare)
+        return Results(samples, lengths, weighed, late, tools, self.left_out, has_spare)
 
     def _rounds(self, work: Workload) -> Iterator[int]:
         rounds = self.plan.rounds[work.name]
@@ -143,14 +114,13 @@ class Session:
 
     def _history(self, started: Mapping[str, Server]) -> list[HistorySample]:
         """Posts to a long conversation beside posts to a short one, of the same server."""
-        long = self.plan.long_history
-        if PASSBACK_REDIS not in started or not long:
+        if PASSBACK_REDIS not in started:
             return []
         target = started[PASSBACK_REDIS]
-        whole = Record(SHORT_HISTORY, SHORT_HISTORY), Record(long, long)
         return [
-            *self._lengths(target, HISTORY, whole),
-            *self._lengths(target, BOUNDARY, (BEHIND, LONG_BEHIND)),
+            found
+            for work, records in self.plan.lengths
+            for found in self._lengths(target, work, records)
         ]
 
     def _lengths(
@@ -208,57 +178,15 @@ def in_turn(items: Sequence[T], number: int) -> list[T]:
     return order if number % 2 or is_pair else order[::-1]
 
 
-def _plan(options: argparse.Namespace) -> Plan:
-    works = [work for work in WORKLOADS if work.name in options.workloads]
-    servers = [name for name in NAMES if any(word in name for word in options.servers)]
-    if options.quick:
-        return _quick(options, works, servers)
-    rounds = {work.name: int(options.rounds) for work in works}
-    rounds[CROWD.name] = ceil(options.rounds / 2)  # it takes longest
-    rounds[HISTORY.name] = ceil(options.rounds * 4 / 3)  # the limit is close to the noise
-    rounds[BOUNDARY.name] = rounds[HISTORY.name]
-    idle_servers = [name for name in servers if is_whole(name)]
-    return Plan(
-        rounds,
-        works,
-        servers,
-        idle_servers,
-        idle_streams=options.idle_streams,
-        long_history=options.long_history,
-        slow_streams=options.slow_streams,
-        tool_rounds=options.rounds,
-        tool_requests=options.tool_requests,
-    )
-
-
-def _quick(options: argparse.Namespace, works: Sequence[Workload], servers: Sequence[str]) -> Plan:
-    works = [_halved(work) for work in works if work != CROWD]
-    servers = [name for name in servers if name not in {PASSBACK_MEMORY, PASSBACK_ELSEWHERE}]
-    rounds = {work.name: 1 for work in (*works, HISTORY, BOUNDARY)}
-    idle_servers = [name for name in servers if name == PASSBACK_REDIS]
-    return Plan(
-        rounds,
-        works,
-        servers,
-        idle_servers,
-        idle_streams=min(options.idle_streams, 200),
-        long_history=options.long_history,
-        slow_streams=min(options.slow_streams, 500),
-        tool_rounds=1,
-        tool_requests=min(options.tool_requests, 5),
-    )
-
-
-def _halved(work: Workload) -> Workload:
-    if work.requests > 1:
-        return replace(work, requests=work.requests // 2)
-    return replace(work, answer=Answer(work.answer.deltas // 2, work.answer.gap_ms))
-
-
 def _options() -> argparse.Namespace:
     names = [work.name for work in WORKLOADS]
     parser = argparse.ArgumentParser(prog="benchmarks/run", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round of each, within a minute")
+    parser.add_argument(
+        "--quick", action="store_true", help="one round of each, in a minute or two"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="only whether answers are right; no figures"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workloads", nargs="+", choices=names, default=names)
     parser.add_argument(
@@ -278,8 +206,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--tool-requests", type=int, default=20, help="of ten tools each; 0: leave them out"
     )
-    parser.add_argument("--json", type=Path, default=RESULTS, help="where the figures go")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        help=f"where the figures go; benchmarks/{RESULTS.name}, of --quick {QUICK_RESULTS.name}",
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a goal is missed")
+    parser.add_argument(
+        "--redis-server", default="redis-server", metavar="PROGRAM", help="on the PATH, or where"
+    )
     return parser.parse_args()
 
 
@@ -290,25 +225,32 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 def main() -> int:
     options = _options()
-    for program in ("redis-server", "taskset"):
-        if shutil.which(program) is None:
-            print(f"benchmarks/run needs {program} on the PATH (and Linux)", file=sys.stderr)
-            return 2
+    if sys.platform != "linux" or shutil.which(options.redis_server) is None:
+        print(f"benchmarks/run needs Linux and {options.redis_server}", file=sys.stderr)
+        return NOT_POSSIBLE
     signal.signal(signal.SIGTERM, _leave)
     raise_file_limit()
     cores = split_cores()
     if not cores.are_apart:
         print("only one core: server and load disturb each other, trust no figure", file=sys.stderr)
-    plan = _plan(options)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="passback-bench-"))
-        place = stack.enter_context(site(Path(folder), cores))
-        results = Session(place, plan).measure()
-    print(text(results, plan.works))
-    save(results, plan.works, options.json)
-    print(f"\nall figures: {options.json}")
+        place = stack.enter_context(site(Path(folder), cores, options.redis_server))
+        session = Session(place, plan(options))
+        results = session.measure()
+    if options.check:
+        print(checked(results))
+        return 1 if results.left_out else 0
+    _tell(results, session.plan.works, options)
     missed = any(goal.verdict != "met" for goal in results.goals())
     return 1 if results.left_out or (options.strict and missed) else 0
+
+
+def _tell(results: Results, works: Sequence[Workload], options: argparse.Namespace) -> None:
+    path = options.json or (QUICK_RESULTS if options.quick else RESULTS)
+    print(text(results, works, last_committed(RESULTS)))
+    save(results, works, path)
+    print(f"\nall figures: {path}")
 
 
 if __name__ == "__main__":

@@ -6,12 +6,13 @@ from statistics import median, quantiles
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A figure that should be at most `limit`: the median of its rounds. No rounds: it was not measured."""
+    """A figure that should be at most `limit`, or at least: the median of its rounds. No rounds: it was not measured."""
 
     words: str
     limit: float
     unit: str
     rounds: tuple[float, ...]
+    at_least: bool = False
 
     @property
     def measured(self) -> float | None:
@@ -29,4 +30,5 @@ class Goal:
     def verdict(self) -> str:
         if self.measured is None:
             return "not measured"
-        return "met" if self.measured <= self.limit else "MISSED"
+        beyond = self.limit - self.measured if self.at_least else self.measured - self.limit
+        return "met" if beyond <= 0 else "MISSED"

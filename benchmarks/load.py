@@ -11,6 +11,7 @@ a moment after the last answer, so that what a server still writes then is count
 import argparse
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -44,6 +45,7 @@ class Measured:
         answers: those of the second readers, too.
         example: the end of a wrong answer.
         first_ms: each answer's first text after its request; without those of the second readers.
+        per_second: answers, from when the last stream has begun until the first has ended. None: there is no such time.
         cpu_seconds: by the name given with --pid.
         waited_seconds: likewise; much of it means that other work disturbed the measurement.
     """
@@ -52,6 +54,7 @@ class Measured:
     wrong: int
     example: str
     first_ms: list[float]
+    per_second: float | None
     cpu_seconds: dict[str, float]
     waited_seconds: dict[str, float]
 
@@ -69,14 +72,27 @@ class Target:
 class _Replies:
     first: list[Reply] = field(default_factory=list[Reply])
     second: list[Reply] = field(default_factory=list[Reply])
+    began: list[float] = field(default_factory=list[float])  # of each stream
+    ended: list[float] = field(default_factory=list[float])
+    moments: list[float] = field(default_factory=list[float])  # of each answer, when it was there
+
+    @property
+    def per_second(self) -> float | None:
+        since, until = max(self.began), min(self.ended)
+        if until <= since:
+            return None
+        return sum(since < moment <= until for moment in self.moments) / (until - since)
 
 
 async def _stream(target: Target, work: Workload, index: int, replies: _Replies) -> None:
     await asyncio.sleep(index * work.stagger_ms / 1000)
     connection = await connect(target.url, partial(Connection, target.dialect))
+    replies.began.append(time.perf_counter())
     for _ in range(work.requests):
         async with asyncio.timeout(_SECONDS_PER_ANSWER):
             await _answer(target, connection, work.answer.prompt, replies)
+        replies.moments.append(time.perf_counter())
+    replies.ended.append(replies.moments[-1])
     connection.close()
 
 
@@ -114,6 +130,7 @@ async def measure(target: Target, work: Workload, pids: dict[str, int]) -> Measu
         wrong=len(wrong),
         example=wrong[0].body[-300:].decode(errors="replace") if wrong else "",
         first_ms=[round(reply.first_ms, 3) for reply in replies.first],
+        per_second=replies.per_second,
         cpu_seconds=cpu,
         waited_seconds=waited,
     )

@@ -1,12 +1,13 @@
 """Processes of a measurement: started on chosen cores, weighed by the kernel's own clocks, ended by id. Linux only."""
 
 import ctypes
+import itertools
 import os
 import socket
 import subprocess
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,10 +24,15 @@ class BenchmarkError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """The server has a core of its own; load client, mock model and store share the others."""
+    """The server has a core of its own; load client, mock model and store share the others.
+
+    Attributes:
+        spare: one more for a server of two workers; empty where nothing would be left for the others.
+    """
 
     server: frozenset[int]
     others: frozenset[int]
+    spare: frozenset[int] = frozenset()
 
     @property
     def are_apart(self) -> bool:
@@ -34,8 +40,29 @@ class Cores:
 
 
 def split_cores() -> Cores:
-    usable = sorted(os.sched_getaffinity(0))
-    return Cores(frozenset(usable[:1]), frozenset(usable[1:] or usable))
+    """The cores that this process may use, dealt out."""
+    usable = os.sched_getaffinity(0)
+    return deal({frozenset(_siblings(core) & usable) for core in usable})
+
+
+def deal(wholes: Iterable[frozenset[int]]) -> Cores:
+    """Each of `wholes` is what the kernel numbers of one core: two workers on its halves would disturb each other."""
+    first, *more = sorted(map(sorted, wholes))
+    rest = frozenset(itertools.chain(*more[1:]))
+    if len(rest) >= 2:
+        return Cores(frozenset(first[:1]), rest, frozenset(more[0][:1]))
+    others = [*first[1:], *itertools.chain(*more)]
+    return Cores(frozenset(first[:1]), frozenset(others or first))
+
+
+def _siblings(core: int) -> set[int]:
+    """What the kernel calls a core may be half of one; gives all that are the same."""
+    path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+    try:
+        parts = [part.partition("-") for part in path.read_text().strip().split(",")]
+    except OSError:
+        return {core}
+    return {core}.union(*(range(int(low), int(high or low) + 1) for low, _, high in parts))
 
 
 def free_port() -> int:
@@ -125,6 +152,32 @@ def _wait_for_port(process: "subprocess.Popen[bytes]", port: int, log: Path) -> 
 
 def _last_lines(log: Path) -> str:
     return " | ".join(log.read_text(errors="replace").splitlines()[-5:]) or "its log is empty"
+
+
+def ready_workers(keeper: int, port: int, count: int) -> list[int]:
+    """The ids of the processes that a server has started as its workers, once each has taken a connection.
+
+    Raises:
+        BenchmarkError: they did not in time.
+    """
+    deadline = time.monotonic() + START_SECONDS
+    with ExitStack() as connections:
+        while time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+            with suppress(OSError):  # one has ended, or closed a file while it was looked at
+                connections.enter_context(socket.create_connection(("127.0.0.1", port)))
+                workers = _family(keeper)[1:]
+                if len(workers) == count and all(_has_connection(each, port) for each in workers):
+                    return workers
+    raise BenchmarkError(f"not {count} workers after {START_SECONDS} s")
+
+
+def _has_connection(pid: int, port: int) -> bool:
+    """Whether a process has a connection that came to this port."""
+    lines = map(str.split, Path("/proc/net/tcp").read_text().splitlines())
+    here = {line[9] for line in lines if line[1].endswith(f":{port:04X}") and line[3] == "01"}
+    files = [str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir()]
+    return not here.isdisjoint(file.removeprefix("socket:[").rstrip("]") for file in files)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

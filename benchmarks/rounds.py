@@ -1,6 +1,7 @@
 """Makes the measurements: rounds of A B C A B C, so that the noise of a machine meets all servers alike."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -10,9 +11,9 @@ from typing import Any, NamedTuple
 from benchmarks.history import History
 from benchmarks.idle import Idle
 from benchmarks.processes import BenchmarkError, Cores
-from benchmarks.servers import Server, Site, server
+from benchmarks.servers import PASSBACK_TWO_WORKERS, Server, Site, server
 from benchmarks.stalls import Stalls
-from benchmarks.workloads import WARM_UP, Workload
+from benchmarks.workloads import WARM_UP, WARM_UP_BOTH, Workload
 
 MODEL_ALONE = "the model alone"
 _CLIENT_SECONDS = 120
@@ -27,6 +28,8 @@ class Sample:
     Attributes:
         cpu_ms: of all workers that had a part in it.
         waited: for each second on its core, the seconds that the server waited for it; high if others disturbed.
+            None of workers that share a core and wait for each other, and without a server.
+        per_second: answers, while all streams asked; None: they never did so all at once.
     """
 
     workload: str
@@ -35,22 +38,25 @@ class Sample:
     first_ms: tuple[float, ...]
     cpu_ms: float
     store_cpu_ms: float
-    waited: float
+    waited: float | None
+    per_second: float | None
 
 
 def _client(module: str, arguments: Sequence[str], cores: Cores) -> Any:
     """Run a client process to its end; gives the JSON that it printed."""
-    command = ["taskset", "--cpu-list", ",".join(map(str, sorted(cores.others)))]
-    command += [sys.executable, "-m", f"benchmarks.{module}", *arguments]
-    try:
-        done = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=_CLIENT_SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        raise BenchmarkError(f"{module}: not done after {_CLIENT_SECONDS} s") from None
-    if done.returncode:
-        raise BenchmarkError(f"{module}: {done.stderr.strip()[-300:]}")
-    return json.loads(done.stdout)
+    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        os.sched_setaffinity(process.pid, cores.others)
+        try:
+            printed, complaint = process.communicate(timeout=_CLIENT_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise BenchmarkError(f"{module}: not done after {_CLIENT_SECONDS} s") from None
+        finally:
+            process.kill()  # does nothing to one that has ended
+    if process.returncode:
+        raise BenchmarkError(f"{module}: {complaint.strip()[-300:]}")
+    return json.loads(printed)
 
 
 class Record(NamedTuple):
@@ -112,24 +118,35 @@ def sample(target: Server, work: Workload, number: int, cores: Cores) -> Sample:
     dialect = target.dialect
     measured = load(target.url, work, cores, dialect=dialect, pids=pids, second_reader=reader)
     cpu = {name: seconds * 1e6 / work.deltas for name, seconds in measured["cpu_seconds"].items()}
-    first = tuple(measured["first_ms"])
-    waited = measured["waited_seconds"]["server"] / measured["cpu_seconds"]["server"]
-    store = cpu.get("store", 0.0)
-    workers = cpu["server"] + cpu.get("second", 0.0)
-    return Sample(work.name, target.name, number, first, workers, store, waited)
+    workers = [name for name in ("server", "second") if name in cpu]
+    seconds, waited = (
+        sum(measured[what][name] for name in workers) for what in ("cpu_seconds", "waited_seconds")
+    )
+    return Sample(
+        work.name,
+        target.name,
+        number,
+        tuple(measured["first_ms"]),
+        sum(cpu[name] for name in workers),
+        cpu.get("store", 0.0),
+        None if target.shares_core else waited / seconds,
+        measured["per_second"],
+    )
 
 
 def model_alone(place: Site, work: Workload, number: int) -> Sample:
     """The same streams without a server between."""
     url = place.model_url.removesuffix("/v1")
     measured = load(url, work, place.cores, dialect="model", pids={})
-    return Sample(work.name, MODEL_ALONE, number, tuple(measured["first_ms"]), 0.0, 0.0, 0.0)
+    first, rate = tuple(measured["first_ms"]), measured["per_second"]
+    return Sample(work.name, MODEL_ALONE, number, first, 0.0, 0.0, None, rate)
 
 
 def warm_up(target: Server, cores: Cores) -> None:
     """Load what is loaded late; also shows that the server's answers are right."""
+    work = WARM_UP_BOTH if target.name == PASSBACK_TWO_WORKERS else WARM_UP
     reader = target.second_reader
-    load(target.url, WARM_UP, cores, dialect=target.dialect, pids={}, second_reader=reader)
+    load(target.url, work, cores, dialect=target.dialect, pids={}, second_reader=reader)
 
 
 def history(

@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.processes import BenchmarkError, Cores, free_port, running
-from benchmarks.workloads import BURST, PACED, Workload
+from benchmarks.processes import BenchmarkError, Cores, free_port, ready_workers, running
+from benchmarks.workloads import BURST, PACED, SCALING, Workload
 
 PROXY = "proxy"
 PROXY_REDIS = "proxy, Redis history"
@@ -19,12 +19,13 @@ PASSBACK_UNLOOPED = "passback, redis, loop off"
 PASSBACK_TWO_READERS = "passback, redis, two readers"
 PASSBACK_ELSEWHERE = "passback, redis, reader elsewhere"
 PASSBACK_AGENT_API = "passback, redis, Agent API"
+PASSBACK_TWO_WORKERS = "passback, redis, two workers"
 PASSBACK_SQLITE = "passback, sqlite"
 PASSBACK_MEMORY = "passback, memory"
 # Neighbours are measured one right after the other: those that are compared stand together.
 NAMES = (
     *(PLAIN, PROXY, PROXY_REDIS, PASSBACK_UNLOGGED, PASSBACK_UNLOOPED, PASSBACK_REDIS),
-    PASSBACK_AGENT_API,
+    *(PASSBACK_TWO_WORKERS, PASSBACK_AGENT_API),
     *(PASSBACK_TWO_READERS, PASSBACK_ELSEWHERE, PASSBACK_SQLITE, PASSBACK_MEMORY),
 )
 PASSBACK_TOOLS = "passback, redis, ten tools"  # measured by itself, see `benchmarks.tools`
@@ -37,8 +38,11 @@ _WORKS: Mapping[str, tuple[Workload, ...]] = {
     PASSBACK_UNLOOPED: (PACED,),
     PASSBACK_TWO_READERS: (PACED,),
     PASSBACK_ELSEWHERE: (PACED,),
+    PASSBACK_TWO_WORKERS: (SCALING,),
 }
 """Those that answer one question, and under which workloads."""
+_SERVERS: Mapping[str, tuple[str, ...]] = {SCALING.name: (PASSBACK_REDIS, PASSBACK_TWO_WORKERS)}
+"""Workloads that answer one question, and of which servers."""
 
 _PRODUCTS = {
     PASSBACK_UNLOGGED: "benchmarks.unlogged",
@@ -47,7 +51,9 @@ _PRODUCTS = {
 
 
 def takes_part(name: str, work: Workload) -> bool:
-    return name not in _WORKS or work.name in {each.name for each in _WORKS[name]}
+    if name in _WORKS:
+        return work.name in {each.name for each in _WORKS[name]}
+    return name in _SERVERS.get(work.name, NAMES)
 
 
 def is_whole(name: str) -> bool:
@@ -81,7 +87,8 @@ class Server:
     Attributes:
         store_pid: of a store outside the server.
         second_reader: the URL where each run has a second reader.
-        second_pid: of the worker there, if it is another one.
+        second_pid: of a second worker that has a part in it.
+        shares_core: whether its two workers do, and wait for each other.
         dialect: in which it is asked.
     """
 
@@ -91,15 +98,16 @@ class Server:
     store_pid: int | None
     second_reader: str | None = None
     second_pid: int | None = None
+    shares_core: bool = False
     dialect: str = "wire"
 
 
 @contextmanager
-def site(folder: Path, cores: Cores) -> Generator[Site]:
-    """Start the mock model and Redis, the latter with an append-only file as in production."""
+def site(folder: Path, cores: Cores, redis_server: str) -> Generator[Site]:
+    """Start the mock model and Redis, a program with this name, the latter with an append-only file as in production."""
     model_port, redis_port = free_port(), free_port()
     model = [sys.executable, "-m", "benchmarks.upstream", "--port", str(model_port)]
-    redis = ["redis-server", "--bind", "127.0.0.1", "--port", str(redis_port), "--save", ""]
+    redis = [redis_server, "--bind", "127.0.0.1", "--port", str(redis_port), "--save", ""]
     redis += ["--dir", str(folder), "--appendonly", "yes", "--appendfsync", "everysec"]
     with ExitStack() as stack:
         stack.enter_context(running(model, model_port, folder / "model.log", cores.others))
@@ -109,7 +117,7 @@ def site(folder: Path, cores: Cores) -> Generator[Site]:
 
 @contextmanager
 def server(name: str, place: Site) -> Generator[Server]:
-    """Start a server on the servers' core.
+    """Start a server on the servers' core, one of two workers on the spare one too, if there is one.
 
     Raises:
         BenchmarkError: it did not start.
@@ -117,9 +125,16 @@ def server(name: str, place: Site) -> Generator[Server]:
     port = free_port()
     argv = [sys.executable, *_arguments(name, place, port)]
     log = place.folder / f"{name.replace(', ', '-').replace(' ', '-')}-{port}.log"
-    with running(argv, port, log, place.cores.server, _environment()) as pid:
-        store_pid = place.redis_pid if "redis" in name.lower() else None
-        yield Server(name, f"http://127.0.0.1:{port}", pid, store_pid)
+    store_pid = place.redis_pid if "redis" in name.lower() else None
+    url, cores = f"http://127.0.0.1:{port}", place.cores
+    if name != PASSBACK_TWO_WORKERS:
+        with running(argv, port, log, cores.server, _environment()) as pid:
+            yield Server(name, url, pid, store_pid)
+        return
+    with running(argv, port, log, cores.server | cores.spare, _environment()) as keeper:
+        first, second = ready_workers(keeper, port, 2)
+        alone = not cores.spare
+        yield Server(name, url, first, store_pid, second_pid=second, shares_core=alone)
 
 
 @contextmanager
@@ -143,7 +158,8 @@ def contestant(name: str, place: Site, started: Mapping[str, Server]) -> Generat
         yield replace(first, second_reader=first.url)
         return
     with server(PASSBACK_REDIS, place) as other:
-        yield replace(first, second_reader=other.url, second_pid=other.pid)
+        second = replace(first, second_reader=other.url, second_pid=other.pid)
+        yield replace(second, shares_core=True)
 
 
 def _arguments(name: str, place: Site, port: int) -> list[str]:
@@ -158,6 +174,8 @@ def _arguments(name: str, place: Site, port: int) -> list[str]:
     }
     store = stores.get(name, place.redis_url)
     argv = ["-m", _PRODUCTS.get(name, "passback"), "serve", "--port", str(port), "--store", store]
+    if name == PASSBACK_TWO_WORKERS:
+        argv += ["--workers", "2"]
     if name == PASSBACK_TOOLS:
         return [*argv, "benchmarks.ten_tools:agent"]
     argv += ["--model", "openai:mock", "--model-base-url", place.model_url]

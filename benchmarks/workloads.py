@@ -77,8 +77,12 @@ BOUNDARY = Workload("boundary", 10, 1, Answer(30, 20), stagger_ms=23)
 BURST = Workload("burst", 10, 6, Answer(500, 0))
 SHORT = Workload("short", 1, 200, Answer(1, 0))
 RUSH = Workload("rush", 20, 10, Answer(1, 0))
+# Enough at once to keep two workers busy. Connections come one by one, so that the one with less to do takes more.
+SCALING = Workload("scaling", 40, 25, Answer(1, 0), stagger_ms=3)
 
 WARM_UP = Workload("warm-up", 4, 10, Answer(50, 0))
+# Of two workers, one alone would do with less.
+WARM_UP_BOTH = Workload("warm-up", 40, 5, Answer(50, 0), stagger_ms=3)
 # The first delta comes at once, the second one long after the measurement has ended.
 SILENT = Answer(2, 600_000)
 # One word each second, for as long as anybody measures.

@@ -1,11 +1,12 @@
 """Run pytest with the programs that the tests need. Called by scripts/test.
 
-Usage: scripts/test [--coverage] [pytest's arguments]
+Usage: scripts/test [--benchmarks] [--coverage] [pytest's arguments]
 
 The tests find the programs in TEST_REDIS_SERVER, TEST_NEWEST_REDIS, TEST_CHROMIUM, TEST_NODE, TEST_NGINX,
 TEST_JQ, TEST_OPENAPI_CLIENT and TEST_AGENTSCOPE.
-A missing one is said aloud, and its tests skip; where CI is set it is a failure. With --coverage the last
-line is `N passed, N failed, N skipped`.
+A missing one is said aloud, and its tests skip; where CI is set it is a failure. With --benchmarks, the servers of the
+benchmarks are asked first, only for whether they answer rightly; likewise. With --coverage the last line is
+`N passed, N failed, N skipped`.
 """
 
 import os
@@ -23,6 +24,8 @@ NPM_FOLDER = ROOT / "tests" / "js"
 SPREAD = ("-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile")
 """Files are spread over the cores, and one more: many tests wait. The tests of one file share servers."""
 
+NOT_POSSIBLE = 2
+"""The exit code of the benchmarks where something that they need is missing."""
 PROGRAMS = {
     "TEST_REDIS_SERVER": "redis-server",
     "TEST_NEWEST_REDIS": "the newest Valkey",
@@ -45,10 +48,24 @@ def main() -> int:
     if missing and tools.IN_CI:
         print("MISSING programs are a failure in CI", file=sys.stderr)
         return 1
+    wrong = 0
+    if "--benchmarks" in arguments:
+        arguments.remove("--benchmarks")
+        wrong = _benchmarks(programs, environment)
     if "--coverage" in arguments:
         arguments.remove("--coverage")
-        return _measured(arguments, environment)
-    return _call("pytest", *SPREAD, *arguments, env=environment)
+        return _measured(arguments, environment) or wrong
+    return _call("pytest", *SPREAD, *arguments, env=environment) or wrong
+
+
+def _benchmarks(programs: dict[str, str], environment: dict[str, str]) -> int:
+    """Their exit code; 0 where they cannot run, which they say, on a machine that is no CI's."""
+    redis = programs.get("TEST_REDIS_SERVER", "redis-server")
+    code = _call("benchmarks", "--check", "--redis-server", redis, env=environment)
+    if code == NOT_POSSIBLE and not tools.IN_CI:
+        print("MISSING: the benchmarks' servers were not asked", file=sys.stderr)
+        return 0
+    return code
 
 
 def _programs() -> dict[str, str]:
