@@ -1,6 +1,7 @@
 """The servers that are compared, and how each is started."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -9,6 +10,8 @@ from pathlib import Path
 
 from benchmarks.processes import BenchmarkError, Cores, free_port, ready_workers, running
 from benchmarks.workloads import BURST, PACED, SCALING, Workload
+
+_ROOT = Path(__file__).resolve().parent.parent
 
 PROXY = "proxy"
 PROXY_REDIS = "proxy, Redis history"
@@ -123,7 +126,8 @@ def server(name: str, place: Site) -> Generator[Server]:
         BenchmarkError: it did not start.
     """
     port = free_port()
-    argv = [sys.executable, *_arguments(name, place, port)]
+    python = _plain_python() if name == PLAIN else sys.executable
+    argv = [python, *_arguments(name, place, port)]
     log = place.folder / f"{name.replace(', ', '-').replace(' ', '-')}-{port}.log"
     store_pid = place.redis_pid if "redis" in name.lower() else None
     url, cores = f"http://127.0.0.1:{port}", place.cores
@@ -180,6 +184,15 @@ def _arguments(name: str, place: Site, port: int) -> list[str]:
         return [*argv, "benchmarks.ten_tools:agent"]
     argv += ["--model", "openai:mock", "--model-base-url", place.model_url]
     return [*argv, "--lease", "60"] if name == PASSBACK_UNLOGGED else argv  # nothing renews it
+
+
+def _plain_python() -> str:
+    """Of an environment of its own: the SDK brings packages along that would cost our server time."""
+    finder = [sys.executable, str(_ROOT / "scripts" / "tools.py"), "--plain-server"]
+    found = subprocess.run(finder, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
+    if not found:
+        raise BenchmarkError("its packages cannot be had")
+    return found
 
 
 def _environment() -> dict[str, str]:

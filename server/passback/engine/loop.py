@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 
 from passback.core.commands import CommandCall, CommandContext
 from passback.core.context import Context, Fitted
-from passback.core.deltas import ModelDelta
 from passback.core.errors import ModelContextExceeded, ModelIncomplete, StoreError
 from passback.core.events import (
     Cancelled,
@@ -33,7 +32,6 @@ from passback.core.messages import (
     ToolResult,
     Usage,
 )
-from passback.core.ports import Eager
 from passback.core.state import State
 from passback.core.transcript import (
     always_allowed,
@@ -51,6 +49,7 @@ from passback.engine.assembler import Assembler, Turn
 from passback.engine.brain import Answering, Brain
 from passback.engine.children import CallContext, Journal, nested
 from passback.engine.commands import forgotten
+from passback.engine.listening import listen
 from passback.engine.log import End
 from passback.engine.progress import Progress
 from passback.engine.spending import BudgetSpent, Meter
@@ -212,17 +211,8 @@ class Loop:
         assembler = Assembler(message_id, self._toolbox.whose, new_call_id)
         self._assembler = assembler
         self._log.append([TurnStarted(message_id)])
-
-        def take(deltas: Sequence[ModelDelta]) -> None:
-            if events := assembler.feed(deltas):
-                self._log.append(events)
-
         try:
-            async with answering as batches:
-                if isinstance(batches, Eager):
-                    batches.offer_to(take)
-                async for deltas in batches:
-                    take(deltas)
+            await listen(answering, assembler, self._log)
         finally:
             self._count(assembler.spent)
         events, turn = assembler.finish()
