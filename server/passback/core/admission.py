@@ -252,12 +252,15 @@ def _new_messages(standing: Standing, post: StartRun) -> list[PostedMessage]:
     for message in post.messages:
         if isinstance(message, Answer):
             continue
+        if message.id not in post.named:
+            new.append(message)
+            continue
         name = for_message(message.id)
         known = standing.receipts.get(name)
         first = seen.get(name, known.fingerprint if known else None)
-        if first is None and message.id in post.named and _is_given(message.id, standing):
+        if first is None and _is_given(message.id, standing):
             raise Reused("the server gave this id to another message")
-        if first is None or message.id not in post.named:
+        if first is None:
             new.append(message)
             seen[name] = _print(message)
         elif first != _print(message):

@@ -4,7 +4,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal, NewType, TypeAlias
 
 from pydantic import JsonValue
@@ -224,6 +224,13 @@ class Usage:
     reasoning_tokens: int = 0
     estimated: bool = False
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether no token was counted."""
+        return not (
+            self.input_tokens or self.output_tokens or self.cached_tokens or self.reasoning_tokens
+        )
+
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             self.input_tokens + other.input_tokens,
@@ -249,13 +256,11 @@ MOST_TOKENS: Final = 10**12
 
 def credible(usage: Usage, /) -> Usage:
     """What a service says that a model call used, each number within what there can be."""
-    return replace(
-        usage,
-        input_tokens=_tokens(usage.input_tokens),
-        output_tokens=_tokens(usage.output_tokens),
-        cached_tokens=_tokens(usage.cached_tokens),
-        reasoning_tokens=_tokens(usage.reasoning_tokens),
-    )
+    said = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens)
+    if min(said) >= 0 and max(said) <= MOST_TOKENS:
+        return usage
+    given, answered, cached, reasoned = map(_tokens, said)
+    return Usage(given, answered, cached, reasoned, usage.estimated)
 
 
 def _tokens(said: int) -> int:

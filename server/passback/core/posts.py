@@ -93,6 +93,9 @@ def for_call(call_id: CallId, /) -> ReceiptName:
     return f"call:{call_id}"
 
 
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
 def for_message(message_id: MessageId, /) -> ReceiptName:
     return f"message:{message_id}"
 
@@ -143,5 +146,4 @@ def _said(brief: Brief | None) -> dict[str, JsonValue] | None:
 
 
 def _digest(value: object) -> str:
-    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return hashlib.sha256(_canonical(value).encode()).hexdigest()

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import assert_never
 
 import anyio
-import anyio.lowlevel
 
 from passback.core.admission import Begins, Joins, Parks, Queues, Standing, accept
 from passback.core.changes import (
@@ -217,7 +216,7 @@ class RunService:
                 return None
             self._supervisor.spawn(Assignment(lease, opening, work, tethered=change.tethered))
             # the run asks its model now: what the caller prepares for its events meanwhile delays none of them
-            await anyio.lowlevel.checkpoint()
+            await asyncio.sleep(0)
         return run
 
     async def _handed_back(self, post: StartRun, loaded: Loaded) -> bool:

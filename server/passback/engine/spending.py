@@ -32,6 +32,7 @@ _PATIENCE = 1.0
 """Seconds that a commit waits for the owner's count: what it says there is said again before the next model call."""
 
 
+_UNUSED = Usage()
 _NOTHING = Spent()
 _ALL = Left()
 
@@ -63,7 +64,7 @@ class Meter:
         known = state.run if state.run and state.run.run_id == lease.run.run_id else None
         self._run_before = known.spent if known else _NOTHING
         self._used = _NOTHING
-        self._untold = Usage()
+        self._untold = _UNUSED
         self._noted = _NOTHING
         self._began = monotonic()
         self._owner = owner
@@ -82,8 +83,7 @@ class Meter:
 
     def untold(self) -> tuple[UsageReported, ...]:
         """What was counted and no event has told of: calls that were cut, here or in sub-agents, or came to nothing."""
-        told = self._untold == replace(Usage(), estimated=self._untold.estimated)
-        return () if told else (UsageReported(self._untold),)
+        return () if self._untold.is_nothing else (UsageReported(self._untold),)
 
     @property
     def is_unused(self) -> bool:
@@ -155,12 +155,11 @@ class Meter:
             return tuple(events)
         for usage in told:
             self._untold -= usage
-        if not self.untold():
-            self._untold = Usage()
+        if self._untold.is_nothing:
+            self._untold = _UNUSED
+        left = replace(self.left(), turns=turns)
         return tuple(
-            replace(event, left=replace(self.left(), turns=turns))
-            if isinstance(event, UsageReported)
-            else event
+            UsageReported(event.usage, left) if isinstance(event, UsageReported) else event
             for event in events
         )
 

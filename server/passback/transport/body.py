@@ -73,9 +73,8 @@ def _check_media_type(headers: Headers) -> None:
 
 
 async def _read(request: Request, limits: Limits) -> bytes:
-    too_large = BodyTooLarge(f"the body is larger than {limits.body_bytes} bytes")
     if _declared_length(request.headers) > limits.body_bytes:
-        raise too_large
+        raise _too_large(limits)
     body = bytearray()
     try:
         async with asyncio.timeout(limits.body_seconds):
@@ -86,12 +85,16 @@ async def _read(request: Request, limits: Limits) -> bytes:
                     raise BadRequest("the body broke off")
                 body += message.get("body", b"")
                 if len(body) > limits.body_bytes:
-                    raise too_large
+                    raise _too_large(limits)
                 more = message.get("more_body", False)
     except TimeoutError:
         late = f"the body did not arrive within {limits.body_seconds:g} seconds"
         raise RequestTimeout(late) from None
     return bytes(body)
+
+
+def _too_large(limits: Limits) -> BodyTooLarge:
+    return BodyTooLarge(f"the body is larger than {limits.body_bytes} bytes")
 
 
 def _declared_length(headers: Headers) -> float:

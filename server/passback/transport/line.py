@@ -92,14 +92,22 @@ class Line:
         Not `whole`: the answer gets no end, so that the client sees that it broke off. A server that cannot be told
         so sees to it when the application returns.
         """
+        last = body(chunk, more=not whole)
+        if self.ready:
+            await self._send(last)  # which does not wait
+        elif not await self._is_taken(last):
+            self._drop()
+            return
+        if not whole and self._direct is not None:
+            self._direct.break_off()
+
+    async def _is_taken(self, last: Message) -> bool:
+        """Whether the client takes the last words in time."""
         stops = self._stopping.is_set
         patience = min(self._patience, _LAST_WORDS_SECONDS) if stops else self._patience
         with anyio.move_on_after(patience) as waiting:
-            await self._send(body(chunk, more=not whole))
-        if waiting.cancelled_caught:
-            self._drop()
-        elif not whole and self._direct is not None:
-            self._direct.break_off()
+            await self._send(last)
+        return not waiting.cancelled_caught
 
     # ---------------------------------------------------------------- who is there
     def _look(self, direct: SendNow) -> None:

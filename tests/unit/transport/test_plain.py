@@ -262,6 +262,7 @@ async def test_a_client_that_does_not_take_what_broke_off_is_dropped() -> None:
     site.runs.say(TextDelta("half"))
     async with exchange(site.text(), "GET", "/", extensions={SEND_NOW: direct}) as one:
         assert await one.chunk() == b"half"
+        direct.ready = False
         site.runs.say(RunFinished(Cancelled()))
         await site.is_left()
         assert (direct.dropped, direct.broken_off) == (True, False)

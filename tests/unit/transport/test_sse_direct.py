@@ -88,6 +88,7 @@ async def test_a_client_that_leaves_no_room_is_dropped() -> None:
 async def test_a_client_that_does_not_take_the_end_is_dropped() -> None:
     site, direct = Site(patience=0.02), Direct()
     async with directly(site, direct):
+        direct.ready = False
         site.runs.say(END)
         await site.is_left()
     assert direct.dropped

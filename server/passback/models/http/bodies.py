@@ -4,7 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from typing import TypeAlias
 
 from pydantic import JsonValue
@@ -23,6 +23,7 @@ from passback.core.text import mended
 
 WireIds: TypeAlias = Mapping[CallId, str]
 
+_GENERATION = tuple(field.name for field in fields(Generation))
 _ANY = re.compile(r".+", re.DOTALL)
 
 
@@ -53,7 +54,8 @@ def wire_ids(messages: Sequence[ModelMessage], /, allowed: re.Pattern[str] = _AN
 
 def said(generation: Generation, /) -> dict[str, JsonValue]:
     """What a post says of how its answer is to be written."""
-    return {name: value for name, value in asdict(generation).items() if value is not None}
+    values = ((name, getattr(generation, name)) for name in _GENERATION)
+    return {name: value for name, value in values if value is not None}
 
 
 def text_of(content: Content, /) -> str:

@@ -25,6 +25,7 @@ from passback.core.errors import (
 )
 from passback.core.messages import MediaPart
 from passback.models.http.bounds import Bounds
+from passback.models.http.connection import Answer
 from passback.models.http.decoding import Decoder
 from passback.models.http.exchanges import Headers, body_of, media_type, read_some
 from passback.models.http.failures import status_failure
@@ -233,6 +234,8 @@ class HttpModel(ABC):
 
 async def _read_to_end(body: AsyncGenerator[bytes]) -> None:
     """Keep the connection for the next request, if the end of this answer has come or comes at once."""
+    if isinstance(body, Answer) and body.is_whole:
+        return
     with anyio.move_on_after(_LINGER), suppress(httpx.HTTPError):
         async for _ in body:
             pass
@@ -243,5 +246,8 @@ def _stream_of(response: httpx.Response) -> httpx.AsyncByteStream:
 
 
 async def _close(stream: httpx.AsyncByteStream) -> None:
+    if isinstance(stream, Answer):
+        stream.close()
+        return
     with anyio.move_on_after(_CLEANUP_TIMEOUT, shield=True):
         await stream.aclose()

@@ -164,6 +164,11 @@ class Answer(httpx.AsyncByteStream):
         self._timer: asyncio.TimerHandle | None = None
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all of it has come and was read."""
+        return self._complete and not self._parts
+
+    @property
     def reusable(self) -> bool:
         """Whether the connection may carry another request: this answer is whole, and nothing came after it."""
         return self._complete and self._keep and self._connection.usable
@@ -175,7 +180,7 @@ class Answer(httpx.AsyncByteStream):
             httpx.TransportError: no answer, or none that can be understood.
         """
         with ExitStack() as unless_it_comes:
-            unless_it_comes.callback(self._close)
+            unless_it_comes.callback(self.close)
             while not self.status:
                 if self._error is not None:
                     raise self._error
@@ -202,10 +207,11 @@ class Answer(httpx.AsyncByteStream):
 
     @override
     async def aclose(self) -> None:
-        """Stop reading: the connection is free for others when the answer is whole, else closed. Never waits."""
-        self._close()
+        """As `close`."""
+        self.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Stop reading: the connection is free for others when the answer is whole, else closed."""
         if self._closed:
             return
         self._closed = True
