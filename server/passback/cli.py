@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import gc
 import logging
 import math
 import os
@@ -24,6 +23,7 @@ from typing_extensions import override
 from passback import __version__
 from passback.agent import Agent
 from passback.app import Application
+from passback.collecting import collect_seldom
 from passback.core.errors import ConfigurationError, PassbackError
 from passback.core.ports import ModelClient
 from passback.core.toolsets import Connected
@@ -180,8 +180,7 @@ async def serve(settings: Settings, agents: Sequence[Agent], seat: Seat | None =
         async with application.running() as warnings, anyio.create_task_group() as tasks:
             for warning in warnings if _speaks(seat) else ():
                 _warn(warning)
-            gc.collect()
-            gc.freeze()  # what is here now stays: looking through it costs every stream tens of milliseconds
+            tasks.start_soon(collect_seldom, lambda: not server.server_state.tasks)
             tasks.start_soon(_drain_at, stop, application)
             await server.serve([listening])
             tasks.cancel_scope.cancel()

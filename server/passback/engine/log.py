@@ -72,7 +72,7 @@ class RunLog:
         self.posts_wait = False
         self.abandoned = False
         self.followers = 0
-        self._renewed = True
+        self._held_at = monotonic()
         self._events = list(opening)
         self._numbered = len(self._events)  # events that were written or are in doubt
         self._in_doubt: list[Commit | LogWrite] = []  # one or two
@@ -200,7 +200,6 @@ class RunLog:
     def stored(self, answer: LeaseState | StoreError) -> None:
         """What became of the write that was taken; what failed, and what came meanwhile, is written next."""
         if not isinstance(answer, StoreError):
-            self._renewed = True
             del self._in_doubt[0]
             self._trim()
         self._writing.release()
@@ -208,14 +207,16 @@ class RunLog:
             self._writer.mark(self)
         self.lease_is(answer)
 
-    def is_silent(self) -> bool:
-        """Whether no write has renewed the lease since this was asked last."""
-        silent, self._renewed = not self._renewed, False
-        return silent
+    def is_silent(self, seconds: float) -> bool:
+        """Whether the store was not asked about the lease for so long; each write asks."""
+        return monotonic() - self._held_at >= seconds
 
     def lease_is(self, answer: LeaseState | StoreError) -> None:
         """Tell the run when its lease is lost, or somebody asked to cancel it."""
-        if not isinstance(answer, StoreError) and answer != "held":
+        if isinstance(answer, StoreError):
+            return
+        self._held_at = monotonic()
+        if answer != "held":
             self._on_lease(answer)
 
     # ---------------------------------------------------------------- readers

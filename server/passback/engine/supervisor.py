@@ -38,7 +38,8 @@ class Tempo:
 
     Args:
         lease: how long a worker may be silent before its run counts as lost.
-        heartbeat: how often leases are renewed, and asked whether a run was cancelled.
+        heartbeat: how long a run goes without a write before its lease is renewed, and asked whether it was cancelled; at
+            most a third longer.
         log_delay: how late a text delta may be stored.
         early_result: how long a tool result that comes before its call was handed back may wait for that.
         last_words: how long the end of a cut run may take.
@@ -51,7 +52,7 @@ class Tempo:
     """
 
     lease: float = 10
-    heartbeat: float = 0.4
+    heartbeat: float = 0.6
     log_delay: float = 0.05
     early_result: float = 30
     last_words: float = 10
@@ -355,9 +356,11 @@ class Supervisor:
                     tasks.start_soon(self._contained, self._look_after, key)
 
     async def _heartbeat(self) -> None:
+        silence = self._tempo.heartbeat
         while True:
-            await anyio.sleep(self._tempo.heartbeat)
-            logs = [active.log for active in self._active.values() if active.log.is_silent()]
+            await anyio.sleep(silence / 3)
+            runs = self._active.values()
+            logs = [active.log for active in runs if active.log.is_silent(silence)]
             if not logs:
                 continue
             try:

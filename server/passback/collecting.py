@@ -1,0 +1,55 @@
+"""When Python's collector looks for cycles of objects: everything stands still while it does.
+
+By itself it looks through all that open streams hold whenever that has grown by a quarter: for a tenth of a millisecond and
+more per stream, a second for some thousands. Most of what streams leave behind needs no collector. What is young is still
+looked through by itself, and often.
+"""
+
+import asyncio
+import gc
+from collections.abc import Callable
+from time import monotonic
+
+_YOUNG = 5_000
+"""Objects made and not yet gone until the youngest are looked through: for about a millisecond."""
+
+_MIDDLE = 5
+"""Looks at the youngest until those that were left are looked through again."""
+
+_NEVER = 1_000_000
+
+_LOOK = 10.0
+"""Seconds between two questions whether it is time."""
+
+_SHARE = 0.001
+"""Of the time that may go into looking through everything while somebody is being answered."""
+
+_LEAST = 300.0
+"""Seconds between two such looks, at least."""
+
+
+async def collect_seldom(is_calm: Callable[[], bool]) -> None:
+    """Look through everything when nobody waits, and otherwise seldom. Works until cancelled; one for the process.
+
+    What is there when it begins stays, and is not looked through at all.
+    """
+    usual = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG, _MIDDLE, _NEVER)
+    try:
+        await _look_when_it_is_time(is_calm)
+    finally:
+        gc.set_threshold(*usual)
+
+
+async def _look_when_it_is_time(is_calm: Callable[[], bool]) -> None:
+    pause, looked = _LEAST, monotonic()
+    while True:
+        await asyncio.sleep(_LOOK)
+        if gc.get_count()[1:] == (0, 0) or not (is_calm() or monotonic() - looked >= pause):
+            continue
+        began = monotonic()
+        gc.collect()
+        looked = monotonic()
+        pause = max(_LEAST, (looked - began) / _SHARE)
