@@ -3,18 +3,12 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    aclosing,
-    asynccontextmanager,
-    suppress,
-)
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
-from typing import cast
 
 import anyio
 import httpx
+from typing_extensions import override
 
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import (
@@ -25,9 +19,9 @@ from passback.core.errors import (
 )
 from passback.core.messages import MediaPart
 from passback.models.http.bounds import Bounds
-from passback.models.http.connection import Answer
+from passback.models.http.connection import Answer, Patience
 from passback.models.http.decoding import Decoder
-from passback.models.http.exchanges import Headers, body_of, media_type, read_some
+from passback.models.http.exchanges import Arrival, Exchanges, Headers, read_some
 from passback.models.http.failures import status_failure
 from passback.models.http.listing import objection
 from passback.models.http.reading import Begun, Reading, kind_of, stalled
@@ -35,7 +29,7 @@ from passback.models.http.transport import Transport
 
 _MAX_ERROR_BODY = 64 * 1024
 _MAX_MODEL_LIST = 4 * 1024 * 1024
-_CHECK_TIMEOUT = 10.0
+_CHECK_PATIENCE = Patience(connect=10.0, read=10.0, write=10.0, pool=10.0)
 _LINGER = 0.1
 _CLEANUP_TIMEOUT = 5.0
 
@@ -115,12 +109,13 @@ class HttpModel(ABC):
         # requests go to the transport as they are: httpx's client above it costs half as much again, and brings what
         # must not be here (proxies of the environment, redirects, cookies)
         self._transport = transport or Transport()
-        patience = httpx.Timeout(
-            self.bounds.content_timeout,
+        self._exchanges = Exchanges(self._transport, service.answers, service.headers)
+        self._patience = Patience(
             connect=self.bounds.connect_timeout,
+            read=self.bounds.content_timeout,
+            write=self.bounds.content_timeout,
             pool=2 * self.bounds.connect_timeout,
         )
-        self._patience = {"timeout": patience.as_dict()}
 
     @property
     def name(self) -> str:
@@ -137,22 +132,7 @@ class HttpModel(ABC):
     def stream(
         self, request: ModelRequest, /
     ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]:
-        encoded = self.encode(request)
-        return self._stream(self._asking(encoded.body), encoded.decoder)
-
-    @asynccontextmanager
-    async def _stream(
-        self, asking: httpx.Request, decoder_of: Callable[[bool], Decoder]
-    ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
-        begun = await self._ask(asking)
-        decoder = decoder_of(begun.whole)
-        try:
-            async with aclosing(begun.body):
-                yield Reading(self.name, begun, decoder, self.bounds.content_timeout)
-                if decoder.done:
-                    await _read_to_end(begun.body)
-        finally:
-            await _close(begun.stream)
+        return _Answering(self, self.encode(request))
 
     async def check(self) -> None:
         """Ask for the list of models: shows whether address, key and name are right, and costs nothing.
@@ -160,29 +140,29 @@ class HttpModel(ABC):
         Raises:
             ModelError: what is wrong, for the person who wrote the settings.
         """
-        patience = {"timeout": httpx.Timeout(_CHECK_TIMEOUT).as_dict()}
         service = self._service
-        listing = httpx.Request(
-            "GET", service.models, headers=service.headers.raw, extensions=patience
-        )
         try:
-            response = await self._transport.handle_async_request(listing)
-            async with aclosing(response):
-                body = await read_some(response, _MAX_MODEL_LIST)
+            listing = await self._exchanges.get(service.models, _CHECK_PATIENCE)
+            async with aclosing(listing.stream):
+                body = await read_some(listing, _MAX_MODEL_LIST)
         except httpx.HTTPError as error:
             raise ModelUnavailable(f"{service.base} cannot be reached") from error
-        if wrong := objection(str(service.base), service.model, response.status_code, body):
+        if wrong := objection(str(service.base), service.model, listing.status, body):
             raise wrong
 
     async def aclose(self) -> None:
         await self._transport.aclose()
 
     # ------------------------------------------------------------ asking
-    async def _ask(self, asking: httpx.Request) -> Begun:
-        """The first bytes of an answer, after as many attempts as are allowed."""
+    async def begin(self, body: bytes, /) -> Begun:
+        """The first bytes of an answer, after as many attempts as are allowed.
+
+        Raises:
+            ModelError: there is none.
+        """
         for attempt in range(self.bounds.retries + 1):
             try:
-                return await self._attempt(asking)
+                return await self._attempt(body)
             except ModelError as failure:
                 pause = self.bounds.pause(failure, attempt)
                 logger.warning(
@@ -193,43 +173,57 @@ class HttpModel(ABC):
             await anyio.sleep(pause)
         raise AssertionError("the last attempt returns or raises")  # pragma: no cover
 
-    def _asking(self, body: bytes) -> httpx.Request:
-        """A request whose headers are known: to let httpx find them costs three times as much."""
-        length = (b"Content-Length", b"%d" % len(body))
-        return httpx.Request(
-            "POST",
-            self._service.answers,
-            headers=[*self._service.headers.raw, length],
-            stream=httpx.ByteStream(body),
-            extensions=self._patience,
-        )
+    async def _attempt(self, body: bytes) -> Begun:
+        try:
+            arrival = await self._exchanges.post(body, self._patience)
+            async with AsyncExitStack() as unless_it_begins:
+                unless_it_begins.push_async_callback(_close, arrival.stream)
+                begun = await self._first_of(arrival)
+                unless_it_begins.pop_all()
+                return begun
+        except httpx.HTTPError as error:
+            logger.warning("model=%s unreachable error=%s", self.name, kind_of(error))
+            if isinstance(error, httpx.ReadTimeout):
+                raise stalled() from error
+            raise ModelUnavailable("the model's service cannot be reached") from error
 
-    async def _attempt(self, asking: httpx.Request) -> Begun:
-        async with AsyncExitStack() as unless_it_begins:
-            try:
-                response = await self._transport.handle_async_request(asking)
-                unless_it_begins.push_async_callback(_close, _stream_of(response))
-                answer = await self._begin(response)
-            except httpx.HTTPError as error:
-                logger.warning("model=%s unreachable error=%s", self.name, kind_of(error))
-                if isinstance(error, httpx.ReadTimeout):
-                    raise stalled() from error
-                raise ModelUnavailable("the model's service cannot be reached") from error
-            unless_it_begins.pop_all()
-            return answer
-
-    async def _begin(self, response: httpx.Response) -> Begun:
-        if not response.is_success:
-            logger.warning("model=%s status=%s", self.name, response.status_code)
-            error_body = await read_some(response, _MAX_ERROR_BODY)
-            retry_after = response.headers.get("retry-after")
-            raise status_failure(response.status_code, error_body, retry_after)
-        kind = media_type(response)
-        if kind == "text/html":
+    async def _first_of(self, arrival: Arrival) -> Begun:
+        if not arrival.is_success:
+            logger.warning("model=%s status=%s", self.name, arrival.status)
+            error_body = await read_some(arrival, _MAX_ERROR_BODY)
+            raise status_failure(arrival.status, error_body, arrival.retry_after)
+        if arrival.media_type == "text/html":
             raise ModelRejected("the model's address answers with a web page")
-        body = body_of(response)
-        first = await anext(body, b"")
-        return Begun(_stream_of(response), body, first, kind == "application/json")
+        first = await anext(arrival.body, b"")
+        return Begun(arrival.stream, arrival.body, first, arrival.media_type == "application/json")
+
+
+class _Answering(AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]):
+    """One answer of a model, from the request to the end of the connection's use."""
+
+    _begun: Begun
+    _decoder: Decoder
+
+    def __init__(self, model: HttpModel, encoded: Encoded) -> None:
+        self._model = model
+        self._body, self._decoder_of = encoded.body, encoded.decoder
+
+    @override
+    async def __aenter__(self) -> Reading:
+        model = self._model
+        self._begun = begun = await model.begin(self._body)
+        self._decoder = self._decoder_of(begun.whole)
+        del self._body, self._decoder_of  # the history is large, and the answer may take long
+        return Reading(model.name, begun, self._decoder, model.bounds.content_timeout)
+
+    @override
+    async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        try:
+            async with aclosing(self._begun.body) as body:
+                if kind is None and self._decoder.done:
+                    await _read_to_end(body)
+        finally:
+            await _close(self._begun.stream)
 
 
 async def _read_to_end(body: AsyncGenerator[bytes]) -> None:
@@ -239,10 +233,6 @@ async def _read_to_end(body: AsyncGenerator[bytes]) -> None:
     with anyio.move_on_after(_LINGER), suppress(httpx.HTTPError):
         async for _ in body:
             pass
-
-
-def _stream_of(response: httpx.Response) -> httpx.AsyncByteStream:
-    return cast("httpx.AsyncByteStream", response.stream)
 
 
 async def _close(stream: httpx.AsyncByteStream) -> None:

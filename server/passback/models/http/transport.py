@@ -9,6 +9,7 @@ import asyncio
 import re
 import ssl
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -86,13 +87,22 @@ class Transport(httpx.AsyncBaseTransport):
         origin = Origin.of(request.url)
         message = await _written(request)
         patience = Patience(**request.extensions.get("timeout", {}))
+        answer = await self.ask(origin, message, patience)
+        return httpx.Response(answer.status, headers=answer.headers, stream=answer)
+
+    async def ask(self, origin: Origin, message: bytes, patience: Patience, /) -> Answer:
+        """Send a request as it goes over the wire, see `head_of`, and wait for the head of its answer, which must be closed.
+
+        Raises:
+            httpx.TransportError: no answer.
+        """
         with ExitStack() as unless_answered:
             await self._take_slot(patience.pool)
             unless_answered.callback(self._slots.release)
             answer = await self._ask(origin, message, patience)
             unless_answered.pop_all()
         self._keep_spare(origin, patience.connect)
-        return httpx.Response(answer.status, headers=answer.headers, stream=answer)
+        return answer
 
     @override
     async def aclose(self) -> None:
@@ -212,16 +222,25 @@ class Transport(httpx.AsyncBaseTransport):
 
 
 async def _written(request: httpx.Request) -> bytes:
-    """The request as it goes over the wire; raises `httpx.LocalProtocolError` if a line could pass for several."""
+    """The request as it goes over the wire; raises `httpx.LocalProtocolError`."""
     body = await request.aread()
-    fields = [b"%b: %b\r\n" % field for field in request.headers.raw]
-    if not _METHOD.fullmatch(request.method) or not all(map(_FIELD.fullmatch, fields)):
-        raise httpx.LocalProtocolError("a method or header that cannot be sent")
+    head = head_of(request.method, request.url, request.headers.raw)
     length = request.headers.get("content-length", "0")
     if length != str(len(body)) or "transfer-encoding" in request.headers:
         raise httpx.LocalProtocolError("a body is sent whole, with its length")
-    first = b"%b %b HTTP/1.1\r\n" % (request.method.encode("ascii"), request.url.raw_path)
-    return b"".join((first, *fields, b"\r\n", body))
+    return b"%b\r\n%b" % (head, body)
+
+
+def head_of(method: str, url: httpx.URL, headers: Sequence[tuple[bytes, bytes]], /) -> bytes:
+    """The lines of a request before the blank one.
+
+    Raises:
+        httpx.LocalProtocolError: a line could pass for several.
+    """
+    fields = [b"%b: %b\r\n" % field for field in headers]
+    if not _METHOD.fullmatch(method) or not all(map(_FIELD.fullmatch, fields)):
+        raise httpx.LocalProtocolError("a method or header that cannot be sent")
+    return b"".join((b"%b %b HTTP/1.1\r\n" % (method.encode("ascii"), url.raw_path), *fields))
 
 
 def _trusting() -> ssl.SSLContext:
