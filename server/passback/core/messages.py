@@ -78,6 +78,17 @@ def as_text(content: Content, /, *, media: Callable[[MediaPart], str]) -> str:
     return "\n".join(_part_text(part, media) for part in content)
 
 
+def lone_text(content: Content, /) -> str | None:
+    """The text that content is, also as its only part. None: there is more in it, or something else."""
+    if isinstance(content, str):
+        return content
+    match content:
+        case (TextPart(text),):
+            return text
+        case _:
+            return None
+
+
 def _part_text(part: Part, media: Callable[[MediaPart], str]) -> str:
     if isinstance(part, MediaPart):
         return media(part)

@@ -45,6 +45,8 @@ class StartRun:
         named: ids of messages that the client chose; a later message with such an id is a repeat.
         on_busy: what to do while a run goes on.
         on_disconnect: what becomes of the run when nobody follows it.
+        resends: its client may say again what was not answered, without ids.
+        continues: it was posted with words of the agent: the conversation has to exist.
     """
 
     key: ConversationKey
@@ -54,6 +56,8 @@ class StartRun:
     named: frozenset[MessageId] = frozenset()
     on_busy: OnBusy = "reject"
     on_disconnect: OnDisconnect = "continue"
+    resends: bool = False
+    continues: bool = False
 
     @property
     def fingerprint(self) -> str:

@@ -48,7 +48,7 @@ async def read_brief(posted: PostedBrief, limits: Limits, /) -> Brief:
     data, schema = posted.structured_data, posted.output_schema
     if data is not None and len(to_json(data)) > limits.data_bytes:
         raise DataTooLarge(
-            f"structuredData is larger than {limits.data_bytes} bytes (PASSBACK_MAX_DATA_BYTES)",
+            f"{_name(type(posted), 'structured_data')} is larger than {limits.data_bytes} bytes (PASSBACK_MAX_DATA_BYTES)",
             details={"limit": limits.data_bytes},
         )
     return Brief(
@@ -56,13 +56,17 @@ async def read_brief(posted: PostedBrief, limits: Limits, /) -> Brief:
         (posted.intent or "").strip(),
         tuple(filter(None, (each.strip() for each in posted.constraints or ()))),
         (posted.instructions or "").strip(),
-        None if schema is None else await parse_output_schema(schema, limits),
+        None
+        if schema is None
+        else await parse_output_schema(schema, limits, _name(type(posted), "output_schema")),
         forgets=data is None and "structured_data" in posted.model_fields_set,
     )
 
 
-def briefed(messages: Sequence[PostedMessage], brief: Brief, /) -> tuple[PostedMessage, ...]:
-    """The messages, of which the last one of the user says it.
+def briefed(
+    messages: Sequence[PostedMessage], brief: Brief, form: type[PostedBrief] = PostedBrief, /
+) -> tuple[PostedMessage, ...]:
+    """The messages, of which the last one of the user says it; `form` is how it was posted.
 
     Raises:
         InvalidRequest: there is none.
@@ -76,9 +80,13 @@ def briefed(messages: Sequence[PostedMessage], brief: Brief, /) -> tuple[PostedM
             return (*messages[:position], said, *messages[position + 1 :])
     if replace(brief, forgets=False) == Brief():
         return tuple(messages)  # many clients write null for what they do not have
-    raise InvalidRequest(
-        "structuredData, intent, constraints, instructions and outputSchema need a user message"
-    )
+    *names, last = (_name(form, field) for field in PostedBrief.model_fields)
+    raise InvalidRequest(f"{', '.join(names)} and {last} need a user message")
+
+
+def _name(form: type[PostedBrief], field: str) -> str:
+    """What clients call a field."""
+    return form.model_fields[field].alias or field
 
 
 class BriefView(TypedDict):

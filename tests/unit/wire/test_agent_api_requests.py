@@ -69,6 +69,7 @@ SERVERS = {"type": "plugin_call_output", "role": "tool", "content": None}
         ([output("c1", "x"), user("b")], ["c1", "b"]),
         ([user("a"), SERVERS, CALL, output("c1", "x"), user("b")], ["c1", "b"]),
         ([user("a"), {"type": "heartbeat"}, user("b"), {"type": "error"}], ["a", "b"]),
+        ([user("a"), {"type": "error", "role": "assistant"}, user("b")], ["a", "b"]),
         ([{**CALL, "type": "mcp_approval_request"}, decision("c1", True)], ["c1"]),
         ([{"role": "user", "type": "a2ui_action", "content": [text("a")]}], ["a"]),
     ],
@@ -83,6 +84,24 @@ async def test_only_what_comes_behind_the_agents_words_is_new(
         if isinstance(m, ToolMessage | ApprovalMessage | UserMessage)
     ]
     assert told == new
+
+
+@pytest.mark.parametrize(
+    ("given", "continues"),
+    [
+        ([user("a")], False),
+        ([user("a"), {"type": "error", "role": "assistant"}, user("b")], False),
+        ([output("c1", "x")], False),
+        ([user("a"), ASSISTANT, user("b")], True),
+        ([CALL, output("c1", "x")], True),
+    ],
+)
+async def test_words_of_the_agent_say_that_there_is_a_conversation(
+    given: list[Json], continues: bool
+) -> None:
+    runs = LoggedRuns(*SAID)
+    await post(runs, {"session_id": "c", "input": given})
+    assert (runs.posts[0].continues, runs.posts[0].resends) == (continues, True)
 
 
 async def test_a_message_is_known_by_its_id() -> None:
@@ -128,7 +147,7 @@ PARTS: list[tuple[Json, object]] = [
     ),
     ({"type": "video", "video_url": "https://x/a.mp4"}, MediaPart("file", "https://x/a.mp4")),
     ({"type": "refusal", "refusal": "no"}, RefusalPart("no")),
-    ({"type": "refusal"}, RefusalPart("")),
+    ({"type": "refusal", "refusal": ""}, RefusalPart("")),
 ]
 
 
