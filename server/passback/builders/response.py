@@ -99,7 +99,9 @@ class ResponseBuilder:
     def reset(self) -> None:
         """Begin another response, with an id of its own. The builders of this one can do nothing more."""
         if self._open is not None:
-            self._open.cut("the response was reset: create_message_builder() begins another message")
+            self._open.cut(
+                "the response was reset: create_message_builder() begins another message"
+            )
         self._begin(None)
 
     def create_message_builder(
@@ -221,7 +223,7 @@ class ResponseBuilder:
         error: Event | None = None,
     ) -> Event:
         given = (("usage", usage), ("metadata", metadata), ("error", error))
-        said = {key: object_in(value, key) for key, value in given if value is not None}
+        said: Event = {key: object_in(value, key) for key, value in given if value is not None}
         self._refuse_step(status)
         self._cut_open(status)
         more: Event = {

@@ -55,7 +55,12 @@ def test_an_end_takes_with_it_what_there_is_of_the_open_message(
     whole = {**TEXT, "status": "completed", "text": "ab"}
     assert last["output"] == [{**CUT, "content": [whole]}]
     assert last["sequence_number"] == 5
-    for step in (lambda: content.add_text_delta("c"), content.complete, message.complete):
+    steps: list[Callable[[], object]] = [
+        lambda: content.add_text_delta("c"),
+        content.complete,
+        message.complete,
+    ]
+    for step in steps:
         with pytest.raises(Misuse, match=r"the response has ended: reset\(\) begins another"):
             step()
 
@@ -99,17 +104,11 @@ def test_a_stream_whose_texts_break_off_ends_its_message_and_can_be_failed() -> 
     response = ResponseBuilder("s")
     events: list[Event] = []
     with pytest.raises(OSError, match="the model broke"):
-        events += _collected(response.generate_streaming_response(_breaks()), events)
+        events.extend(response.generate_streaming_response(_breaks()))
     events.append(response.failed("model_failed", "the model broke"))
     last = check_legal(events)
     [message] = last["output"]
     assert (message["status"], message["content"][0]["text"]) == ("incomplete", "a")
-
-
-def _collected(stream: Iterator[Event], events: list[Event]) -> list[Event]:
-    for event in stream:
-        events.append(event)  # noqa: PERF402  # what came before an error is kept
-    return []
 
 
 def test_a_stream_that_nobody_reads_on_can_be_cancelled() -> None:
@@ -149,7 +148,12 @@ def test_builders_of_a_response_that_was_reset_are_dead() -> None:
     response.in_progress()
     other = response.create_message_builder()
     other.get_message_data()
-    for step in (content.complete, message.complete, lambda: content.encode_text_delta("b")):
+    steps: list[Callable[[], object]] = [
+        lambda: content.encode_text_delta("b"),
+        content.complete,
+        message.complete,
+    ]
+    for step in steps:
         with pytest.raises(Misuse, match="the response was reset"):
             step()
     assert other.complete()["sequence_number"] == 3

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from passback.builders import ContentBuilder, MessageBuilder, Misuse, ResponseBuilder, encode
+from passback.builders import ContentBuilder, Event, MessageBuilder, Misuse, ResponseBuilder, encode
 
 
 def _begun() -> ResponseBuilder:
@@ -69,7 +69,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: _part("file").set_file(file_id="f", filename=""), "filename is empty"),
     (lambda: _part("data").set_data([]), "data is a dict, and this is list"),  # type: ignore[arg-type]
     (lambda: _part("data").set_data({1: 2}), "a key of data is a str"),  # type: ignore[dict-item]
-    (lambda: _part("data").set_data({"a": [{1}]}), "a value of the type set, which"),  # type: ignore[dict-item]
+    (lambda: _part("data").set_data({"a": [{1}]}), "a value of the type set, which"),  # type: ignore[list-item]
     (lambda: _part("data").set_data({"a": float("inf")}), "data has inf"),
     (lambda: _part("data").set_data(_deep()), "nested too deeply"),
     (lambda: _part("data").update_data(5, 1), "a key of data is a str"),  # type: ignore[arg-type]
@@ -113,13 +113,14 @@ def test_an_event_that_was_sent_is_not_changed_by_later_ones() -> None:
     message = _message()
     part = message.create_content_builder("data")
     events, written = [], []
-    for step in (
+    steps: list[Callable[[], Event]] = [
         lambda: part.set_data({"a": "x", "l": [1], "o": {"p": "q"}}),
         lambda: part.add_data_delta({"a": "y", "l": [2], "o": {"p": "r"}}),
         lambda: part.update_data("b", 1),
         part.complete,
         message.complete,
-    ):
+    ]
+    for step in steps:
         events.append(step())
         written.append(encode(events[-1]))
     assert [encode(event) for event in events] == written
@@ -134,7 +135,8 @@ def test_a_response_without_a_session_has_one_of_its_own() -> None:
 # ---------------------------------------------------------------- the announcement
 def test_a_message_is_announced_first_and_once() -> None:
     message = _begun().create_message_builder()
-    for step in (message.create_content_builder, message.complete):
+    steps: list[Callable[[], object]] = [message.create_content_builder, message.complete]
+    for step in steps:
         with pytest.raises(Misuse, match=r"send the event get_message_data\(\) first"):
             step()
     assert message.get_message_data()["sequence_number"] == 2

@@ -63,7 +63,11 @@ REFUSED: list[tuple[Json, str, str]] = [
     (_content({"type": "file"}), "invalid_request", "file_url is missing"),
     (_content({"type": "file", "file_id": "f"}), "invalid_request", "file_id"),
     (_content({"type": "video"}), "invalid_request", "video_url is missing"),
-    ({"input": [{"type": "function_call_output"}]}, "invalid_request", "needs one part of type 'data', and has 0"),
+    (
+        {"input": [{"type": "function_call_output"}]},
+        "invalid_request",
+        "needs one part of type 'data', and has 0",
+    ),
     ({"input": [TWO_RESULTS]}, "invalid_request", "input.0: function_call_output needs one part"),
     ({"input": [output("", "x")]}, "invalid_request", "input.0.content.0.data.call_id: "),
     ({"input": [{**output("c", "x"), "content": [text("x")]}]}, "invalid_request", "'data'"),

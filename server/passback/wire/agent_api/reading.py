@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from functools import partial
+from typing import TypeVar, cast
 
 from pydantic import JsonValue
 
@@ -36,11 +37,12 @@ from passback.wire.agent_api.posted import (
     AgentInput,
     AgentRequest,
     ApprovalData,
+    Named,
     ResultData,
 )
 
 T = TypeVar("T")
-BodyT = TypeVar("BodyT", ResultData, ApprovalData)
+BodyT = TypeVar("BodyT", bound=Named)
 
 
 async def read_request(
@@ -55,7 +57,9 @@ async def read_request(
         raise InvalidRequest("n has to be 1: there is one answer to a request")
     new = new_messages(post.input)
     if post.input and not new:
-        raise NothingToDo("input has nothing new: nothing of the user's comes behind what the agent said last")
+        raise NothingToDo(
+            "input has nothing new: nothing of the user's comes behind what the agent said last"
+        )
     messages = [_at(f"input.{at}", _read, services, each, post) for at, each in new]
     tools = None if post.tools is None else _flat(post.tools)
     return StartRun(
@@ -109,10 +113,9 @@ def _at(place: str, read: Callable[..., T], *given: object) -> T:
         raise InvalidRequest(told, details={"problems": list[JsonValue](problems)}) from None
 
 
-def _problems(error: InvalidRequest) -> Sequence[Mapping[str, JsonValue]]:
-    found = error.details.get("problems")
-    each = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-    return each or [{"problem": error.message}]
+def _problems(error: PassbackError) -> Sequence[Mapping[str, JsonValue]]:
+    found = error.details.get("problems") or [{"problem": error.message}]
+    return cast("Sequence[Mapping[str, JsonValue]]", found)
 
 
 def _placed(place: str, problem: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -167,7 +170,7 @@ def _body(message: AgentInput, form: type[BodyT]) -> BodyT:
     if len(found) != 1:
         raise InvalidRequest(f"{message.type} needs one part of type 'data', and has {len(found)}")
     [(at, data)] = found
-    return _at(f"content.{at}.data", validated, form, data)
+    return _at(f"content.{at}.data", partial(validated, form), data)
 
 
 # ---------------------------------------------------------------- what is said beside them
