@@ -60,11 +60,14 @@ async def test_a_session_goes_on_as_a_conversation_and_the_other_way_round(
     model.play(
         says("one"), calls(("a", "set-color", '{"color":"blue"}')), says("two"), says("three")
     )
-    assert said(await _post(one, conversation, user("first"))) == "one"
+    assert said(await _post(one, conversation, user("first"), biz_params={"a": 1})) == "one"
     asked = await other.post(conversation, native_user("second"), tools=[COLOR])
     assert said(await _post(one, conversation, output(asked.call.id, "blue"))) == "two"
     assert (await other.post(conversation, native_user("third"))).text == "three"
-    shown = [(each["role"], each["content"]) for each in await other.messages(conversation)]
+    messages = await other.messages(conversation)
+    assert messages[0]["extras"] == {"biz_params": {"a": 1}}
+    assert b"biz_params" not in model.requests[0].body
+    shown = [(each["role"], each["content"]) for each in messages]
     assert shown == [
         ("user", [{"type": "text", "text": "first"}]),
         ("assistant", "one"),

@@ -179,6 +179,7 @@ class Brief:
         at: when the post came (RFC 3339), where the agent is told the time; equal posts may differ in it.
         generation: how the answer to this message is to be written; it is told to the model's service, not to the model.
         forgets: whether data that was posted earlier does not count any more, although there is none here.
+        extras: what a post said that is no word of its protocol; it is kept, and means nothing here.
     """
 
     data: JsonValue = None
@@ -189,6 +190,7 @@ class Brief:
     at: str = ""
     generation: Generation | None = None
     forgets: bool = False
+    extras: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)

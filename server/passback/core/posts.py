@@ -134,11 +134,12 @@ def _plain(message: PostedMessage) -> JsonValue:
 
 
 def _said(brief: Brief | None) -> dict[str, JsonValue] | None:
-    """What a brief says, whenever it came; None: nothing."""
-    timeless = None if brief is None else replace(brief, at="")
+    """What a brief says to us, whenever it came; None: nothing."""
+    timeless = None if brief is None else replace(brief, at="", extras=None)
     if timeless is None or timeless == Brief():
         return None
     said = asdict(timeless)
+    del said["extras"]
     if timeless.generation is None:  # posts that an older version has seen are known again
         del said["generation"]
     if not timeless.forgets:  # as an older version wrote it

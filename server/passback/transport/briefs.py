@@ -46,11 +46,7 @@ async def read_brief(posted: PostedBrief, limits: Limits, /) -> Brief:
         InvalidOutputSchema: says what is wrong with it.
     """
     data, schema = posted.structured_data, posted.output_schema
-    if data is not None and len(to_json(data)) > limits.data_bytes:
-        raise DataTooLarge(
-            f"{_name(type(posted), 'structured_data')} is larger than {limits.data_bytes} bytes (PASSBACK_MAX_DATA_BYTES)",
-            details={"limit": limits.data_bytes},
-        )
+    refuse_large(_name(type(posted), "structured_data"), data, limits)
     return Brief(
         data,
         (posted.intent or "").strip(),
@@ -61,6 +57,15 @@ async def read_brief(posted: PostedBrief, limits: Limits, /) -> Brief:
         else await parse_output_schema(schema, limits, _name(type(posted), "output_schema")),
         forgets=data is None and "structured_data" in posted.model_fields_set,
     )
+
+
+def refuse_large(name: str, data: JsonValue, limits: Limits, /) -> None:
+    """Raises DataTooLarge."""
+    if data is not None and len(to_json(data)) > limits.data_bytes:
+        raise DataTooLarge(
+            f"{name} is larger than {limits.data_bytes} bytes (PASSBACK_MAX_DATA_BYTES)",
+            details={"limit": limits.data_bytes},
+        )
 
 
 def briefed(
@@ -90,7 +95,10 @@ def _name(form: type[PostedBrief], field: str) -> str:
 
 
 class BriefView(TypedDict):
-    """What was posted beside a user's words; `at` is when it came, where the agent is told the time."""
+    """What was posted beside a user's words; `at` is when it came, where the agent is told the time.
+
+    `extras` are the keys of a request that its protocol does not have, where it keeps them.
+    """
 
     structuredData: NotRequired[JsonValue]
     intent: NotRequired[str]
@@ -98,6 +106,7 @@ class BriefView(TypedDict):
     instructions: NotRequired[str]
     outputSchema: NotRequired[JsonValue]
     at: NotRequired[str]
+    extras: NotRequired[JsonValue]
 
 
 def show_brief(brief: Brief, /) -> BriefView:
@@ -115,4 +124,6 @@ def show_brief(brief: Brief, /) -> BriefView:
         view["outputSchema"] = dict(brief.output_schema)
     if brief.at:
         view["at"] = brief.at
+    if brief.extras is not None:
+        view["extras"] = dict(brief.extras)
     return view

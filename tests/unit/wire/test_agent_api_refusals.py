@@ -119,6 +119,10 @@ async def test_the_place_of_what_is_wrong_is_told_as_it_was_posted() -> None:
 async def test_large_results_and_attachments_are_refused() -> None:
     app = site(LoggedRuns(*SAID), limits=Limits(result_bytes=10, attachment_bytes=10))
     data = "data:image/png;base64," + "aGkh" * 10
+    large = await ask_json(
+        site(LoggedRuns(), limits=Limits(data_bytes=10)), "POST", PATH, {**HELLO, "biz": "x" * 9}
+    )
+    assert (large.status, large.code) == (413, "data_too_large")
     for message, code in (
         (output("c", "x" * 11), "result_too_large"),
         (

@@ -14,7 +14,7 @@ from tests.support.agent_api import (
 )
 from tests.support.agent_site import HELLO, SAID, post, site
 from tests.support.bridge import ask_json
-from tests.support.logged_runs import LoggedRuns
+from tests.support.logged_runs import RUN, LoggedRuns
 
 from passback.core.messages import (
     Answer as ToAnswer,
@@ -35,7 +35,9 @@ from passback.core.messages import (
     UserMessage,
     as_text,
 )
+from passback.core.posts import StartRun
 
+KEY = RUN.key
 pytestmark = pytest.mark.anyio
 
 
@@ -228,6 +230,18 @@ async def test_generation_parameters_belong_to_the_last_user_message(
     generation = Generation(1.0, 0.5, 7, read, -1, 2.0, -2.0)
     assert first.brief is None
     assert last.brief == Brief(instructions="briefly", generation=generation)
+
+
+async def test_unknown_keys_are_kept_with_the_last_user_message_and_mean_nothing() -> None:
+    extras: Json = {"biz_params": {"shop": 5}, "response_id": None}
+    plain = await _read(user("a"), user("b"))
+    first, last = await _read(user("a"), user("b"), user_id="u", **extras)
+    assert isinstance(first, UserMessage)
+    assert isinstance(last, UserMessage)
+    assert (first.brief, last.brief) == (None, Brief(extras=extras))
+    assert StartRun(KEY, (first, last)).fingerprint == StartRun(KEY, plain).fingerprint
+    [result] = await _read(output("c1", "x"), **extras)
+    assert isinstance(result, ToolMessage)
 
 
 async def test_parameters_beside_a_result_are_those_of_no_message() -> None:

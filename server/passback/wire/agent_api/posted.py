@@ -144,9 +144,9 @@ class AgentTool(Named):
 
 # ---------------------------------------------------------------- the request
 class AgentRequest(PostedBrief):
-    """The new messages, or all of them: only those behind the agent's last words are read. Unknown keys are accepted."""
+    """The new messages, or all of them: only those behind the agent's last words are read. Unknown keys are kept."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=str)
+    model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=str, extra="allow")
 
     input: Annotated[list[AgentInput], Field(fail_fast=True, max_length=_HISTORY)]
     stream: bool | None = Field(True, description="`false`: one JSON response at the end.")

@@ -22,7 +22,7 @@ from passback.core.messages import (
 )
 from passback.core.posts import StartRun
 from passback.transport.approvals import read_approval
-from passback.transport.briefs import briefed, read_brief
+from passback.transport.briefs import briefed, read_brief, refuse_large
 from passback.transport.declarations import parse_tools
 from passback.transport.parts import checked, read_result
 from passback.transport.requests import posted_conversation_id, validated
@@ -186,10 +186,13 @@ async def _briefed(
     services: Services, post: AgentRequest, messages: Sequence[PostedMessage]
 ) -> tuple[PostedMessage, ...]:
     brief = await read_brief(post, services.limits)
-    generation = _generation(post)
     # without a user message, what the one before said of its answer still holds
-    if generation != Generation() and any(isinstance(each, UserMessage) for each in messages):
-        brief = replace(brief, generation=generation)
+    if any(isinstance(each, UserMessage) for each in messages):
+        if (generation := _generation(post)) != Generation():
+            brief = replace(brief, generation=generation)
+        if extras := post.model_extra:
+            refuse_large("what the request says beyond the protocol", extras, services.limits)
+            brief = replace(brief, extras=extras)
     return briefed(messages, brief, AgentRequest)
 
 
