@@ -37,7 +37,6 @@ from passback.core.messages import (
 )
 from passback.core.posts import StartRun
 
-KEY = RUN.key
 pytestmark = pytest.mark.anyio
 
 
@@ -234,12 +233,13 @@ async def test_generation_parameters_belong_to_the_last_user_message(
 
 async def test_unknown_keys_are_kept_with_the_last_user_message_and_mean_nothing() -> None:
     extras: Json = {"biz_params": {"shop": 5}, "response_id": None}
-    plain = await _read(user("a"), user("b"))
+    [plain] = await _read(user("b"))
+    assert isinstance(plain, UserMessage)
     first, last = await _read(user("a"), user("b"), user_id="u", **extras)
     assert isinstance(first, UserMessage)
     assert isinstance(last, UserMessage)
     assert (first.brief, last.brief) == (None, Brief(extras=extras))
-    assert StartRun(KEY, (first, last)).fingerprint == StartRun(KEY, plain).fingerprint
+    assert StartRun(RUN.key, (last,)).fingerprint == StartRun(RUN.key, (plain,)).fingerprint
     [result] = await _read(output("c1", "x"), **extras)
     assert isinstance(result, ToolMessage)
 
