@@ -17,8 +17,11 @@ class Misuse(ValueError):
 
 
 def encode(event: Event, /) -> str:
-    """An event as one line of ASCII JSON. Raises ValueError for numbers that JSON has not."""
-    return _encoder.encode(event)
+    """An event as one line of ASCII JSON. Raises Misuse for values that JSON has not."""
+    try:
+        return _encoder.encode(event)
+    except (TypeError, ValueError) as error:
+        raise Misuse(f"an event is made of JSON's values: {error}") from None
 
 
 class Home(Protocol):

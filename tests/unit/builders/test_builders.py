@@ -282,6 +282,7 @@ def test_misuse_says_what_to_do(misuse: Callable[[], object], words: str) -> Non
         misuse()
 
 
-def test_numbers_that_json_has_not_are_not_written() -> None:
-    with pytest.raises(ValueError, match="JSON compliant"):
-        encode({"n": float("nan")})
+@pytest.mark.parametrize("value", [float("nan"), {1}])
+def test_values_that_json_has_not_are_not_written(value: Any) -> None:
+    with pytest.raises(Misuse, match="JSON's values"):
+        encode({"n": value})
