@@ -21,7 +21,7 @@ from tests.support.agent_api import (
     said,
     user,
 )
-from tests.support.model_server import ModelServer, calls, fails, says
+from tests.support.model_server import ModelServer, Reply, calls, fails, says
 from tests.support.wire import COLOR, Client, Stream, result
 from tests.support.wire import user as native_user
 
@@ -60,11 +60,14 @@ async def test_a_session_goes_on_as_a_conversation_and_the_other_way_round(
     model.play(
         says("one"), calls(("a", "set-color", '{"color":"blue"}')), says("two"), says("three")
     )
-    assert said(await _post(one, conversation, user("first"))) == "one"
+    assert said(await _post(one, conversation, user("first"), biz_params={"a": 1})) == "one"
     asked = await other.post(conversation, native_user("second"), tools=[COLOR])
     assert said(await _post(one, conversation, output(asked.call.id, "blue"))) == "two"
     assert (await other.post(conversation, native_user("third"))).text == "three"
-    shown = [(each["role"], each["content"]) for each in await other.messages(conversation)]
+    messages = await other.messages(conversation)
+    assert messages[0]["extras"] == {"biz_params": {"a": 1}}
+    assert b"biz_params" not in model.requests[0].body
+    shown = [(each["role"], each["content"]) for each in messages]
     assert shown == [
         ("user", [{"type": "text", "text": "first"}]),
         ("assistant", "one"),
@@ -75,6 +78,59 @@ async def test_a_session_goes_on_as_a_conversation_and_the_other_way_round(
         ("user", "third"),
         ("assistant", "three"),
     ]
+
+
+@pytest.mark.parametrize("unanswered", [fails(500), says()], ids=["failed", "silent"])
+async def test_a_client_that_sends_all_that_was_said_is_understood_after_an_answer_that_never_came(
+    played_pair: tuple[Client, Client],
+    model: ModelServer,
+    conversation: str,
+    unanswered: Reply,
+) -> None:
+    one, other = played_pair
+    model.play(unanswered, unanswered, says("here"))
+    first = await _post(one, conversation, user("first"))
+    history = [user("first"), *first["output"]]
+    told = {"type": "error", "role": "assistant", "code": "x", "message": "no answer"}
+    second = await _post(other, conversation, *history, told, user("second"))
+    history += [user("second"), *second["output"]]
+    assert said(await _post(one, conversation, *history, user("third"))) == "here"
+    asked = [each["content"] for each in await one.messages(conversation) if each["role"] == "user"]
+    assert [part["text"] for [part] in asked] == ["first", "second", "third"]
+
+
+@pytest.mark.promise("P12", "P13")
+async def test_what_was_said_in_no_session_that_there_is_is_refused(
+    played_pair: tuple[Client, Client], model: ModelServer, conversation: str
+) -> None:
+    model.play(says("hello Ann"))
+    one = played_pair[0]
+    answer = await _post(one, conversation, user("I am Ann"))
+    await one.http.delete(f"/conversations/{conversation}")
+    history = [user("I am Ann"), *answer["output"], user("who am I?")]
+    for client in played_pair:
+        for session in (conversation, f"{conversation}-new", None):
+            body = {"session_id": session, "input": history}
+            refused = await client.http.post(PATH, json=body)
+            assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
+            assert "cannot begin with what the agent said" in refused.json()["message"]
+        assert (await client.http.get(f"/conversations/{conversation}")).status_code == 404
+
+
+async def test_a_command_is_one_in_every_form_and_on_every_wire(
+    played_pair: tuple[Client, Client], conversation: str
+) -> None:
+    one, other = played_pair
+    assert "/help" in said(await _post(one, conversation, user("/help")))
+    posted = {"role": "user", "content": [{"type": "text", "text": "/help"}]}
+    assert "/help" in (await other.post(conversation, posted)).text
+    for path, body in (
+        (PATH, {"input": [user("/nosuch")]}),
+        ("/send-message", {"messages": [{"role": "user", "content": user("/nosuch")["content"]}]}),
+        ("/send-message", {"messages": [{"role": "user", "content": "/nosuch"}]}),
+    ):
+        refused = await one.http.post(path, json=body)
+        assert (refused.status_code, refused.json()["code"]) == (422, "unknown_command")
 
 
 @pytest.mark.promise("P1", "P4", "P9")
@@ -183,6 +239,10 @@ async def test_a_response_whose_worker_died_is_told_anew(
             with anyio.fail_after(SECONDS):
                 broken = (await seen.whole()).frames[-1].event
     assert (broken["status"], broken["error"]["code"]) == ("failed", "rewound")
+    late = await survivor.http.get(place, headers={"last-event-id": stream.frames[-1].id})
+    [event] = events_of(late.content)
+    assert event["error"]["code"] == "rewound"
+    assert event["sequence_number"] > stream.frames[-1].event["sequence_number"]
     answer = await survivor.http.get(place, headers={"last-event-id": seen.frames[-1].id})
     assert said(check_legal(events_of(answer.content))) == "new"
 

@@ -135,9 +135,10 @@ def judge(
     waiting: bool = False,
     overdue: bool = False,
     start: int = 0,
+    exists: bool = True,
 ) -> Verdict:
     """What a post means; one without options may be given as its messages."""
     posted = what if isinstance(what, StartRun) else post(what, *more)
     run_id = RunId(running) if running else None
-    standing = Standing(messages, receipts or {}, run_id, waiting, overdue, start)
+    standing = Standing(messages, receipts or {}, run_id, waiting, overdue, start, exists)
     return accept(standing, posted, minting())

@@ -12,6 +12,7 @@
  * @property {string} [instructions]
  * @property {Record<string, unknown>} [outputSchema]
  * @property {string} [at] when it came, RFC 3339, where the agent is told the time
+ * @property {Record<string, unknown>} [extras] keys of its post that the protocol does not have
  * @property {"invalid" | (string & {})} [synthetic] why the server wrote it itself: the model's answer did not fit
  */
 

@@ -54,6 +54,7 @@ class UserMessage(TypedDict):
     """What was said to the agent: a text, or a list of parts, and what its post said beside that.
 
     `agentId` names the agent that was asked, among several. `at` is when it came, where the agent is told the time.
+    `extras` are the keys of its post that the protocol does not have, where that one keeps them.
     `synthetic` is there when the server wrote it itself: `invalid` tells the model that its answer does not fit.
     """
 
@@ -67,6 +68,7 @@ class UserMessage(TypedDict):
     instructions: NotRequired[str]
     outputSchema: NotRequired[JsonObject]
     at: NotRequired[str]
+    extras: NotRequired[JsonObject]
     synthetic: NotRequired[str]
 
 

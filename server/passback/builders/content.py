@@ -7,7 +7,16 @@ from typing import Final, TypeGuard
 
 from pydantic import JsonValue
 
-from passback.builders.events import Event, Home, Misuse, encode
+from passback.builders.events import (
+    Event,
+    Home,
+    Misuse,
+    encode,
+    filled_in,
+    object_in,
+    text_in,
+    value_in,
+)
 
 FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "text": frozenset({"text"}),
@@ -19,6 +28,8 @@ FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "video": frozenset({"video_url"}),
 }
 """What each type of content holds."""
+_SAID: Final = frozenset({"text", "refusal"})
+_TEXT: Final = "a text"
 
 
 class ContentBuilder:
@@ -34,15 +45,17 @@ class ContentBuilder:
         self._index = index
         self._fields: Event | None = None
         self._text = StringIO()
-        self._ended = False
+        self._over = ""  # why nothing more can come
+        self._is_complete = False
         self._begun = False
         head = encode(self._event({}, "in_progress", delta=True))
         self._delta_head = f'{head.removesuffix("}")},"text":'
 
     # ---------------------------------------------------------------- texts
     def add_text_delta(self, text: str | None) -> Event:
-        """A piece of a text."""
-        return self._numbered(self._event({"text": self._piece(text)}, "in_progress", delta=True))
+        """A piece of a text; None: an empty one."""
+        piece = self._piece("" if text is None else text)
+        return self._numbered(self._event({"text": piece}, "in_progress", delta=True))
 
     def encode_text_delta(self, text: str) -> str:
         """As `encode(add_text_delta(text))`, without the object in between: for servers that send many."""
@@ -55,37 +68,41 @@ class ContentBuilder:
 
     def set_text(self, text: str) -> Event:
         self._refuse("text")
-        self._text = _begun(_text(text))
+        self._text = _begun(text_in(text, _TEXT))
         return self._shown({"text": text})
 
     def set_refusal(self, text: str) -> Event:
-        return self._set("refusal", {"refusal": _text(text)})
+        return self._set("refusal", {"refusal": text_in(text, "a refusal")})
 
     # ---------------------------------------------------------------- data
     def set_data(self, data: Event) -> Event:
-        return self._set("data", {"data": data})
+        return self._set("data", {"data": object_in(data, "data")})
 
     def update_data(self, key: str, value: JsonValue) -> Event:
         """Set one key of the data."""
-        return self.set_data({**self._known_data(), key: value})
+        known = self._known_data()
+        changed = {text_in(key, "a key of data"): value_in(value, "data")}
+        return self._set("data", {"data": known | changed})
 
     def add_data_delta(self, delta: Event) -> Event:
         """Merge: texts and lists are appended, numbers added, objects merged, anything else is replaced."""
-        self._fields = {"data": _merged(self._known_data(), delta)}
+        known, given = self._known_data(), object_in(delta, "a delta of data")
+        self._fields = {"data": _merged(known, given)}
         self._begun = True
-        return self._numbered(self._event({"data": delta}, "in_progress", delta=True))
+        return self._numbered(self._event({"data": given}, "in_progress", delta=True))
 
     # ---------------------------------------------------------------- media
     def set_image_url(self, image_url: str) -> Event:
         """An address, or a `data:` URL."""
-        return self._set("image", {"image_url": image_url})
+        return self._set("image", {"image_url": filled_in(image_url, "image_url")})
 
     def set_video_url(self, video_url: str) -> Event:
-        return self._set("video", {"video_url": video_url})
+        return self._set("video", {"video_url": filled_in(video_url, "video_url")})
 
     def set_audio(self, data: str, format: str) -> Event:  # noqa: A002  # the protocol's word
         """Base64, and its format such as `wav`."""
-        return self._set("audio", {"data": data, "format": format})
+        fields: Event = {"data": filled_in(data, "data"), "format": filled_in(format, "format")}
+        return self._set("audio", fields)
 
     def set_file(
         self,
@@ -96,34 +113,52 @@ class ContentBuilder:
         file_data: str | None = None,
     ) -> Event:
         given = (("file_url", file_url), ("file_id", file_id), ("file_data", file_data))
-        fields: Event = {key: value for key, value in given if value is not None}
+        fields: Event = {key: filled_in(each, key) for key, each in given if each is not None}
         if not fields:
             raise Misuse("a file needs its file_url, file_id or file_data")
-        return self._set("file", fields if filename is None else fields | {"filename": filename})
+        if filename is not None:
+            fields["filename"] = filled_in(filename, "filename")
+        return self._set("file", fields)
 
     # ---------------------------------------------------------------- its end
     def complete(self) -> Event:
         """The whole part."""
         self._refuse(self.type)
-        if self.type == "text":
-            self._fields = {"text": self._text.getvalue()}
-        if self._fields is None:
+        fields = self._whole()
+        if not fields:
             raise Misuse(f"this part of type {self.type!r} is empty: set it before complete()")
-        self._ended = True
-        part = self._numbered(self._event(self._fields, "completed", delta=False))
+        self._is_complete = True
+        self._over = "this part is complete: create_content_builder() begins another"
+        part = self._numbered(self._event(fields, "completed", delta=False))
         self._home.close(part)
         return part
 
     def get_content_data(self) -> Event:
-        """The part as it stands."""
-        text: Event = {"text": self._text.getvalue()} if self.type == "text" else {}
-        status = "completed" if self._ended else "in_progress"
-        return self._event(text or self._fields or {}, status, delta=False)
+        """The part as it stands; no event, and without a number."""
+        status = "completed" if self._is_complete else "in_progress"
+        return self._event(self._whole(), status, delta=False)
 
     def put(self, fields: Event) -> None:
-        """Set all that the part holds, without an event."""
-        self._text = _begun(_text(fields.get("text")))
+        """Set all that the part holds, without an event. For those who do not change it afterwards."""
+        self._text = _begun(text_in(fields.get("text", ""), _TEXT))
         self._fields = fields or None
+
+    def fill(self, fields: Event) -> None:
+        """As `put`, with any values: raises Misuse for those that a part of this type does not hold."""
+        for key, value in fields.items():
+            if self.type == "data":
+                object_in(value, key)
+            elif self.type in _SAID:
+                text_in(value, key)
+            else:
+                filled_in(value, key)
+        self.put(fields)
+
+    def cut(self, why: str, /) -> Event | None:
+        """Nothing more can come. The part as it stands, and as no event told it; None: it is empty."""
+        self._over = why
+        fields = self._whole()
+        return self._event(fields, "completed", delta=False) if fields else None
 
     # ---------------------------------------------------------------- its events
     def _set(self, content_type: str, fields: Event) -> Event:
@@ -151,13 +186,16 @@ class ContentBuilder:
         event["sequence_number"] = self._home.number()
         return event
 
-    def _piece(self, text: str | None) -> str:
-        if self._ended or self.type != "text":
+    def _piece(self, text: str) -> str:
+        if self._over or self.type != "text":
             self._refuse("text")
-        piece = _text(text)
+        piece = text_in(text, _TEXT)
         self._text.write(piece)
         self._begun = True
         return piece
+
+    def _whole(self) -> Event:
+        return {"text": self._text.getvalue()} if self.type == "text" else self._fields or {}
 
     def _known_data(self) -> Event:
         self._refuse("data")
@@ -165,8 +203,8 @@ class ContentBuilder:
         return data if isinstance(data, dict) else {}
 
     def _refuse(self, content_type: str) -> None:
-        if self._ended:
-            raise Misuse("this part is complete: create_content_builder() begins another")
+        if self._over:
+            raise Misuse(self._over)
         if self.type != content_type:
             raise Misuse(f"this part is of type {self.type!r}: that is for {content_type!r} only")
 
@@ -176,14 +214,6 @@ def _begun(text: str) -> StringIO:
     begun = StringIO()
     begun.write(text)
     return begun
-
-
-def _text(text: object) -> str:
-    if text is None:
-        return ""
-    if not isinstance(text, str):
-        raise Misuse(f"a text is a str, and this is {type(text).__name__}")
-    return text
 
 
 def _merged(old: Event, delta: Event) -> Event:

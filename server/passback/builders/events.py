@@ -1,7 +1,9 @@
-"""What all builders have in common: events, and where they get their numbers."""
+"""What all builders have in common: events, what may stand in them, and where they get their numbers."""
 
 import json
-from typing import Protocol, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from math import isfinite
+from typing import Protocol, TypeAlias, cast
 
 from pydantic import JsonValue
 
@@ -11,12 +13,15 @@ _encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 class Misuse(ValueError):
-    """A step that is not legal now, or not for this type of content."""
+    """A step that is not legal now, or not for this type of content, or not with this value."""
 
 
 def encode(event: Event, /) -> str:
-    """An event as one line of ASCII JSON. Raises ValueError for numbers that JSON has not."""
-    return _encoder.encode(event)
+    """An event as one line of ASCII JSON. Raises Misuse for values that JSON has not."""
+    try:
+        return _encoder.encode(event)
+    except (TypeError, ValueError) as error:
+        raise Misuse(f"an event is made of JSON's values: {error}") from None
 
 
 class Home(Protocol):
@@ -29,3 +34,61 @@ class Home(Protocol):
     def close(self, event: Event, /) -> None:
         """It has ended, with this event."""
         ...
+
+
+# ---------------------------------------------------------------- what is given
+def text_in(value: object, what: str, /) -> str:
+    """Raises Misuse: it is no text."""
+    if not isinstance(value, str):
+        raise Misuse(f"{what} is a str, and this is {_kind(value)}")
+    return value
+
+
+def filled_in(value: object, what: str, /) -> str:
+    """Raises Misuse: it is no text, or an empty one."""
+    if not (text := text_in(value, what)):
+        raise Misuse(f"{what} is empty")
+    return text
+
+
+def one_of(value: object, what: str, legal: Collection[str], /) -> str:
+    """Raises Misuse: it is none of these."""
+    if not isinstance(value, str) or value not in legal:
+        raise Misuse(f"{what} is one of {', '.join(legal)}, and this is {value!r}"[:400])
+    return value
+
+
+def object_in(value: object, what: str, /) -> Event:
+    """A copy of an object: nobody changes it afterwards. Raises Misuse: it is none, or JSON has no such values."""
+    if not isinstance(value, Mapping):
+        raise Misuse(f"{what} is a dict, and this is {_kind(value)}")
+    try:
+        return _object(cast("Mapping[object, object]", value), what)
+    except RecursionError:
+        raise Misuse(f"{what} is nested too deeply") from None
+
+
+def value_in(value: object, what: str, /) -> JsonValue:
+    """A copy of any JSON value. Raises as `object_in`."""
+    return object_in({"": value}, what)[""]
+
+
+def _object(value: Mapping[object, object], what: str) -> Event:
+    return {text_in(key, f"a key of {what}"): _copied(each, what) for key, each in value.items()}
+
+
+def _copied(value: object, what: str) -> JsonValue:
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float) and isfinite(value):
+        return value
+    if isinstance(value, Mapping):
+        return _object(cast("Mapping[object, object]", value), what)
+    if isinstance(value, list | tuple):
+        return [_copied(each, what) for each in cast("Sequence[object]", value)]
+    told = str(value) if isinstance(value, float) else f"a value of the type {_kind(value)}"
+    raise Misuse(f"{what} has {told}, which JSON has not")
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

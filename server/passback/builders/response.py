@@ -2,12 +2,19 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, cast, get_args
 from uuid import uuid4
 
 from pydantic import JsonValue
 
-from passback.builders.events import Event, Misuse
+from passback.builders.events import (
+    Event,
+    Misuse,
+    filled_in,
+    object_in,
+    one_of,
+    text_in,
+)
 from passback.builders.message import MessageBuilder, Role
 
 _ENDS: Final = frozenset({"completed", "failed", "canceled", "rejected", "incomplete"})
@@ -26,7 +33,7 @@ class ResponseBuilder:
     """One response: created, perhaps queued, in progress, then one of its ends.
 
     Args:
-        session_id: which session it belongs to.
+        session_id: which session it belongs to; None: one of its own, whose id is made.
         response_id: None: one is made.
         clock: seconds since 1970.
     """
@@ -38,7 +45,9 @@ class ResponseBuilder:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._session_id = session_id
+        self._session_id = (
+            str(uuid4()) if session_id is None else filled_in(session_id, "session_id")
+        )
         self._clock = clock
         self._open: MessageBuilder | None = None
         self._number = 0
@@ -80,10 +89,19 @@ class ResponseBuilder:
         self, code: str, message: str, *, usage: Event | None = None, **more: JsonValue
     ) -> Event:
         """`more` are further keys of the error."""
-        return self._end("failed", usage=usage, error={"code": code, "message": message, **more})
+        error: Event = {
+            "code": filled_in(code, "code"),
+            "message": text_in(message, "message"),
+            **object_in(more, "an error"),
+        }
+        return self._end("failed", usage=usage, error=error)
 
     def reset(self) -> None:
-        """Begin another response, with an id of its own."""
+        """Begin another response, with an id of its own. The builders of this one can do nothing more."""
+        if self._open is not None:
+            self._open.cut(
+                "the response was reset: create_message_builder() begins another message"
+            )
         self._begin(None)
 
     def create_message_builder(
@@ -105,10 +123,7 @@ class ResponseBuilder:
 
     def add_message(self, message: Event) -> None:
         """Put a finished message that was made elsewhere into the output, in the place of one with its id."""
-        message_id = message.get("id")
-        if message.get("object") != "message" or not isinstance(message_id, str):
-            raise Misuse("add_message() takes a message, with its id")
-        self._output[message_id] = message
+        self._add(object_in(message, "a message"))
 
     def update_message(self, message: Event) -> None:
         """As `add_message`."""
@@ -121,7 +136,17 @@ class ResponseBuilder:
     def generate_streaming_response(
         self, text_tokens: Iterable[str], role: Role = "assistant"
     ) -> Iterator[Event]:
-        """All events of an answer that is one text; it is a response of its own."""
+        """All events of an answer that is one text; it is a response of its own.
+
+        When the tokens raise an error, the message is ended as `incomplete`, and the error is raised. `failed`, `canceled`
+        or another end is then up to the caller, as it is when he stops reading.
+        """
+        one_of(role, "role", get_args(Role))
+        if not isinstance(cast("object", text_tokens), Iterable):
+            raise Misuse("text_tokens are not iterable: collect what comes asynchronously first")
+        return self._streamed(text_tokens, role)
+
+    def _streamed(self, text_tokens: Iterable[str], role: Role) -> Iterator[Event]:
         if self._status != "new":
             self.reset()
         yield self.created()
@@ -129,8 +154,14 @@ class ResponseBuilder:
         message = self.create_message_builder(role)
         yield message.get_message_data()
         content = message.create_content_builder("text")
-        for token in text_tokens:
-            yield content.add_text_delta(token)
+        try:
+            for token in text_tokens:
+                yield content.add_text_delta(token)
+        except Exception:
+            if self._open is message:
+                yield content.complete()
+                yield message.complete("incomplete")
+            raise
         yield content.complete()
         yield message.complete()
         yield self.completed()
@@ -144,11 +175,17 @@ class ResponseBuilder:
     def close(self, message: Event, /) -> None:
         """A message has ended."""
         self._open = None
-        self.add_message(message)
+        self._add(message)
+
+    def skip(self, numbers: int, /) -> None:
+        """Leave numbers out, because they may have been sent."""
+        self._number += numbers
 
     # ---------------------------------------------------------------- its states
     def _begin(self, response_id: str | None) -> None:
-        self._id = response_id or f"response_{uuid4()}"
+        self._id = (
+            f"response_{uuid4()}" if response_id is None else filled_in(response_id, "response_id")
+        )
         self._status = "new"
         self._number = 0
         self._created_at = 0
@@ -156,13 +193,13 @@ class ResponseBuilder:
         self._output: dict[str, Event] = {}
         self._data: Event = {}
 
+    def _add(self, message: Event) -> None:
+        if message.get("object") != "message":
+            raise Misuse("add_message() takes the event of a message: its object is 'message'")
+        self._output[filled_in(message.get("id"), "the id of a message")] = message
+
     def _step(self, status: str, more: Event) -> Event:
-        if status not in _NEXT[self._status]:
-            legal = " or ".join(f"{each}()" for each in sorted(_NEXT[self._status]))
-            raise Misuse(
-                f"a response that is {self._status} cannot become {status}: "
-                + (f"call {legal}" if legal else "it has ended, and reset() begins another")
-            )
+        self._refuse_step(status)
         if status == "created":
             self._created_at = int(self._clock())
         self._status = status
@@ -185,14 +222,35 @@ class ResponseBuilder:
         metadata: Event | None = None,
         error: Event | None = None,
     ) -> Event:
-        self._refuse_open("before the response ends")
+        given = (("usage", usage), ("metadata", metadata), ("error", error))
+        said: Event = {key: object_in(value, key) for key, value in given if value is not None}
+        self._refuse_step(status)
+        self._cut_open(status)
         more: Event = {
             "completed_at": int(self._clock()),
             "output": list[JsonValue](self._output.values()),
         }
-        said = (("usage", usage), ("metadata", metadata), ("error", error))
-        more.update((key, value) for key, value in said if value)
-        return self._step(status, more)
+        return self._step(status, more | {key: value for key, value in said.items() if value})
+
+    def _cut_open(self, status: str) -> None:
+        """An end that is none of the answer may come at any time: what there is of the open message goes with it."""
+        if self._open is None:
+            return
+        if status == "completed":
+            self._refuse_open("before the response ends")
+        message = self._open.cut("the response has ended: reset() begins another")
+        self._open = None
+        if message is not None:
+            self._add(message)
+
+    def _refuse_step(self, status: str) -> None:
+        if status in _NEXT[self._status]:
+            return
+        legal = " or ".join(f"{each}()" for each in sorted(_NEXT[self._status]))
+        raise Misuse(
+            f"a response that is {self._status} cannot become {status}: "
+            + (f"call {legal}" if legal else "it has ended, and reset() begins another")
+        )
 
     def _refuse_open(self, when: str) -> None:
         if self._open is not None:

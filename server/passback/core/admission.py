@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from passback.core.errors import (
     ConversationBusy,
+    InvalidRequest,
     NothingToDo,
     ResultConflict,
     Reused,
@@ -39,6 +40,7 @@ from passback.core.posts import (
     for_message,
 )
 from passback.core.questions import refuse_unfit
+from passback.core.resent import resent
 from passback.core.transcript import (
     SYNTHETIC_TEXT,
     MintMessageId,
@@ -69,6 +71,7 @@ class Standing:
         waiting: whether posts wait in the queue.
         overdue: whether the time for what the client owes is over, and nothing runs.
         start: the position of the first of `messages`.
+        exists: whether there is such a conversation.
     """
 
     messages: Sequence[Message]
@@ -77,6 +80,7 @@ class Standing:
     waiting: bool = False
     overdue: bool = False
     start: int = 0
+    exists: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,7 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
     """Decide what a post means; `mint` makes ids for the messages that the server adds.
 
     Raises:
+        InvalidRequest: it goes on with a conversation that there is not.
         NothingToDo: no message.
         Reused: its idempotency key, or the id of one of its messages, was used with other content.
         UnknownToolCall: an answer to a call that is neither owed nor answered.
@@ -125,6 +130,10 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
         ResultConflict: an answer to an answered call, or two in one post, with other content; one that is late.
         ConversationBusy: a run is going on or about to begin, and the post would not wait.
     """
+    if post.continues and not standing.exists:
+        raise InvalidRequest(
+            "a new conversation cannot begin with what the agent said: name the one in which it was said, or leave these messages out"
+        )
     if not post.messages:
         raise NothingToDo("the post has no message, and nothing waits to be resumed")
     if joined := _known_by_key(standing, post):
@@ -265,7 +274,7 @@ def _new_messages(standing: Standing, post: StartRun) -> list[PostedMessage]:
             seen[name] = _print(message)
         elif first != _print(message):
             raise Reused("this message id was used for another message")
-    return new
+    return new[resent(standing.messages, new, post.named) :] if post.resends else new
 
 
 def _is_given(name: MessageId, standing: Standing) -> bool:

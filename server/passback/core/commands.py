@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from passback.core.errors import InvalidRequest
-from passback.core.messages import Message, RunRef, SystemMessage, UserMessage
+from passback.core.messages import Message, RunRef, SystemMessage, UserMessage, lone_text
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _CALLED: Final = re.compile(rf"/({NAME.pattern})(?:\s+(.*))?", re.DOTALL)
@@ -55,7 +55,6 @@ def refuse_company(posted: Sequence[Message], /) -> None:
 
 def command_in(message: Message, /) -> CommandCall | None:
     """The command that a message is, if it begins with a slash and a name; `/etc/hosts` is none."""
-    if not isinstance(message, UserMessage) or not isinstance(message.content, str):
-        return None
-    found = _CALLED.fullmatch(message.content)
+    text = lone_text(message.content) if isinstance(message, UserMessage) else None
+    found = None if text is None else _CALLED.fullmatch(text)
     return None if found is None else CommandCall(found[1], (found[2] or "").strip())

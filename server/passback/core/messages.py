@@ -78,6 +78,17 @@ def as_text(content: Content, /, *, media: Callable[[MediaPart], str]) -> str:
     return "\n".join(_part_text(part, media) for part in content)
 
 
+def lone_text(content: Content, /) -> str | None:
+    """The text that content is, also as its only part. None: there is more in it, or something else."""
+    if isinstance(content, str):
+        return content
+    match content:
+        case (TextPart(text),):
+            return text
+        case _:
+            return None
+
+
 def _part_text(part: Part, media: Callable[[MediaPart], str]) -> str:
     if isinstance(part, MediaPart):
         return media(part)
@@ -168,6 +179,7 @@ class Brief:
         at: when the post came (RFC 3339), where the agent is told the time; equal posts may differ in it.
         generation: how the answer to this message is to be written; it is told to the model's service, not to the model.
         forgets: whether data that was posted earlier does not count any more, although there is none here.
+        extras: what a post said that is no word of its protocol; it is kept, and means nothing here.
     """
 
     data: JsonValue = None
@@ -178,6 +190,7 @@ class Brief:
     at: str = ""
     generation: Generation | None = None
     forgets: bool = False
+    extras: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ class StartRun:
         named: ids of messages that the client chose; a later message with such an id is a repeat.
         on_busy: what to do while a run goes on.
         on_disconnect: what becomes of the run when nobody follows it.
+        resends: its client may say again what was not answered, without ids.
+        continues: it was posted with words of the agent: the conversation has to exist.
     """
 
     key: ConversationKey
@@ -54,6 +56,8 @@ class StartRun:
     named: frozenset[MessageId] = frozenset()
     on_busy: OnBusy = "reject"
     on_disconnect: OnDisconnect = "continue"
+    resends: bool = False
+    continues: bool = False
 
     @property
     def fingerprint(self) -> str:
@@ -133,11 +137,12 @@ def _plain(message: PostedMessage) -> JsonValue:
 
 
 def _said(brief: Brief | None) -> dict[str, JsonValue] | None:
-    """What a brief says, whenever it came; None: nothing."""
-    timeless = None if brief is None else replace(brief, at="")
+    """What a brief says to us, whenever it came; None: nothing."""
+    timeless = None if brief is None else replace(brief, at="", extras=None)
     if timeless is None or timeless == Brief():
         return None
     said = asdict(timeless)
+    del said["extras"]
     if timeless.generation is None:  # posts that an older version has seen are known again
         del said["generation"]
     if not timeless.forgets:  # as an older version wrote it

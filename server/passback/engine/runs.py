@@ -109,7 +109,7 @@ class RunService:
         names = receipt_names(post)
         for attempt in range(ATTEMPTS):
             self._supervisor.admit()
-            loaded = await self._look(post.key, names)
+            loaded = await self._look(post, names)
             if loaded.status.lapsed:
                 await self._caretaker.tend(post.key, loaded)
                 continue
@@ -124,12 +124,13 @@ class RunService:
             await step_aside(attempt)
         raise ConversationBusy("too many posts to this conversation at once", retry_after=1)
 
-    async def _look(self, key: ConversationKey, names: Collection[ReceiptName]) -> Loaded:
+    async def _look(self, post: StartRun, names: Collection[ReceiptName]) -> Loaded:
         """The conversation; one of which this worker never heard is taken to be new at first, without a look.
 
         Mostly it is, and a round trip is saved. If not, the store refuses the change, and the next look is real.
         """
-        if key in self._heard_of or names:
+        key = post.key
+        if key in self._heard_of or names or post.continues:
             return await self._store.load(key, receipts=names)
         if len(self._heard_of) >= self._most_heard_of:
             self._heard_of.clear()
@@ -154,6 +155,7 @@ class RunService:
             bool(loaded.queue),
             status.overdue,
             loaded.start,
+            status.version > 0,
         )
         verdict = accept(standing, post, new_message_id)
         match verdict:

@@ -46,23 +46,32 @@ async def read_brief(posted: PostedBrief, limits: Limits, /) -> Brief:
         InvalidOutputSchema: says what is wrong with it.
     """
     data, schema = posted.structured_data, posted.output_schema
-    if data is not None and len(to_json(data)) > limits.data_bytes:
-        raise DataTooLarge(
-            f"structuredData is larger than {limits.data_bytes} bytes (PASSBACK_MAX_DATA_BYTES)",
-            details={"limit": limits.data_bytes},
-        )
+    refuse_large(_name(type(posted), "structured_data"), data, limits)
     return Brief(
         data,
         (posted.intent or "").strip(),
         tuple(filter(None, (each.strip() for each in posted.constraints or ()))),
         (posted.instructions or "").strip(),
-        None if schema is None else await parse_output_schema(schema, limits),
+        None
+        if schema is None
+        else await parse_output_schema(schema, limits, _name(type(posted), "output_schema")),
         forgets=data is None and "structured_data" in posted.model_fields_set,
     )
 
 
-def briefed(messages: Sequence[PostedMessage], brief: Brief, /) -> tuple[PostedMessage, ...]:
-    """The messages, of which the last one of the user says it.
+def refuse_large(name: str, data: JsonValue, limits: Limits, /) -> None:
+    """Raises DataTooLarge."""
+    if data is not None and len(to_json(data)) > limits.data_bytes:
+        raise DataTooLarge(
+            f"{name} is larger than {limits.data_bytes} bytes (PASSBACK_MAX_DATA_BYTES)",
+            details={"limit": limits.data_bytes},
+        )
+
+
+def briefed(
+    messages: Sequence[PostedMessage], brief: Brief, form: type[PostedBrief] = PostedBrief, /
+) -> tuple[PostedMessage, ...]:
+    """The messages, of which the last one of the user says it; `form` is how it was posted.
 
     Raises:
         InvalidRequest: there is none.
@@ -76,13 +85,20 @@ def briefed(messages: Sequence[PostedMessage], brief: Brief, /) -> tuple[PostedM
             return (*messages[:position], said, *messages[position + 1 :])
     if replace(brief, forgets=False) == Brief():
         return tuple(messages)  # many clients write null for what they do not have
-    raise InvalidRequest(
-        "structuredData, intent, constraints, instructions and outputSchema need a user message"
-    )
+    *names, last = (_name(form, field) for field in PostedBrief.model_fields)
+    raise InvalidRequest(f"{', '.join(names)} and {last} need a user message")
+
+
+def _name(form: type[PostedBrief], field: str) -> str:
+    """What clients call a field."""
+    return form.model_fields[field].alias or field
 
 
 class BriefView(TypedDict):
-    """What was posted beside a user's words; `at` is when it came, where the agent is told the time."""
+    """What was posted beside a user's words; `at` is when it came, where the agent is told the time.
+
+    `extras` are the keys of a request that its protocol does not have, where it keeps them.
+    """
 
     structuredData: NotRequired[JsonValue]
     intent: NotRequired[str]
@@ -90,6 +106,7 @@ class BriefView(TypedDict):
     instructions: NotRequired[str]
     outputSchema: NotRequired[JsonValue]
     at: NotRequired[str]
+    extras: NotRequired[JsonValue]
 
 
 def show_brief(brief: Brief, /) -> BriefView:
@@ -107,4 +124,6 @@ def show_brief(brief: Brief, /) -> BriefView:
         view["outputSchema"] = dict(brief.output_schema)
     if brief.at:
         view["at"] = brief.at
+    if brief.extras is not None:
+        view["extras"] = dict(brief.extras)
     return view

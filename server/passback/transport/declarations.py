@@ -87,8 +87,10 @@ def _invalid(name: str, reason: str) -> InvalidTool:
     return InvalidTool(f"tool {name!r}: {reason}", details={"tool": name, "reason": reason})
 
 
-async def parse_output_schema(declared: JsonValue, limits: Limits, /) -> JsonObject:
+async def parse_output_schema(declared: JsonValue, limits: Limits, called: str, /) -> JsonObject:
     """What an answer has to fit: a JSON Schema of type object or its text, judged as those of tools are.
+
+    `called` is the client's name for it.
 
     Raises:
         InvalidOutputSchema: says what is wrong with it.
@@ -98,7 +100,7 @@ async def parse_output_schema(declared: JsonValue, limits: Limits, /) -> JsonObj
             _read_schema, declared, limits, limiter=_one_at_a_time
         )
     except Unfit as problem:
-        raise InvalidOutputSchema(f"outputSchema is refused: {problem}") from None
+        raise InvalidOutputSchema(f"{called} is refused: {problem}") from None
 
 
 # ---------------------------------------------------------------- schemas

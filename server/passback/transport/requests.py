@@ -31,6 +31,9 @@ PostedId: TypeAlias = Annotated[
 ]
 """What a client calls a message."""
 
+MaybeId: TypeAlias = Annotated[str, Field(max_length=256), AfterValidator(_printable)]
+"""The same; empty: nothing."""
+
 
 def validated(model: type[ModelT], value: JsonValue, /) -> ModelT:
     """The value in the model's shape.

@@ -22,8 +22,11 @@ def _begun() -> ResponseBuilder:
 
 
 def _message() -> tuple[ResponseBuilder, MessageBuilder]:
+    """A message that is announced."""
     builder = _begun()
-    return builder, builder.create_message_builder(message_id="m")
+    message = builder.create_message_builder(message_id="m")
+    message.get_message_data()
+    return builder, message
 
 
 def _part(content_type: str = "text") -> tuple[MessageBuilder, ContentBuilder]:
@@ -78,7 +81,6 @@ def test_a_second_text_is_a_response_of_its_own() -> None:
 
 def test_parts_of_every_type_make_one_message() -> None:
     builder, message = _message()
-    events = [message.get_message_data()]
     steps: list[tuple[str, Callable[[ContentBuilder], Event], Event]] = [
         ("text", lambda part: part.set_text("t"), {"text": "t"}),
         ("image", lambda part: part.set_image_url("u"), {"image_url": "u"}),
@@ -100,11 +102,11 @@ def test_parts_of_every_type_make_one_message() -> None:
         whole = part.complete()
         assert whole.items() >= {**fields, "delta": False, "status": "completed"}.items()
         assert part.get_content_data() == {k: v for k, v in whole.items() if k != "sequence_number"}
-    events.append(message.complete())
-    contents = events[-1]["content"]
+    ended = message.complete()
+    contents = ended["content"]
     assert isinstance(contents, list)
     assert len(contents) == len(steps)
-    assert builder.completed()["output"] == [events[-1]]
+    assert builder.completed()["output"] == [ended]
 
 
 def test_what_is_set_replaces_and_what_is_added_is_appended() -> None:
@@ -154,8 +156,8 @@ def test_parts_and_messages_that_were_made_elsewhere_are_added() -> None:
     part = message.add_content({"type": "text", "text": "a", "delta": True, "index": 7})
     image = message.add_content({"type": "image", "image_url": "u"})
     assert [part["index"], image["index"]] == [0, 1]
-    assert message.get_message_data()["content"] == [part, image]
     own = message.complete("incomplete", usage={"input_tokens": 1})
+    assert own["content"] == [part, image]
     assert (own["status"], own["usage"]) == ("incomplete", {"input_tokens": 1})
     builder.add_message({"object": "message", "id": "x"})
     builder.update_message({"object": "message", "id": "x", "status": "completed"})
@@ -233,15 +235,15 @@ MISUSES: list[tuple[Callable[[], object], str]] = [
     (lambda: _builder().create_message_builder(), r"call created\(\), then in_progress\(\)"),
     (_message()[0].create_message_builder, r"complete\(\) it before the next one begins"),
     (_message()[0].completed, r"complete\(\) it before the response ends"),
-    (lambda: _begun().add_message({"id": "x"}), "takes a message, with its id"),
-    (lambda: _begun().add_message({"object": "message"}), "takes a message, with its id"),
-    (lambda: _message()[1].create_content_builder("magic"), "no content of type 'magic'"),
+    (lambda: _begun().add_message({"id": "x"}), "its object is 'message'"),
+    (lambda: _begun().add_message({"object": "message"}), "the id of a message is a str"),
+    (lambda: _message()[1].create_content_builder("magic"), "text, .*, and this is 'magic'"),
     (lambda: _message()[1].create_content_builder("text", index=1), "has the index 0"),
     (_part()[0].create_content_builder, r"complete\(\) it before the next one begins"),
     (_part()[0].complete, r"complete\(\) it before its message ends"),
     (lambda: _twice(MessageBuilder.complete, _message()[1]), r"create_message_builder\(\) begins"),
     (lambda: _ended_message().create_content_builder(), r"create_message_builder\(\) begins"),
-    (lambda: _message()[1].add_content({"text": "a"}), "no content of type 'None'"),
+    (lambda: _message()[1].add_content({"text": "a"}), "the type of a part .* this is None"),
     (lambda: _message()[1].add_content({"type": "image"}), r"is empty: set it before complete\(\)"),
     (lambda: _twice(ContentBuilder.complete, _part()[1]), r"create_content_builder\(\) begins"),
     (lambda: _ended_part().add_text_delta("a"), r"create_content_builder\(\) begins"),
@@ -280,6 +282,7 @@ def test_misuse_says_what_to_do(misuse: Callable[[], object], words: str) -> Non
         misuse()
 
 
-def test_numbers_that_json_has_not_are_not_written() -> None:
-    with pytest.raises(ValueError, match="JSON compliant"):
-        encode({"n": float("nan")})
+@pytest.mark.parametrize("value", [float("nan"), {1}])
+def test_values_that_json_has_not_are_not_written(value: Any) -> None:
+    with pytest.raises(Misuse, match="JSON's values"):
+        encode({"n": value})

@@ -181,6 +181,11 @@ def test_the_inline_attachments_of_a_message_have_a_limit(posted: JsonValue, fit
     [
         ({"type": "image", "url": "data:,hello"}, "has a data: URL that is not base64"),
         ({"type": "file", "url": "data:text/plain;base64"}, "has a data: URL that is not base64"),
+        ({"type": "image", "url": "data:image/png;base64,AA!A"}, "has a data: URL that is not"),
+        ({"type": "image", "url": "data:image/png;base64,"}, "has a data: URL that is not base64"),
+        ({"type": "image", "url": "data:image/png;base64,A==="}, "has a data: URL that is not"),
+        ({"type": "image", "url": "data:image/png;base64,AA=A"}, "has a data: URL that is not"),
+        ({"type": "image", "url": "data:image/png;base64,AAAé"}, "has a data: URL that is not"),
         ({"type": "image", "url": "data:;base64,AAAA"}, "cannot be text/plain"),
         ({"type": "image", "url": "data:text/html;base64,AAAA"}, "cannot be text/html"),
         ({"type": "audio", "url": "https://x/", "mediaType": "image/png"}, "cannot be image/png"),

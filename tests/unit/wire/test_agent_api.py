@@ -39,7 +39,9 @@ from passback.core.messages import (
     MessageId,
     Owed,
     OwnerId,
+    RunId,
     ToolCall,
+    ToolMessage,
     Usage,
     UserMessage,
 )
@@ -196,7 +198,7 @@ async def test_a_call_of_the_run_itself_is_told_once() -> None:
         ToolCallArguments(call, '{"a":1}'),
     )
     runs = LoggedRuns(MADE[0], *begun, *MADE[1:])
-    runs.history, runs.known[RUN.key] = CALLS, Status(1, RUN.run_id, message_count=3)
+    runs.history, runs.known[RUN.key] = CALLS, Status(1, RUN.run_id, mark=3)
     last = check_legal(streamed(await ask(site(runs), "GET", STREAM)))
     assert [each["type"] for each in last["output"]] == [
         "plugin_call",
@@ -204,10 +206,22 @@ async def test_a_call_of_the_run_itself_is_told_once() -> None:
     ]
 
 
+@pytest.mark.parametrize("newest", [True, False])
+async def test_a_call_is_found_before_many_results(newest: bool) -> None:
+    runs = LoggedRuns(*MADE)
+    filler = [ToolMessage(MessageId(f"t{n}"), CallId(f"x{n}"), "") for n in range(250)]
+    runs.history = (*CALLS[:2], *filler)
+    later = Status(2, RunId("run_2"), message_count=300)  # it was taken back meanwhile
+    runs.known[RUN.key] = Status(1, RUN.run_id, mark=252) if newest else later
+    answer = await ask(site(runs), "GET", f"{STREAM}?runId={RUN.run_id}")
+    [call] = bodies(check_legal(streamed(answer)), "plugin_call")
+    assert call["name"] == "delete"
+
+
 @pytest.mark.parametrize("follows", [False, True])
 async def test_calls_that_were_approved_are_told_with_their_names(follows: bool) -> None:
     runs = LoggedRuns(*MADE)
-    runs.history, runs.known[RUN.key] = CALLS, Status(1, RUN.run_id, message_count=3)
+    runs.history, runs.known[RUN.key] = CALLS, Status(1, RUN.run_id, mark=3)
     if follows:
         answer = await ask(site(runs), "GET", STREAM)
     else:
@@ -288,6 +302,47 @@ async def test_a_reader_is_told_that_what_it_saw_is_void() -> None:
     assert answer.body.rpartition(b"\nid: ")[2].startswith(b"run_1.0-0\n")
     again = check_legal(streamed(await post(runs, HELLO)))
     assert said(again) == "ho"
+
+
+@pytest.mark.promise("P10")
+async def test_a_reader_whose_text_is_void_gets_a_number_beyond_all_that_it_saw() -> None:
+    words = [TextDelta("old")] * 20
+    runs = LoggedRuns(*SAID[:2], *words, RunFinished(Completed()))
+    sent = streamed(await post(runs, HELLO))[:-3]
+    runs.is_taken_over(Position(1, 1), TurnStarted(MessageId("msg_2")), TextDelta("new"))
+    runs.say(RunFinished(Completed()))
+    answer = await post(runs, HELLO, headers={"last-event-id": "run_1.1-22"})
+    [last] = streamed(answer)
+    assert last["sequence_number"] > sent[-1]["sequence_number"]
+    assert (last["status"], last["error"]["code"]) == ("failed", "rewound")
+
+
+CUT_BEGINNING = (RunStarted(RUN.run_id), TurnStarted(MessageId("m")), TextDelta("a"))
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize(
+    ("seen", "status"),
+    [("1-2~1", 200), ("1-2~2", 422), ("1-3~99", 422), ("1-4~1", 422), ("1-3~2", 200)],
+)
+async def test_a_place_within_an_event_has_to_be_one_that_was_sent(seen: str, status: int) -> None:
+    runs = LoggedRuns(*CUT_BEGINNING, RunFinished(Completed()))
+    runs.known[RUN.key] = Status(1, RUN.run_id)
+    headers = {"last-event-id": f"run_1.{seen}"}
+    for answer in (
+        await post(runs, HELLO, headers=headers),
+        await ask(site(runs), "GET", STREAM, headers=headers),
+    ):
+        assert answer.status == status, answer.body
+        assert status == 200 or answer.code == "invalid_cursor"
+
+
+@pytest.mark.promise("P10")
+async def test_a_place_within_an_event_that_is_void_is_told_so() -> None:
+    runs = LoggedRuns(*CUT_BEGINNING)
+    runs.is_taken_over(Position(1, 1), RunFinished(Completed()))
+    answer = await post(runs, HELLO, headers={"last-event-id": "run_1.1-2~1"})
+    assert streamed(answer)[-1]["error"]["code"] == "rewound"
 
 
 async def test_a_log_without_its_beginning_cannot_be_told() -> None:

@@ -29,6 +29,8 @@ def _content(*parts: object) -> Json:
     return {"input": [{"role": "user", "content": list(parts)}]}
 
 
+_PNG = "data:image/png;base64,"
+TWO_RESULTS = {**output("c", "x"), "content": [{"type": "data", "data": {}}] * 2}
 REFUSED: list[tuple[Json, str, str]] = [
     ({}, "invalid_request", "input"),
     ({"input": None}, "invalid_request", "input"),
@@ -40,25 +42,34 @@ REFUSED: list[tuple[Json, str, str]] = [
     ({"input": [{**user("x"), "role": "system"}]}, "invalid_request", "input.0: the role 'system'"),
     ({"input": [{**user("x"), "role": "tool"}]}, "invalid_request", "function_call_output"),
     ({"input": [user("x", id="a\nb")]}, "invalid_request", "input.0.id"),
-    (
-        {"input": [{**user("I said"), "role": "assistant"}, user("x")], "session_id": None},
-        "invalid_request",
-        "session_id",
-    ),
+    ({"input": [user("x", id=5)]}, "invalid_request", "input.0.id: Input should be a valid string"),
+    ({"input": [{**user("I said"), "role": "assistant"}]}, "nothing_to_do", "nothing new"),
     (_content({"text": "x"}), "invalid_request", "input.0.content.0"),
     (_content({"type": "magic"}), "invalid_request", "input.0.content.0"),
     (_content({"type": "text", "text": 1}), "invalid_request", "input.0.content.0"),
-    (_content(text("x"), {"type": "image"}), "invalid_request", "input.0: content.1: image_url"),
+    (_content(text("x"), {"type": "image"}), "invalid_request", "input.0.content.1: image_url"),
     (_content({"type": "image", "image_url": "file:///x"}), "invalid_request", "http:"),
     (_content({"type": "image", "image_url": "data:x"}), "invalid_request", "not base64"),
     (_content({"type": "audio"}), "invalid_request", "data is missing"),
     (_content({"type": "audio", "data": "aGk="}), "invalid_request", "format is missing"),
     (_content({"type": "audio", "data": "?", "format": "wav"}), "invalid_request", "base64"),
+    (_content({"type": "image", "image_url": f"{_PNG}?"}), "invalid_request", "not base64"),
+    (_content({"type": "image", "image_url": f"{_PNG}a==="}), "invalid_request", "not base64"),
+    (_content({"type": "image", "image_url": f"{_PNG}é"}), "invalid_request", "image_url"),
+    (_content({"type": "image", "image_url": _PNG}), "invalid_request", "not base64"),
+    (_content({"type": "video", "video_url": "data:x"}), "invalid_request", "0: video_url is a"),
+    (_content({"type": "refusal", "refusal": None}), "invalid_request", "0.refusal: Input should"),
+    (_content({"type": "refusal"}), "invalid_request", "0.refusal: Field required"),
     (_content({"type": "file"}), "invalid_request", "file_url is missing"),
     (_content({"type": "file", "file_id": "f"}), "invalid_request", "file_id"),
     (_content({"type": "video"}), "invalid_request", "video_url is missing"),
-    ({"input": [{"type": "function_call_output"}]}, "invalid_request", "no part of type 'data'"),
-    ({"input": [output("", "x")]}, "invalid_request", "call_id"),
+    (
+        {"input": [{"type": "function_call_output"}]},
+        "invalid_request",
+        "needs one part of type 'data', and has 0",
+    ),
+    ({"input": [TWO_RESULTS]}, "invalid_request", "input.0: function_call_output needs one part"),
+    ({"input": [output("", "x")]}, "invalid_request", "input.0.content.0.data.call_id: "),
     ({"input": [{**output("c", "x"), "content": [text("x")]}]}, "invalid_request", "'data'"),
     ({"input": [decision("c", "yes")]}, "invalid_request", "approve"),
     ({"input": [decision("c", False, always=True)]}, "invalid_request", "input.0: always"),
@@ -78,7 +89,8 @@ REFUSED: list[tuple[Json, str, str]] = [
     ({"tools": [1]}, "invalid_tool", "tools[0]"),
     ({"tools": [{"type": "function", "function": {}}]}, "invalid_tool", "tools[0]"),
     ({"tools": [function("a"), function("A")]}, "tool_name_clash", "look alike"),
-    ({"output_schema": {"type": "string"}}, "invalid_output_schema", ""),
+    ({"output_schema": {"type": "string"}}, "invalid_output_schema", "output_schema is refused"),
+    ({"input": [output("c", "x")], "intent": "x"}, "invalid_request", "structured_data, intent, "),
 ]
 
 
@@ -95,10 +107,22 @@ async def test_what_is_wrong_is_refused_before_a_stream_begins(
     assert runs.posts == []
 
 
+async def test_the_place_of_what_is_wrong_is_told_as_it_was_posted() -> None:
+    image = {"type": "image", "image_url": "ftp://x"}
+    answer = await post(LoggedRuns(*SAID), {"session_id": "c", **_content(text("x"), image)})
+    problem = "image_url has to be an http:, https: or data: URL, without control characters"
+    assert answer.json["details"] == {"problems": [{"at": "input.0.content.1", "problem": problem}]}
+    assert answer.json["message"] == f"input.0.content.1: {problem}"
+
+
 @pytest.mark.promise("P11")
 async def test_large_results_and_attachments_are_refused() -> None:
     app = site(LoggedRuns(*SAID), limits=Limits(result_bytes=10, attachment_bytes=10))
-    data = "data:image/png;base64," + "aGk=" * 10
+    data = "data:image/png;base64," + "aGkh" * 10
+    large = await ask_json(
+        site(LoggedRuns(), limits=Limits(data_bytes=10)), "POST", PATH, {**HELLO, "biz": "x" * 9}
+    )
+    assert (large.status, large.code) == (413, "data_too_large")
     for message, code in (
         (output("c", "x" * 11), "result_too_large"),
         (
@@ -136,5 +160,7 @@ async def test_a_stream_is_asked_for_in_words_that_are_known() -> None:
     runs.known[RUN.key] = Status(1, RUN.run_id)
     answer = await ask(site(runs), "GET", f"{STREAM}?stream=perhaps")
     assert (answer.status, answer.code) == (422, "invalid_request")
+    unnamed = await ask(site(runs), "GET", f"{STREAM}?id={'x' * 257}")
+    assert (unnamed.status, unnamed.code) == (422, "invalid_request")
     unknown = await ask(site(runs), "GET", f"{PATH}/other/stream")
     assert (unknown.status, unknown.code) == (404, "conversation_not_found")

@@ -14,7 +14,7 @@ from tests.support.agent_api import (
 )
 from tests.support.agent_site import HELLO, SAID, post, site
 from tests.support.bridge import ask_json
-from tests.support.logged_runs import LoggedRuns
+from tests.support.logged_runs import RUN, LoggedRuns
 
 from passback.core.messages import (
     Answer as ToAnswer,
@@ -35,6 +35,7 @@ from passback.core.messages import (
     UserMessage,
     as_text,
 )
+from passback.core.posts import StartRun
 
 pytestmark = pytest.mark.anyio
 
@@ -69,6 +70,7 @@ SERVERS = {"type": "plugin_call_output", "role": "tool", "content": None}
         ([output("c1", "x"), user("b")], ["c1", "b"]),
         ([user("a"), SERVERS, CALL, output("c1", "x"), user("b")], ["c1", "b"]),
         ([user("a"), {"type": "heartbeat"}, user("b"), {"type": "error"}], ["a", "b"]),
+        ([user("a"), {"type": "error", "role": "assistant"}, user("b")], ["a", "b"]),
         ([{**CALL, "type": "mcp_approval_request"}, decision("c1", True)], ["c1"]),
         ([{"role": "user", "type": "a2ui_action", "content": [text("a")]}], ["a"]),
     ],
@@ -83,6 +85,24 @@ async def test_only_what_comes_behind_the_agents_words_is_new(
         if isinstance(m, ToolMessage | ApprovalMessage | UserMessage)
     ]
     assert told == new
+
+
+@pytest.mark.parametrize(
+    ("given", "continues"),
+    [
+        ([user("a")], False),
+        ([user("a"), {"type": "error", "role": "assistant"}, user("b")], False),
+        ([output("c1", "x")], False),
+        ([user("a"), ASSISTANT, user("b")], True),
+        ([CALL, output("c1", "x")], True),
+    ],
+)
+async def test_words_of_the_agent_say_that_there_is_a_conversation(
+    given: list[Json], continues: bool
+) -> None:
+    runs = LoggedRuns(*SAID)
+    await post(runs, {"session_id": "c", "input": given})
+    assert (runs.posts[0].continues, runs.posts[0].resends) == (continues, True)
 
 
 async def test_a_message_is_known_by_its_id() -> None:
@@ -128,7 +148,7 @@ PARTS: list[tuple[Json, object]] = [
     ),
     ({"type": "video", "video_url": "https://x/a.mp4"}, MediaPart("file", "https://x/a.mp4")),
     ({"type": "refusal", "refusal": "no"}, RefusalPart("no")),
-    ({"type": "refusal"}, RefusalPart("")),
+    ({"type": "refusal", "refusal": ""}, RefusalPart("")),
 ]
 
 
@@ -209,6 +229,19 @@ async def test_generation_parameters_belong_to_the_last_user_message(
     generation = Generation(1.0, 0.5, 7, read, -1, 2.0, -2.0)
     assert first.brief is None
     assert last.brief == Brief(instructions="briefly", generation=generation)
+
+
+async def test_unknown_keys_are_kept_with_the_last_user_message_and_mean_nothing() -> None:
+    extras: Json = {"biz_params": {"shop": 5}, "response_id": None}
+    [plain] = await _read(user("b"))
+    assert isinstance(plain, UserMessage)
+    first, last = await _read(user("a"), user("b"), user_id="u", **extras)
+    assert isinstance(first, UserMessage)
+    assert isinstance(last, UserMessage)
+    assert (first.brief, last.brief) == (None, Brief(extras=extras))
+    assert StartRun(RUN.key, (last,)).fingerprint == StartRun(RUN.key, (plain,)).fingerprint
+    [result] = await _read(output("c1", "x"), **extras)
+    assert isinstance(result, ToolMessage)
 
 
 async def test_parameters_beside_a_result_are_those_of_no_message() -> None:

@@ -48,7 +48,7 @@ from passback.core.events import (
 from passback.core.messages import CallId, MessageId, Owed, RunId, ToolCall, Usage
 from passback.core.records import load_events
 from passback.transport.frames import EventId, Framer
-from passback.wire.agent_api.encoder import AgentEncoder
+from passback.wire.agent_api.encoder import MOST_FRAMES, AgentEncoder
 from passback.wire.agent_api.shapes import AgentEvent
 
 VECTORS: list[Json] = json.loads(
@@ -62,7 +62,7 @@ TYPES = {
 }
 
 
-def _encoder(known: Json | None = None, most: int = 10_000) -> AgentEncoder:
+def _encoder(known: Json | None = None, most: int = 10_000, seen: int = 0) -> AgentEncoder:
     calls = {
         CallId(call_id): ToolCall(CallId(call_id), call["name"], call["arguments"])
         for call_id, call in (known or {}).items()
@@ -73,6 +73,7 @@ def _encoder(known: Json | None = None, most: int = 10_000) -> AgentEncoder:
         known=calls,
         mcp_servers={"weather"},
         most=most,
+        seen=seen,
         clock=lambda: 1767225600.5,
     )
 
@@ -181,6 +182,16 @@ def _said(events: Sequence[RunEvent], kind: type[TextDelta | ReasoningDelta]) ->
 
 
 @given(runs())
+def test_a_runs_events_have_no_more_numbers_than_are_left_out_for_what_is_void(
+    events: list[RunEvent],
+) -> None:
+    encoder, said = _encoder(), 0
+    for number, event in enumerate(events[:-1], 1):
+        said += len(encoder.feed(event))
+        assert said <= number * MOST_FRAMES
+
+
+@given(runs())
 def test_any_run_is_a_legal_stream_from_which_its_words_and_calls_can_be_rebuilt(
     events: list[RunEvent],
 ) -> None:
@@ -281,5 +292,8 @@ def test_a_reader_who_cannot_read_on_is_told_even_before_the_first_event() -> No
     assert [json.loads(each)["status"] for each in lines] == ["created", "in_progress", "failed"]
 
 
-def test_nothing_is_said_of_a_rewind() -> None:
-    assert not _encoder().rewind(Cursor(RUN, Position(1, 1)))
+def test_nothing_is_said_of_a_rewind_but_numbers_that_were_sent_are_left_out() -> None:
+    encoder = _encoder(seen=3)
+    assert not encoder.rewind(Cursor(RUN, Position(1, 1)))
+    first = json.loads(encoder.fail(Failed("rewound", "void"))[0])
+    assert first["sequence_number"] == 3 * MOST_FRAMES

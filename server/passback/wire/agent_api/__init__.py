@@ -30,8 +30,9 @@ from passback.transport.wires import Services, Wire
 from passback.wire.agent_api.describe import describe
 from passback.wire.agent_api.encoder import AgentEncoder, requires_action
 from passback.wire.agent_api.known import Calls, known_calls
-from passback.wire.agent_api.posted import AgentRequest, AgentTool
+from passback.wire.agent_api.posted import ID_CHARACTERS, AgentRequest, AgentTool
 from passback.wire.agent_api.reading import read_request
+from passback.wire.agent_api.resuming import refuse_invented
 from passback.wire.agent_api.shapes import AgentContent, AgentMessage, AgentResponse
 
 
@@ -63,19 +64,18 @@ class _Process:
             return _parked(request, started, post.id, streams=streams)
         # only a run that goes on with calls tells of some that were made before it
         answers = any(isinstance(message, Answer) for message in command.messages)
-        known = await known_calls(self._runs, started.key) if answers else None
+        known = await known_calls(self._runs, started) if answers else None
         since = since_of(started, seen)
-        return self._answer(started, post.id, known, since=since, streams=streams)
+        return await self._answer(started, post.id, known, since=since, streams=streams)
 
     async def follow(self, request: Request) -> ASGIApp:
-        streams = _streams(request, asked=_asked(request))
+        streams, given = _streams(request, asked=_asked(request)), _named(request)
         key = ConversationKey(owner_of(request), conversation_id(request.path_params["session_id"]))
         run, since = await followed_run(request, self._runs, key)
-        known = await known_calls(self._runs, key)
-        given = request.query_params.get("id")
-        return self._answer(run, given, known, since=since, streams=streams)
+        known = await known_calls(self._runs, run)
+        return await self._answer(run, given, known, since=since, streams=streams)
 
-    def _answer(
+    async def _answer(
         self,
         run: RunRef,
         response_id: str | None,
@@ -93,7 +93,10 @@ class _Process:
             known=known,
             mcp_servers=services.mcp_servers,
             most=services.limits.answer_chars,
+            seen=since.cursor.position.seq + 1 if since else 0,
         )
+        if streams and since and since.frames:
+            await refuse_invented(self._runs, run, since, encoder())
         if streams:
             return EventStream(services, run, encoder(), since, remembers=True)
         return WaitedAnswer(
@@ -119,6 +122,14 @@ def _asked(request: Request) -> bool:
             return False
         case _:
             raise InvalidRequest("stream has to be true or false")
+
+
+def _named(request: Request) -> str | None:
+    """The response's id, as a request may name it."""
+    given = request.query_params.get("id")
+    if given is not None and len(given) > ID_CHARACTERS:
+        raise InvalidRequest(f"id has at most {ID_CHARACTERS} characters")
+    return given
 
 
 def _parked(

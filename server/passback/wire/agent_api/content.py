@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from passback.core.errors import InvalidRequest
 from passback.core.messages import DataPart, Part, RefusalPart, TextPart
-from passback.transport.parts import PostedMedia, read_media
+from passback.transport.parts import PostedMedia, data_url, read_media
 from passback.transport.requests import validated
 from passback.wire.agent_api import posted
 
@@ -23,7 +23,7 @@ def read_part(part: posted.Part, /) -> Part:
         case posted.AgentText(text=text):
             return TextPart(text or "")
         case posted.AgentRefusal(refusal=refusal):
-            return RefusalPart(refusal or "")
+            return RefusalPart(refusal)
         case posted.AgentData(data=data):
             return DataPart(data or {})
         case _:
@@ -47,9 +47,15 @@ def _read_media(part: _Media) -> Part:
 def _by_url(kind: str, field: str, url: str | None, name: str | None = None) -> Part:
     if not url:
         raise InvalidRequest(f"{field} is missing")
-    if not _is_address(url):
-        raise InvalidRequest(f"{field} has to be an http:, https: or data: URL")
-    return read_media(validated(PostedMedia, {"type": kind, "url": url, "name": name}))
+    try:
+        part = read_media(validated(PostedMedia, {"type": kind, "url": url, "name": name}))
+    except InvalidRequest:
+        raise InvalidRequest(
+            f"{field} has to be an http:, https: or data: URL, without control characters"
+        ) from None
+    if url.startswith("data:") and data_url(url) is None:
+        raise InvalidRequest(f"{field} is a data: URL that is not base64")
+    return part
 
 
 def _by_data(kind: str, field: str, data: str, media_type: str, name: str | None = None) -> Part:

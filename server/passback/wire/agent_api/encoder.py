@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from passback.builders import Event, ResponseBuilder, encode
 from passback.core.errors import CursorExpired
@@ -35,6 +35,9 @@ from passback.wire.agent_api.tracks import Call, Track, Whole, Words
 
 _CallEvent: TypeAlias = ToolCallStarted | ToolCallArguments | ToolCallEnded | ToolResulted
 
+MOST_FRAMES: Final = 8
+"""What the log's events have at most on average: a message begins with two, and ends with two."""
+
 
 class AgentEncoder:
     """Implements `SseEncoder`, with a memory, and `Gatherer`.
@@ -45,6 +48,7 @@ class AgentEncoder:
         known: the calls that were made before this run.
         mcp_servers: names of MCP servers, by which their tools are known.
         most: characters that an answer may have.
+        seen: how many events of the run's log the client has seen at most, if it comes back.
         clock: seconds since 1970.
     """
 
@@ -56,6 +60,7 @@ class AgentEncoder:
         known: Calls | None = None,
         mcp_servers: Collection[str] = (),
         most: int = 16 * 1024 * 1024,
+        seen: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.chars = 0
@@ -67,6 +72,7 @@ class AgentEncoder:
         self._known = known or {}
         self._mcp_servers = mcp_servers
         self._most = most
+        self._seen = seen
         self._turn = response_id
         self._named = 0
         self._usage: Usage | None = None
@@ -87,7 +93,9 @@ class AgentEncoder:
         return self._pump()
 
     def rewind(self, to: Cursor, /) -> Sequence[str]:
-        return ()  # there is no word for it
+        # there is no word for it; the log has no trace of what is void, and its numbers were sent
+        self._response.skip(self._seen * MOST_FRAMES)
+        return ()
 
     def fail(self, failed: Failed, /) -> Sequence[str]:
         return self._finish(failed)

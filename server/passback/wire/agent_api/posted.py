@@ -7,11 +7,12 @@ from pydantic import ConfigDict, Field, JsonValue
 from passback.core.posts import OnBusy, OnDisconnect
 from passback.transport.briefs import PostedBrief
 from passback.transport.parts import MAX_ITEMS, Posted, described_as
-from passback.transport.requests import PostedId
+from passback.transport.requests import MaybeId
 
 _HISTORY: Final = 10_000
 """Messages of a request: some clients send all that was said."""
-_Short: TypeAlias = Annotated[str, Field(max_length=256)]
+ID_CHARACTERS: Final = 256
+_Short: TypeAlias = Annotated[str, Field(max_length=ID_CHARACTERS)]
 _CallId: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
 _Penalty: TypeAlias = Annotated[float, Field(ge=-2, le=2)]
 
@@ -52,8 +53,8 @@ class AgentFile(Named):
     type: Literal["file"]
     file_url: str | None = None
     file_id: str | None = None
-    filename: str | None = None
-    file_name: str | None = None
+    filename: _Short | None = None
+    file_name: _Short | None = None
     file_data: str | None = None
 
 
@@ -64,7 +65,7 @@ class AgentVideo(Named):
 
 class AgentRefusal(Named):
     type: Literal["refusal"]
-    refusal: str | None = None
+    refusal: str
 
 
 Part: TypeAlias = Annotated[
@@ -96,7 +97,7 @@ class AgentInput(Named):
     role: Literal["user", "assistant", "system", "tool"] | None = None
     type: Annotated[str, Field(max_length=64)] = "message"
     content: Annotated[list[Part], Field(fail_fast=True, max_length=MAX_ITEMS)] | None = None
-    id: PostedId | Literal[""] | None = None
+    id: MaybeId | None = None
     status: _Short | None = None
 
     @property
@@ -105,7 +106,9 @@ class AgentInput(Named):
 
     @property
     def is_the_agents(self) -> bool:
-        return not self.is_answer and (self.role == "assistant" or self.type in OF_A_TURN)
+        if self.is_answer or self.type in UNHEARD:
+            return False
+        return self.role == "assistant" or self.type in OF_A_TURN
 
 
 class ResultData(Named):
@@ -141,9 +144,9 @@ class AgentTool(Named):
 
 # ---------------------------------------------------------------- the request
 class AgentRequest(PostedBrief):
-    """The new messages, or all of them: only those behind the agent's last words are read. Unknown keys are accepted."""
+    """The new messages, or all of them: only those behind the agent's last words are read. Unknown keys are kept."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=str)
+    model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=str, extra="allow")
 
     input: Annotated[list[AgentInput], Field(fail_fast=True, max_length=_HISTORY)]
     stream: bool | None = Field(True, description="`false`: one JSON response at the end.")

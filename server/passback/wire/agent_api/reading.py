@@ -1,12 +1,13 @@
 """What a request means: which of its messages are new, and what they are."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from functools import partial
+from typing import TypeVar, cast
 
 from pydantic import JsonValue
 
-from passback.core.errors import InvalidRequest, PassbackError
+from passback.core.errors import InvalidRequest, NothingToDo, PassbackError
 from passback.core.ids import new_message_id
 from passback.core.messages import (
     CallId,
@@ -21,7 +22,7 @@ from passback.core.messages import (
 )
 from passback.core.posts import StartRun
 from passback.transport.approvals import read_approval
-from passback.transport.briefs import briefed, read_brief
+from passback.transport.briefs import briefed, read_brief, refuse_large
 from passback.transport.declarations import parse_tools
 from passback.transport.parts import checked, read_result
 from passback.transport.requests import posted_conversation_id, validated
@@ -36,10 +37,12 @@ from passback.wire.agent_api.posted import (
     AgentInput,
     AgentRequest,
     ApprovalData,
+    Named,
     ResultData,
 )
 
 T = TypeVar("T")
+BodyT = TypeVar("BodyT", bound=Named)
 
 
 async def read_request(
@@ -52,11 +55,11 @@ async def read_request(
     """
     if post.n not in {None, 1}:
         raise InvalidRequest("n has to be 1: there is one answer to a request")
-    if not post.session_id and any(each.is_the_agents for each in post.input):
-        raise InvalidRequest(
-            "a new session cannot begin with what the agent said: name its session_id, or leave these messages out"
-        )
     new = new_messages(post.input)
+    if post.input and not new:
+        raise NothingToDo(
+            "input has nothing new: nothing of the user's comes behind what the agent said last"
+        )
     messages = [_at(f"input.{at}", _read, services, each, post) for at, each in new]
     tools = None if post.tools is None else _flat(post.tools)
     return StartRun(
@@ -67,6 +70,8 @@ async def read_request(
         named=frozenset(MessageId(each.id) for _, each in new if each.id and not each.is_answer),
         on_busy=post.on_busy or services.on_busy,
         on_disconnect=post.on_disconnect or "continue",
+        resends=True,
+        continues=any(each.is_the_agents for each in post.input),
     )
 
 
@@ -101,7 +106,22 @@ def _at(place: str, read: Callable[..., T], *given: object) -> T:
     try:
         return read(*given)
     except PassbackError as error:
-        raise type(error)(f"{place}: {error.message}", details=error.details) from None
+        if type(error) is not InvalidRequest:  # one that says more by its code
+            raise type(error)(f"{place}: {error.message}", details=error.details) from None
+        problems = [_placed(place, each) for each in _problems(error)]
+        told = f"{problems[0]['at']}: {problems[0]['problem']}"
+        raise InvalidRequest(told, details={"problems": list[JsonValue](problems)}) from None
+
+
+def _problems(error: PassbackError) -> Sequence[Mapping[str, JsonValue]]:
+    found = error.details.get("problems") or [{"problem": error.message}]
+    return cast("Sequence[Mapping[str, JsonValue]]", found)
+
+
+def _placed(place: str, problem: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """A problem, whose place is within another one."""
+    at = f"{place}.{problem['at']}" if problem.get("at") else place
+    return {**problem, "at": at}
 
 
 def _read(services: Services, message: AgentInput, post: AgentRequest) -> PostedMessage:
@@ -125,14 +145,14 @@ def _read(services: Services, message: AgentInput, post: AgentRequest) -> Posted
 
 
 def _result(services: Services, message: AgentInput) -> ToolMessage:
-    given = validated(ResultData, _body(message))
+    given = _body(message, ResultData)
     content = read_result(given.output, services.limits.result_bytes)
     failed = given.is_error or message.status == "failed"
     return ToolMessage(new_message_id(), CallId(given.call_id), content, failed)
 
 
 def _approval(message: AgentInput) -> PostedMessage:
-    given = validated(ApprovalData, _body(message))
+    given = _body(message, ApprovalData)
     if given.always and not given.approve:
         raise InvalidRequest("always: only what is approved can be approved always")
     decision: JsonValue = {
@@ -143,13 +163,14 @@ def _approval(message: AgentInput) -> PostedMessage:
     return read_approval(CallId(given.approval_request_id), decision)
 
 
-def _body(message: AgentInput) -> JsonValue:
-    """The data of an answer: its only part, or its first one of data."""
-    found = (part.data for part in message.content or () if isinstance(part, AgentData))
-    data = next(found, None)
-    if data is None:
-        raise InvalidRequest(f"{message.type} has no part of type 'data'")
-    return data
+def _body(message: AgentInput, form: type[BodyT]) -> BodyT:
+    """The data of an answer: its only part, or the only one of data."""
+    parts = enumerate(message.content or ())
+    found = [(at, part.data) for at, part in parts if isinstance(part, AgentData)]
+    if len(found) != 1:
+        raise InvalidRequest(f"{message.type} needs one part of type 'data', and has {len(found)}")
+    [(at, data)] = found
+    return _at(f"content.{at}.data", partial(validated, form), data)
 
 
 # ---------------------------------------------------------------- what is said beside them
@@ -165,11 +186,14 @@ async def _briefed(
     services: Services, post: AgentRequest, messages: Sequence[PostedMessage]
 ) -> tuple[PostedMessage, ...]:
     brief = await read_brief(post, services.limits)
-    generation = _generation(post)
     # without a user message, what the one before said of its answer still holds
-    if generation != Generation() and any(isinstance(each, UserMessage) for each in messages):
-        brief = replace(brief, generation=generation)
-    return briefed(messages, brief)
+    if any(isinstance(each, UserMessage) for each in messages):
+        if (generation := _generation(post)) != Generation():
+            brief = replace(brief, generation=generation)
+        if extras := post.model_extra:
+            refuse_large("what the request says beyond the protocol", extras, services.limits)
+            brief = replace(brief, extras=extras)
+    return briefed(messages, brief, AgentRequest)
 
 
 def _generation(post: AgentRequest) -> Generation:

@@ -54,8 +54,9 @@ class _Message:
         self._message: MessageBuilder = response.create_message_builder(
             self._role, self.type, message_id=self._id, metadata=self._metadata
         )
+        announced = encode(self._message.get_message_data())
         self._content: ContentBuilder = self._message.create_content_builder(self.part)
-        return encode(self._message.get_message_data())
+        return announced
 
     def _close(self, usage: Event | None = None) -> Sequence[str]:
         part = encode(self._content.complete())
