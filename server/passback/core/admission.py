@@ -279,9 +279,8 @@ def _new_messages(standing: Standing, post: StartRun) -> list[PostedMessage]:
 
 def _is_given(name: MessageId, standing: Standing) -> bool:
     """Whether the server gave an id to a message. Of those before the boundary it knows only what such ids look like."""
-    if any(each.id == name for each in standing.messages):
-        return True
-    return standing.start > 0 and may_be_ours(name)
+    is_before = standing.start > 0 and may_be_ours(name)
+    return is_before or any(each.id == name for each in standing.messages)
 
 
 def _fresh_answers(

@@ -272,12 +272,8 @@ def credible(usage: Usage, /) -> Usage:
     said = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens)
     if min(said) >= 0 and max(said) <= MOST_TOKENS:
         return usage
-    given, answered, cached, reasoned = map(_tokens, said)
+    given, answered, cached, reasoned = (max(0, min(MOST_TOKENS, each)) for each in said)
     return Usage(given, answered, cached, reasoned, usage.estimated)
-
-
-def _tokens(said: int) -> int:
-    return max(0, min(MOST_TOKENS, said))
 
 
 def together(one: Usage | None, other: Usage | None, /) -> Usage | None:
