@@ -18,6 +18,7 @@ from passback.core.events import START, Logged, Position, RunEvent
 from passback.core.messages import Message, Owed, RunRef
 from passback.core.ports import Store
 from passback.core.state import State
+from passback.engine.turn import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ class RunLog:
         self._step = 0
         self._writer = writer
         self._on_lease = on_lease
-        self._writing = anyio.Lock(fast_acquire=True)
+        self._writing = Turn()
         self.listeners: set[Callable[[], object]] = set()
         """Called when there may be more to read, or the log was abandoned. They do not raise."""
 
@@ -186,15 +187,13 @@ class RunLog:
     # ---------------------------------------------------------------- the writer
     def take(self) -> LogWrite | None:
         """What is to be stored, and the right to write it until `stored`. None: nothing to do."""
-        try:
-            self._writing.acquire_nowait()
-        except anyio.WouldBlock:
+        if not self._writing.take():
             return None  # a commit is under way and carries the waiting events
         if not self._in_doubt and self._last > self._numbered:
             self._in_doubt.append(self._waiting_events())
         if self._in_doubt and isinstance(write := self._in_doubt[0], LogWrite):
             return write
-        self._writing.release()
+        self._writing.give_back()
         return None
 
     def stored(self, answer: LeaseState | StoreError) -> None:
@@ -202,7 +201,7 @@ class RunLog:
         if not isinstance(answer, StoreError):
             del self._in_doubt[0]
             self._trim()
-        self._writing.release()
+        self._writing.give_back()
         if self._in_doubt or self._last > self._numbered:
             self._writer.mark(self)
         self.lease_is(answer)

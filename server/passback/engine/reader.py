@@ -1,7 +1,8 @@
 """Reading a run's log, live: from memory in the process that owns the run, from the store elsewhere."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import Self
 
@@ -16,12 +17,15 @@ from passback.engine.log import RunLog
 from passback.engine.stored import BEYOND, StoredLog
 
 
-class Reader(AsyncIterator[Sequence[Logged]]):
-    """Batches of what is ready after `position`, to the end of the run. To be closed, by leaving its context.
+class Reader(
+    AsyncIterator[Sequence[Logged]], AbstractAsyncContextManager[AsyncIterator[Sequence[Logged]]]
+):
+    """Batches of what is ready after `position`, to the end of the run; to be read within its context.
 
     Args:
         take: is offered what a run of this process says while the reader waits.
         caretaker: is called for a conversation that nobody may be working on.
+        log_of: finds the log of a run that goes on in this process.
     """
 
     def __init__(
@@ -29,26 +33,24 @@ class Reader(AsyncIterator[Sequence[Logged]]):
         store: Store,
         run: RunRef,
         position: Position,
-        take: Take | None,
         caretaker: Caretaker,
+        log_of: Callable[[RunRef], RunLog | None],
+        /,
+        *,
+        take: Take | None,
     ) -> None:
         self._position = position
         self._take = take
+        self._run = run
+        self._log_of = log_of
         self._stored = StoredLog(store, run, caretaker)
         self._log: RunLog | None = None
         self._ready: Sequence[Logged] = ()  # what is older than the log in memory
         self._ended = False
         self._joined: Position | None = None  # where it began when all before that had been read
 
+    @override
     async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        if self._log is not None:
-            self._log.followers -= 1
-        await self._stored.aclose()
-
-    async def open(self, log: RunLog | None) -> Self:
         """Find the run.
 
         Raises:
@@ -56,10 +58,23 @@ class Reader(AsyncIterator[Sequence[Logged]]):
             InvalidCursor: the position is beyond the log's end.
             CursorExpired: what follows the position was trimmed.
         """
+        async with AsyncExitStack() as unless_found:
+            unless_found.push_async_exit(self)
+            await self._open(self._log_of(self._run))
+            unless_found.pop_all()
+        return self
+
+    @override
+    async def __aexit__(self, *exc: object) -> None:
+        if self._log is not None:
+            self._log.followers -= 1
+        await self._stored.aclose()
+
+    async def _open(self, log: RunLog | None) -> None:
         if log is None or self._position.epoch > log.lease.epoch:
             # there is no log here, or its run was taken over, which this worker will learn
             await self._stored.find(self._position)
-            return self
+            return
         if log.is_beyond(self._position):
             raise InvalidCursor(BEYOND)
         self._log = log
@@ -67,7 +82,6 @@ class Reader(AsyncIterator[Sequence[Logged]]):
         if self._position < log.start:
             self._ready = await self._stored.older(self._position, log.start)
             self._joined = None if self._ready else log.start
-        return self
 
     @override
     def __aiter__(self) -> Self:

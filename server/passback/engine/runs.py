@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -253,12 +253,11 @@ class RunService:
         return begun | {each.call.id for each in waiting(loaded.messages)}
 
     # ---------------------------------------------------------------- reading
-    @asynccontextmanager
-    async def follow(
+    def follow(
         self, run: RunRef, /, *, after: Position = START, take: Take | None = None
-    ) -> AsyncGenerator[AsyncIterator[Sequence[Logged]]]:
-        async with Reader(self._store, run, after, take, self._caretaker) as reader:
-            yield await reader.open(self._supervisor.log_of(run))
+    ) -> Reader:
+        log_of = self._supervisor.log_of
+        return Reader(self._store, run, after, self._caretaker, log_of, take=take)
 
     def left(self, run: RunRef, /) -> Left | None:
         return self._supervisor.left(run)

@@ -1,8 +1,9 @@
 """The log of a run as the store has it, for readers in a process that does not own the run."""
 
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from time import monotonic
+from typing import TypeAlias
 
 import anyio
 
@@ -30,6 +31,9 @@ _AT_ONCE = 1000
 """Events that are read at once."""
 
 
+_Watching: TypeAlias = AbstractAsyncContextManager[Watch]
+
+
 class StoredLog:
     """One reader's view of it. To be closed.
 
@@ -44,7 +48,7 @@ class StoredLog:
         self._store = store
         self._run = run
         self._caretaker = caretaker
-        self._exits = AsyncExitStack()
+        self._watching: _Watching | None = None
         self._watch: Watch | None = None
         self._first: Status | None = None  # as it was when the reader came
         self._newest: Status | None = None
@@ -54,7 +58,8 @@ class StoredLog:
         self._attended = 0.0
 
     async def aclose(self) -> None:
-        await self._exits.aclose()
+        if self._watching is not None:
+            await self._watching.__aexit__(None, None, None)
 
     # ---------------------------------------------------------------- entering
     async def find(self, position: Position) -> None:
@@ -154,7 +159,9 @@ class StoredLog:
     async def _pause(self) -> None:
         """Wait until the log may have grown, or there may be a sign of life that is needed."""
         if self._watch is None:
-            self._watch = await self._exits.enter_async_context(self._store.watch(self._run))
+            watching = self._store.watch(self._run)
+            self._watch = await watching.__aenter__()
+            self._watching = watching
             return  # what came before the watch gave no hint
         with anyio.move_on_after(None if self._alive else _LOOK):
             await self._watch.wait()
