@@ -18,9 +18,6 @@ _MIDDLE = 5
 
 _NEVER = 1_000_000
 
-_LOOK = 10.0
-"""Seconds between two questions whether it is time."""
-
 _SHARE = 0.001
 """Of the time that may go into looking through everything while somebody is being answered."""
 
@@ -28,25 +25,29 @@ _LEAST = 300.0
 """Seconds between two such looks, at least."""
 
 
-async def collect_seldom(is_calm: Callable[[], bool]) -> None:
+async def collect_seldom(is_calm: Callable[[], bool], *, look: float = 10.0) -> None:
     """Look through everything when nobody waits, and otherwise seldom. Works until cancelled; one for the process.
 
     What is there when it begins stays, and is not looked through at all.
+
+    Args:
+        is_calm: whether nobody is being answered.
+        look: seconds between two questions whether it is time.
     """
     usual = gc.get_threshold()
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG, _MIDDLE, _NEVER)
     try:
-        await _look_when_it_is_time(is_calm)
+        await _look_when_it_is_time(is_calm, look)
     finally:
         gc.set_threshold(*usual)
 
 
-async def _look_when_it_is_time(is_calm: Callable[[], bool]) -> None:
+async def _look_when_it_is_time(is_calm: Callable[[], bool], look: float) -> None:
     pause, looked = _LEAST, monotonic()
     while True:
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(look)
         if gc.get_count()[1:] == (0, 0) or not (is_calm() or monotonic() - looked >= pause):
             continue
         began = monotonic()
