@@ -5,6 +5,7 @@ import gc
 import weakref
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from passback.collecting import collect_seldom
@@ -30,7 +31,7 @@ async def busy_for(turns: int) -> None:
     """Make so much that the youngest objects are looked through, again and again."""
     for _ in range(turns):
         kept = [[number] for number in range(10_000)]
-        await asyncio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         del kept
 
 
