@@ -10,7 +10,7 @@ from passback.casting import Casting, blaming
 from passback.core.errors import ToolsetUnavailable
 from passback.core.toolsets import Connected
 from passback.engine.runs import RunService
-from passback.engine.supervisor import Tempo
+from passback.engine.supervisor import HEARTBEAT, Tempo
 from passback.settings import Settings
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
@@ -84,6 +84,7 @@ async def _readiness(toolsets: Sequence[Connected]) -> Sequence[str]:
 def _tempo(settings: Settings) -> Tempo:
     return Tempo(
         lease=settings.lease,
+        heartbeat=min(HEARTBEAT, settings.lease / 3),
         log_delay=settings.log_delay,
         disconnect_grace=settings.disconnect_grace,
         max_attempts=settings.max_attempts,

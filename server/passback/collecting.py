@@ -1,8 +1,8 @@
 """When Python's collector looks for cycles of objects: everything stands still while it does.
 
 By itself it looks through all that open streams hold whenever that has grown by a quarter: for a tenth of a millisecond and
-more per stream, a second for some thousands. Most of what streams leave behind needs no collector. What is young is still
-looked through by itself, and often.
+more per stream, a second for some thousands. What requests and runs leave behind is gone without it, but for what broke
+off. What is young is still looked through by itself, and often.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ _MIDDLE = 5
 
 _NEVER = 1_000_000
 
-_SHARE = 0.001
-"""Of the time that may go into looking through everything while somebody is being answered."""
+_SHARE, _SHARE_WHEN_CALM = 0.001, 0.01
+"""Of the time that may go into looking through everything, while somebody is being answered and else."""
 
 _LEAST = 300.0
-"""Seconds between two such looks, at least."""
+"""Seconds between two such looks while somebody is being answered, at least."""
 
 
 async def collect_seldom(is_calm: Callable[[], bool], *, look: float = 10.0) -> None:
@@ -45,12 +45,13 @@ async def collect_seldom(is_calm: Callable[[], bool], *, look: float = 10.0) -> 
 
 
 async def _look_when_it_is_time(is_calm: Callable[[], bool], look: float) -> None:
-    pause, looked = _LEAST, monotonic()
+    took, looked = 0.0, monotonic()
     while True:
         await asyncio.sleep(look)
-        if gc.get_count()[1:] == (0, 0) or not (is_calm() or monotonic() - looked >= pause):
+        pause = took / _SHARE_WHEN_CALM if is_calm() else max(_LEAST, took / _SHARE)
+        if gc.get_count()[1:] == (0, 0) or monotonic() - looked < pause:
             continue
         began = monotonic()
         gc.collect()
         looked = monotonic()
-        pause = max(_LEAST, (looked - began) / _SHARE)
+        took = looked - began

@@ -218,6 +218,10 @@ class RunLog:
         if answer != "held":
             self._on_lease(answer)
 
+    def detach(self) -> None:
+        """The run is over, and hears no more of its lease: what it refers to is gone at once, not when cycles are looked for."""
+        self._on_lease = _unheard
+
     # ---------------------------------------------------------------- readers
     def read(self, after: Position) -> list[Logged]:
         """What may be seen after a position that is neither before `start` nor beyond the end."""
@@ -319,6 +323,10 @@ class LogWriter:
 
     async def commit(self, commit: Commit) -> bool:
         return await self._store.commit(commit, lease=self.lease)
+
+
+def _unheard(_: LeaseState) -> None:
+    """Of a run that is over."""
 
 
 def _size(write: Commit | LogWrite) -> int:

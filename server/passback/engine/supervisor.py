@@ -32,6 +32,9 @@ _jitter = random.SystemRandom()
 BROKEN = Failed("internal", "the server failed; its log says why")
 
 
+HEARTBEAT = 0.6
+
+
 @dataclass(frozen=True, slots=True)
 class Tempo:
     """Seconds, where nothing else is said.
@@ -52,7 +55,7 @@ class Tempo:
     """
 
     lease: float = 10
-    heartbeat: float = 0.6
+    heartbeat: float = HEARTBEAT
     log_delay: float = 0.05
     early_result: float = 30
     last_words: float = 10
@@ -314,6 +317,7 @@ class Supervisor:
         run_id = active.log.lease.run.run_id
         if self._active.get(run_id) is active:
             del self._active[run_id]
+        active.log.detach()
         if not self._active:
             event, self._idle = self._idle, anyio.Event()
             event.set()

@@ -7,6 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from passback.core.errors import ClientError
 from passback.transport.access import ANONYMOUS, Access, authenticate, check_host, check_origin
 from passback.transport.http import error_answer, request_id, set_owner
+from passback.transport.sending import forget_send_now
 
 _EXPOSED = (
     "X-Conversation-Id, X-Run-Id, X-Request-Id, X-Owed-Tool-Calls, X-Budget-Left-Tokens, "
@@ -55,7 +56,10 @@ class _Gate:
             answer = self._admit(scope, headers)
         except ClientError as error:
             answer = error_answer(scope, error)
-        await (answer or self._app)(scope, receive, send)
+        try:
+            await (answer or self._app)(scope, receive, send)
+        finally:
+            forget_send_now(scope)
 
     def _admit(self, scope: Scope, headers: Headers) -> Response | None:
         """Give the answer to a preflight, or None for a request that may pass."""

@@ -43,3 +43,8 @@ def send_now(scope: Scope, /) -> SendNow | None:
     """The server's, if it has one."""
     extension: SendNow | None = scope.get("extensions", {}).get(SEND_NOW)
     return extension
+
+
+def forget_send_now(scope: Scope, /) -> None:
+    """When the request is over: the way to send knows its request, which would stay until cycles are looked for."""
+    scope.get("extensions", {}).pop(SEND_NOW, None)

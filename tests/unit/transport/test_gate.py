@@ -1,20 +1,22 @@
 """Foreign hosts, foreign pages and missing keys are stopped at the gate."""
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tests.support.bridge import Answer, ask
 
 from passback.core.errors import NotFound
 from passback.core.messages import OwnerId
 from passback.transport.access import Access
+from passback.transport.gate import protect
 from passback.transport.http import owner_of
 from passback.transport.routing import Endpoint
+from passback.transport.sending import SEND_NOW, send_now
 from passback.transport.site import build_site
 from passback.transport.wires import Wire
 
@@ -269,3 +271,27 @@ async def test_a_websocket_is_closed() -> None:
 
     await _app(Access())({"type": "websocket", "path": "/", "headers": []}, receive, send)
     assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+@pytest.mark.parametrize("raises", [False, True])
+async def test_a_request_that_is_over_does_not_keep_the_servers_way_to_send(raises: bool) -> None:
+    given = dict[str, object]({SEND_NOW: object(), "another": 1})
+    seen: list[object] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(send_now(scope))
+        if raises:
+            raise RuntimeError
+
+    async def receive() -> Message:
+        raise AssertionError("nothing is asked for")
+
+    async def send(message: Message) -> None:
+        raise AssertionError("nothing is sent")
+
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"localhost")]}
+    with pytest.raises(RuntimeError) if raises else nullcontext():
+        await protect(app, Access())(scope | {"extensions": given}, receive, send)
+    assert len(seen) == 1
+    assert seen != [None]
+    assert given == {"another": 1}

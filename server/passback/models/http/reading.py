@@ -53,13 +53,15 @@ class Reading(AsyncIterator[Sequence[ModelDelta]], Eager):
     def offer_to(self, take: TakeDeltas, /) -> None:
         if not isinstance(self._body, Answer):
             return  # a transport that gives its bytes in its reader's turn only
-        decoder = self._decoder
+        decoder, stall = self._decoder, self._stall
 
         def offer(data: bytes) -> bool:
             text = decoder.take_text(data)
-            if text:
-                take((TextChunk(text),))
-            return bool(text)
+            if not text:
+                return False
+            stall.check(decoder.size)  # it has grown
+            take((TextChunk(text),))
+            return True
 
         self._body.offer = offer
 

@@ -20,7 +20,7 @@ from tests.unit.models.openai_chat.chat_service import (
 )
 
 from passback.core.deltas import Finish, ModelDelta, TextChunk
-from passback.core.errors import ModelError, ModelIncomplete
+from passback.core.errors import ModelError, ModelIncomplete, ModelUnavailable
 from passback.core.ports import Eager
 from passback.models.openai_chat import Bounds, OpenAIChat
 
@@ -114,6 +114,16 @@ async def test_texts_that_were_taken_are_a_sign_of_life() -> None:
     async with connected(Reply([*pauses, event("stop"), DONE]), bounds=patient) as (_, client):
         assert await heard.listen(client) is None
     assert heard.deltas == [TextChunk(WORDS), Finish("stop")]
+
+
+async def test_keep_alives_behind_texts_that_were_taken_are_none() -> None:
+    reply, heard = one_by_one()
+    alive = b": still here\n\n"
+    quiet: list[Step] = [0.3, alive, 0.3, alive, 0.2, event(content="late"), event("stop"), DONE]
+    patient = Bounds(content_timeout=0.5)
+    async with connected(Reply([*reply.steps[:-2], *quiet]), bounds=patient) as (_, client):
+        assert isinstance(await heard.listen(client), ModelUnavailable)
+    assert heard.deltas == [TextChunk(WORDS)]
 
 
 async def test_where_the_bytes_come_in_the_readers_turn_so_do_all_batches() -> None:
