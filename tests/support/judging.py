@@ -136,9 +136,11 @@ def judge(
     overdue: bool = False,
     start: int = 0,
     exists: bool = True,
+    queued: Sequence[Message] = (),
 ) -> Verdict:
     """What a post means; one without options may be given as its messages."""
     posted = what if isinstance(what, StartRun) else post(what, *more)
     run_id = RunId(running) if running else None
-    standing = Standing(messages, receipts or {}, run_id, waiting, overdue, start, exists)
+    waits = queued or ([user("queued")] if waiting else [])
+    standing = Standing(messages, receipts or {}, run_id, waits, overdue, start, exists)
     return accept(standing, posted, minting())

@@ -68,7 +68,7 @@ class Standing:
         messages: the transcript, from the boundary on.
         receipts: what is remembered of those names that the post may be known by.
         running: the run that is going on, if any.
-        waiting: whether posts wait in the queue.
+        queued: the messages of the posts that wait for their turn.
         overdue: whether the time for what the client owes is over, and nothing runs.
         start: the position of the first of `messages`.
         exists: whether there is such a conversation.
@@ -77,7 +77,7 @@ class Standing:
     messages: Sequence[Message]
     receipts: Receipts = field(default_factory=dict[ReceiptName, Receipt])
     running: RunId | None = None
-    waiting: bool = False
+    queued: Sequence[Message] = ()
     overdue: bool = False
     start: int = 0
     exists: bool = True
@@ -145,7 +145,7 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
     if not fresh and not others and not _starts(standing, post):
         return _repeat(standing, post)
     receipts = _receipts(post, fresh.values(), others)
-    if others and (standing.running or standing.waiting):
+    if others and (standing.running or standing.queued):
         # what the client owes may never come: then a message moves on those that wait, and waits itself
         if post.on_busy == "reject" and not open_calls:
             raise ConversationBusy("a run of this conversation is going on", retry_after=1)
@@ -211,8 +211,7 @@ def refuse_claim(standing: Standing, call_id: CallId, /) -> None:
         UnknownToolCall: it was never handed back here.
         ResultConflict: it is answered, or its time is over.
     """
-    known = standing.receipts.get(for_call(call_id))
-    if known is not None:
+    if known := standing.receipts.get(for_call(call_id)):
         raise _conflict(known.fingerprint)
     if call_id not in {call.id for call in owed(standing.messages)} or standing.running:
         raise UnknownToolCall("no such tool call is waiting in this conversation")
@@ -274,7 +273,8 @@ def _new_messages(standing: Standing, post: StartRun) -> list[PostedMessage]:
             seen[name] = _print(message)
         elif first != _print(message):
             raise Reused("this message id was used for another message")
-    return new[resent(standing.messages, new, post.named) :] if post.resends else new
+    stored = (*standing.messages, *standing.queued)
+    return new[resent(post, new, stored, running=bool(standing.running)) :]
 
 
 def _is_given(name: MessageId, standing: Standing) -> bool:

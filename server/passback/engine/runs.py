@@ -152,7 +152,7 @@ class RunService:
             loaded.messages,
             loaded.receipts,
             running,
-            bool(loaded.queue),
+            [message for waits in loaded.queue for message in waits.post.messages],
             status.overdue,
             loaded.start,
             status.version > 0,

@@ -342,7 +342,7 @@ def test_when_the_time_is_over_what_was_approved_is_made_and_the_rest_is_closed(
 
 def test_an_approval_that_waited_with_a_message_is_stored_before_it() -> None:
     talk = Talk(*ASKING)
-    standing = Standing(talk.messages, waiting=True)
+    standing = Standing(talk.messages, queued=[user("queued")])
     verdict = accept(standing, post(says_yes("a"), user("more", "u2")), minting())
     assert isinstance(verdict, Queues)
     assert verdict.messages == (YES_A, user("more", "u2"))

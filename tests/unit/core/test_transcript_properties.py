@@ -145,9 +145,8 @@ class Conversation(RuleBasedStateMachine):
         return run_id
 
     def post(self, post: StartRun) -> None:
-        standing = Standing(
-            self.messages, self.receipts, self.running, bool(self.queue), self.overdue
-        )
+        waits = [message for each in self.queue for message in each.post.messages]
+        standing = Standing(self.messages, self.receipts, self.running, waits, self.overdue)
         before = list(self.messages)
         try:
             verdict = accept(standing, post, self.mint)
