@@ -1,7 +1,7 @@
 """The outermost builder: a response, which is made of messages."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast, get_args
 from uuid import uuid4
 
@@ -15,7 +15,7 @@ from passback.builders.events import (
     one_of,
     text_in,
 )
-from passback.builders.message import MessageBuilder, Role
+from passback.builders.message import TYPES, MessageBuilder, MessageEnd, Role
 
 _ENDS: Final = frozenset({"completed", "failed", "canceled", "rejected", "incomplete"})
 _CUT: Final = _ENDS - {"completed", "incomplete"}
@@ -27,6 +27,13 @@ _NEXT: Final[Mapping[str, frozenset[str]]] = {
     **{end: frozenset[str]() for end in _ENDS},
 }
 """What may follow each state of a response."""
+
+
+_OF_A_MESSAGE: Final[Mapping[str, Sequence[str]]] = {
+    "type": TYPES,
+    "role": get_args(Role),
+    "status": get_args(MessageEnd),
+}
 
 
 class ResponseBuilder:
@@ -114,10 +121,19 @@ class ResponseBuilder:
     ) -> MessageBuilder:
         """The next message, in progress. The one before has to be complete."""
         if self._status != "in_progress":
+            needed = (
+                "reset() begins another"
+                if self._status in _ENDS
+                else "call created(), then in_progress()"
+            )
             raise Misuse(
-                f"a message needs a response in progress, and this one is {self._status}: call created(), then in_progress()"
+                f"a message needs a response in progress, and this one is {self._status}: {needed}"
             )
         self._refuse_open("before the next one begins")
+        if message_id is not None and message_id in self._output:
+            raise Misuse(
+                f"there is a message {message_id!r} already: each has an id of its own"[:400]
+            )
         self._open = MessageBuilder(self, role, message_type, message_id, metadata)
         return self._open
 
@@ -136,7 +152,7 @@ class ResponseBuilder:
     def generate_streaming_response(
         self, text_tokens: Iterable[str], role: Role = "assistant"
     ) -> Iterator[Event]:
-        """All events of an answer that is one text; it is a response of its own.
+        """All events of an answer that is one text; it is a response of its own, behind one that has ended.
 
         When the tokens raise an error, the message is ended as `incomplete`, and the error is raised. `failed`, `canceled`
         or another end is then up to the caller, as it is when he stops reading.
@@ -147,7 +163,7 @@ class ResponseBuilder:
         return self._streamed(text_tokens, role)
 
     def _streamed(self, text_tokens: Iterable[str], role: Role) -> Iterator[Event]:
-        if self._status != "new":
+        if self._status in _ENDS:
             self.reset()
         yield self.created()
         yield self.in_progress()
@@ -196,7 +212,11 @@ class ResponseBuilder:
     def _add(self, message: Event) -> None:
         if message.get("object") != "message":
             raise Misuse("add_message() takes the event of a message: its object is 'message'")
-        self._output[filled_in(message.get("id"), "the id of a message")] = message
+        name = filled_in(message.get("id"), "the id of a message")
+        for key, legal in _OF_A_MESSAGE.items():
+            if key in message:
+                one_of(message[key], f"the {key} of a message that has ended", legal)
+        self._output[name] = message
 
     def _step(self, status: str, more: Event) -> Event:
         self._refuse_step(status)

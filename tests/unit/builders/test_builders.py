@@ -227,6 +227,12 @@ def _twice(step: Callable[[Any], object], subject: object) -> None:
     step(subject)
 
 
+def _named_again() -> None:
+    builder = _begun()
+    builder.add_message({"object": "message", "id": "x"})
+    builder.create_message_builder(message_id="x")
+
+
 MISUSES: list[tuple[Callable[[], object], str]] = [
     (lambda: _builder().in_progress(), r"is new cannot become in_progress: call created\(\)"),
     (lambda: _builder().completed(), r"call created\(\)"),
@@ -237,6 +243,15 @@ MISUSES: list[tuple[Callable[[], object], str]] = [
     (_message()[0].completed, r"complete\(\) it before the response ends"),
     (lambda: _begun().add_message({"id": "x"}), "its object is 'message'"),
     (lambda: _begun().add_message({"object": "message"}), "the id of a message is a str"),
+    (lambda: _added(status="in_progress"), "the status of a message that has ended is one of"),
+    (lambda: _added(role="robot"), "the role of a message that has ended is one of"),
+    (lambda: _added(type=None), "the type of a message that has ended is one of"),
+    (_named_again, "there is a message 'x' already"),
+    (lambda: _completed().create_message_builder(), r"is completed: reset\(\) begins another"),
+    (
+        lambda: next(_twice_begun().generate_streaming_response(["a"])),
+        r"is created cannot become created",
+    ),
     (lambda: _message()[1].create_content_builder("magic"), "text, .*, and this is 'magic'"),
     (lambda: _message()[1].create_content_builder("text", index=1), "has the index 0"),
     (_part()[0].create_content_builder, r"complete\(\) it before the next one begins"),
@@ -261,6 +276,16 @@ MISUSES: list[tuple[Callable[[], object], str]] = [
 def _twice_begun() -> ResponseBuilder:
     builder = _builder()
     builder.created()
+    return builder
+
+
+def _added(**more: Any) -> None:
+    _begun().add_message({"object": "message", "id": "x", **more})
+
+
+def _completed() -> ResponseBuilder:
+    builder = _begun()
+    builder.completed()
     return builder
 
 
