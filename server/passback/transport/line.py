@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from time import monotonic
 from typing import TypeVar
 
@@ -93,21 +94,19 @@ class Line:
         so sees to it when the application returns.
         """
         last = body(chunk, more=not whole)
-        if self.ready:
-            await self._send(last)  # which does not wait
-        elif not await self._is_taken(last):
+        # what is ready does not wait
+        with nullcontext() if self.ready else anyio.move_on_after(self._last_patience) as waiting:
+            await self._send(last)
+        if waiting is not None and waiting.cancelled_caught:
             self._drop()
-            return
-        if not whole and self._direct is not None:
+        elif not whole and self._direct is not None:
             self._direct.break_off()
 
-    async def _is_taken(self, last: Message) -> bool:
-        """Whether the client takes the last words in time."""
+    @property
+    def _last_patience(self) -> float:
+        """Seconds for the last words."""
         stops = self._stopping.is_set
-        patience = min(self._patience, _LAST_WORDS_SECONDS) if stops else self._patience
-        with anyio.move_on_after(patience) as waiting:
-            await self._send(last)
-        return not waiting.cancelled_caught
+        return min(self._patience, _LAST_WORDS_SECONDS) if stops else self._patience
 
     # ---------------------------------------------------------------- who is there
     def _look(self, direct: SendNow) -> None:

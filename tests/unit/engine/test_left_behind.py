@@ -17,6 +17,8 @@ from passback.models.scripted import says as words
 
 pytestmark = pytest.mark.anyio
 
+SECONDS = 30
+
 
 @pytest.fixture
 def uncollected() -> Generator[None]:
@@ -35,15 +37,16 @@ def held() -> int:
 
 async def nothing_is_left(before: int) -> None:
     """Wait for it: what a run says last is still being stored."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(SECONDS):
         while held() > before:
-            await anyio.lowlevel.checkpoint()
+            for _ in range(100):  # to look through all objects takes long
+                await anyio.lowlevel.checkpoint()
 
 
 @pytest.mark.usefixtures("uncollected")
 async def test_a_run_that_is_over_leaves_nothing(memory: Store) -> None:
     before = held()
-    async with worker(memory, ScriptedModel([words("one"), words("two")])) as runs:
+    async with worker(memory, ScriptedModel([words("one"), words("two")]), seconds=60) as runs:
         assert await outcome(runs, await post(runs, says())) == Completed()
         assert await outcome(runs, await post(runs, says("again"))) == Completed()
         await nothing_is_left(before)
@@ -53,6 +56,6 @@ async def test_a_run_that_is_over_leaves_nothing(memory: Store) -> None:
 async def test_a_run_that_failed_leaves_nothing(memory: Store) -> None:
     before = held()
     nobody: list[Step] = [*calls(("nobody", {}))]
-    async with worker(memory, ScriptedModel([nobody] * 3)) as runs:
+    async with worker(memory, ScriptedModel([nobody] * 3), seconds=60) as runs:
         assert isinstance(await outcome(runs, await post(runs, says())), Failed)
         await nothing_is_left(before)

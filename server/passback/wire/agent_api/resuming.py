@@ -17,8 +17,9 @@ async def refuse_invented(runs: Runs, run: RunRef, since: EventId, encoder: SseE
         UnknownRun, CursorExpired: there is nothing to follow.
     """
     async with runs.follow(run) as batches:
-        if since.frames >= await _frames(batches, since.cursor.position, encoder):
-            raise InvalidCursor("the event id is not one that this server gave")
+        frames = await _frames(batches, since.cursor.position, encoder)
+    if since.frames >= frames:
+        raise InvalidCursor("the event id is not one that this server gave")
 
 
 async def _frames(
