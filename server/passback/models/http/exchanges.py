@@ -89,7 +89,7 @@ class Exchanges:
     """Requests to a service with the headers that each of them has.
 
     Our own transport is asked without the objects that httpx makes of a request and its answer: making them costs a
-    twentieth of a short request, and they are as large as the rest of what an open stream holds.
+    twentieth of a short request's instructions.
     """
 
     def __init__(
