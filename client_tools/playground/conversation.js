@@ -13,6 +13,7 @@ import { Run } from "./run.js";
 /** @typedef {import("../js/src/index.js").Client} Client */
 /** @typedef {import("../js/src/index.js").ClientOptions} ClientOptions */
 /** @typedef {import("../js/src/index.js").Event} Event */
+/** @typedef {import("../js/src/index.js").OwedCall} OwedCall */
 /** @typedef {import("../js/src/index.js").Sending} Sending */
 /** @typedef {import("../js/src/index.js").TraceStep} TraceStep */
 /** @typedef {import("./history.js").PastMessage} PastMessage */
@@ -259,7 +260,7 @@ export class Conversation {
       return this.#resume(signal, { answers }); // what was posted for it is in the history since it began
     }
     if (!running && owed?.length > 0) {
-      await this.#follow(client.resume(this.id, { include: INCLUDE, signal }), { answers });
+      await this.#follow(client.resume(this.id, { include: INCLUDE, signal }), { answers, owed });
     }
     return past;
   }
@@ -275,22 +276,23 @@ export class Conversation {
 
   /**
    * @param {Sending} sending
-   * @param {{answers?: boolean, until?: ((event: Event) => boolean) | undefined}} [options] whether this page runs calls,
-   *   and behind which event to leave
+   * @param {{answers?: boolean, owed?: OwedCall[], until?: ((event: Event) => boolean) | undefined}} [options] whether this
+   *   page runs calls, what is owed by what it shows, and behind which event to leave
    */
-  async #follow(sending, { answers = true, until = () => false } = {}) {
+  async #follow(sending, { answers = true, owed = [], until = () => false } = {}) {
     const run = new Run(this.#view, answers);
-    const calls = new Owing();
+    const calls = new Owing(owed);
     this.#sending = sending;
     try {
       for await (const event of sending) {
+        calls.feed(event);
         // what another client has answered, and what came of it, is in the history
         if (calls.wentOnElsewhere && event.cursor) break;
         run.feed(event);
-        calls.feed(event);
         this.#note(event, answers && calls.mine.size > 0);
         if (until(event)) return;
       }
+      calls.end();
       if (this.#stopped && run.outcome === "handed-back") this.#view.addNote("Stopped.");
     } finally {
       this.#sending = null;

@@ -9,17 +9,27 @@ import { isOurs } from "./tools.js";
 
 export class Owing {
   /** Those that wait for an answer. */
-  open = new Set();
+  open;
   /** Those of them that this page runs. */
   mine = new Set();
-  /** Whether another client has answered a call of this page's tools. */
+  /** Whether a call was settled elsewhere, so that what came of it is in the history. */
   wentOnElsewhere = false;
+  /** Whether the events have said what is owed. */
+  #isTold = false;
+
+  /** @param {OwedCall[]} [expected] what was owed when the history was read */
+  constructor(expected = []) {
+    this.open = new Set(expected.map(({ id }) => id));
+  }
 
   /** @param {Event} event */
   feed(event) {
-    if (event.type === "run-start") this.#reset([]);
-    else if (event.type === "owed") this.#reset(event.toolCalls);
-    else if (event.type === "client-tool-result") this.#close(event.toolCallId);
+    if (event.type === "run-start") {
+      // a run begins when nothing is owed any more
+      this.wentOnElsewhere ||= this.open.size > 0;
+      this.#reset([]);
+    } else if (event.type === "owed") this.#reset(event.toolCalls);
+    else if (event.type === "client-tool-result" || event.type === "client-decision") this.#close(event.toolCallId);
     else if (event.type === "call-elsewhere") {
       this.mine.delete(event.toolCallId);
       if (event.state === "answered") this.#close(event.toolCallId);
@@ -27,8 +37,14 @@ export class Owing {
     }
   }
 
+  /** No event comes any more: what was expected and not told of was settled before they began. */
+  end() {
+    this.wentOnElsewhere ||= !this.#isTold && this.open.size > 0;
+  }
+
   /** @param {OwedCall[]} calls */
   #reset(calls) {
+    this.#isTold = true;
     this.open = new Set(calls.map(({ id }) => id));
     this.mine = new Set(calls.filter(isOurs).map(({ id }) => id));
   }

@@ -38,8 +38,8 @@ function parked(...toolCalls) {
   return ended([{ type: "owed", toolCalls }]);
 }
 
-function stands({ owed = [], running = null, runId = "run" } = {}) {
-  return json({ id: "c", running, queued: [], owed, runId, messageCount: 0 });
+function stands({ owed = [], running = null, runId = "run", messageCount = 0 } = {}) {
+  return json({ id: "c", running, queued: [], owed, runId, messageCount });
 }
 
 function goesOn(words) {
@@ -169,6 +169,23 @@ test("a call that another client holds leaves the page free, and what came of it
   assert.deepEqual(told(page.log, "clear", "addText"), [["clear"], ["addText", "Theirs."]]);
   assert.deepEqual(free.find(([activity]) => activity === "elsewhere"), ["elsewhere", true]);
   assert.deepEqual(free.at(-1), ["idle", true]);
+});
+
+test("a call that another client answers while the page loads has its result from the history", async () => {
+  const theirs = { runId: "theirs", firstMessage: 0 };
+  const ends = { running: stands({ running: theirs, runId: "theirs" }), over: stands({ runId: "theirs" }) };
+  for (const [how, then] of Object.entries(ends)) {
+    const result = { id: "r", role: "tool", toolCallId: OWED_BLUE.id, content: "blue" };
+    const page = open({
+      [INFO]: [stands({ owed: [OWED_BLUE] }), then, stands({ runId: "theirs", messageCount: 1 })],
+      [MESSAGES]: [json({ messages: [result] })],
+      [STREAM]: [goesOn("missed")],
+    });
+    await page.conversation.load();
+    assert.deepEqual(page.painted, [], how);
+    const past = { role: "tool", id: "r", text: "blue", callId: OWED_BLUE.id, isError: false, synthetic: null };
+    assert.deepEqual(told(page.log, "clear", "addPast", "addText"), [["clear"], ["clear"], ["addPast", past]], how);
+  }
 });
 
 test("who is free may say something instead, and waits no longer", async () => {

@@ -39,8 +39,9 @@ class Playground:
         await self.page.goto(f"{self.url}/{fragment}")
 
     async def write(self, text: str) -> None:
-        """Send a message by the keyboard; the answer may take its time."""
+        """Send a message by the keyboard, as soon as one can be sent; the answer may take its time."""
         await self.page.fill("#message", text)
+        await expect(self.page.locator("#send")).to_be_visible()
         await self.page.press("#message", "Enter")
 
     async def say(self, text: str) -> None:
