@@ -58,10 +58,11 @@ async def client(server: Server) -> AsyncGenerator[Client]:
 # ---------------------------------------------------------------- two workers
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A store that workers can share."""
+    """An empty store that workers can share: they would go on with runs that other tests have left behind."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path_factory.mktemp('store')}/passback.db"
     redis: RedisServer = request.getfixturevalue("shared_redis")
+    redis.command("FLUSHALL")
     return redis.url
 
 
