@@ -21,8 +21,8 @@ import tools
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
 NPM_FOLDER = ROOT / "tests" / "js"
-SPREAD = ("-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile")
-"""Files are spread over the cores, and one more: many tests wait. The tests of one file share servers."""
+SPREAD = ("-n", str(min(6, (os.cpu_count() or 1) + 2)), "--dist", "loadfile")
+"""Files are spread over the cores, and two more: many tests wait. The tests of one file share servers."""
 
 NOT_POSSIBLE = 2
 """The exit code of the benchmarks where something that they need is missing."""

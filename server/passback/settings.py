@@ -298,7 +298,9 @@ class Settings:
         "how large a run's log may become before its beginning is dropped",
     )
     log_delay: float = _setting(
-        0.05, _number(0.001, 5), "seconds after which streamed text is stored at the latest"
+        0.05,
+        _number(0.001, 5),
+        "seconds after which streamed text is stored; it may be four times as many while nobody reads it through another worker",
     )
     lease: float = _setting(
         10, _number(1, 600), "seconds of silence after which a worker's run counts as lost"

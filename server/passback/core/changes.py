@@ -26,8 +26,9 @@ class Lease:
     fence: str
 
 
-LeaseState: TypeAlias = Literal["held", "cancelled", "lost"]
-"""`cancelled`: still held, and somebody asked to cancel the run."""
+LeaseState: TypeAlias = Literal["held", "followed", "cancelled", "lost"]
+"""`followed`: held, and somebody has a `watch` on the run.
+`cancelled`: still held, and somebody asked to cancel the run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,11 @@ class Store(Protocol):
         """What to show people: a URL without its password."""
         ...
 
+    @property
+    def sees_followers(self) -> bool:
+        """Whether `append` says `followed` where that is so; a store that cannot tell says `held`."""
+        ...
+
     async def check(self) -> Sequence[str]:
         """Find out whether the store can be used; gives warnings about settings that weaken a promise.
 

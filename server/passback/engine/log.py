@@ -14,7 +14,15 @@ import anyio
 
 from passback.core.changes import Commit, Lease, LeaseState, LogWrite
 from passback.core.errors import StoreError, StoreUnavailable
-from passback.core.events import START, Logged, Position, RunEvent
+from passback.core.events import (
+    START,
+    Logged,
+    Position,
+    ReasoningDelta,
+    RunEvent,
+    TextDelta,
+    ToolCallArguments,
+)
 from passback.core.messages import Message, Owed, RunRef
 from passback.core.ports import Store
 from passback.core.state import State
@@ -27,6 +35,12 @@ _IN_MEMORY = 5_000
 
 _BACK_OFF = 10
 """After a failed write the next waits so many times longer."""
+
+_UNHURRIED = 4
+"""Text that nobody in another process waits for is stored so many times later: a worker that dies takes it back anyway."""
+
+_PIECES = (TextDelta, ReasoningDelta, ToolCallArguments)
+"""What comes in many small events that no other post can depend on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +97,8 @@ class RunLog:
         self._writer = writer
         self._on_lease = on_lease
         self._writing = Turn()
+        self._followed = continues  # somebody may read it in another process
+        self._is_pressing = False  # not only pieces wait to be written
         self.listeners: set[Callable[[], object]] = set()
         """Called when there may be more to read, or the log was abandoned. They do not raise."""
 
@@ -94,6 +110,9 @@ class RunLog:
             return
         self._events.extend(events)
         self._notify()
+        for event in events:
+            if not isinstance(event, _PIECES):
+                self._is_pressing = True
         self._writer.mark(self)
 
     @property
@@ -180,11 +199,17 @@ class RunLog:
         """The events that no write carries yet, and those that are not to be seen before it succeeds."""
         events = (*self._events[self._numbered - self.start.seq :], *self._behind, *revealed)
         self._behind.clear()
+        self._is_pressing = False
         write = LogWrite(self.lease, self._numbered + 1, events)
         self._numbered += len(events)
         return write
 
     # ---------------------------------------------------------------- the writer
+    @property
+    def is_urgent(self) -> bool:
+        """Whether somebody elsewhere may wait for what is not stored."""
+        return self._followed or self._is_pressing or bool(self._in_doubt)
+
     def take(self) -> LogWrite | None:
         """What is to be stored, and the right to write it until `stored`. None: nothing to do."""
         if not self._writing.take():
@@ -201,6 +226,7 @@ class RunLog:
         if not isinstance(answer, StoreError):
             del self._in_doubt[0]
             self._trim()
+            self._followed = answer == "followed"
         self._writing.give_back()
         if self._in_doubt or self._last > self._numbered:
             self._writer.mark(self)
@@ -215,7 +241,7 @@ class RunLog:
         if isinstance(answer, StoreError):
             return
         self._held_at = monotonic()
-        if answer != "held":
+        if answer in ("cancelled", "lost"):
             self._on_lease(answer)
 
     def detach(self) -> None:
@@ -257,6 +283,8 @@ class RunLog:
 class LogWriter:
     """Stores what has gathered of all runs, one round trip per `delay` seconds; commits go through at once.
 
+    What nobody waits for is stored with every fourth round trip, where the store can tell.
+
     Attributes:
         lease: seconds of the leases that writes renew.
         pause: seconds between two attempts of a write that failed.
@@ -279,6 +307,7 @@ class LogWriter:
         self.pause = delay * _BACK_OFF
         self._store = store
         self._delay = delay
+        self._unhurried = _UNHURRIED if store.sees_followers else 1
         self._dirty: dict[RunLog, None] = {}
         self._wake = asyncio.Event()
 
@@ -288,16 +317,21 @@ class LogWriter:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        delay = self._delay
+        delay, ticks = self._delay, 0
         while True:
             await self._wake.wait()
             await anyio.sleep(delay)
-            self._wake.clear()
-            delay = self._delay if await self.flush() else self.pause
+            ticks += 1
+            written = await self.flush(all_of_it=ticks % self._unhurried == 0)
+            delay = self._delay if written else self.pause
 
-    async def flush(self) -> bool:
-        """Write what is waiting. False: some of it, or all, has to be written again."""
-        logs, self._dirty = self._dirty, {}
+    async def flush(self, *, all_of_it: bool = True) -> bool:
+        """Write what is waiting, or what is urgent of it. False: some of that has to be written again."""
+        logs = [log for log in self._dirty if all_of_it or log.is_urgent]
+        for log in logs:
+            del self._dirty[log]
+        if not self._dirty:
+            self._wake.clear()
         taken = [(log, write) for log in logs if (write := log.take()) is not None]
         answers: Sequence[LeaseState | StoreError] = [StoreError("not written")] * len(taken)
         try:

@@ -43,7 +43,7 @@ class Tempo:
         lease: how long a worker may be silent before its run counts as lost.
         heartbeat: how long a run goes without a write before its lease is renewed, and asked whether it was cancelled; at
             most a third longer.
-        log_delay: how late a text delta may be stored.
+        log_delay: how late a text delta may be stored; four times as late while nobody in another process waits for it.
         early_result: how long a tool result that comes before its call was handed back may wait for that.
         last_words: how long the end of a cut run may take.
         patience: how long one write may take, whatever the store promises.

@@ -20,6 +20,7 @@ from passback.stores.redis.servers import Reply
 
 _LEASE_STATES: Mapping[bytes, LeaseState] = {
     b"held": "held",
+    b"followed": "followed",
     b"cancelled": "cancelled",
     b"lost": "lost",
 }

@@ -122,6 +122,11 @@ class RedisStore:
     def location(self) -> str:
         return self._target.location
 
+    @property
+    def sees_followers(self) -> bool:
+        """A server of a cluster counts its own listeners, not those of the others."""
+        return self._names.one_server
+
     async def check(self) -> Sequence[str]:
         return await check_servers(self._link, allow_eviction=self._options.allow_eviction)
 

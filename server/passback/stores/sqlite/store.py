@@ -104,6 +104,11 @@ class SqliteStore:
     def location(self) -> str:
         return "memory:" if self._path is None else f"sqlite:///{self._path.absolute()}"
 
+    @property
+    def sees_followers(self) -> bool:
+        """What is in memory has no reader in another process; who waits for a file to change leaves no trace there."""
+        return self._path is None
+
     async def check(self) -> Sequence[str]:
         await self.ping()
         if self._path is None:

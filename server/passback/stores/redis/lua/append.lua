@@ -1,6 +1,6 @@
 -- Events for the logs of runs, and their renewed leases; without a record only the lease.
 -- KEYS (state log)* | ARGV lease log_ttl log_bytes (fence channel first last record)*
--- Gives for each run what its lease is, or the error that it met: one damaged conversation does not stop the others.
+-- Gives for each run what its lease is, and by that whether anybody heard of the events, or the error that it met: one damaged conversation does not stop the others.
 local lease, log_ttl, log_bytes = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local function append(state, log, fence, channel, first, last, record)
@@ -9,15 +9,17 @@ local function append(state, log, fence, channel, first, last, record)
   if held ~= fence or running ~= '1' or not follows(seq, first, last) then return 'lost' end
   -- nothing above this line writes
 
+  local heard = 0
   if record ~= '' and tonumber(last) > tonumber(seq) then
     bytes = add_entry(log, epoch .. '-' .. last, record, tonumber(bytes), log_bytes)
     redis.call('PEXPIRE', log, log_ttl)
     redis.call('HSET', state, 'seq', last, 'bytes', digits(bytes), 'expires', digits(now + lease))
-    redis.call('PUBLISH', channel, '')
+    heard = redis.call('PUBLISH', channel, '')
   else
     redis.call('HSET', state, 'expires', digits(now + lease))
   end
-  return cancelled == '1' and 'cancelled' or 'held'
+  if cancelled == '1' then return 'cancelled' end
+  return heard > 0 and 'followed' or 'held'
 end
 
 local answers = {}
