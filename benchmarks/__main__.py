@@ -34,7 +34,6 @@ from benchmarks.rounds import (
 from benchmarks.servers import (
     PASSBACK_REDIS,
     PASSBACK_TOOLS,
-    PROXY,
     Server,
     Site,
     contestant,
@@ -76,8 +75,7 @@ class Session:
                     samples += self._round(targets, work, number)
             lengths = self._history(started)
         weighed = self._each(started, "idle", idle, self.plan.idle_servers, self.plan.idle_streams)
-        slow = [name for name in (PROXY, PASSBACK_REDIS) if name in self.plan.servers]
-        late = self._each(started, "stalls", stalls, slow, self.plan.slow_streams)
+        late = self._each(started, "stalls", stalls, self.plan.slow_servers, self.plan.slow_streams)
         tools, has_spare = self._tools(), bool(self.place.cores.spare)
         return Results(samples, lengths, weighed, late, tools, self.left_out, has_spare)
 
@@ -182,7 +180,7 @@ def _options() -> argparse.Namespace:
     names = [work.name for work in WORKLOADS]
     parser = argparse.ArgumentParser(prog="benchmarks/run", description=__doc__)
     parser.add_argument(
-        "--quick", action="store_true", help="one round of each, in a minute or two"
+        "--quick", action="store_true", help="one short round of what matters most, in less than a minute"
     )
     parser.add_argument(
         "--check", action="store_true", help="only whether answers are right; no figures"
