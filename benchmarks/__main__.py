@@ -180,7 +180,9 @@ def _options() -> argparse.Namespace:
     names = [work.name for work in WORKLOADS]
     parser = argparse.ArgumentParser(prog="benchmarks/run", description=__doc__)
     parser.add_argument(
-        "--quick", action="store_true", help="one short round of what matters most, in less than a minute"
+        "--quick",
+        action="store_true",
+        help="one short round of what matters most, in less than a minute",
     )
     parser.add_argument(
         "--check", action="store_true", help="only whether answers are right; no figures"

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from math import inf
 from typing import Any
 
@@ -35,26 +35,35 @@ class CallLate(CallBroken):
     """Code of others did not end in time."""
 
 
-@contextmanager
-def containing() -> Generator[None]:
+class _Containment:
+    # no generator: each run is in one for all its life
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None or isinstance(error, Exception | GeneratorExit | KeyboardInterrupt):
+            return
+        if not isinstance(error, anyio.get_cancelled_exc_class()):
+            raise StrayExit(type(error).__name__) from error
+        task = asyncio.current_task()
+        meant = task is None or task.cancelling() or anyio.current_effective_deadline() == -inf
+        if not meant:
+            raise StrayCancellation from error
+
+
+_containment = _Containment()
+
+
+def containing() -> AbstractContextManager[None]:
     """Make errors of what would end all that runs beside the code that raises it.
 
     Raises:
         StrayCancellation: a cancellation that was not meant for this task.
         StrayExit: all else that is no `Exception`.
     """
-    try:
-        yield
-    except anyio.get_cancelled_exc_class() as error:
-        task = asyncio.current_task()
-        meant = task is None or task.cancelling() or anyio.current_effective_deadline() == -inf
-        if meant:
-            raise
-        raise StrayCancellation from error
-    except (Exception, GeneratorExit, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise StrayExit(type(error).__name__) from error
+    return _containment
 
 
 @contextmanager

@@ -80,7 +80,7 @@ class Caretaker:
         Raises:
             StoreError: nothing is known of what was done.
         """
-        if not self._supervisor().leaving:
+        if not self._supervisor().is_leaving():
             await self.tend(key, await self._store.load(key), supersede=supersede)
 
     async def tend(self, key: ConversationKey, loaded: Loaded, *, supersede: bool = False) -> None:

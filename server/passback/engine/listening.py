@@ -1,6 +1,7 @@
 """Listening to a model: what it says is shown as it comes."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from passback.core.deltas import ModelDelta
 from passback.core.ports import Eager
@@ -15,13 +16,13 @@ async def listen(answering: Answering, assembler: Assembler, log: Journal) -> No
     Raises:
         ModelError: it has none.
     """
-
-    def take(deltas: Sequence[ModelDelta]) -> None:
-        if events := assembler.feed(deltas):
-            log.append(events)
-
     async with answering as batches:
         if isinstance(batches, Eager):
-            batches.offer_to(take)
+            batches.offer_to(partial(_take, assembler, log))
         async for deltas in batches:
-            take(deltas)
+            _take(assembler, log, deltas)
+
+
+def _take(assembler: Assembler, log: Journal, deltas: Sequence[ModelDelta]) -> None:
+    if events := assembler.feed(deltas):
+        log.append(events)

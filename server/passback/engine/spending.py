@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from time import monotonic
@@ -190,16 +189,15 @@ class Meter:
         )
 
     # ---------------------------------------------------------------- time
-    @contextmanager
-    def timing(self, stop: Callable[[], None]) -> Generator[None]:
+    def start(self, stop: Callable[[], None]) -> None:
         """Have `stop` called when the seconds are used up, also in the middle of a model call or a tool."""
         self._stop = stop
         self._look()
-        try:
-            yield
-        finally:
-            self._stop = None
-            self._look()
+
+    def end(self) -> None:
+        """Of the run: nothing is called any more."""
+        self._stop = None
+        self._look()
 
     def _look(self) -> None:
         """Set the timer anew: what is left of the owner's seconds depends on other runs, too."""

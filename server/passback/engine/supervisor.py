@@ -104,6 +104,10 @@ class _Active:
         self.outcome = outcome
         self.scope.cancel()
 
+    def exhaust(self) -> None:
+        """Its seconds are used up."""
+        self.stop(Completed("budget"))
+
     def leave(self) -> None:
         """Stop it here, so that another worker goes on from the last committed turn."""
         self.scope.cancel()
@@ -170,8 +174,7 @@ class Supervisor:
         if self._tasks is None or self._draining:
             raise ShuttingDown("this server is stopping", retry_after=1)
 
-    @property
-    def leaving(self) -> bool:
+    def is_leaving(self) -> bool:
         """Whether this worker gives its runs away, at the next occasion."""
         return self._draining
 
@@ -188,7 +191,7 @@ class Supervisor:
         if run_id in self._active:  # this worker stood still, and took its own run over
             self._active[run_id].lose()
         self._active[run_id] = active
-        loop = Loop(run.work, active.log, lambda: self._draining, active.meter)
+        loop = Loop(run.work, active.log, self.is_leaving, active.meter)
         self._tasks.create_task(self._supervise(active, loop), name=run_id)
 
     def log_of(self, run: RunRef) -> RunLog | None:
@@ -241,11 +244,12 @@ class Supervisor:
         # written while the model thinks, not before it is asked
         started = partial(logger.info, "run started", extra={"action": "run_started", **place})
         asyncio.get_running_loop().call_soon(started)
+        active.meter.start(active.exhaust)
         try:
-            spent = partial(active.stop, Completed("budget"))
-            with active.scope, active.meter.timing(spent):
+            with active.scope:
                 await self._run(active, loop, place)
         finally:
+            active.meter.end()
             if not active.log.ended and not active.lost:
                 await self._last_words(active, loop, place)
             if not active.log.ended:
@@ -281,9 +285,7 @@ class Supervisor:
                     await self._insist(active, partial(loop.stop, active.outcome), place)
             except LeaseLost:
                 logger.warning("lease lost", extra={"action": "lease_lost", **place})
-            except (
-                Exception
-            ):  # the run supervisor: what cannot be written down must not end the others
+            except Exception:  # the run supervisor: a lost end must not end the others
                 logger.exception("end broken", extra={"action": "end_not_stored", **place})
 
     async def _hand_over(self, active: _Active, place: Mapping[str, str]) -> None:
@@ -293,9 +295,8 @@ class Supervisor:
             await self._store.release(active.log.lease)
         except StoreError as error:
             # then the lease lapses by itself
-            logger.warning(
-                "lease not released: %s", error.code, extra={"action": "lease_kept", **place}
-            )
+            told = {"action": "lease_kept", **place}
+            logger.warning("lease not released: %s", error.code, extra=told)
 
     async def _insist(
         self, active: _Active, attempt: Callable[[], Awaitable[None]], place: Mapping[str, str]

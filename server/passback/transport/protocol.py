@@ -24,15 +24,19 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     A connection whose head does not come in time is closed: nobody is there to read an answer.
     """
 
-    _head_bytes = 0
-    _in_head = True
-    _refused = False
-    _deadline: asyncio.TimerHandle | None = None
-    unread_since: float | None = None
+    # beside uvicorn's own attributes, those of one more would triple what CPython takes for the dictionary of each
+    __slots__ = ("_deadline", "_head_bytes", "_in_head", "_refused", "left", "unread_since")
+
+    _deadline: asyncio.TimerHandle | None
 
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.left = Signal()
+        self.unread_since: float | None = None
+        self._head_bytes = 0
+        self._in_head = True
+        self._refused = False
+        self._deadline = None
         super().connection_made(transport)
         self._expect_head()
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from starlette.routing import BaseRoute, Router
@@ -57,12 +57,11 @@ def _with_shortcuts(router: Router, routes: Sequence[BaseRoute]) -> ASGIApp:
     uses = Counter(each.path for each in plain)
     endpoints = {each.path.encode("ascii"): each for each in plain if uses[each.path] == 1}
 
-    async def route(scope: Scope, receive: Receive, send: Send) -> None:
+    def route(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         path = scope.get("raw_path") if not scope.get("root_path") else None
         if path is not None and (endpoint := endpoints.get(path)):
             scope["path_params"] = {}
-            await endpoint.handle(scope, receive, send)
-        else:
-            await router(scope, receive, send)
+            return endpoint.handle(scope, receive, send)
+        return router(scope, receive, send)
 
     return route

@@ -201,7 +201,8 @@ class HttpModel(ABC):
 class _Answering(AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]):
     """One answer of a model, from the request to the end of the connection's use."""
 
-    _begun: Begun
+    _arriving: AsyncGenerator[bytes]
+    _stream: httpx.AsyncByteStream
     _decoder: Decoder
 
     def __init__(self, model: HttpModel, encoded: Encoded) -> None:
@@ -211,7 +212,8 @@ class _Answering(AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]
     @override
     async def __aenter__(self) -> Reading:
         model = self._model
-        self._begun = begun = await model.begin(self._body)
+        begun = await model.begin(self._body)
+        self._arriving, self._stream = begun.body, begun.stream
         self._decoder = self._decoder_of(begun.whole)
         del self._body, self._decoder_of  # the history is large, and the answer may take long
         return Reading(model.name, begun, self._decoder, model.bounds.content_timeout)
@@ -219,11 +221,11 @@ class _Answering(AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]
     @override
     async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
         try:
-            async with aclosing(self._begun.body) as body:
+            async with aclosing(self._arriving) as body:
                 if kind is None and self._decoder.done:
                     await _read_to_end(body)
         finally:
-            await _close(self._begun.stream)
+            await _close(self._stream)
 
 
 async def _read_to_end(body: AsyncGenerator[bytes]) -> None:

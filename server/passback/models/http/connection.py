@@ -157,7 +157,7 @@ class Answer(httpx.AsyncByteStream):
         self._parts: list[bytes] = []
         self._unread = 0
         self._overhead = 0
-        self._complete = self._keep = self._closed = False
+        self._complete = self._keep = self._closed = self._ends_with_connection = False
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._since = 0.0
@@ -306,7 +306,7 @@ class Answer(httpx.AsyncByteStream):
         """The connection has ended, by an error or by the other side's will."""
         if cause is not None:
             self.fail(httpx.ReadError("the connection failed"), cause)
-        elif self.status and _ends_with_the_connection(self.headers):
+        elif self.status and self._ends_with_connection:
             self._complete = True
             self._wake()
         else:
@@ -338,6 +338,7 @@ class Answer(httpx.AsyncByteStream):
             self.headers.clear()
             return
         self.status = status
+        self._ends_with_connection = _ends_with_the_connection(self.headers)
         self._wake()
 
     def on_body(self, body: bytes) -> None:

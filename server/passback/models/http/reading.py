@@ -41,6 +41,8 @@ class Reading(AsyncIterator[Sequence[ModelDelta]], Eager):
         limit: seconds without new content.
     """
 
+    _take: TakeDeltas
+
     def __init__(self, name: str, begun: Begun, decoder: Decoder, limit: float) -> None:
         self._name = name
         self._first = begun.first
@@ -53,17 +55,16 @@ class Reading(AsyncIterator[Sequence[ModelDelta]], Eager):
     def offer_to(self, take: TakeDeltas, /) -> None:
         if not isinstance(self._body, Answer):
             return  # a transport that gives its bytes in its reader's turn only
-        decoder, stall = self._decoder, self._stall
+        self._take = take
+        self._body.offer = self._offered
 
-        def offer(data: bytes) -> bool:
-            text = decoder.take_text(data)
-            if not text:
-                return False
-            stall.check(decoder.size)  # it has grown
-            take((TextChunk(text),))
-            return True
-
-        self._body.offer = offer
+    def _offered(self, data: bytes) -> bool:
+        text = self._decoder.take_text(data)
+        if not text:
+            return False
+        self._stall.check(self._decoder.size)  # it has grown
+        self._take((TextChunk(text),))
+        return True
 
     @override
     def __aiter__(self) -> Self:
