@@ -287,7 +287,7 @@ export class Conversation {
       for await (const event of sending) {
         calls.feed(event);
         // what another client has answered, and what came of it, is in the history
-        if (calls.wentOnElsewhere && event.cursor) break;
+        if (calls.isOutdated || (calls.wentOnElsewhere && event.cursor)) break;
         run.feed(event);
         this.#note(event, answers && calls.mine.size > 0);
         if (until(event)) return;
@@ -299,7 +299,7 @@ export class Conversation {
       this.#onAccepted = null;
       this.#owing = calls.open;
     }
-    if (calls.wentOnElsewhere && !this.#stopped) await this.#resume(this.#abort.signal, { answers });
+    if ((calls.isOutdated || calls.wentOnElsewhere) && !this.#stopped) await this.#resume(this.#abort.signal, { answers });
   }
 
   /**

@@ -8,28 +8,38 @@ import { isOurs } from "./tools.js";
 /** @typedef {import("./asks.js").Result} Result */
 
 export class Owing {
-  /** Those that wait for an answer. */
+  /** Those that wait for an answer.
+   * @type {Set<string>} */
   open;
   /** Those of them that this page runs. */
   mine = new Set();
-  /** Whether a call was settled elsewhere, so that what came of it is in the history. */
+  /** Whether another client has answered a call of this page's tools: what came of it is in the history. */
   wentOnElsewhere = false;
-  /** Whether the events have said what is owed. */
-  #isTold = false;
+  /** Whether calls were settled of which these events do not tell: the page shows what is over. */
+  isOutdated = false;
+  /** What was owed when the history was read; null: these events have said what is owed since.
+   * @type {Set<string> | null} */
+  #expected;
+  /** Calls that were answered by these events' own word. */
+  #answered = new Set();
 
   /** @param {OwedCall[]} [expected] what was owed when the history was read */
   constructor(expected = []) {
     this.open = new Set(expected.map(({ id }) => id));
+    this.#expected = expected.length > 0 ? new Set(this.open) : null;
   }
 
   /** @param {Event} event */
   feed(event) {
     if (event.type === "run-start") {
       // a run begins when nothing is owed any more
-      this.wentOnElsewhere ||= this.open.size > 0;
+      this.isOutdated ||= [...this.open].some((id) => !this.#answered.has(id));
       this.#reset([]);
-    } else if (event.type === "owed") this.#reset(event.toolCalls);
-    else if (event.type === "client-tool-result" || event.type === "client-decision") this.#close(event.toolCallId);
+    } else if (event.type === "owed") {
+      const expected = this.#expected;
+      this.#reset(event.toolCalls);
+      this.isOutdated ||= expected !== null && !isSame(expected, this.open);
+    } else if (event.type === "client-tool-result" || event.type === "client-decision") this.#close(event.toolCallId);
     else if (event.type === "call-elsewhere") {
       this.mine.delete(event.toolCallId);
       if (event.state === "answered") this.#close(event.toolCallId);
@@ -39,21 +49,30 @@ export class Owing {
 
   /** No event comes any more: what was expected and not told of was settled before they began. */
   end() {
-    this.wentOnElsewhere ||= !this.#isTold && this.open.size > 0;
+    this.isOutdated ||= this.#expected !== null;
   }
 
   /** @param {OwedCall[]} calls */
   #reset(calls) {
-    this.#isTold = true;
+    this.#expected = null;
     this.open = new Set(calls.map(({ id }) => id));
     this.mine = new Set(calls.filter(isOurs).map(({ id }) => id));
   }
 
   /** @param {string} id */
   #close(id) {
+    this.#answered.add(id);
     this.open.delete(id);
     this.mine.delete(id);
   }
+}
+
+/**
+ * @param {Set<string>} ids
+ * @param {Set<string>} others
+ */
+function isSame(ids, others) {
+  return ids.size === others.size && [...ids].every((id) => others.has(id));
 }
 
 /**

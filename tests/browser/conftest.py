@@ -7,6 +7,9 @@ from playwright.async_api import Browser, async_playwright, expect
 from tests.support.playground import PATIENCE, Playground, open_playground
 from tests.support.programs import program
 from tests.support.server import running_server
+from tests.support.unmeasured import unmeasured
+
+__all__ = ["unmeasured"]
 
 _FLAGS = [
     "--headless",

@@ -188,8 +188,9 @@ async def test_an_unreadable_record_is_an_error_of_its_own_reader_that_quotes_no
         assert type(answer) is StoreError
         assert "cannot be read" in answer.message
         assert "hunter2" not in "".join(traceback.format_exception(answer))
-    assert answers[0] == before
     assert answers[5] is True
+    # a reader may come before the commit or behind it
+    assert answers[0] in (before, await READS[part](store, healthy))
     assert caplog.messages == ["a record in the store cannot be read: ValidationError"] * 2
     assert "hunter2" not in caplog.text
 

@@ -1,10 +1,15 @@
 """Text that nobody waits for elsewhere is stored less often, what others may depend on is not (P3)."""
 
+from collections.abc import Sequence
+from typing import cast
+
 import anyio
 import pytest
 from tests.support.conversations import LONG, begun, new_key, texts
+from tests.support.faults import Faults
 
-from passback.core.changes import Lease
+from passback.core.changes import Lease, LeaseState, LogWrite
+from passback.core.errors import StoreError
 from passback.core.events import Logged, Nested, Position, RunEvent, TextDelta, ToolCallStarted
 from passback.core.messages import CallId
 from passback.core.ports import Store
@@ -14,6 +19,7 @@ from passback.stores.open import open_store
 pytestmark = pytest.mark.anyio
 
 SECONDS = 10
+TICKS = 9
 CALL = ToolCallStarted(CallId("c"), "pick", client=True)
 
 
@@ -38,21 +44,25 @@ async def said(store: Store, held: Lease) -> list[RunEvent]:
     return [each.event for each in logged]
 
 
+async def appended(store: Store, held: Lease, until: LeaseState) -> None:
+    """Append text until the store says this."""
+    state: LeaseState | StoreError | None = None
+    with anyio.fail_after(SECONDS):
+        while state != until:
+            seq = (await store.status(held.run.key)).logged.seq + 1
+            [state] = await store.append([texts(held, seq, "a")], lease=LONG)
+
+
 @pytest.mark.redis
 async def test_a_write_says_whether_somebody_waits_for_what_it_brings(redis_url: str) -> None:
     async with open_store(redis_url) as store, open_store(redis_url) as peer:
+        assert store.sees_followers
         held = await begun(store, new_key())
+        assert await store.append([texts(held, 2, "a")], lease=LONG) == ["held"]
         async with peer.watch(held.run):
+            await appended(store, held, "followed")
             assert await store.renew([held], lease=LONG) == ["held"]
-            assert await store.append([texts(held, 2, "a")], lease=LONG) == ["followed"]
-            assert await store.append([texts(held, 2, "a")], lease=LONG) == ["held"]  # sent twice
-        answer, seq = "followed", 2
-        with anyio.fail_after(SECONDS):
-            while answer == "followed":
-                seq += 1
-                [state] = await store.append([texts(held, seq, "b")], lease=LONG)
-                answer = str(state)
-        assert answer == "held"
+        await appended(store, held, "held")
 
 
 async def test_text_that_nobody_waits_for_elsewhere_may_wait_itself(
@@ -84,14 +94,97 @@ async def test_what_another_post_may_depend_on_takes_the_text_before_it_along(
 async def test_text_that_somebody_waits_for_elsewhere_is_not_held_back(redis_url: str) -> None:
     async with open_store(redis_url) as store, open_store(redis_url) as peer:
         held = await begun(store, new_key())
-        writer = LogWriter(store, delay=0.001, lease=LONG, patience=SECONDS)
-        log = log_of(held, writer)
+        log = log_of(held, writer := LogWriter(store, delay=0.001, lease=LONG, patience=SECONDS))
         async with peer.watch(held.run):
-            log.append([TextDelta("a")])
-            await writer.flush()
+            with anyio.fail_after(SECONDS):
+                while not log.is_urgent:
+                    log.append([TextDelta("a")])
+                    await writer.flush()
             log.append([TextDelta("b")])
             await writer.flush(all_of_it=False)
-        assert await said(store, held) == [TextDelta("a"), TextDelta("b")]
+        assert (await said(store, held))[-1] == TextDelta("b")
+
+
+class Ticks:
+    """A store on which one run writes at each tick; notes whether another one did, too."""
+
+    def __init__(self, store: Store, *, sees_followers: bool) -> None:
+        self._store = store
+        self.sees_followers = sees_followers
+        self.pressing: RunLog | None = None
+        self.patient: RunLog | None = None
+        self.wrote: list[bool] = []
+        self.enough = anyio.Event()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def append(
+        self, writes: Sequence[LogWrite], /, *, lease: float
+    ) -> Sequence[LeaseState | StoreError]:
+        assert self.pressing
+        assert self.patient
+        self.wrote.append(self.patient.lease in [write.lease for write in writes])
+        if len(self.wrote) == TICKS:
+            self.enough.set()
+        answers = await self._store.append(writes, lease=lease)
+        self.patient.append([TextDelta("word")])
+        self.pressing.append([CALL])
+        return answers
+
+
+@pytest.mark.parametrize(
+    ("sees_followers", "lease", "every"),
+    [(True, LONG, 4), (False, LONG, 1), (True, 0.006, 3), (True, 0.002, 1)],
+)
+async def test_of_four_writes_one_has_the_text_that_nobody_waits_for(
+    store: Store, *, sees_followers: bool, lease: float, every: int
+) -> None:
+    """Within half a lease, and only where the store can tell."""
+    ticks = Ticks(store, sees_followers=sees_followers)
+    writer = LogWriter(cast("Store", ticks), delay=0.001, lease=lease, patience=SECONDS)
+    ticks.pressing = log_of(await begun(store, new_key()), writer)
+    ticks.patient = log_of(await begun(store, new_key()), writer)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(writer.run)
+        ticks.patient.append([TextDelta("word")])
+        ticks.pressing.append([CALL])
+        with anyio.fail_after(SECONDS):
+            await ticks.enough.wait()
+        tasks.cancel_scope.cancel()
+    assert ticks.wrote[:TICKS] == [number % every == 0 for number in range(1, TICKS + 1)]
+
+
+async def test_what_was_not_stored_takes_all_along_when_it_is_sent_again(
+    store: Store, held: Lease
+) -> None:
+    """Else the text of every run would wait four times as long as the pause behind a failure."""
+    faults = Faults(store)
+    faults.plan["append"] = ["refuse"]
+    writer = LogWriter(faults.store, delay=0.001, lease=LONG, patience=SECONDS)
+    failing, patient = log_of(held, writer), log_of(await begun(store, new_key()), writer)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(writer.run)
+        failing.append([CALL])
+        await faults.until("append", 1)
+        patient.append([TextDelta("word")])
+        await faults.until("append", 2)
+        tasks.cancel_scope.cancel()
+    assert await said(store, patient.lease) == [TextDelta("word")]
+
+
+async def test_a_run_that_was_given_up_is_not_written_again_and_again(
+    store: Store, held: Lease
+) -> None:
+    faults = Faults(store)
+    faults.plan["append"] = ["refuse"]
+    writer = LogWriter(faults.store, delay=0.001, lease=LONG, patience=SECONDS)
+    log = log_of(held, writer)
+    log.append([CALL])
+    log.abandon()
+    assert not await writer.flush()
+    assert await writer.flush()
+    assert faults.calls["append"] == 1
 
 
 async def test_a_run_that_was_taken_over_is_thought_to_have_readers_elsewhere(

@@ -172,20 +172,36 @@ test("a call that another client holds leaves the page free, and what came of it
 });
 
 test("a call that another client answers while the page loads has its result from the history", async () => {
-  const theirs = { runId: "theirs", firstMessage: 0 };
-  const ends = { running: stands({ running: theirs, runId: "theirs" }), over: stands({ runId: "theirs" }) };
+  const result = { id: "r", role: "tool", toolCallId: OWED_BLUE.id, content: "blue" };
+  const past = { role: "tool", id: "r", text: "blue", callId: OWED_BLUE.id, isError: false, synthetic: null };
+  const ends = {
+    running: stands({ running: { runId: "theirs", firstMessage: 0 }, runId: "theirs" }),
+    over: stands({ runId: "theirs" }),
+    "owed by people alone": stands({ owed: [APPROVAL] }),
+    "owes more": stands({ owed: [APPROVAL, QUESTION, OWED_BLUE], runId: "theirs" }),
+  };
   for (const [how, then] of Object.entries(ends)) {
-    const result = { id: "r", role: "tool", toolCallId: OWED_BLUE.id, content: "blue" };
     const page = open({
-      [INFO]: [stands({ owed: [OWED_BLUE] }), then, stands({ runId: "theirs", messageCount: 1 })],
+      [INFO]: [stands({ owed: [APPROVAL, OWED_BLUE] }), then, stands({ runId: "theirs", messageCount: 1 })],
       [MESSAGES]: [json({ messages: [result] })],
       [STREAM]: [goesOn("missed")],
     });
     await page.conversation.load();
     assert.deepEqual(page.painted, [], how);
-    const past = { role: "tool", id: "r", text: "blue", callId: OWED_BLUE.id, isError: false, synthetic: null };
-    assert.deepEqual(told(page.log, "clear", "addPast", "addText"), [["clear"], ["clear"], ["addPast", past]], how);
+    assert.deepEqual(told(page.log, "clear", "addPast", "addText", "showOwed"), [["clear"], ["clear"], ["addPast", past]], how);
   }
+});
+
+test("answers that are posted one by one are this page's own, all of them", async () => {
+  const other = { ...OWED_BLUE, id: "call_4" };
+  const settled = json({ code: "invalid_request", message: "not together" }, 422);
+  const page = open({
+    [POST]: [owes(OWED_BLUE, other), settled, parked(other), goesOn("Done.")],
+  });
+  await page.conversation.send("blue, twice");
+  assert.deepEqual(page.posts().slice(1).map(({ messages }) => messages.length), [2, 1, 1]);
+  assert.deepEqual(page.log.at(-1), ["addText", "Done."]);
+  assert.deepEqual(told(page.log, "clear"), []);
 });
 
 test("who is free may say something instead, and waits no longer", async () => {

@@ -46,7 +46,7 @@ class Faults:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
-        if name in {"location", "watch"}:
+        if name in {"location", "sees_followers", "watch"}:
             return found
 
         async def call(*arguments: Any, **named: Any) -> Any:

@@ -74,103 +74,106 @@ def test_the_help_names_every_flag_with_its_variable(capsys: pytest.CaptureFixtu
     assert "MODULE:AGENT" in text
 
 
-@pytest.mark.parametrize("command", ["serve", "check"])
+WRONG: list[tuple[list[str], dict[str, str], str]] = [
+    ([], {"PASSBACK_PROT": "1"}, "passback: unknown setting PASSBACK_PROT\n"),
+    (["--port", "x"], {}, "passback: PASSBACK_PORT: must be a number\n"),
+    (
+        ["--model", "gpt"],
+        {},
+        "passback: PASSBACK_MODEL: no model is called 'gpt'; there are demo, openai, anthropic\n",
+    ),
+    (["--store", "mysql:x"], {}, "passback: PASSBACK_STORE: the store's URL has to begin"),
+    (
+        ["my_agent"],
+        {},
+        "passback: 'my_agent' is not MODULE:AGENT, such as my_agent:agent\n",
+    ),
+    ([":agent"], {}, "passback: ':agent' is not MODULE:AGENT, such as my_agent:agent\n"),
+    ([".my:agent"], {}, "passback: '.my:agent' is not MODULE:AGENT, such as"),
+    (
+        ["nosuch:agent"],
+        {},
+        "passback: 'nosuch:agent': there is no module 'nosuch', neither in {folder} nor installed\n",
+    ),
+    (
+        ["no.such:agent"],
+        {},
+        "passback: 'no.such:agent': there is no module 'no.such', neither in {folder} nor installed\n",
+    ),
+    (
+        ["my_agent.py:agent"],
+        {},
+        "passback: 'my_agent.py:agent': leave .py out, as in my_agent:agent\n",
+    ),
+    (
+        ["needs:agent"],
+        {},
+        "passback: 'needs:agent' cannot be loaded: No module named 'nosuch' (needs.py, line 1)\n",
+    ),
+    (
+        ["fails:agent"],
+        {},
+        "passback: 'fails:agent' cannot be loaded: KeyError: 'NO_SUCH_KEY' (fails.py, line 3)\n",
+    ),
+    (
+        ["exits:agent"],
+        {},
+        "passback: 'exits:agent' cannot be loaded: SystemExit: so long (exits.py, line 1)\n",
+    ),
+    (["my_agent:clash"], {}, "passback: the agent 'clash': two tools are named 'roll'\n"),
+    (
+        ["my_agent:data"],
+        {},
+        "passback: the agent 'data': two tools are named 'query_data'\n",
+    ),
+    (
+        ["my_agent:boss"],
+        {},
+        "passback: the agent 'helper': two tools are named 'update_plan'\n",
+    ),
+    (
+        ["my_agent:calls_roll"],
+        {},
+        "passback: the agent 'calls_roll': two tools are named 'roll'\n",
+    ),
+    (
+        ["my_agent:answers"],
+        {},
+        "passback: the agent's output_schema: its schema is not of type 'object'\n",
+    ),
+    (
+        ["wrong:agent"],
+        {},
+        "passback: 'wrong:agent' cannot be loaded: Agent: max_turns takes a whole number from 1 on, not 0 (wrong.py, line 3)\n",
+    ),
+    (
+        ["empty:agent"],
+        {},
+        "passback: 'empty:agent': empty has no Agent called 'agent'; it has none\n",
+    ),
+    (["broken:agent"], {}, "passback: 'broken:agent' cannot be loaded: invalid syntax"),
+    (
+        ["badtool:agent"],
+        {},
+        "passback: 'badtool:agent' cannot be loaded: tool 'roll': parameters must be passable by name (badtool.py, line 4)\n",
+    ),
+    (
+        ["my_agent:missing"],
+        {},
+        "passback: 'my_agent:missing': my_agent has no Agent called 'missing'; it has {agents}\n",
+    ),
+    (
+        ["my_agent:not_one"],
+        {},
+        "passback: 'my_agent:not_one': my_agent has no Agent called 'not_one'; it has {agents}\n",
+    ),
+]
+"""Arguments, more of the environment, and what is said."""
+
+
 @pytest.mark.parametrize(
-    ("arguments", "environment", "said"),
-    [
-        ([], {"PASSBACK_PROT": "1"}, "passback: unknown setting PASSBACK_PROT\n"),
-        (["--port", "x"], {}, "passback: PASSBACK_PORT: must be a number\n"),
-        (
-            ["--model", "gpt"],
-            {},
-            "passback: PASSBACK_MODEL: no model is called 'gpt'; there are demo, openai, anthropic\n",
-        ),
-        (["--store", "mysql:x"], {}, "passback: PASSBACK_STORE: the store's URL has to begin"),
-        (
-            ["my_agent"],
-            {},
-            "passback: 'my_agent' is not MODULE:AGENT, such as my_agent:agent\n",
-        ),
-        ([":agent"], {}, "passback: ':agent' is not MODULE:AGENT, such as my_agent:agent\n"),
-        ([".my:agent"], {}, "passback: '.my:agent' is not MODULE:AGENT, such as"),
-        (
-            ["nosuch:agent"],
-            {},
-            "passback: 'nosuch:agent': there is no module 'nosuch', neither in {folder} nor installed\n",
-        ),
-        (
-            ["no.such:agent"],
-            {},
-            "passback: 'no.such:agent': there is no module 'no.such', neither in {folder} nor installed\n",
-        ),
-        (
-            ["my_agent.py:agent"],
-            {},
-            "passback: 'my_agent.py:agent': leave .py out, as in my_agent:agent\n",
-        ),
-        (
-            ["needs:agent"],
-            {},
-            "passback: 'needs:agent' cannot be loaded: No module named 'nosuch' (needs.py, line 1)\n",
-        ),
-        (
-            ["fails:agent"],
-            {},
-            "passback: 'fails:agent' cannot be loaded: KeyError: 'NO_SUCH_KEY' (fails.py, line 3)\n",
-        ),
-        (
-            ["exits:agent"],
-            {},
-            "passback: 'exits:agent' cannot be loaded: SystemExit: so long (exits.py, line 1)\n",
-        ),
-        (["my_agent:clash"], {}, "passback: the agent 'clash': two tools are named 'roll'\n"),
-        (
-            ["my_agent:data"],
-            {},
-            "passback: the agent 'data': two tools are named 'query_data'\n",
-        ),
-        (
-            ["my_agent:boss"],
-            {},
-            "passback: the agent 'helper': two tools are named 'update_plan'\n",
-        ),
-        (
-            ["my_agent:calls_roll"],
-            {},
-            "passback: the agent 'calls_roll': two tools are named 'roll'\n",
-        ),
-        (
-            ["my_agent:answers"],
-            {},
-            "passback: the agent's output_schema: its schema is not of type 'object'\n",
-        ),
-        (
-            ["wrong:agent"],
-            {},
-            "passback: 'wrong:agent' cannot be loaded: Agent: max_turns takes a whole number from 1 on, not 0 (wrong.py, line 3)\n",
-        ),
-        (
-            ["empty:agent"],
-            {},
-            "passback: 'empty:agent': empty has no Agent called 'agent'; it has none\n",
-        ),
-        (["broken:agent"], {}, "passback: 'broken:agent' cannot be loaded: invalid syntax"),
-        (
-            ["badtool:agent"],
-            {},
-            "passback: 'badtool:agent' cannot be loaded: tool 'roll': parameters must be passable by name (badtool.py, line 4)\n",
-        ),
-        (
-            ["my_agent:missing"],
-            {},
-            "passback: 'my_agent:missing': my_agent has no Agent called 'missing'; it has {agents}\n",
-        ),
-        (
-            ["my_agent:not_one"],
-            {},
-            "passback: 'my_agent:not_one': my_agent has no Agent called 'not_one'; it has {agents}\n",
-        ),
-    ],
+    ("command", "arguments", "environment", "said"),
+    [("check", *each) for each in WRONG] + [("serve", *each) for each in WRONG[::6]],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_cannot_work_is_told_in_one_line(

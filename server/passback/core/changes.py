@@ -27,7 +27,7 @@ class Lease:
 
 
 LeaseState: TypeAlias = Literal["held", "followed", "cancelled", "lost"]
-"""`followed`: held, and somebody has a `watch` on the run.
+"""`followed`: held, and somebody has a `watch` on the conversation.
 `cancelled`: still held, and somebody asked to cancel the run."""
 
 

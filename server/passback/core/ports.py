@@ -131,7 +131,9 @@ class Store(Protocol):
 
     @property
     def sees_followers(self) -> bool:
-        """Whether `append` says `followed` where that is so; a store that cannot tell says `held`."""
+        """Whether `append` says `followed` where that is so, of a write that it had not seen yet; a store that cannot tell
+        says `held`.
+        """
         ...
 
     async def check(self) -> Sequence[str]:

@@ -37,7 +37,7 @@ _BACK_OFF = 10
 """After a failed write the next waits so many times longer."""
 
 _UNHURRIED = 4
-"""Text that nobody in another process waits for is stored so many times later: a worker that dies takes it back anyway."""
+"""Text for which nobody watches the store is written so many times later: a worker that dies takes it back anyway."""
 
 _PIECES = (TextDelta, ReasoningDelta, ToolCallArguments)
 """What comes in many small events that no other post can depend on."""
@@ -228,7 +228,7 @@ class RunLog:
             self._trim()
             self._followed = answer == "followed"
         self._writing.give_back()
-        if self._in_doubt or self._last > self._numbered:
+        if (self._in_doubt or self._last > self._numbered) and not self.abandoned:
             self._writer.mark(self)
         self.lease_is(answer)
 
@@ -307,7 +307,10 @@ class LogWriter:
         self.pause = delay * _BACK_OFF
         self._store = store
         self._delay = delay
-        self._unhurried = _UNHURRIED if store.sees_followers else 1
+        self._unhurried = 1
+        if store.sees_followers:
+            # a reader elsewhere takes it that within a lease all is stored
+            self._unhurried = max(1, min(_UNHURRIED, int(lease / (2 * delay))))
         self._dirty: dict[RunLog, None] = {}
         self._wake = asyncio.Event()
 
@@ -317,13 +320,12 @@ class LogWriter:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        delay, ticks = self._delay, 0
+        written, ticks = True, 0
         while True:
             await self._wake.wait()
-            await anyio.sleep(delay)
+            await anyio.sleep(self._delay if written else self.pause)
             ticks += 1
-            written = await self.flush(all_of_it=ticks % self._unhurried == 0)
-            delay = self._delay if written else self.pause
+            written = await self.flush(all_of_it=not written or ticks % self._unhurried == 0)
 
     async def flush(self, *, all_of_it: bool = True) -> bool:
         """Write what is waiting, or what is urgent of it. False: some of that has to be written again."""

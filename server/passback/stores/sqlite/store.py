@@ -106,8 +106,8 @@ class SqliteStore:
 
     @property
     def sees_followers(self) -> bool:
-        """What is in memory has no reader in another process; who waits for a file to change leaves no trace there."""
-        return self._path is None
+        """Who waits for a file to change leaves no trace there."""
+        return False
 
     async def check(self) -> Sequence[str]:
         await self.ping()

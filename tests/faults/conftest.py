@@ -1,0 +1,5 @@
+"""The scenarios start a new server for each one that they kill."""
+
+from tests.support.unmeasured import unmeasured
+
+__all__ = ["unmeasured"]
