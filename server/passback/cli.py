@@ -47,6 +47,9 @@ from passback.workers import (
 EXIT_USAGE = 2
 _REPLAY_GRACE = 1
 """Seconds: nothing is lost with an answer that is cut."""
+_KEEP_ALIVE = 75
+"""Seconds for which an idle connection stays open: longer than proxies and clients keep theirs. Else they send a request just
+when it is closed, and nobody knows whether it came."""
 _LATE = 15
 """Seconds beyond the grace, after which a worker that still does not end is killed."""
 
@@ -199,6 +202,7 @@ def _config(application: ASGIApp, grace: int) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=grace,
+        timeout_keep_alive=_KEEP_ALIVE,
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from urllib.parse import urlsplit
 
 import anyio
+import httpx
 import pytest
 from tests.support.server import Server, running_server
 
@@ -80,10 +81,18 @@ async def test_what_is_not_http_is_told_so(server: Server) -> None:
     assert (status, code) == (b"HTTP/1.1 400 Bad Request", "bad_request")
 
 
-async def test_a_head_that_does_not_come_is_not_waited_for(server: Server) -> None:
+async def test_a_head_that_does_not_come_is_not_waited_for_and_an_idle_connection_stays(
+    server: Server,
+) -> None:
+    """Clients and proxies keep their connections for some seconds: who closes first must be who asks."""
+
     async def gives_up(beginning: bytes) -> None:
         assert await exchange(server, beginning, seconds=HEAD_SECONDS + 5) == b""
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(gives_up, b"")
-        tasks.start_soon(gives_up, HEAD)
+    async with httpx.AsyncClient(limits=httpx.Limits(keepalive_expiry=None)) as client:
+        before = await client.get(f"{server.url}/healthz")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(gives_up, b"")
+            tasks.start_soon(gives_up, HEAD)
+        behind = await client.get(f"{server.url}/healthz")
+    assert behind.extensions["network_stream"] is before.extensions["network_stream"]
