@@ -84,8 +84,8 @@ class Raw:
             case "flood":
                 yield answer(request, said("x" * 5_000_000))
             case "deaf":
+                os.close(0)  # before the answer: what is sent behind that would lie in the pipe
                 yield answer(request, said("deaf"))
-                os.close(0)
                 signal.pause()
             case "nonsense":
                 yield answer(request, {"content": 5})

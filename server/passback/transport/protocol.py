@@ -24,7 +24,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     A connection whose head does not come in time is closed: nobody is there to read an answer.
     """
 
-    # beside uvicorn's own attributes, those of one more would triple what CPython takes for the dictionary of each
+    # beside uvicorn's own they would be more than 30: the dictionary of each connection then takes 1,584 bytes, not 288
     __slots__ = ("_deadline", "_head_bytes", "_in_head", "_refused", "left", "unread_since")
 
     _deadline: asyncio.TimerHandle | None

@@ -132,7 +132,7 @@ def _arrived(answer: Answer) -> Arrival:
     headers = {name.lower(): value.decode("latin-1") for name, value in answer.headers}
     if b"content-encoding" in headers:
         return _arrival(httpx.Response(answer.status, headers=answer.headers, stream=answer))
-    answer.headers.clear()  # they weigh half as much as all else of it, and it may take long
+    answer.headers.clear()  # nobody asks for them any more, and the answer may take long
     body = cast("AsyncGenerator[bytes]", answer)
     kind = _media_type(headers.get(b"content-type", ""))
     return Arrival(answer.status, kind, headers.get(b"retry-after"), answer, body)
