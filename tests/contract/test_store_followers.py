@@ -38,6 +38,13 @@ def log_of(held: Lease, writer: LogWriter, *, continues: bool = False) -> RunLog
     return RunLog(held, opening, writer, lambda _: None, continues=continues)
 
 
+def refusing(store: Store) -> tuple[Faults, LogWriter]:
+    """A writer whose first write fails."""
+    faults = Faults(store)
+    faults.plan["append"] = ["refuse"]
+    return faults, LogWriter(faults.store, delay=0.001, lease=LONG, patience=SECONDS)
+
+
 async def said(store: Store, held: Lease) -> list[RunEvent]:
     """What is stored behind the opening."""
     logged: list[Logged] = list(await store.read_log(held.run, after=Position(held.epoch, 1)))
@@ -159,9 +166,7 @@ async def test_what_was_not_stored_takes_all_along_when_it_is_sent_again(
     store: Store, held: Lease
 ) -> None:
     """Else the text of every run would wait four times as long as the pause behind a failure."""
-    faults = Faults(store)
-    faults.plan["append"] = ["refuse"]
-    writer = LogWriter(faults.store, delay=0.001, lease=LONG, patience=SECONDS)
+    faults, writer = refusing(store)
     failing, patient = log_of(held, writer), log_of(await begun(store, new_key()), writer)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(writer.run)
@@ -176,9 +181,7 @@ async def test_what_was_not_stored_takes_all_along_when_it_is_sent_again(
 async def test_a_run_that_was_given_up_is_not_written_again_and_again(
     store: Store, held: Lease
 ) -> None:
-    faults = Faults(store)
-    faults.plan["append"] = ["refuse"]
-    writer = LogWriter(faults.store, delay=0.001, lease=LONG, patience=SECONDS)
+    faults, writer = refusing(store)
     log = log_of(held, writer)
     log.append([CALL])
     log.abandon()
