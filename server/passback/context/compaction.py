@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from passback.context.shown import Levels, Shown, Taken
@@ -30,6 +30,7 @@ from passback.core.events import Compacted, ContextWarned, RunEvent, UsageReport
 from passback.core.ids import new_message_id
 from passback.core.messages import Message, ModelMessage, SummaryMessage, Usage, together
 from passback.core.ports import ModelClient
+from passback.core.values import value
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ _WORTH: Final = 10
 """A summary has to save one part in so many of the window, while the model could still be called without."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Compaction:
     """Keeps what the model is shown within its window.
 
@@ -203,7 +204,7 @@ class _Watch:
         return listener.written(whole=listener.ended)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Written:
     """What a model has written; a text only if it is the whole of it, or enough.
 

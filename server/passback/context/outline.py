@@ -1,17 +1,18 @@
 """An outline of JSON that is too large to be shown: its shape, its sizes, its first records."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 
+from passback.core.values import value
+
 _BYTES = 6 * 1024
 """Of an outline, at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Room:
     """How much is shown: levels, items of a list, keys of an object, characters of a text or a key."""
 

@@ -9,7 +9,7 @@ No text and no data can close a tag: `<` is written as `&lt;` in texts, and as i
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pydantic import JsonValue
 from pydantic_core import to_json
@@ -23,6 +23,7 @@ from passback.core.messages import (
     TextPart,
     UserMessage,
 )
+from passback.core.values import value
 
 PASTED = 16 * 1024
 """Bytes of structured data that are shown whole to an agent that has tools to look at the rest."""
@@ -53,7 +54,7 @@ def static_prompt(prompt: str, guides: Iterable[str] = (), /) -> str:
 
 
 # ---------------------------------------------------------------- the builder
-@dataclass(frozen=True, slots=True)
+@value
 class Layers:
     """Implements the door `PromptBuilder`.
 

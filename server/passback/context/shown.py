@@ -19,6 +19,7 @@ from passback.core.messages import (
     Usage,
 )
 from passback.core.transcript import boundary, paired, unheard, view
+from passback.core.values import value
 
 _RECENT: Final = 3
 """Turns whose results are not left out."""
@@ -27,7 +28,7 @@ BULK: Final = 64
 """Tokens of a result that is worth to be left out; none is shortened to less."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Levels:
     """Tokens of the provider's, from the window on downwards.
 
@@ -70,7 +71,7 @@ class Entry:
         return before - self.tokens
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Taken:
     """A step that made room: tokens before and after."""
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from passback.core.deltas import ModelRequest
@@ -18,6 +17,7 @@ from passback.core.messages import (
     ToolCall,
     as_text,
 )
+from passback.core.values import value
 
 _MESSAGE: Final = 4
 _CALL: Final = 8
@@ -121,7 +121,7 @@ _RATIOS: Final = (0.5, 4.0)
 """What can be believed of a service's count, and what cannot."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Scale:
     """How the provider's tokens follow from estimated ones: `offset + ratio * estimate`."""
 

@@ -1,7 +1,7 @@
 """What a post means for the conversation that it comes to (DESIGN section 5). Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from passback.core.errors import (
@@ -55,12 +55,13 @@ from passback.core.transcript import (
     within,
     written,
 )
+from passback.core.values import value
 
 TIMED_OUT = fingerprint(SYNTHETIC_TEXT["timeout"], True)
 """Of the result that the server writes for a call whose time is over."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Standing:
     """How a conversation stands when a post comes.
 
@@ -83,7 +84,7 @@ class Standing:
     exists: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Begins:
     """The post starts a run. `receipts` are the names that it settles, with their fingerprints."""
 
@@ -91,7 +92,7 @@ class Begins:
     receipts: Mapping[ReceiptName, str]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Queues:
     """The post waits for its turn; its new messages are `messages`."""
 
@@ -99,7 +100,7 @@ class Queues:
     receipts: Mapping[ReceiptName, str]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Parks:
     """Results are kept, others are still owed; nothing runs. Empty `append`: a repeat, nothing to store."""
 
@@ -108,7 +109,7 @@ class Parks:
     owed: tuple[Owed, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Joins:
     """A repeated post: it follows the run that the first one started."""
 

@@ -1,6 +1,6 @@
 """What is read from a store and what is written to it."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, NamedTuple, TypeAlias
 
 from passback.core.events import START, Position, RunEvent
@@ -15,9 +15,10 @@ from passback.core.messages import (
 )
 from passback.core.posts import Receipt, ReceiptName, Receipts, StartRun
 from passback.core.state import State
+from passback.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Lease:
     """The right to run a conversation. `fence` is counter and nonce: it never repeats, also after a failover."""
 
@@ -31,7 +32,7 @@ LeaseState: TypeAlias = Literal["held", "followed", "cancelled", "lost"]
 `cancelled`: still held, and somebody asked to cancel the run."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Claim:
     """That one of the clients says it is at work on an owed call, so that no other one is.
 
@@ -42,7 +43,7 @@ class Claim:
     until: int = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Status:
     """A conversation without its messages.
 
@@ -91,7 +92,7 @@ class Status:
     state: State = field(default_factory=State)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Queued:
     """A post that waits for its turn, and the run that it will be. It has only the messages that were new when it came."""
 
@@ -104,7 +105,7 @@ class Queued:
         return self.post.on_busy in {"interrupt", "rollback"}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Loaded:
     """What a post is judged by: the messages from the boundary on, the client's tools, the asked receipts, and the
     posts that wait.
@@ -122,7 +123,7 @@ class Loaded:
         return self.status.state.boundary
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Change:
     """A write to the transcript, all or nothing, and only if the version is still `expected`.
 
@@ -151,7 +152,7 @@ class Change:
     state: State | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Enqueue:
     """A post for the queue of its conversation, which takes at most `limit`.
 
@@ -179,7 +180,7 @@ EnqueueAnswer: TypeAlias = Literal["queued", "full", "changed"]
 """`changed`: nothing runs or waits any more, or another post has taken one of the receipts: judge again."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LogWrite:
     """Events for a run's log; the first has the number `first`, the others follow."""
 
@@ -188,7 +189,7 @@ class LogWrite:
     events: tuple[RunEvent, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Commit:
     """A turn's messages together with the events that reveal them, atomically.
 
@@ -211,7 +212,7 @@ class Commit:
     state: State | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Hold:
     """One client's claim of an owed call, taken or renewed, only if the version is still `expected`.
 
@@ -225,7 +226,7 @@ class Hold:
     claimant: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Held:
     """Whose the claim of a call is now.
 
@@ -251,7 +252,7 @@ class Place(NamedTuple):
     tag: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Owing:
     """A conversation whose client owes something."""
 
@@ -260,7 +261,7 @@ class Owing:
     status: Status
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Inbox:
     """Conversations that owe something, oldest first; `next`: more may follow behind that place."""
 
@@ -268,7 +269,7 @@ class Inbox:
     next: Place | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Page:
     """Messages from position `start` of the record on; `total` counts all of them."""
 

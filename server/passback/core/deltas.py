@@ -1,7 +1,7 @@
 """What a model is asked and what comes back, piece by piece."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
@@ -16,11 +16,12 @@ from passback.core.messages import (
     UserMessage,
     credible,
 )
+from passback.core.values import value
 
 _AS_SET_UP = Generation()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ModelRequest:
     """What a model is asked.
 
@@ -48,24 +49,24 @@ class ModelRequest:
         return _AS_SET_UP
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TextChunk:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReasoningChunk:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReasoningBlock:
     """A finished block of reasoning, to be kept unedited."""
 
     reasoning: Reasoning
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolCallChunk:
     """A piece of one call.
 
@@ -79,7 +80,7 @@ class ToolCallChunk:
     arguments: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UsageChunk:
     """The usage of the answer, as far as it is credible; a later one replaces it."""
 
@@ -89,7 +90,7 @@ class UsageChunk:
         object.__setattr__(self, "usage", credible(self.usage))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LostUsageChunk:
     """The usage of an attempt that came to nothing before this answer: it is spent, and says nothing of the answer.
 
@@ -105,7 +106,7 @@ class LostUsageChunk:
 FinishReason: TypeAlias = Literal["stop", "tool_calls", "length", "refusal"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Finish:
     """The model ended its answer. An answer without one broke off."""
 

@@ -6,13 +6,14 @@ from typing import TypeVar
 
 from passback.core.arguments import Takes, a, above_zero, either, nothing, refuse_misfit_fields
 from passback.core.messages import RunId, RunRef, Usage
+from passback.core.values import value
 
 Number = TypeVar("Number", int, float)
 
 _MILLION = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Spent:
     """What was spent.
 
@@ -37,7 +38,7 @@ class Spent:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Left:
     """What is left of the tightest limit of each kind, never below 0; None: there is no such limit."""
 
@@ -179,7 +180,7 @@ def price_of(models: str, prices: Mapping[str, Price], /) -> Price:
 
 
 # ---------------------------------------------------------------- what is kept
-@dataclass(frozen=True, slots=True)
+@value
 class RunSpent:
     """What one run has spent, under all its workers."""
 
@@ -187,7 +188,7 @@ class RunSpent:
     spent: Spent
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Spending:
     """What a run has spent so far under one lease, to be counted for its owner.
 

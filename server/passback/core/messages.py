@@ -263,6 +263,8 @@ class Usage:
         )
 
 
+UNUSED: Final = Usage()
+
 MOST_TOKENS: Final = 10**12
 """Of one kind in one model call. No call has so many: a service that says so is wrong, and no sum may overflow for it."""
 

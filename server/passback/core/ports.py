@@ -6,7 +6,6 @@ Arguments are positional-only and values frozen. Every method may raise what its
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from passback.core.changes import (
@@ -41,6 +40,7 @@ from passback.core.messages import (
     ToolSpec,
 )
 from passback.core.posts import ReceiptName, StartRun
+from passback.core.values import value
 
 # ---------------------------------------------------------------- the model
 TakeDeltas: TypeAlias = Callable[[Sequence[ModelDelta]], object]
@@ -285,7 +285,7 @@ class Store(Protocol):
 
 
 # ---------------------------------------------------------------- the service
-@dataclass(frozen=True, slots=True)
+@value
 class Parked:
     """Results were stored, but no run starts: these are still owed."""
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
@@ -20,6 +20,7 @@ from passback.core.messages import (
     ToolSpec,
     UserMessage,
 )
+from passback.core.values import value
 
 OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "rollback"]
 """What a post with a user message means while a run goes on.
@@ -33,7 +34,7 @@ OnDisconnect: TypeAlias = Literal["continue", "cancel"]
 """What becomes of a run when nobody follows it any more, for longer than a grace time."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StartRun:
     """A client's post, decoded.
 
@@ -78,7 +79,7 @@ def dated(post: StartRun, at: str, /) -> StartRun:
     return replace(post, messages=messages)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Receipt:
     """What is remembered of a posted thing.
 

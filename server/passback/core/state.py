@@ -1,12 +1,13 @@
 """What a conversation knows beside its messages: it changes only together with them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from pydantic import JsonValue
 
 from passback.core.limits import RunSpent
 from passback.core.messages import (
+    UNUSED,
     AssistantMessage,
     ChildMessage,
     JsonObject,
@@ -14,12 +15,14 @@ from passback.core.messages import (
     RunId,
     SummaryMessage,
     Usage,
+    together,
 )
 from passback.core.plans import Plan, PlanEntry
 from passback.core.transcript import always_allowed, data_of, last_asked, schema_of
+from passback.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EarlierPlan:
     """What an agent meant to do before a run that goes on, or was stopped, had another plan."""
 
@@ -27,7 +30,7 @@ class EarlierPlan:
     plan: tuple[PlanEntry, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class State:
     """Derived data of a conversation.
 
@@ -47,7 +50,7 @@ class State:
     """
 
     plan: tuple[PlanEntry, ...] = ()
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = UNUSED
     cost: float = 0.0
     seconds: float = 0.0
     boundary: int = 0
@@ -72,7 +75,8 @@ class State:
 
     def with_added(self, messages: Iterable[Message], /) -> "State":
         """As it is when these messages follow on the transcript."""
-        return replace(self, usage=self.usage + usage_of(messages))
+        usage = usage_of(messages)
+        return self if usage.is_nothing else replace(self, usage=self.usage + usage)
 
     def with_taken_back(self, messages: Iterable[Message], run_id: RunId | None, /) -> "State":
         """As it is without a run and these messages, which are what is taken back of it.
@@ -105,10 +109,10 @@ class State:
 
 def usage_of(messages: Iterable[Message], /) -> Usage:
     """The tokens of the model calls that said these messages, those of sub-agents included."""
-    total = Usage()
+    total: Usage | None = None
     for message in messages:
         while isinstance(message, ChildMessage):
             message = message.message
         if isinstance(message, AssistantMessage | SummaryMessage) and message.usage is not None:
-            total += message.usage
-    return total
+            total = together(total, message.usage)
+    return total or UNUSED

@@ -6,7 +6,7 @@ the next other message, or it is one of the calls of the last assistant message 
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -33,6 +33,7 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
+from passback.core.values import value
 
 SYNTHETIC_TEXT: Mapping[Synthetic, str] = {
     "superseded": "The user went on before this call was answered.",
@@ -51,7 +52,7 @@ MintMessageId: TypeAlias = Callable[[], MessageId]
 
 
 # ---------------------------------------------------------------- what is open
-@dataclass(frozen=True, slots=True)
+@value
 class OpenCall:
     """A call without a result, within the sub-agents that work on the calls `path`, outermost first."""
 
@@ -118,7 +119,7 @@ def _waiting(messages: Sequence[Message], path: tuple[CallId, ...]) -> Iterator[
             yield from _waiting(tail.children[call.id], (*path, call.id))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Tail:
     """The last turn: its calls without a result, those that were approved, and what their sub-agents say."""
 

@@ -1,17 +1,18 @@
 """The agents of a server: what thinks in a run, and what it brings along."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from passback.core.errors import UnknownAgent
 from passback.core.messages import Message, UserMessage
 from passback.core.posts import StartRun
 from passback.core.transcript import last_asked
+from passback.core.values import value
 from passback.engine.brain import Brain
 from passback.engine.toolbox import Equipment
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Actor:
     """One agent. `name` is what clients ask for it by."""
 

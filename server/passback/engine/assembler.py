@@ -40,6 +40,7 @@ from passback.core.messages import (
     together,
 )
 from passback.core.text import mended
+from passback.core.values import value
 
 Executor: TypeAlias = Literal["client", "server"]
 Whose: TypeAlias = Callable[[str], Executor | None]
@@ -55,7 +56,7 @@ _CHARS_PER_TOKEN = 4
 """About; for answers that were cut before the provider counted them."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InvalidCall:
     """A call that no tool will see, and what the model is told instead."""
 
@@ -66,7 +67,7 @@ class InvalidCall:
     synthetic: Synthetic = "invalid"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Turn:
     """A model's whole answer. `finish` None: it broke off, then its calls are all invalid.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from pydantic import JsonValue
@@ -13,6 +13,7 @@ from passback.core.limits import Budget, Price
 from passback.core.messages import JsonObject, Message, ModelMessage
 from passback.core.ports import ModelClient
 from passback.core.prompts import PromptBuilder, RunContext
+from passback.core.values import value
 from passback.engine.commands import Commands
 from passback.engine.judging import Judge
 from passback.engine.output import OutputJudge
@@ -21,7 +22,7 @@ from passback.engine.toolbox import Toolbox
 Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Brain:
     """What thinks in a run: a model, told who it is, for at most so many turns.
 

@@ -2,8 +2,8 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from dataclasses import field, replace
+from typing import TypeAlias, TypeGuard
 
 from passback.core.commands import Command, CommandCall, CommandContext, Handler, command_in
 from passback.core.context import Fitted
@@ -11,9 +11,11 @@ from passback.core.errors import UnknownCommand
 from passback.core.events import RunEvent
 from passback.core.ids import new_message_id
 from passback.core.messages import Message, PostedMessage, SummaryMessage, UserMessage
+from passback.core.posts import StartRun
 from passback.core.state import State
 from passback.core.text import mended
 from passback.core.transcript import unheard
+from passback.core.values import value
 from passback.engine.calling import CallBroken, boundary, called
 
 Compact: TypeAlias = Callable[[], Awaitable[Fitted]]
@@ -28,7 +30,7 @@ _BUILT_IN: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reply:
     """What a command answers, and what it leaves behind in the transcript: before its answer, and after."""
 
@@ -38,7 +40,7 @@ class Reply:
     after: tuple[Message, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Commands:
     """The commands of an agent.
 
@@ -61,13 +63,15 @@ class Commands:
         }
         return tuple(Command(name, described[name]) for name in sorted(described))
 
-    def marked(self, posted: Sequence[PostedMessage]) -> tuple[PostedMessage, ...]:
+    def marked(self, post: StartRun) -> StartRun:
         """What was posted; the messages that are commands, known or not, are marked as such."""
-        return tuple(
-            replace(each, command=True)
-            if isinstance(each, UserMessage) and self.enabled and command_in(each)
-            else each
-            for each in posted
+        if not self.enabled or not any(map(_is_command, post.messages)):
+            return post
+        return replace(
+            post,
+            messages=tuple(
+                replace(each, command=True) if _is_command(each) else each for each in post.messages
+            ),
         )
 
     def called_in(self, messages: Sequence[Message]) -> CommandCall | None:
@@ -119,6 +123,10 @@ class Commands:
         except CallBroken as broken:
             return f"The command failed: {broken}."
         return mended(text)[:_LONGEST]
+
+
+def _is_command(posted: PostedMessage) -> TypeGuard[UserMessage]:
+    return isinstance(posted, UserMessage) and command_in(posted) is not None
 
 
 def forgotten(state: State, call: CommandCall) -> State:

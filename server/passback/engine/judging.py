@@ -1,12 +1,13 @@
 """Which calls of a turn are made: arguments have to fit, and server tools need permission."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from passback.core.messages import RunRef, ToolCall, ToolSpec
 from passback.core.permissions import Permission, Rule
 from passback.core.ports import ArgumentCheck
 from passback.core.questions import ASK_USER, unanswerable
+from passback.core.values import value
 from passback.engine.assembler import InvalidCall, Turn
 from passback.engine.calling import CallBroken, CallLate, boundary, called
 from passback.engine.toolbox import Toolbox
@@ -19,7 +20,7 @@ _UNKNOWN = Permission("deny", "whether it may be called could not be found out")
 _LATE = Permission("deny", "whether it may be called was not found out in time")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Judge:
     """Judges the calls of whole turns.
 

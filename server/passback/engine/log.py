@@ -7,7 +7,6 @@ clients act on become visible only when the commit that makes them true has succ
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import monotonic
 
 import anyio
@@ -26,6 +25,7 @@ from passback.core.events import (
 from passback.core.messages import Message, Owed, RunRef
 from passback.core.ports import Store
 from passback.core.state import State
+from passback.core.values import value
 from passback.engine.turn import Turn
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ _PIECES = (TextDelta, ReasoningDelta, ToolCallArguments)
 """What comes in many small events that no other post can depend on."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class End:
     """That a commit is a run's last one, what the client owes then, and whether it was cut."""
 
@@ -156,12 +156,10 @@ class RunLog:
 
     async def settle(self) -> None:
         """Store what is in doubt; raises as `commit` does. Not cancellable midway."""
-        try:
-            with anyio.fail_after(self._writer.patience, shield=True):
-                async with self._writing:
-                    await self._settle()
-        except TimeoutError as error:
-            raise StoreUnavailable("the store does not answer in time", retry_after=1) from error
+        with anyio.move_on_after(self._writer.patience, shield=True):
+            async with self._writing:
+                return await self._settle()
+        raise StoreUnavailable("the store does not answer in time", retry_after=1)
 
     @property
     def may_have_ended(self) -> bool:

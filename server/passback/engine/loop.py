@@ -23,6 +23,7 @@ from passback.core.events import (
 from passback.core.ids import new_call_id, new_message_id
 from passback.core.limits import Spent
 from passback.core.messages import (
+    UNUSED,
     AssistantMessage,
     Message,
     ModelMessage,
@@ -55,6 +56,8 @@ from passback.engine.progress import Progress
 from passback.engine.spending import BudgetSpent, Meter
 from passback.engine.toolbox import Toolbox
 from passback.engine.turns import committed, in_vain, reason, resulted, tool_message
+
+_BUDGET_SPENT = Completed("budget")
 
 
 @dataclass(slots=True)
@@ -141,7 +144,7 @@ class Loop:
         try:
             await self._work()
         except BudgetSpent:
-            await self._end(Completed("budget"))
+            await self._end(_BUDGET_SPENT)
 
     async def _work(self) -> None:
         if self._depth and self._taken_over:
@@ -363,8 +366,8 @@ class Loop:
         *,
         cut: bool = False,
     ) -> None:
-        if outcome == Completed("budget") and self._meter.is_unused:
-            events = (*events, UsageReported(Usage()))
+        if outcome == _BUDGET_SPENT and self._meter.is_unused:
+            events = (*events, UsageReported(UNUSED))
         await self._meter.tell(ends=True)
         told = (*self._with_left(events), *self._untold(), RunFinished(outcome))
         if not cut:

@@ -1,7 +1,6 @@
 """Structured output: whether a run's last word is what was asked for. Nothing else becomes its output."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from pydantic import JsonValue
@@ -14,6 +13,7 @@ from passback.core.ports import ArgumentCheck
 from passback.core.state import State
 from passback.core.text import mended
 from passback.core.transcript import NOT_ACCEPTED, schema_of
+from passback.core.values import value
 from passback.engine.assembler import Turn
 from passback.engine.calling import CallBroken, CallLate, boundary, called
 
@@ -31,7 +31,7 @@ AnswerCheck: TypeAlias = Callable[[str], str | None]
 """What is wrong with an answer, a JSON object, in words for the model. None: nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OutputJudge:
     """Judges the turns that would end a run.
 

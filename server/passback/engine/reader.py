@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Self
 
@@ -58,10 +58,11 @@ class Reader(
             InvalidCursor: the position is beyond the log's end.
             CursorExpired: what follows the position was trimmed.
         """
-        async with AsyncExitStack() as unless_found:
-            unless_found.push_async_exit(self)
+        try:
             await self._open(self._log_of(self._run))
-            unless_found.pop_all()
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
     @override

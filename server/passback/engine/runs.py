@@ -64,6 +64,8 @@ from passback.engine.reader import Reader
 from passback.engine.spending import owner_spent
 from passback.engine.supervisor import Assignment, Supervisor, Tempo
 
+_NEW = Loaded(Status())
+
 
 class RunService:
     """Implements the door `Runs`; `running()` has to be around every use.
@@ -135,7 +137,7 @@ class RunService:
         if len(self._heard_of) >= self._most_heard_of:
             self._heard_of.clear()
         self._heard_of.add(key)
-        return Loaded(Status())
+        return _NEW
 
     async def _admit(self, post: StartRun, loaded: Loaded) -> RunRef | Parked | None:
         """Store what the post brings. None: the conversation has changed meanwhile, judge again."""
@@ -145,7 +147,7 @@ class RunService:
             (await actor.equipment.toolbox()).refuse_clashes(post.tools)
         commands = actor.brain.commands
         commands.called_in(post.messages)
-        post = replace(post, messages=commands.marked(post.messages))
+        post = commands.marked(post)
         status = loaded.status
         running = status.run_id if status.running else None
         standing = Standing(

@@ -21,7 +21,7 @@ from passback.core.limits import (
     Spent,
     tightest,
 )
-from passback.core.messages import RunRef, Usage
+from passback.core.messages import RunRef, Usage, together
 from passback.core.ports import Store
 from passback.core.state import State
 
@@ -31,7 +31,6 @@ _PATIENCE = 1.0
 """Seconds that a commit waits for the owner's count: what it says there is said again before the next model call."""
 
 
-_UNUSED = Usage()
 _NOTHING = Spent()
 _ALL = Left()
 
@@ -63,7 +62,7 @@ class Meter:
         known = state.run if state.run and state.run.run_id == lease.run.run_id else None
         self._run_before = known.spent if known else _NOTHING
         self._used = _NOTHING
-        self._untold = _UNUSED
+        self._untold: Usage | None = None
         self._noted = _NOTHING
         self._began = monotonic()
         self._owner = owner
@@ -75,14 +74,15 @@ class Meter:
     # ---------------------------------------------------------------- spending
     def add(self, usage: Usage | None, price: Price) -> None:
         """Count a model call, also one that was cut. None: its provider tells nothing."""
-        if usage is not None:
-            tokens = usage.input_tokens + usage.output_tokens
-            self._used += Spent(tokens, cost=price.of(usage))
-            self._untold += usage
+        if usage is None or usage.is_nothing:
+            return
+        tokens = usage.input_tokens + usage.output_tokens
+        self._used += Spent(tokens, cost=price.of(usage))
+        self._untold = together(self._untold, usage)
 
     def untold(self) -> tuple[UsageReported, ...]:
         """What was counted and no event has told of: calls that were cut, here or in sub-agents, or came to nothing."""
-        return () if self._untold.is_nothing else (UsageReported(self._untold),)
+        return () if self._untold is None else (UsageReported(self._untold),)
 
     @property
     def is_unused(self) -> bool:
@@ -95,13 +95,15 @@ class Meter:
             return state
         self._noted = self._used
         spent = _rounded(self._before + self._spent)
-        run = RunSpent(self._lease.run.run_id, _rounded(self._run_before + self._spent))
+        run = None
+        if self._budget.run.is_set:
+            run = RunSpent(self._lease.run.run_id, _rounded(self._run_before + self._spent))
         return replace(
             state,
             tokens=spent.tokens,
             seconds=spent.seconds,
             cost=spent.cost,
-            run=run if self._budget.run.is_set else None,
+            run=run,
         )
 
     @property
@@ -153,9 +155,7 @@ class Meter:
         if not told:
             return tuple(events)
         for usage in told:
-            self._untold -= usage
-        if self._untold.is_nothing:
-            self._untold = _UNUSED
+            self._untold = _without(self._untold, usage)
         left = replace(self.left(), turns=turns)
         return tuple(
             UsageReported(event.usage, left) if isinstance(event, UsageReported) else event
@@ -219,6 +219,13 @@ async def owner_spent(store: Store, budget: Budget, run: RunRef, /) -> Spent | N
         return None
     day = datetime.now(UTC).date().isoformat()
     return await store.spend(Spending(run, 0, day, Spent()))
+
+
+def _without(untold: Usage | None, told: Usage) -> Usage | None:
+    """What no event has told of after one more; None: nothing."""
+    if untold is None or untold == told:
+        return None
+    return untold - told
 
 
 def _rounded(spent: Spent) -> Spent:

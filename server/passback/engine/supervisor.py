@@ -5,7 +5,6 @@ import logging
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 
@@ -17,6 +16,7 @@ from passback.core.events import Cancelled, Completed, Failed, Outcome, RunEvent
 from passback.core.limits import Left
 from passback.core.messages import ConversationKey, RunId, RunRef
 from passback.core.ports import Store
+from passback.core.values import value
 from passback.engine.calling import containing
 from passback.engine.log import LogWriter, RunLog
 from passback.engine.loop import Loop, Work
@@ -35,7 +35,7 @@ BROKEN = Failed("internal", "the server failed; its log says why")
 HEARTBEAT = 0.6
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tempo:
     """Seconds, where nothing else is said.
 
@@ -67,7 +67,7 @@ class Tempo:
     tool_timeout: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Assignment:
     """A run whose lease was just taken here.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 import anyio
@@ -22,6 +22,7 @@ from passback.core.permissions import Permission
 from passback.core.records import dump_message
 from passback.core.text import mended
 from passback.core.toolsets import Toolset
+from passback.core.values import value
 from passback.engine.assembler import Executor
 from passback.engine.calling import CallBroken, boundary
 from passback.engine.children import CallContext
@@ -159,7 +160,7 @@ class Toolbox:
         await send.send((call, given))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Equipment:
     """What an agent brings to each of its runs.
 

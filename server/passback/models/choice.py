@@ -1,12 +1,13 @@
 """What the settings of the model say: one model, or several in the order in which they are asked."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from passback.core.errors import ConfigurationError
+from passback.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Choice:
     """One model: `kind:name`, and where it is."""
 

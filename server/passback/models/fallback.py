@@ -11,6 +11,7 @@ from passback.core.deltas import LostUsageChunk, ModelDelta, ModelRequest, Usage
 from passback.core.errors import ModelError, ModelIncomplete
 from passback.core.messages import MediaPart, Usage, together
 from passback.core.ports import ModelClient
+from passback.core.values import value
 
 Batches: TypeAlias = AsyncIterator[Sequence[ModelDelta]]
 Answering: TypeAlias = AbstractAsyncContextManager[Batches]
@@ -18,7 +19,7 @@ Answering: TypeAlias = AbstractAsyncContextManager[Batches]
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Begun:
     """An answer: what was read of it to see that it begins, and the rest."""
 
@@ -26,7 +27,7 @@ class _Begun:
     rest: Batches
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Failed:
     """An attempt that came to nothing, and what it cost as far as is known."""
 

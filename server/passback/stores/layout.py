@@ -4,7 +4,7 @@ import hashlib
 import logging
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -33,6 +33,7 @@ from passback.core.records import (
     load_state,
 )
 from passback.core.state import State
+from passback.core.values import value
 from passback.stores.options import milliseconds
 
 logger = logging.getLogger(__name__)
@@ -112,7 +113,7 @@ def unpack_state(record: bytes | None, boundary: int, /) -> State:
     return replace(load_state(record), boundary=boundary) if record else State()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PackedChange:
     """A `Change` as a store writes it."""
 
@@ -160,7 +161,7 @@ def unpack_receipt(packed: str, /) -> Receipt:
     return Receipt(fingerprint, RunId(run_id) if run_id else None)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PackedHold:
     """A `Hold` as a store writes it: `call` and `claimant` have no spaces; of the claimant there is but a hash."""
 
@@ -198,7 +199,7 @@ class PackedAmounts(NamedTuple):
     billionths: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PackedSpending:
     """A `Spending` as a store writes it: the count of a day, and that of a lease, which are an owner's."""
 
@@ -225,7 +226,7 @@ def unpack_spent(amounts: Sequence[int], /) -> Spent:
     return Spent(tokens, time / 1000, cost / _BILLIONTHS)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PackedEnqueue:
     """An `Enqueue` as a store writes it."""
 
@@ -250,7 +251,7 @@ def pack_enqueue(entry: Enqueue, /) -> PackedEnqueue:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PackedEntry:
     """One entry of a log: a batch of events, under the number of its last one."""
 
@@ -263,7 +264,7 @@ class PackedEntry:
         return self.last - self.size + 1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PackedWrite:
     """A `LogWrite` as a store writes it; without an entry when there are no events."""
 
@@ -284,7 +285,7 @@ def pack_write(lease: Lease, entry: PackedEntry | None = None, /) -> PackedWrite
     return PackedWrite(tag(lease.run.key), lease.run.run_id, lease.epoch, lease.fence, entry)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PackedCommit:
     """A `Commit` as a store writes it."""
 

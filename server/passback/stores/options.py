@@ -1,14 +1,14 @@
 """What can be set on a store, whatever its kind."""
 
 import re
-from dataclasses import dataclass
 
 from passback.core.errors import ConfigurationError
+from passback.core.values import value
 
 DAY = 24 * 3600.0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoreOptions:
     """Settings of a store; times in seconds.
 
@@ -52,7 +52,7 @@ def milliseconds(seconds: float, /) -> int:
     return round(seconds * 1000)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Keep:
     """For how many milliseconds to keep what a write touches; None for ever."""
 

@@ -2,7 +2,7 @@
 
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -12,6 +12,7 @@ from starlette.datastructures import Headers
 
 from passback.core.errors import ForeignHost, ForeignOrigin, Unauthenticated
 from passback.core.messages import OwnerId
+from passback.core.values import value
 
 ANONYMOUS = OwnerId("anonymous")
 _DEFAULT_PORTS = (":80", ":443")
@@ -19,7 +20,7 @@ _MAX_HOST = 512
 """Characters: more than a name of the DNS has, and few enough to be remembered."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Access:
     """Who may talk to the server.
 

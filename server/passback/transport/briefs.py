@@ -14,6 +14,8 @@ from passback.transport.declarations import parse_output_schema
 from passback.transport.parts import Posted
 from passback.transport.wires import Limits
 
+_NOTHING = Brief()
+
 _Words: TypeAlias = Annotated[str, Field(max_length=4_000)]
 
 
@@ -45,6 +47,8 @@ async def read_brief(posted: PostedBrief, limits: Limits, /) -> Brief:
         DataTooLarge: more than `limits.data_bytes`, as compact JSON.
         InvalidOutputSchema: says what is wrong with it.
     """
+    if posted.model_fields_set.isdisjoint(PostedBrief.model_fields):
+        return _NOTHING
     data, schema = posted.structured_data, posted.output_schema
     refuse_large(_name(type(posted), "structured_data"), data, limits)
     return Brief(
@@ -76,14 +80,14 @@ def briefed(
     Raises:
         InvalidRequest: there is none.
     """
-    if brief == Brief():
+    if brief == _NOTHING:
         return tuple(messages)
     for position in reversed(range(len(messages))):
         message = messages[position]
         if isinstance(message, UserMessage):
             said = replace(message, brief=brief)
             return (*messages[:position], said, *messages[position + 1 :])
-    if replace(brief, forgets=False) == Brief():
+    if replace(brief, forgets=False) == _NOTHING:
         return tuple(messages)  # many clients write null for what they do not have
     *names, last = (_name(form, field) for field in PostedBrief.model_fields)
     raise InvalidRequest(f"{', '.join(names)} and {last} need a user message")

@@ -1,7 +1,5 @@
 """The forms in which a run is answered: events, plain text, or one document. The request says which."""
 
-from dataclasses import dataclass
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
@@ -10,6 +8,7 @@ from passback.core.errors import InvalidRequest
 from passback.core.events import HandedBack, RunFinished
 from passback.core.messages import RunRef
 from passback.core.ports import Parked
+from passback.core.values import value
 from passback.transport.frames import EventId
 from passback.transport.http import json_answer, run_headers
 from passback.transport.native import DONE, NativeEncoder, native_data, owed_event
@@ -23,7 +22,7 @@ from passback.transport.wires import Services
 EVENTS_TYPE, DOCUMENT_TYPE, TEXT_TYPE = "text/event-stream", "application/json", "text/plain"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Asked:
     """What a client wants to get: a media type, and for a document how many seconds it may take."""
 

@@ -1,13 +1,13 @@
 """What is wrong with a posted value, told by places in what was posted: a client knows nothing of our classes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from pydantic import JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
 from passback.core.text import plain_problem
+from passback.core.values import value
 
 _SHOWN_CHARACTERS = 200
 _TAGS: Final = ("role", "type")
@@ -16,7 +16,7 @@ _TAGS: Final = ("role", "type")
 _Place: TypeAlias = tuple[int | str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Misfit:
     """`at` joins the keys and positions that lead to it by dots; `is_kind` says that the value is of a wrong kind."""
 

@@ -5,7 +5,6 @@ Written by hand, because the ready-made response doubles the cost of sending: it
 
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from starlette.requests import Request
@@ -14,6 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 from passback.core.errors import PassbackError, ShuttingDown
 from passback.core.events import Completed, Failed, HandedBack, Logged, Outcome, RunFinished
 from passback.core.messages import ConversationId, RunId, RunRef
+from passback.core.values import value
 from passback.transport.frames import EventId, Framer, SseEncoder, sse_frame
 from passback.transport.http import failure_answer, request_id, run_headers
 from passback.transport.limits import left_headers
@@ -27,7 +27,7 @@ CUT = "retry: 1000\n\n"
 """The end of a response whose run goes on: the client comes back after a second, and saw no end of the run."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Form:
     """How a stream is written.
 

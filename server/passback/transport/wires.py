@@ -5,7 +5,7 @@ puts the wires together into one ASGI application.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pydantic import JsonValue
 from starlette.routing import BaseRoute
@@ -13,10 +13,11 @@ from starlette.routing import BaseRoute
 from passback.core.messages import JsonObject
 from passback.core.ports import Runs
 from passback.core.posts import OnBusy
+from passback.core.values import value
 from passback.transport.signal import Signal
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Limits:
     """How much one request may ask of us. Sizes in bytes, times in seconds."""
 
@@ -32,7 +33,7 @@ class Limits:
     answer_chars: int = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Services:
     """What a wire may use.
 
@@ -61,7 +62,7 @@ class Services:
     mcp_servers: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Wire:
     """One protocol, ready to be mounted.
 

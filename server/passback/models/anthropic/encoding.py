@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 from pydantic import JsonValue
@@ -18,6 +18,7 @@ from passback.core.messages import (
     ToolSpec,
     UserMessage,
 )
+from passback.core.values import value
 from passback.models.anthropic.content import content_blocks, result_block, text_block
 from passback.models.anthropic.outputs import output_config
 from passback.models.anthropic.thoughts import KINDS, Block, Prefix, Thought, thoughts_of
@@ -34,7 +35,7 @@ _REFUSED_AT_THE_TOP = frozenset({"oneOf", "anyOf", "allOf"})
 _CACHED_TURNS = 2
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Request:
     """The body, and what thoughts in its answer are bound to."""
 
@@ -117,7 +118,7 @@ def _mark(block: Block) -> None:
 
 
 # ---------------------------------------------------------------- messages
-@dataclass(frozen=True, slots=True)
+@value
 class _Turn:
     role: str
     blocks: list[Block]

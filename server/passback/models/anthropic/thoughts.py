@@ -6,7 +6,6 @@ refuse one whose prefix (system, tools, all messages before its answer) has chan
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypeAlias
 
@@ -14,6 +13,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from passback.core.messages import AssistantMessage
+from passback.core.values import value
 from passback.models.http.bodies import written
 
 Block: TypeAlias = dict[str, JsonValue]
@@ -21,7 +21,7 @@ Block: TypeAlias = dict[str, JsonValue]
 KINDS = frozenset({"thinking", "redacted_thinking"})
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Thought:
     """A block, just as the service gave it.
 

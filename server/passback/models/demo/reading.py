@@ -6,12 +6,12 @@ in the words is made up from the schema.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from pydantic import JsonValue
 
 from passback.core.messages import ToolSpec
+from passback.core.values import value
 
 Schema: TypeAlias = Mapping[str, JsonValue]
 
@@ -39,7 +39,7 @@ _LISTED = re.compile(r"(?:[^\W_]+, ){2,}(?:(?:or|and) )?[^\W_]+")
 
 
 # ---------------------------------------------------------------- which tools
-@dataclass(frozen=True, slots=True)
+@value
 class NamedTool:
     """A tool that the words name: `end` is where its name ends in them."""
 

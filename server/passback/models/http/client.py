@@ -3,8 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
 
 import anyio
 import httpx
@@ -18,6 +17,7 @@ from passback.core.errors import (
     ModelUnavailable,
 )
 from passback.core.messages import MediaPart
+from passback.core.values import value
 from passback.models.http.bounds import Bounds
 from passback.models.http.connection import Answer, Patience
 from passback.models.http.decoding import Decoder
@@ -36,7 +36,7 @@ _CLEANUP_TIMEOUT = 5.0
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Service:
     """A model's service, as its client finds it.
 
@@ -57,7 +57,7 @@ class Service:
     headers: Headers
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Encoded:
     """A request as the service takes it, and who reads the answer: whole, if it is one object instead of a stream."""
 
@@ -176,11 +176,11 @@ class HttpModel(ABC):
     async def _attempt(self, body: bytes) -> Begun:
         try:
             arrival = await self._exchanges.post(body, self._patience)
-            async with AsyncExitStack() as unless_it_begins:
-                unless_it_begins.push_async_callback(_close, arrival.stream)
-                begun = await self._first_of(arrival)
-                unless_it_begins.pop_all()
-                return begun
+            try:
+                return await self._first_of(arrival)
+            except BaseException:
+                await _close(arrival.stream)
+                raise
         except httpx.HTTPError as error:
             logger.warning("model=%s unreachable error=%s", self.name, kind_of(error))
             if isinstance(error, httpx.ReadTimeout):

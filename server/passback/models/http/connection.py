@@ -7,7 +7,6 @@ looks, whenever it rings, since when the present wait lasts. Which connection se
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import cast
 
@@ -179,13 +178,14 @@ class Answer(httpx.AsyncByteStream):
         Raises:
             httpx.TransportError: no answer, or none that can be understood.
         """
-        with ExitStack() as unless_it_comes:
-            unless_it_comes.callback(self.close)
+        try:
             while not self.status:
                 if self._error is not None:
                     raise self._error
                 await self._wait()
-            unless_it_comes.pop_all()
+        except BaseException:
+            self.close()
+            raise
 
     # ---------------------------------------------------------------- reading
     @override

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from http import HTTPStatus
 from typing import cast
 
@@ -10,6 +10,7 @@ import anyio
 import httpx
 
 from passback.core.errors import ConfigurationError
+from passback.core.values import value
 from passback.models.http.connection import Answer, Patience
 from passback.models.http.transport import Origin, Transport, head_of
 
@@ -65,7 +66,7 @@ def checked_key(api_key: str | None) -> str:
 
 
 # ---------------------------------------------------------------- answers
-@dataclass(frozen=True, slots=True)
+@value
 class Arrival:
     """An answer whose head has come: what a client needs of it. Its stream must be closed.
 

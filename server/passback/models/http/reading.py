@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from dataclasses import dataclass
 from typing import Self
 
 import httpx
@@ -12,13 +11,14 @@ from typing_extensions import override
 from passback.core.deltas import ModelDelta, TextChunk
 from passback.core.errors import ModelError, ModelIncomplete, ModelUnavailable
 from passback.core.ports import Eager, TakeDeltas
+from passback.core.values import value
 from passback.models.http.connection import Answer
 from passback.models.http.decoding import Decoder
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Begun:
     """An answer whose first bytes have come. Of the response, which is heavy, only what is needed while it is read."""
 

@@ -10,14 +10,13 @@ import re
 import ssl
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 
 import anyio
 import httpx
 from typing_extensions import override
 
+from passback.core.values import value
 from passback.models.http.connection import Answer, Connection, Patience
 
 MAX_CONNECTIONS = 10_000
@@ -32,7 +31,7 @@ _METHOD = re.compile(r"(?!HEAD$|CONNECT$)[A-Z]+")
 _FIELD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\0\r\n]*\r\n")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Origin:
     """Where connections go to."""
 
@@ -96,11 +95,12 @@ class Transport(httpx.AsyncBaseTransport):
         Raises:
             httpx.TransportError: no answer.
         """
-        with ExitStack() as unless_answered:
-            await self._take_slot(patience.pool)
-            unless_answered.callback(self._slots.release)
+        await self._take_slot(patience.pool)
+        try:
             answer = await self._ask(origin, message, patience)
-            unless_answered.pop_all()
+        except BaseException:
+            self._slots.release()
+            raise
         self._keep_spare(origin, patience.connect)
         return answer
 

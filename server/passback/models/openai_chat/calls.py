@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from passback.core.deltas import ToolCallChunk
+from passback.core.values import value
 from passback.models.http.decoding import MAX_CALLS, usable_id
 
 _MAX_CHECKS = 64
@@ -39,7 +40,7 @@ class _Call:
         return _is_json("".join(self.pieces))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Piece:
     index: int | None
     id: str | None

@@ -9,7 +9,6 @@ import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import hiredis
@@ -18,12 +17,14 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from typing_extensions import override
 
+from passback.core.values import value
+
 Command: TypeAlias = tuple[str | bytes | int, ...]
 Reply: TypeAlias = Any
 """Bytes, an int, None, a list of these, or the error that the server answered with."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Address:
     """Where a server is, and who asks.
 

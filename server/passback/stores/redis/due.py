@@ -5,10 +5,10 @@ server of its own, written before a conversation needs it, and cleared only by t
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from passback.core.errors import StoreError
 from passback.core.messages import ConversationKey
+from passback.core.values import value
 from passback.stores.layout import pack_key, tag, unpack_key
 from passback.stores.redis import scripts
 from passback.stores.redis.link import Call, RedisLink
@@ -18,7 +18,7 @@ ROUNDS = 64  # of looking, in one search
 NEVER = -1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Taken:
     """What one caller may look after, under the score that says so."""
 

@@ -5,11 +5,11 @@ who look. What does not run and owes nothing cannot come to owe something withou
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from passback.core.changes import Inbox, Owing, Place, Status
 from passback.core.errors import StoreError, StoreUnavailable
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
+from passback.core.values import value
 from passback.stores.inbox import Filling
 from passback.stores.layout import tag
 from passback.stores.redis import replies, scripts
@@ -24,7 +24,7 @@ SAMPLE = 3
 _TAG = 32  # characters
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Entry:
     """A member of an index under its score; it is the tag of a conversation and its id."""
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -11,6 +10,7 @@ import anyio
 from redis.exceptions import NoScriptError
 
 from passback.core.errors import StoreError, StoreUnavailable
+from passback.core.values import value
 from passback.stores.redis.errors import REDIS_ERRORS, is_closed_socket, store_error
 from passback.stores.redis.scripts import Script
 from passback.stores.redis.servers import (
@@ -29,7 +29,7 @@ CLOSE_TIMEOUT = 1.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Call:
     """One call of a script; all its keys are of one conversation."""
 

@@ -1,12 +1,11 @@
 """How the keys in Redis are named."""
 
-from dataclasses import dataclass
-
 from passback.core.messages import OwnerId
+from passback.core.values import value
 from passback.stores.layout import owner_tag
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Names:
     """The keys of one store.
 
@@ -56,8 +55,8 @@ class Names:
 
     def parts(self, tag: str, /) -> tuple[str, ...]:
         """All keys of a conversation but the logs."""
-        parts = ("state", "messages", "receipts", "runs", "queue")
-        return tuple(self._key(tag, part) for part in parts)
+        ours = f"{self.prefix}:{{{tag}}}:"
+        return (ours + "state", ours + "messages", ours + "receipts", ours + "runs", ours + "queue")
 
     def with_index(self, *keys: str) -> tuple[str, ...]:
         """These keys, and the index behind them where a script may use both."""

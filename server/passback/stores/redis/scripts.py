@@ -1,11 +1,12 @@
 """The Lua scripts, each a whole state transition: it checks first and writes last."""
 
 import hashlib
-from dataclasses import dataclass
 from importlib import resources
 
+from passback.core.values import value
 
-@dataclass(frozen=True, slots=True)
+
+@value
 class Script:
     text: bytes
     digest: str

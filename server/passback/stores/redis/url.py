@@ -1,11 +1,12 @@
 """What a Redis URL says: where the servers are, how to log in, and how they hang together."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from passback.core.errors import ConfigurationError
+from passback.core.values import value
 
 Topology: TypeAlias = Literal["single", "sentinel", "cluster"]
 
@@ -13,7 +14,7 @@ DEFAULT_PORTS: Mapping[Topology, int] = {"single": 6379, "sentinel": 26379, "clu
 TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RedisTarget:
     """Where to connect. `tls` names files for the encrypted connection, None is a plain one."""
 

@@ -4,8 +4,8 @@ Each is a function of a connection inside a transaction: it checks first and wri
 """
 
 import sqlite3
-from dataclasses import dataclass
 
+from passback.core.values import value
 from passback.stores.layout import PackedChange, PackedEntry, fence
 from passback.stores.options import Keep
 from passback.stores.sqlite import logs, queue
@@ -25,7 +25,7 @@ from passback.stores.sqlite.rows import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Taking:
     """A run that begins, is taken over or is closed.
 

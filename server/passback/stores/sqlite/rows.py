@@ -2,9 +2,9 @@
 
 import sqlite3
 import time
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from passback.core.values import value
 from passback.stores.layout import PackedState, first_version
 from passback.stores.options import Keep, StoreOptions
 
@@ -13,7 +13,7 @@ SWEEP_LIMIT = 20  # expired conversations and logs that one new run clears away
 Value: TypeAlias = int | str | bytes | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Limits:
     """How long things are kept, and how large the records of one log may become."""
 
