@@ -7,12 +7,13 @@ from typing import Final, TypeAlias
 
 from passback.core.errors import InvalidRequest
 from passback.core.messages import Message, RunRef, SystemMessage, UserMessage, lone_text
+from passback.core.values import value
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _CALLED: Final = re.compile(rf"/({NAME.pattern})(?:\s+(.*))?", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CommandCall:
     """A command as the user gave it; `argument` is what follows its name."""
 
@@ -32,7 +33,7 @@ Handler: TypeAlias = Callable[[str, CommandContext], str | Awaitable[str]]
 """Given a command's argument, gives the answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Command:
     """What people are told of a command."""
 

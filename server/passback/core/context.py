@@ -1,7 +1,6 @@
 """The doors of what a model is shown: a transcript may be larger than its window."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from passback.core.deltas import ModelRequest
@@ -9,12 +8,13 @@ from passback.core.events import RunEvent
 from passback.core.messages import Message, ModelMessage, SummaryMessage, Usage
 from passback.core.ports import ModelClient
 from passback.core.transcript import paired
+from passback.core.values import value
 
 Count: TypeAlias = Callable[[Usage], None]
 """Is told what each call of the model used that made room, also of one that is cut or comes to nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Fitted:
     """What a model is to be shown. `append` and `events` are to be committed together before it is asked."""
 

@@ -10,6 +10,7 @@ from typing import Final, Literal, NewType, TypeAlias
 from pydantic import JsonValue
 
 from passback.core.plans import Plan
+from passback.core.values import value
 
 OwnerId = NewType("OwnerId", str)
 ConversationId = NewType("ConversationId", str)
@@ -37,13 +38,13 @@ class RunRef:
 
 
 # ---------------------------------------------------------------- content
-@dataclass(frozen=True, slots=True)
+@value
 class TextPart:
     text: str
     type: Literal["text"] = "text"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MediaPart:
     """An image, a sound or a file, by `url` (also a data: URL)."""
 
@@ -53,7 +54,7 @@ class MediaPart:
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DataPart:
     """JSON that is data, not text."""
 
@@ -61,7 +62,7 @@ class DataPart:
     type: Literal["data"] = "data"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RefusalPart:
     text: str
     type: Literal["refusal"] = "refusal"
@@ -109,7 +110,7 @@ def folded(name: str, /) -> str:
     return unicodedata.normalize("NFKC", name).casefold()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolSpec:
     """What the model is told of a tool; `parameters` is a JSON Schema whose type is object."""
 
@@ -122,7 +123,7 @@ Asks: TypeAlias = Literal["approval", "question"]
 """What a person is asked by a call: whether the server may make it, or what the call itself asks (`questions`)."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolCall:
     """The model's request.
 
@@ -140,7 +141,7 @@ class ToolCall:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolResult:
     """What a server tool gave; a failure is `is_error`, never an exception. `plan` replaces what the agent means to do."""
 
@@ -153,7 +154,7 @@ class ToolResult:
 Synthetic: TypeAlias = Literal["superseded", "interrupted", "invalid", "denied", "timeout"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Generation:
     """How the model is to write its answer, by the names that most services have; None: as the agent is set up."""
 
@@ -166,7 +167,7 @@ class Generation:
     presence_penalty: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Brief:
     """What a post says beside its words. It is part of the transcript, so that every worker tells the model the same.
 
@@ -193,7 +194,7 @@ class Brief:
     extras: JsonObject | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SystemMessage:
     """`synthetic` says that the server wrote it itself: why the answer before it was not accepted."""
 
@@ -203,7 +204,7 @@ class SystemMessage:
     role: Literal["system"] = "system"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UserMessage:
     """What was said to the agent; `agent` names the one that was asked, where the server has several.
 
@@ -218,7 +219,7 @@ class UserMessage:
     role: Literal["user"] = "user"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reasoning:
     """A provider's reasoning: readable `text`, and its `opaque` block for replay to the same provider only."""
 
@@ -227,7 +228,7 @@ class Reasoning:
     opaque: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Usage:
     """Tokens of model calls, as the provider counts them; `estimated` where an answer was cut before it said."""
 
@@ -283,7 +284,7 @@ def together(one: Usage | None, other: Usage | None, /) -> Usage | None:
     return other if one is None else one if other is None else one + other
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AssistantMessage:
     """One turn's answer; `partial` when it was cut (cancelled, failed, out of tokens).
 
@@ -301,7 +302,7 @@ class AssistantMessage:
     role: Literal["assistant"] = "assistant"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolMessage:
     """The answer to one call; `synthetic` says why the server wrote it itself, None when it did not."""
 
@@ -313,7 +314,7 @@ class ToolMessage:
     role: Literal["tool"] = "tool"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ApprovalMessage:
     """A person's answer to a call that needs approval; no model is shown it.
 
@@ -330,7 +331,7 @@ class ApprovalMessage:
     role: Literal["approval"] = "approval"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SummaryMessage:
     """From here on, a model is shown `content` in place of what came before, but for the `keeps` messages right before it.
 
@@ -356,7 +357,7 @@ class SummaryMessage:
         return self.is_blank and self.keeps <= 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ChildMessage:
     """A message of a transcript within the transcript: of the sub-agent that works on the call `call_id`."""
 
@@ -384,7 +385,7 @@ PostedMessage: TypeAlias = SystemMessage | UserMessage | Answer
 OwedKind: TypeAlias = Literal["tool_result", "approval", "question"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Owed:
     """What the client has to answer: the result of a tool's call, whether a call may be made, or a call's questions.
 

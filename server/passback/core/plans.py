@@ -1,13 +1,14 @@
 """What an agent means to do, entry by entry."""
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from passback.core.values import value
 
 PlanPriority: TypeAlias = Literal["high", "medium", "low"]
 PlanStatus: TypeAlias = Literal["pending", "in_progress", "completed"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PlanEntry:
     """One thing that the agent means to do."""
 

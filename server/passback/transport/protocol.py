@@ -1,9 +1,10 @@
 """uvicorn's HTTP protocol with what it lacks: a limit on a request's head, and a way to send without a task."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -130,6 +131,17 @@ class _SendNow:
     def left(self) -> Signal:
         return self._connection.left
 
+    async def begin(self, head: Awaitable[None], chunk: bytes, /) -> None:
+        cycle, transport = self._cycle, self._cycle.transport
+        gathered: list[bytes] = []
+        cycle.transport = cast("asyncio.Transport", _Gathering(gathered.append))
+        try:
+            await head
+        finally:
+            cycle.transport = transport
+        if gathered:  # else the client has left
+            self._write(b"".join((*gathered, _framed(chunk))))
+
     def break_off(self) -> None:
         self._cycle.disconnected = (
             True  # else uvicorn takes the missing end for a fault, and logs it
@@ -143,4 +155,15 @@ class _SendNow:
         self._connection.transport.abort()
 
     def send(self, chunk: bytes, /) -> None:
-        self._write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        self._write(_framed(chunk))
+
+
+class _Gathering(NamedTuple):
+    """Stands in for a transport while what is written is not to go out yet."""
+
+    write: Callable[[bytes], None]
+
+
+def _framed(chunk: bytes) -> bytes:
+    """In the chunked transfer coding."""
+    return b"%x\r\n%b\r\n" % (len(chunk), chunk)

@@ -1,5 +1,6 @@
 """Sending a part of an answer without waiting, and so without a task: an ASGI extension that `passback serve` gives."""
 
+from collections.abc import Awaitable
 from typing import Protocol
 
 from starlette.types import Scope
@@ -24,6 +25,10 @@ class SendNow(Protocol):
     @property
     def left(self) -> Signal:
         """The client has closed the connection, or it broke."""
+        ...
+
+    async def begin(self, head: Awaitable[None], chunk: bytes, /) -> None:
+        """Begin the answer: send the head, as `head` does when it is awaited, together with a first part of the body."""
         ...
 
     def send(self, chunk: bytes, /) -> None:

@@ -122,7 +122,7 @@ class EventStream:
             await self._recall()
             is_head = scope["method"] == "HEAD"
             if self._form.opening or is_head:
-                await self._begin()
+                await self._begin("" if is_head else self._form.opening)
             if is_head:
                 await self._line.end("")
                 return
@@ -141,8 +141,6 @@ class EventStream:
 
     async def _pump(self, batches: AsyncIterator[Sequence[Logged]]) -> str:
         """Send what the log says, one chunk per batch; gives the last one, unsent."""
-        if self._form.opening:
-            await self._line.send(self._form.opening)
         chunk = ""
         try:
             async for batch in batches:
@@ -175,11 +173,11 @@ class EventStream:
             await self._begin()
         await self._line.send(chunk)
 
-    async def _begin(self) -> None:
+    async def _begin(self, opening: str = "") -> None:
         self._begun = True
         key, media_type = self._run.key, self._form.media_type
         headers = stream_headers(self._scope, key.id, self._run.run_id, media_type=media_type)
-        await self._send(_start(headers | self._left))
+        await self._line.begin(_start(headers | self._left), opening)
 
     def _cut(self, error: PassbackError) -> str:
         """The last words of a response that ends before its run."""

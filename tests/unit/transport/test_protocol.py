@@ -4,10 +4,12 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeAlias
 
 import anyio
 import pytest
 from tests.support.sse_site import END, Site, done
+from typing_extensions import override
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -15,6 +17,8 @@ from passback.core.events import TextDelta
 from passback.transport.protocol import BoundedHttpProtocol
 
 pytestmark = pytest.mark.anyio
+
+Bytes: TypeAlias = "bytes | bytearray | memoryview[Any]"
 
 MUCH = 4 * 1024 * 1024
 """Characters: more than a connection's buffers hold, here and in the kernel."""
@@ -72,6 +76,64 @@ async def bytes_until_closed(client: socket.socket) -> int:
 
 
 @pytest.mark.promise("P11")
+class Written(asyncio.Transport):
+    """A connection on which nobody is; what was written to it, one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[bytes] = []
+
+    @override
+    def write(self, data: Bytes) -> None:
+        self.parts.append(bytes(data))
+
+    @override
+    def is_closing(self) -> bool:
+        return False
+
+    @override
+    def close(self) -> None: ...
+
+    @override
+    def pause_reading(self) -> None: ...
+
+    @override
+    def resume_reading(self) -> None: ...
+
+
+def asked(site: Site) -> tuple[BoundedHttpProtocol, Written]:
+    """A connection on which the site's stream was just asked for."""
+    config = Config(site.app(), lifespan="off")
+    config.load()
+    connection, written = BoundedHttpProtocol(config, ServerState(), {}), Written()
+    connection.connection_made(written)
+    connection.data_received(b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+    return connection, written
+
+
+async def test_the_head_goes_out_with_what_opens_the_body() -> None:
+    site = Site()
+    connection, written = asked(site)
+    await anyio.wait_all_tasks_blocked()
+    [begun] = written.parts
+    assert begun.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert begun.endswith(b"\r\n\r\n8\r\n: open\n\n\r\n")
+    site.runs.say(TextDelta("ab"))
+    await anyio.wait_all_tasks_blocked()
+    assert len(written.parts) == 2
+    connection.connection_lost(None)
+    await site.is_left()
+
+
+async def test_nothing_is_written_to_a_client_that_left_before_the_answer_began() -> None:
+    site = Site()
+    connection, written = asked(site)
+    connection.connection_lost(None)
+    await anyio.wait_all_tasks_blocked()
+    assert written.parts == []
+    await site.is_left()
+
+
 async def test_a_client_that_does_not_read_is_dropped() -> None:
     """And its connection is closed, however much waits in it: it would hold up the server's stop."""
     site = Site(patience=0.1)
