@@ -13,12 +13,15 @@ from tests.support.frame_cutter import FrameCutter, frame_cutter
 from tests.support.model_server import ModelServer, model_server
 from tests.support.python_client import QUICK
 from tests.support.server import Server, running_server
+from tests.support.unmeasured import unmeasured
 from tests.support.wire import ZONE, Client, client_of, result, user
 
 from passback_client import Client as PythonClient
 
 if TYPE_CHECKING:
     from tests.support.redis_server import RedisServer
+
+__all__ = ["unmeasured"]
 
 # their assertions tell as much as a test's own
 pytest.register_assert_rewrite("tests.e2e.plays_of_agents", "tests.e2e.plays_of_tools")

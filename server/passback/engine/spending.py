@@ -156,7 +156,8 @@ class Meter:
             return tuple(events)
         for usage in told:
             self._untold = _without(self._untold, usage)
-        left = replace(self.left(), turns=turns)
+        left = self.left()
+        left = Left(turns, left.tokens, left.seconds, left.cost)
         return tuple(
             UsageReported(event.usage, left) if isinstance(event, UsageReported) else event
             for event in events

@@ -235,6 +235,7 @@ class Supervisor:
     async def _quiet(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):
             while self._active:
+                self._idle = anyio.Event() if self._idle.is_set() else self._idle
                 await self._idle.wait()
 
     # ---------------------------------------------------------------- one run
@@ -320,8 +321,7 @@ class Supervisor:
             del self._active[run_id]
         active.log.detach()
         if not self._active:
-            event, self._idle = self._idle, anyio.Event()
-            event.set()
+            self._idle.set()
 
     # ---------------------------------------------------------------- all runs
     async def _keep(self, helper: Callable[[], Awaitable[None]]) -> None:

@@ -122,7 +122,9 @@ def owner_of(request: Request, /) -> OwnerId:
 
 def run_headers(conversation_id: ConversationId, run_id: RunId | None, /) -> dict[str, str]:
     """What an answer is about; what a header cannot hold of a conversation's id is percent-encoded."""
-    headers = {"x-conversation-id": quote(conversation_id, safe=_VISIBLE)}
+    is_plain = _SANE_ID.fullmatch(conversation_id)
+    named = conversation_id if is_plain else quote(conversation_id, safe=_VISIBLE)
+    headers = {"x-conversation-id": named}
     return headers if run_id is None else headers | {"x-run-id": run_id}
 
 
