@@ -154,10 +154,8 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
     left = tuple(each.owed for each in open_calls if each.call.id not in fresh)
     if left and not others and not standing.overdue:
         return Parks(_written(standing.messages, fresh.values(), mint), receipts, left)
-    answered = tuple(fresh.values())
-    return _begins(
-        standing.messages, answered, others, mint, receipts=receipts, overdue=standing.overdue
-    )
+    answered, overdue = tuple(fresh.values()), standing.overdue
+    return _begins(standing.messages, answered, others, mint, receipts=receipts, overdue=overdue)
 
 
 def begins(

@@ -58,11 +58,13 @@ class Reader(
             InvalidCursor: the position is beyond the log's end.
             CursorExpired: what follows the position was trimmed.
         """
+        found = False
         try:
             await self._open(self._log_of(self._run))
-        except BaseException:
-            await self.__aexit__()
-            raise
+            found = True
+        finally:
+            if not found:
+                await self.__aexit__()
         return self
 
     @override

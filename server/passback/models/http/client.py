@@ -176,11 +176,14 @@ class HttpModel(ABC):
     async def _attempt(self, body: bytes) -> Begun:
         try:
             arrival = await self._exchanges.post(body, self._patience)
+            has_begun = False
             try:
-                return await self._first_of(arrival)
-            except BaseException:
-                await _close(arrival.stream)
-                raise
+                begun = await self._first_of(arrival)
+                has_begun = True
+            finally:
+                if not has_begun:
+                    await _close(arrival.stream)
+            return begun
         except httpx.HTTPError as error:
             logger.warning("model=%s unreachable error=%s", self.name, kind_of(error))
             if isinstance(error, httpx.ReadTimeout):

@@ -183,9 +183,9 @@ class Answer(httpx.AsyncByteStream):
                 if self._error is not None:
                     raise self._error
                 await self._wait()
-        except BaseException:
-            self.close()
-            raise
+        finally:
+            if not self.status:
+                self.close()
 
     # ---------------------------------------------------------------- reading
     @override

@@ -96,11 +96,13 @@ class Transport(httpx.AsyncBaseTransport):
             httpx.TransportError: no answer.
         """
         await self._take_slot(patience.pool)
+        answered = False
         try:
             answer = await self._ask(origin, message, patience)
-        except BaseException:
-            self._slots.release()
-            raise
+            answered = True
+        finally:
+            if not answered:
+                self._slots.release()
         self._keep_spare(origin, patience.connect)
         return answer
 
