@@ -1,4 +1,4 @@
-"""Ids, messages and their parts, tools, calls and results. All values are frozen."""
+"""Ids, messages and their parts, tools, calls and results. Nobody changes a value."""
 
 import json
 import re
