@@ -7,13 +7,12 @@ from typing import Final, TypeAlias
 
 from passback.core.errors import InvalidRequest
 from passback.core.messages import Message, RunRef, SystemMessage, UserMessage, lone_text
-from passback.core.values import value
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _CALLED: Final = re.compile(rf"/({NAME.pattern})(?:\s+(.*))?", re.DOTALL)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class CommandCall:
     """A command as the user gave it; `argument` is what follows its name."""
 
@@ -33,7 +32,7 @@ Handler: TypeAlias = Callable[[str, CommandContext], str | Awaitable[str]]
 """Given a command's argument, gives the answer."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Command:
     """What people are told of a command."""
 

@@ -1,7 +1,7 @@
 """What a model is asked and what comes back, piece by piece."""
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
@@ -21,7 +21,7 @@ from passback.core.values import value
 _AS_SET_UP = Generation()
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ModelRequest:
     """What a model is asked.
 

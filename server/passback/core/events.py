@@ -1,5 +1,6 @@
 """What a run says: the union of its events, the outcomes, and the place of an event in the log."""
 
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from pydantic import JsonValue
@@ -9,7 +10,6 @@ from passback.core.errors import InvalidCursor
 from passback.core.limits import Left
 from passback.core.messages import CallId, Content, MessageId, Owed, RunId, Synthetic, Usage
 from passback.core.plans import Plan
-from passback.core.values import value
 
 CompactionStep: TypeAlias = Literal["snip", "micro", "summary", "cut"]
 """How room was made: old results were left out, large ones shortened, the model wrote a summary, or nothing took its place."""
@@ -18,24 +18,24 @@ CompletedReason: TypeAlias = Literal["end_turn", "max_tokens", "max_turns", "ref
 
 
 # ---------------------------------------------------------------- outcomes
-@value
+@dataclass(frozen=True, slots=True)
 class Completed:
     reason: CompletedReason = "end_turn"
     type: Literal["completed"] = "completed"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class HandedBack:
     owed: tuple[Owed, ...]
     type: Literal["handed-back"] = "handed-back"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Cancelled:
     type: Literal["cancelled"] = "cancelled"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Failed:
     code: str
     message: str
@@ -66,7 +66,7 @@ class Position(NamedTuple):
 START = Position(0, 0)
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class RunQueued:
     """The run waits for another one of its conversation to end."""
 
@@ -74,13 +74,13 @@ class RunQueued:
     type: Literal["run-queued"] = "run-queued"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class RunStarted:
     run_id: RunId
     type: Literal["run-started"] = "run-started"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class TurnStarted:
     """A model call begins; what follows belongs to the assistant message `message_id`."""
 
@@ -88,19 +88,19 @@ class TurnStarted:
     type: Literal["turn-started"] = "turn-started"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class TextDelta:
     text: str
     type: Literal["text-delta"] = "text-delta"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ReasoningDelta:
     text: str
     type: Literal["reasoning-delta"] = "reasoning-delta"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ToolCallStarted:
     call_id: CallId
     name: str
@@ -108,7 +108,7 @@ class ToolCallStarted:
     type: Literal["tool-call-started"] = "tool-call-started"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ToolCallArguments:
     """A piece of the call's arguments; a call has at least one, and joined they are one JSON text."""
 
@@ -117,7 +117,7 @@ class ToolCallArguments:
     type: Literal["tool-call-arguments"] = "tool-call-arguments"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ToolCallEnded:
     """The arguments are complete. For a client tool a commitment: the result may be posted now (P4)."""
 
@@ -125,7 +125,7 @@ class ToolCallEnded:
     type: Literal["tool-call-ended"] = "tool-call-ended"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ToolProgressed:
     """How far a server tool's call is, in its own words."""
 
@@ -134,7 +134,7 @@ class ToolProgressed:
     type: Literal["tool-progressed"] = "tool-progressed"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ToolResulted:
     """The server answered a call: its own tool ran, or `synthetic` says why there is a result without that."""
 
@@ -145,7 +145,7 @@ class ToolResulted:
     type: Literal["tool-resulted"] = "tool-resulted"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class PlanUpdated:
     """What the agent means to do now: it replaces what it said before."""
 
@@ -153,7 +153,7 @@ class PlanUpdated:
     type: Literal["plan-updated"] = "plan-updated"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class UsageReported:
     """Tokens of the model call that just ended, and what is left then of the limits of the run."""
 
@@ -162,7 +162,7 @@ class UsageReported:
     type: Literal["usage-reported"] = "usage-reported"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class OutputAccepted:
     """The answer fits the output schema that was asked for: this is its value. What streamed before was a draft."""
 
@@ -170,7 +170,7 @@ class OutputAccepted:
     type: Literal["output-accepted"] = "output-accepted"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ContextWarned:
     """What the model is shown has begun to fill its window: both in tokens, `used` estimated."""
 
@@ -179,7 +179,7 @@ class ContextWarned:
     type: Literal["context-warned"] = "context-warned"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Compacted:
     """The model is shown less from here on: estimated tokens before and after. The record is as it was."""
 
@@ -189,7 +189,7 @@ class Compacted:
     type: Literal["compacted"] = "compacted"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Rewound:
     """Another worker took the run over: what came after `to` was never committed and is void (P10).
 
@@ -200,7 +200,7 @@ class Rewound:
     type: Literal["rewound"] = "rewound"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Nested:
     """What a sub-agent says that works on the call `call_id`."""
 
@@ -209,7 +209,7 @@ class Nested:
     type: Literal["nested"] = "nested"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class RunFinished:
     """The last event of a run, exactly one (P6)."""
 

@@ -38,7 +38,7 @@ class Spent:
         )
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Left:
     """What is left of the tightest limit of each kind, never below 0; None: there is no such limit."""
 

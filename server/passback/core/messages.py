@@ -10,7 +10,6 @@ from typing import Final, Literal, NewType, TypeAlias
 from pydantic import JsonValue
 
 from passback.core.plans import Plan
-from passback.core.values import value
 
 OwnerId = NewType("OwnerId", str)
 ConversationId = NewType("ConversationId", str)
@@ -38,13 +37,13 @@ class RunRef:
 
 
 # ---------------------------------------------------------------- content
-@value
+@dataclass(frozen=True, slots=True)
 class TextPart:
     text: str
     type: Literal["text"] = "text"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class MediaPart:
     """An image, a sound or a file, by `url` (also a data: URL)."""
 
@@ -54,7 +53,7 @@ class MediaPart:
     name: str | None = None
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class DataPart:
     """JSON that is data, not text."""
 
@@ -62,7 +61,7 @@ class DataPart:
     type: Literal["data"] = "data"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class RefusalPart:
     text: str
     type: Literal["refusal"] = "refusal"
@@ -110,7 +109,7 @@ def folded(name: str, /) -> str:
     return unicodedata.normalize("NFKC", name).casefold()
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ToolSpec:
     """What the model is told of a tool; `parameters` is a JSON Schema whose type is object."""
 
@@ -123,7 +122,7 @@ Asks: TypeAlias = Literal["approval", "question"]
 """What a person is asked by a call: whether the server may make it, or what the call itself asks (`questions`)."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     """The model's request.
 
@@ -141,7 +140,7 @@ class ToolCall:
     reason: str = ""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ToolResult:
     """What a server tool gave; a failure is `is_error`, never an exception. `plan` replaces what the agent means to do."""
 
@@ -154,7 +153,7 @@ class ToolResult:
 Synthetic: TypeAlias = Literal["superseded", "interrupted", "invalid", "denied", "timeout"]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Generation:
     """How the model is to write its answer, by the names that most services have; None: as the agent is set up."""
 
@@ -167,7 +166,7 @@ class Generation:
     presence_penalty: float | None = None
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Brief:
     """What a post says beside its words. It is part of the transcript, so that every worker tells the model the same.
 
@@ -194,7 +193,7 @@ class Brief:
     extras: JsonObject | None = None
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class SystemMessage:
     """`synthetic` says that the server wrote it itself: why the answer before it was not accepted."""
 
@@ -204,7 +203,7 @@ class SystemMessage:
     role: Literal["system"] = "system"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class UserMessage:
     """What was said to the agent; `agent` names the one that was asked, where the server has several.
 
@@ -219,7 +218,7 @@ class UserMessage:
     role: Literal["user"] = "user"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Reasoning:
     """A provider's reasoning: readable `text`, and its `opaque` block for replay to the same provider only."""
 
@@ -228,7 +227,7 @@ class Reasoning:
     opaque: str | None = None
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of model calls, as the provider counts them; `estimated` where an answer was cut before it said."""
 
@@ -284,7 +283,7 @@ def together(one: Usage | None, other: Usage | None, /) -> Usage | None:
     return other if one is None else one if other is None else one + other
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class AssistantMessage:
     """One turn's answer; `partial` when it was cut (cancelled, failed, out of tokens).
 
@@ -302,7 +301,7 @@ class AssistantMessage:
     role: Literal["assistant"] = "assistant"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ToolMessage:
     """The answer to one call; `synthetic` says why the server wrote it itself, None when it did not."""
 
@@ -314,7 +313,7 @@ class ToolMessage:
     role: Literal["tool"] = "tool"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ApprovalMessage:
     """A person's answer to a call that needs approval; no model is shown it.
 
@@ -331,7 +330,7 @@ class ApprovalMessage:
     role: Literal["approval"] = "approval"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class SummaryMessage:
     """From here on, a model is shown `content` in place of what came before, but for the `keeps` messages right before it.
 
@@ -357,7 +356,7 @@ class SummaryMessage:
         return self.is_blank and self.keeps <= 0
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ChildMessage:
     """A message of a transcript within the transcript: of the sub-agent that works on the call `call_id`."""
 
@@ -385,7 +384,7 @@ PostedMessage: TypeAlias = SystemMessage | UserMessage | Answer
 OwedKind: TypeAlias = Literal["tool_result", "approval", "question"]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Owed:
     """What the client has to answer: the result of a tool's call, whether a call may be made, or a call's questions.
 

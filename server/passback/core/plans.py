@@ -1,14 +1,13 @@
 """What an agent means to do, entry by entry."""
 
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
-
-from passback.core.values import value
 
 PlanPriority: TypeAlias = Literal["high", "medium", "low"]
 PlanStatus: TypeAlias = Literal["pending", "in_progress", "completed"]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class PlanEntry:
     """One thing that the agent means to do."""
 

@@ -1,16 +1,19 @@
 """Listening to a model: what it says is shown as it comes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from passback.core.deltas import ModelDelta
+from passback.core.events import RunEvent
 from passback.core.ports import Eager
 from passback.engine.assembler import Assembler
 from passback.engine.brain import Answering
-from passback.engine.children import Journal
+
+Show: TypeAlias = Callable[[Sequence[RunEvent]], object]
 
 
-async def listen(answering: Answering, assembler: Assembler, log: Journal) -> None:
+async def listen(answering: Answering, assembler: Assembler, show: Show) -> None:
     """To the answer's end.
 
     Raises:
@@ -18,11 +21,11 @@ async def listen(answering: Answering, assembler: Assembler, log: Journal) -> No
     """
     async with answering as batches:
         if isinstance(batches, Eager):
-            batches.offer_to(partial(_take, assembler, log))
+            batches.offer_to(partial(_take, assembler, show))
         async for deltas in batches:
-            _take(assembler, log, deltas)
+            _take(assembler, show, deltas)
 
 
-def _take(assembler: Assembler, log: Journal, deltas: Sequence[ModelDelta]) -> None:
+def _take(assembler: Assembler, show: Show, deltas: Sequence[ModelDelta]) -> None:
     if events := assembler.feed(deltas):
-        log.append(events)
+        show(events)

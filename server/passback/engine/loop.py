@@ -215,7 +215,7 @@ class Loop:
         self._assembler = assembler
         self._log.append([TurnStarted(message_id)])
         try:
-            await listen(answering, assembler, self._log)
+            await listen(answering, assembler, self._log.append)
         finally:
             self._count(assembler.spent)
         events, turn = assembler.finish()

@@ -223,10 +223,11 @@ async def owner_spent(store: Store, budget: Budget, run: RunRef, /) -> Spent | N
 
 
 def _without(untold: Usage | None, told: Usage) -> Usage | None:
-    """What no event has told of after one more; None: nothing."""
-    if untold is None or untold == told:
+    """What no event has told of after one more; None: nothing. Nothing is told before it is counted."""
+    if untold is None:
         return None
-    return untold - told
+    rest = untold - told
+    return None if rest.is_nothing else rest
 
 
 def _rounded(spent: Spent) -> Spent:

@@ -132,6 +132,7 @@ class _SendNow:
         return self._connection.left
 
     async def begin(self, head: Awaitable[None], chunk: bytes, /) -> None:
+        # to send a head, uvicorn asks a transport for nothing but `write`
         cycle, transport = self._cycle, self._cycle.transport
         gathered: list[bytes] = []
         cycle.transport = cast("asyncio.Transport", _Gathering(gathered.append))
@@ -140,6 +141,7 @@ class _SendNow:
         finally:
             cycle.transport = transport
         if gathered:  # else the client has left
+            assert cycle.chunked_encoding
             self._write(b"".join((*gathered, _framed(chunk))))
 
     def break_off(self) -> None:

@@ -121,14 +121,14 @@ class EventStream:
         async with runs.follow(self._run, after=position, take=self._take) as batches:
             await self._recall()
             is_head = scope["method"] == "HEAD"
+            opening = ""
             if self._form.opening or is_head:
-                await self._begin("" if is_head else self._form.opening)
+                opening = await self._begin("" if is_head else self._form.opening)
             if is_head:
                 await self._line.end("")
                 return
-            last_words = await self._line.hold(partial(self._pump, batches))
-            if last_words is None and self._services.stopping.is_set:
-                last_words = self._cut(ShuttingDown("this worker stops; the run goes on"))
+            said = await self._line.hold(partial(self._pump, batches, opening))
+            last_words = self._parting() if said is None else said
             if last_words is not None:
                 await self._end(last_words, receive)
 
@@ -139,8 +139,10 @@ class EventStream:
             while (batch := await anext(batches, None)) and self._framer.recall(batch):
                 pass
 
-    async def _pump(self, batches: AsyncIterator[Sequence[Logged]]) -> str:
+    async def _pump(self, batches: AsyncIterator[Sequence[Logged]], opening: str) -> str:
         """Send what the log says, one chunk per batch; gives the last one, unsent."""
+        if opening:
+            await self._line.send(opening)
         chunk = ""
         try:
             async for batch in batches:
@@ -173,11 +175,17 @@ class EventStream:
             await self._begin()
         await self._line.send(chunk)
 
-    async def _begin(self, opening: str = "") -> None:
+    async def _begin(self, opening: str = "") -> str:
         self._begun = True
         key, media_type = self._run.key, self._form.media_type
         headers = stream_headers(self._scope, key.id, self._run.run_id, media_type=media_type)
-        await self._line.begin(_start(headers | self._left), opening)
+        return await self._line.begin(_start(headers | self._left), opening)
+
+    def _parting(self) -> str | None:
+        """The last words of a stream that did not come to an end; None: nobody is there to hear them."""
+        if not self._services.stopping.is_set:
+            return None
+        return self._cut(ShuttingDown("this worker stops; the run goes on"))
 
     def _cut(self, error: PassbackError) -> str:
         """The last words of a response that ends before its run."""

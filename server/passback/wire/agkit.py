@@ -138,9 +138,7 @@ class SendMessage(PostedBrief):
         description="Missing: a new conversation, named in the header `X-Conversation-Id`; a repeat with the same "
         "`Idempotency-Key` finds it again.",
     )
-    messages: Annotated[
-        list[_PostedMessage], Field(default_factory=list, fail_fast=True, max_length=MAX_ITEMS)
-    ]
+    messages: Annotated[list[_PostedMessage], Field(fail_fast=True, max_length=MAX_ITEMS)] = []
     tools: list[Annotated[JsonValue, described_as(PostedTool)]] | None = Field(
         None,
         description="The client's tools. They replace the conversation's; without the key those stay; `[]` clears.",

@@ -1,6 +1,7 @@
 """The loop behind the plain client, and what becomes of work that is left."""
 
 import asyncio
+import signal
 import sys
 import threading
 
@@ -78,6 +79,19 @@ async def _leave(_: object, __: ToolContext) -> None:
 
 async def _interrupt(_: object, __: ToolContext) -> None:
     raise KeyboardInterrupt
+
+
+async def _ctrl_c(_: object, __: ToolContext) -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    await anyio.sleep_forever()
+
+
+def test_ctrl_c_leaves_the_call_that_waits() -> None:
+    site = Script(owes(PAINT), _says("Again."))
+    with _client(site, _ctrl_c) as client:
+        with pytest.raises(KeyboardInterrupt):
+            client.ask("hi")
+        assert client.ask("hi").text == "Again."
 
 
 def test_the_plain_client_outlives_a_tool_that_ends_the_program() -> None:

@@ -24,7 +24,6 @@ def test_a_value_has_its_fields_and_nothing_else() -> None:
         Point(1).z = 2  # type: ignore[attr-defined]
 
 
-def test_a_change_is_refused_by_the_type_checkers_alone() -> None:
-    point = Point(1)
-    point.x = 2  # type: ignore[misc]  # mypy, for which a comment too many is an error, keeps this one
-    assert point == Point(2)
+def _changed(point: Point) -> None:
+    """Never called: a comment that mypy did not need would be an error of its own."""
+    point.x = 2  # type: ignore[misc]

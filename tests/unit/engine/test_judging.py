@@ -71,6 +71,11 @@ async def gives_up(_call: ToolCall, _run: RunRef) -> Decision:
     raise TimeoutError
 
 
+def changes_it(call: ToolCall, _run: RunRef) -> Decision:
+    call.arguments = '{"to": "me"}'  # type: ignore[misc]  # a rule is not bound to pass the type checkers
+    return "allow"
+
+
 def stops_the_process(_call: ToolCall, _run: RunRef) -> Decision:
     raise SystemExit(1)
 
@@ -104,6 +109,7 @@ CASES: dict[str, tuple[Permission | Decision, list[Rule], str]] = {
     "a rule fails": ("allow", [fails, ALLOW], UNKNOWN),
     "a rule fails later": ("allow", [fails_later], UNKNOWN),
     "a rule has a deadline of its own": ("allow", [gives_up, ALLOW], UNKNOWN),
+    "a rule would change the call": ("allow", [changes_it], UNKNOWN),
     "a rule would end the process": ("allow", [stops_the_process], UNKNOWN),
     **{
         f"a rule says {word!r}": ("allow", [always(word)], UNKNOWN)

@@ -6,7 +6,9 @@ from passback.core.changes import Status
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
+    Brief,
     CallId,
+    ChildMessage,
     ConversationId,
     Message,
     MessageId,
@@ -95,6 +97,15 @@ MESSAGES: list[tuple[Message, MessageView]] = [
     (
         ApprovalMessage(ID, CALL, approved=False, reason="Not now.", tool="t"),
         {"id": "m", "role": "approval", "toolCallId": "c", "approved": False, "reason": "Not now."},
+    ),
+    (
+        ChildMessage(CALL, UserMessage(ID, "hi", brief=Brief(extras={"a": 1}))),
+        {
+            "id": "m",
+            "role": "child",
+            "toolCallId": "c",
+            "message": {"id": "m", "role": "user", "content": "hi", "extras": {"a": 1}},
+        },
     ),
     (
         SummaryMessage(ID, "In short.", 2, asked="what?", usage=Usage(1)),

@@ -8,11 +8,13 @@ from typing import Any, TypeAlias
 
 import anyio
 import pytest
+from starlette.types import ASGIApp
 from tests.support.sse_site import END, Site, done
 from typing_extensions import override
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from passback.core.errors import UnknownRun
 from passback.core.events import TextDelta
 from passback.transport.protocol import BoundedHttpProtocol
 
@@ -75,13 +77,13 @@ async def bytes_until_closed(client: socket.socket) -> int:
     return got
 
 
-@pytest.mark.promise("P11")
 class Written(asyncio.Transport):
     """A connection on which nobody is; what was written to it, one by one."""
 
     def __init__(self) -> None:
         super().__init__()
         self.parts: list[bytes] = []
+        self.closed = False
 
     @override
     def write(self, data: Bytes) -> None:
@@ -92,7 +94,14 @@ class Written(asyncio.Transport):
         return False
 
     @override
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.closed = True
+
+    @override
+    def abort(self) -> None: ...
+
+    @override
+    def write_eof(self) -> None: ...
 
     @override
     def pause_reading(self) -> None: ...
@@ -101,19 +110,22 @@ class Written(asyncio.Transport):
     def resume_reading(self) -> None: ...
 
 
-def asked(site: Site) -> tuple[BoundedHttpProtocol, Written]:
-    """A connection on which the site's stream was just asked for."""
-    config = Config(site.app(), lifespan="off")
+REQUEST = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+
+
+def asked(app: ASGIApp, request: bytes = REQUEST) -> tuple[BoundedHttpProtocol, Written]:
+    """A connection on which something, mostly a site's stream, was just asked for."""
+    config = Config(app, lifespan="off")
     config.load()
     connection, written = BoundedHttpProtocol(config, ServerState(), {}), Written()
     connection.connection_made(written)
-    connection.data_received(b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+    connection.data_received(request)
     return connection, written
 
 
 async def test_the_head_goes_out_with_what_opens_the_body() -> None:
     site = Site()
-    connection, written = asked(site)
+    connection, written = asked(site.app())
     await anyio.wait_all_tasks_blocked()
     [begun] = written.parts
     assert begun.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -127,13 +139,31 @@ async def test_the_head_goes_out_with_what_opens_the_body() -> None:
 
 async def test_nothing_is_written_to_a_client_that_left_before_the_answer_began() -> None:
     site = Site()
-    connection, written = asked(site)
+    connection, written = asked(site.app())
     connection.connection_lost(None)
     await anyio.wait_all_tasks_blocked()
     assert written.parts == []
     await site.is_left()
 
 
+async def test_an_answer_whose_form_cannot_say_that_it_failed_gets_no_end() -> None:
+    site = Site()
+    _, written = asked(site.text())
+    site.runs.say(TextDelta("ab"))
+    await anyio.wait_all_tasks_blocked()
+    site.runs.breaks(UnknownRun("gone"))
+    await anyio.wait_all_tasks_blocked()
+    assert written.closed
+    assert not b"".join(written.parts).endswith(b"0\r\n\r\n")
+
+
+async def test_what_cannot_be_read_as_http_is_refused_with_an_error_of_ours() -> None:
+    _, written = asked(Site().app(), b"what is this\r\n\r\n")
+    assert b"".join(written.parts).startswith(b"HTTP/1.1 400 ")
+    assert b'"code":"bad_request"' in b"".join(written.parts)
+
+
+@pytest.mark.promise("P11")
 async def test_a_client_that_does_not_read_is_dropped() -> None:
     """And its connection is closed, however much waits in it: it would hold up the server's stop."""
     site = Site(patience=0.1)

@@ -219,6 +219,19 @@ async def test_a_stream_that_begins_while_the_server_stops_is_sent_away_too() ->
         assert (await one.rest()).endswith(CUT.encode())
 
 
+@pytest.mark.promise("P11")
+@pytest.mark.parametrize("what", ["reads nothing", "leaves", "is stopped"])
+async def test_a_client_that_takes_the_head_and_nothing_else_is_forgotten(what: str) -> None:
+    site = Site(patience=60 if what == "leaves" else 0.05)
+    async with exchange(site.app(), "GET", "/") as one:
+        await anyio.wait_all_tasks_blocked()
+        if what == "leaves":
+            one.leave()
+        if what == "is stopped":
+            site.stopping.set()
+        await site.is_left()
+
+
 async def test_a_store_that_fails_cuts_the_stream_so_that_the_client_comes_back() -> None:
     site = Site()
     async with site.opened() as one:

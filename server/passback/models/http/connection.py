@@ -178,13 +178,15 @@ class Answer(httpx.AsyncByteStream):
         Raises:
             httpx.TransportError: no answer, or none that can be understood.
         """
+        has_come = False
         try:
             while not self.status:
                 if self._error is not None:
                     raise self._error
                 await self._wait()
+            has_come = True
         finally:
-            if not self.status:
+            if not has_come:
                 self.close()
 
     # ---------------------------------------------------------------- reading

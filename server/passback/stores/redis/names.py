@@ -55,7 +55,7 @@ class Names:
 
     def parts(self, tag: str, /) -> tuple[str, ...]:
         """All keys of a conversation but the logs."""
-        ours = f"{self.prefix}:{{{tag}}}:"
+        ours = self._key(tag, "")
         return (ours + "state", ours + "messages", ours + "receipts", ours + "runs", ours + "queue")
 
     def with_index(self, *keys: str) -> tuple[str, ...]:
