@@ -8,7 +8,9 @@ from typing import Any, TypeAlias
 
 import anyio
 import pytest
+from starlette.requests import Request
 from starlette.types import ASGIApp
+from tests.support.logged_runs import RUN
 from tests.support.sse_site import END, Site, done
 from typing_extensions import override
 from uvicorn.config import Config
@@ -16,7 +18,10 @@ from uvicorn.server import ServerState
 
 from passback.core.errors import UnknownRun
 from passback.core.events import TextDelta
+from passback.transport.native import NativeEncoder
 from passback.transport.protocol import BoundedHttpProtocol
+from passback.transport.routing import Endpoint
+from passback.transport.sse import EventStream
 
 pytestmark = pytest.mark.anyio
 
@@ -139,7 +144,11 @@ async def test_the_head_goes_out_with_what_opens_the_body() -> None:
 
 async def test_nothing_is_written_to_a_client_that_left_before_the_answer_began() -> None:
     site = Site()
-    connection, written = asked(site.app())
+
+    async def stream(_: Request) -> ASGIApp:
+        return EventStream(site.services, RUN, NativeEncoder(frozenset()))
+
+    connection, written = asked(Endpoint("/", stream, methods=["GET"]))
     connection.connection_lost(None)
     await anyio.wait_all_tasks_blocked()
     assert written.parts == []
