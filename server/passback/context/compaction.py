@@ -28,7 +28,7 @@ from passback.core.deltas import (
 from passback.core.errors import ContextTooLarge, ModelError
 from passback.core.events import Compacted, ContextWarned, RunEvent, UsageReported
 from passback.core.ids import new_message_id
-from passback.core.messages import Message, ModelMessage, SummaryMessage, Usage, together
+from passback.core.messages import UNUSED, Message, ModelMessage, SummaryMessage, Usage, together
 from passback.core.ports import ModelClient
 from passback.core.values import value
 
@@ -263,7 +263,7 @@ class _Listener:
         """What the service counted; of what was cut, at least an estimate of what was asked and said."""
         if self._finished or not (self._said or self._usage):
             return self._usage
-        counted = self._usage or Usage()
+        counted = self._usage or UNUSED
         return replace(
             counted,
             input_tokens=counted.input_tokens or self._shown,

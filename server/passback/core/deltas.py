@@ -16,7 +16,6 @@ from passback.core.messages import (
     UserMessage,
     credible,
 )
-from passback.core.values import value
 
 _AS_SET_UP = Generation()
 
@@ -49,24 +48,24 @@ class ModelRequest:
         return _AS_SET_UP
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class TextChunk:
     text: str
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ReasoningChunk:
     text: str
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ReasoningBlock:
     """A finished block of reasoning, to be kept unedited."""
 
     reasoning: Reasoning
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ToolCallChunk:
     """A piece of one call.
 
@@ -80,7 +79,7 @@ class ToolCallChunk:
     arguments: str = ""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class UsageChunk:
     """The usage of the answer, as far as it is credible; a later one replaces it."""
 
@@ -90,7 +89,7 @@ class UsageChunk:
         object.__setattr__(self, "usage", credible(self.usage))
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class LostUsageChunk:
     """The usage of an attempt that came to nothing before this answer: it is spent, and says nothing of the answer.
 
@@ -106,7 +105,7 @@ class LostUsageChunk:
 FinishReason: TypeAlias = Literal["stop", "tool_calls", "length", "refusal"]
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Finish:
     """The model ended its answer. An answer without one broke off."""
 

@@ -30,6 +30,7 @@ from passback.core.events import (
     ToolCallStarted,
 )
 from passback.core.messages import (
+    UNUSED,
     AssistantMessage,
     CallId,
     MessageId,
@@ -203,7 +204,7 @@ class Assembler:
         said = self._said()
         if self._finish is not None or (self._usage is None and not said):
             return self._usage
-        counted = self._usage or Usage()
+        counted = self._usage or UNUSED
         tokens = max(counted.output_tokens, -(-said // _CHARS_PER_TOKEN))
         return replace(counted, output_tokens=tokens, estimated=True)
 

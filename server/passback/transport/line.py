@@ -74,7 +74,7 @@ class Line:
         if self._direct is None or not opening:
             await self._send(head)
             return opening
-        # as one: each sending costs as much as fifty calls of ours
+        # as one: a sending is a system call, and wakes the client
         await self._direct.begin(self._send(head), opening.encode())
         self._last_sent = monotonic()
         return ""

@@ -32,7 +32,7 @@ from passback.core.events import (
     innermost,
 )
 from passback.core.limits import Left
-from passback.core.messages import Owed, RunRef, Usage
+from passback.core.messages import Owed, RunRef, Usage, together
 from passback.core.ports import Parked
 from passback.transport.http import error_answer, failure_answer, json_answer, run_headers
 from passback.transport.limits import LeftView, left_headers, left_view
@@ -121,7 +121,7 @@ class AnswerEncoder:
         if isinstance(event, TextDelta):
             self._text.write(event.text)
         elif isinstance(told := innermost(event), UsageReported):
-            self._usage = told.usage + (self._usage or Usage())
+            self._usage = together(self._usage, told.usage)
             self._left = self._left_of(told.left, is_own=told is event)
         elif isinstance(event, OutputAccepted):
             self._output = event

@@ -29,7 +29,7 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
-from passback.core.messages import CallId, MediaPart, Owed, Usage, as_text
+from passback.core.messages import CallId, MediaPart, Owed, Usage, as_text, together
 from passback.wire.agent_api.known import Calls
 from passback.wire.agent_api.tracks import Call, Track, Whole, Words
 
@@ -146,7 +146,7 @@ class AgentEncoder:
             case Nested(call_id, inner):
                 self._nested(call_id, inner)
             case UsageReported(usage):
-                self._usage = usage + (self._usage or Usage())
+                self._usage = together(self._usage, usage)
                 if self._words is not None and self._words.usage is None:
                     self._words.usage = _usage(usage)
             case OutputAccepted(value):
@@ -164,7 +164,7 @@ class AgentEncoder:
             case ToolCallStarted() | ToolCallArguments() | ToolCallEnded() | ToolResulted():
                 self._call(event, {"parent_call_id": parent})
             case UsageReported(usage):
-                self._usage = usage + (self._usage or Usage())
+                self._usage = together(self._usage, usage)
             case _:
                 pass
 
