@@ -21,8 +21,10 @@ import tools
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
 NPM_FOLDER = ROOT / "tests" / "js"
-SPREAD = ("-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile")
-"""Files are spread over the cores, and one more: many tests wait. The tests of one file share servers."""
+_PROCESSES = str(min(4, (os.cpu_count() or 1) + 1))
+SPREAD = ("-n", _PROCESSES, "--dist", "loadfile", "--no-loadscope-reorder")
+"""Files are spread over the cores, and one more: many tests wait. The tests of one file share servers.
+tests/conftest.py says which are begun first; by itself, xdist begins with those of the most tests."""
 
 AGAIN = 3
 """So many failed tests are run once more, alone. One that passes then is told, and is a fault of its own, to be mended."""

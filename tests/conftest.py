@@ -11,8 +11,23 @@ settings.register_profile("passback", deadline=None)
 settings.load_profile("passback")
 
 
+_LONGEST_FIRST = ("faults", "browser", "e2e", "contract")
+"""Folders whose files take long, in a few tests: begun last, one of them would be waited for alone."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "promise(*ids): holds to promises of tests/requirements.py")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {folder: place for place, folder in enumerate(_LONGEST_FIRST)}
+
+    def rank(item: pytest.Item) -> int:
+        folder = item.nodeid.removeprefix("tests/").partition("/")[0]
+        return ranks.get(folder, len(ranks))
+
+    items.sort(key=rank)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 from tests.support.transcripts import said_in
 
 from passback.core.context import ContextPolicy, Unbounded
@@ -153,6 +154,12 @@ async def outcome(runs: RunService, run: RunRef) -> Outcome:
     finished = [event for event in await events(runs, run) if isinstance(event, RunFinished)]
     assert len(finished) == 1
     return finished[0].outcome
+
+
+async def over(store: Store, run: RunRef) -> None:
+    """Wait for a run to have begun and ended, without following it."""
+    while (status := await store.status(KEY)).running or status.run_id != run.run_id:
+        await anyio.lowlevel.checkpoint()
 
 
 async def reply(runs: RunService, *messages: PostedMessage) -> str:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -13,6 +14,7 @@ from tests.support.runs import (
     contents,
     followed,
     outcome,
+    over,
     post,
     reading,
     says,
@@ -22,9 +24,10 @@ from tests.support.runs import (
 
 from passback.core.changes import Change, Lease
 from passback.core.deltas import Finish, TextChunk
-from passback.core.errors import CursorExpired
+from passback.core.errors import CursorExpired, StoreUnavailable
 from passback.core.events import (
     START,
+    Cancelled,
     Completed,
     Logged,
     Position,
@@ -136,6 +139,24 @@ async def test_readers_get_all_of_a_long_run_however_slow_they_are(store: Store)
         for seen in (slow, along.seen, late.seen, await followed(other, run)):
             assert_whole(seen, total)
         assert middle.seen == slow[5000:]
+
+
+@pytest.mark.promise("P7")
+async def test_a_reader_that_could_not_begin_does_not_keep_its_run(memory: Store) -> None:
+    faults = Faults(memory)
+    chatter = Chatter(faults, 12)
+    tempo = replace(QUICK, disconnect_grace=0.05)
+    async with worker(faults.store, chatter.model, tempo=tempo) as runs:
+        run = await post(runs, says(), on_disconnect="cancel")
+        async with runs.follow(run) as batches:
+            await anext(batches)
+            await chatter.go_on(12)  # its beginning is no longer in memory
+            faults.plan["read_log"] = ["refuse"]
+            with pytest.raises(StoreUnavailable):
+                async with runs.follow(run):
+                    pytest.fail("it was opened")
+        await over(memory, run)
+        assert await outcome(runs, run) == Cancelled()
 
 
 async def test_a_reader_reads_past_what_is_forgotten_while_it_reads(store: Store) -> None:

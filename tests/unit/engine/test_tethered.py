@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import anyio
-import anyio.lowlevel
 import pytest
 from tests.support.faults import Faults, mortal
 from tests.support.runs import (
@@ -12,6 +11,7 @@ from tests.support.runs import (
     at_once,
     contents,
     outcome,
+    over,
     post,
     reading,
     says,
@@ -20,7 +20,6 @@ from tests.support.runs import (
 )
 
 from passback.core.events import Cancelled, Completed, TextDelta
-from passback.core.messages import RunRef
 from passback.core.ports import Store
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
@@ -28,12 +27,6 @@ from passback.models.scripted import says as words
 pytestmark = pytest.mark.anyio
 
 IMPATIENT = replace(QUICK, disconnect_grace=0.05)
-
-
-async def over(store: Store, run: RunRef) -> None:
-    """Wait for a run to have begun and ended, without following it."""
-    while (status := await store.status(KEY)).running or status.run_id != run.run_id:
-        await anyio.lowlevel.checkpoint()
 
 
 @pytest.mark.promise("P7")

@@ -31,6 +31,7 @@ from tests.unit.models.openai_chat.chat_service import (
 from passback.core.deltas import Finish, ModelDelta, TextChunk, ToolCallChunk
 from passback.core.errors import (
     ModelIncomplete,
+    ModelRejected,
     ModelUnavailable,
 )
 from passback.models.openai_chat import Bounds, OpenAIChat
@@ -99,6 +100,19 @@ async def test_being_cancelled_closes_the_connection() -> None:
             while not server.open_answers:
                 await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
+        await server.left.wait()
+
+
+@pytest.mark.parametrize(
+    ("status", "media_type"), [(400, "text/plain"), (200, "text/html")], ids=["refusal", "web page"]
+)
+async def test_what_is_no_answer_and_has_no_end_is_not_waited_for(
+    status: int, media_type: str
+) -> None:
+    endless = Reply([b"x" * 100_000, Act.STALL], status, {"content-type": media_type})
+    async with connected(endless) as (server, client):
+        _, failure = await failed(client)
+        assert type(failure) is ModelRejected
         await server.left.wait()
 
 
