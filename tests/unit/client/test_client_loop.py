@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 
 import anyio
 import httpx
@@ -86,6 +87,15 @@ async def _ctrl_c(_: object, __: ToolContext) -> None:
     await anyio.sleep_forever()
 
 
+@pytest.fixture
+def heeding_ctrl_c() -> Iterator[None]:
+    """As in a program of a terminal: what a shell has started in the background begins with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeding_ctrl_c")
 def test_ctrl_c_leaves_the_call_that_waits() -> None:
     site = Script(owes(PAINT), _says("Again."))
     with _client(site, _ctrl_c) as client:
