@@ -111,9 +111,11 @@ def for_key(idempotency_key: str, /) -> ReceiptName:
 
 def receipt_names(post: StartRun, /) -> frozenset[ReceiptName]:
     """Under which a post, or a part of it, may be known already."""
-    calls = {for_call(each.call_id) for each in post.messages if isinstance(each, Answer)}
-    key = set[ReceiptName]() if post.idempotency_key is None else {for_key(post.idempotency_key)}
-    return frozenset(calls | key | {for_message(named) for named in post.named})
+    names = {for_call(each.call_id) for each in post.messages if isinstance(each, Answer)}
+    names.update(map(for_message, post.named))
+    if post.idempotency_key is not None:
+        names.add(for_key(post.idempotency_key))
+    return frozenset(names)
 
 
 def fingerprint(content: Content, is_error: bool = False, brief: Brief | None = None, /) -> str:
