@@ -186,6 +186,8 @@ def _begins(
     receipts: Mapping[ReceiptName, str],
     overdue: bool,
 ) -> Begins:
+    if not unanswered(messages):
+        return Begins(tuple(others), receipts)
     open_calls = waiting(messages)
     given = _written(messages, answers, mint)
     turn = (*messages, *given)
@@ -220,9 +222,8 @@ def refuse_claim(standing: Standing, call_id: CallId, /) -> None:
 
 def _print(message: PostedMessage) -> str:
     if isinstance(message, ApprovalMessage):
-        decision = (
-            "approved always" if message.always else "approved" if message.approved else "denied"
-        )
+        given = "approved" if message.approved else "denied"
+        decision = "approved always" if message.always else given
         return fingerprint((TextPart(decision), TextPart(message.reason)))
     is_error = message.is_error if isinstance(message, ToolMessage) else False
     brief = message.brief if isinstance(message, UserMessage) else None
