@@ -201,9 +201,11 @@ class Assembler:
     @property
     def usage(self) -> Usage | None:
         """What the provider counted; as long as the answer is not whole, with an estimate of its tokens so far."""
-        said = self._said()
-        if self._finish is not None or (self._usage is None and not said):
+        if self._finish is not None:
             return self._usage
+        said = self._said()
+        if self._usage is None and not said:
+            return None
         counted = self._usage or UNUSED
         tokens = max(counted.output_tokens, -(-said // _CHARS_PER_TOKEN))
         return replace(counted, output_tokens=tokens, estimated=True)

@@ -267,8 +267,8 @@ class RunLog:
 
     def _trim(self) -> None:
         """Forget events that are stored, when they are many: a reader that is so far behind reads the store."""
-        stored = self._numbered - sum(_size(write) for write in self._in_doubt)
         if len(self._events) > 2 * _IN_MEMORY:
+            stored = self._numbered - sum(_size(write) for write in self._in_doubt)
             forgotten = min(len(self._events) - _IN_MEMORY, stored - self.start.seq)
             del self._events[:forgotten]
             self.start = Position(self.lease.epoch, self.start.seq + forgotten)
