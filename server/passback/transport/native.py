@@ -1,7 +1,7 @@
 """The encoder of the native events of the `/send-message` protocol, which several routes share."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from json.encoder import encode_basestring_ascii as quoted
 from typing import TypeAlias, assert_never
 
@@ -41,7 +41,6 @@ from passback.transport.native_shapes import (
     InterruptEvent,
     MessageEvent,
     NativeEvent,
-    OutputEvent,
     OwedCall,
     OwedEvent,
     PlanEvent,
@@ -79,7 +78,22 @@ def native_data(event: NativeEvent, /) -> str:
 # ---------------------------------------------------------------- run events to native ones
 _CallEvent: TypeAlias = ToolCallStarted | ToolCallArguments | ToolCallEnded | ToolResulted
 _CountedEvent: TypeAlias = UsageReported | ContextWarned | Compacted
-_AskedEvent: TypeAlias = TurnStarted | ReasoningDelta | ToolProgressed | PlanUpdated | _CountedEvent
+_RunEvent: TypeAlias = RunQueued | RunStarted | OutputAccepted
+_StepEvent: TypeAlias = TurnStarted | ReasoningDelta | ToolProgressed | PlanUpdated | _CountedEvent
+
+_WANTED: Mapping[type[RunEvent], str] = {
+    RunQueued: "run",
+    RunStarted: "run",
+    OutputAccepted: "output",
+    TurnStarted: "message-ids",
+    ReasoningDelta: "reasoning",
+    ToolProgressed: "progress",
+    PlanUpdated: "plan",
+    UsageReported: "usage",
+    ContextWarned: "context",
+    Compacted: "context",
+}
+"""What has to be included for an event to be sent."""
 
 
 class NativeEncoder:
@@ -112,24 +126,14 @@ class NativeEncoder:
                 | ContextWarned()
                 | Compacted()
             ):
-                return self._asked(event)
+                is_wanted = _WANTED[type(event)] in self._include
+                return (native_data(_asked_event(event)),) if is_wanted else ()
             case Nested(call_id, inner):
                 return self._nested(call_id, inner)
             case Rewound():  # `rewind` tells of it
                 return ()
             case _:
                 assert_never(event)
-
-    def _asked(self, event: RunQueued | RunStarted | OutputAccepted | _AskedEvent) -> Sequence[str]:
-        native: NativeEvent
-        if isinstance(event, RunQueued | RunStarted):
-            wanted, native = "run", _run_event(event)
-        elif isinstance(event, OutputAccepted):
-            accepted: OutputEvent = {"type": "output", "value": event.value}
-            wanted, native = "output", accepted
-        else:
-            wanted, native = _asked_event(event)
-        return (native_data(native),) if wanted in self._include else ()
 
     def _nested(self, parent: CallId, event: RunEvent) -> Sequence[str]:
         """What a sub-agent says. Its calls are told like all others; its words are not the answer, and have to be asked for."""
@@ -154,8 +158,7 @@ class NativeEncoder:
                 | ContextWarned()
                 | Compacted()
             ):
-                kind, said = _asked_event(event, parent)
-                wanted = {"agents", kind}
+                wanted, said = {"agents", _WANTED[type(event)]}, _step_event(event, parent)
             case _:  # its run is not one of the client's
                 return ()
         return (native_data(said),) if wanted <= self._include else ()
@@ -216,45 +219,46 @@ def _url(part: MediaPart) -> str:
     return part.url
 
 
-def _run_event(event: RunQueued | RunStarted) -> NativeEvent:
-    if isinstance(event, RunQueued):
-        return {"type": "run-queued", "runId": event.run_id}
-    return {"type": "run-start", "runId": event.run_id}
+def _asked_event(event: _RunEvent | _StepEvent) -> NativeEvent:
+    match event:
+        case RunQueued(run_id):
+            return {"type": "run-queued", "runId": run_id}
+        case RunStarted(run_id):
+            return {"type": "run-start", "runId": run_id}
+        case OutputAccepted(accepted):
+            return {"type": "output", "value": accepted}
+        case _:
+            return _step_event(event)
 
 
-def _asked_event(event: _AskedEvent, parent: CallId | None = None) -> tuple[str, NativeEvent]:
-    """What has to be included for it to be sent, and what then is."""
+def _step_event(event: _StepEvent, parent: CallId | None = None) -> NativeEvent:
     native: (
         ReasoningEvent | UsageEvent | MessageEvent | ToolProgressEvent | PlanEvent | ContextEvent
     )
     match event:
         case TurnStarted(message_id):
-            wanted = "message-ids"
             native = {"type": "message", "messageId": message_id}
         case ReasoningDelta(text):
-            wanted = "reasoning"
             native = {"type": "reasoning", "delta": text}
         case ToolProgressed(call_id, text):
-            wanted = "progress"
             native = {"type": "tool-progress", "toolCallId": call_id, "text": text}
         case PlanUpdated(entries):
-            wanted = "plan"
             native = {"type": "plan", "entries": [plan_entry(each) for each in entries]}
         case _:
-            wanted, native = _counted_event(event)
+            native = _counted_event(event)
     if parent is not None:
         native["parentToolCallId"] = parent
-    return wanted, native
+    return native
 
 
-def _counted_event(event: _CountedEvent) -> tuple[str, UsageEvent | ContextEvent]:
+def _counted_event(event: _CountedEvent) -> UsageEvent | ContextEvent:
     match event:
         case UsageReported(usage, left):
-            return "usage", _usage(usage, left)
+            return _usage(usage, left)
         case ContextWarned(used, window):
-            return "context", {"type": "context", "used": used, "window": window}
+            return {"type": "context", "used": used, "window": window}
         case Compacted(step, before, after):
-            return "context", {"type": "context", "used": after, "step": step, "before": before}
+            return {"type": "context", "used": after, "step": step, "before": before}
         case _:
             assert_never(event)
 
