@@ -62,12 +62,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._refused:
             return
         if self._in_head:
-            if self._deadline is None:
-                self._expect_head()
             self._head_bytes += len(data)
         super().data_received(data)
-        if self._in_head and self._head_bytes > HEAD_BYTES:
+        if not self._in_head or self._head_bytes == 0:  # mostly a whole request was in it
+            return
+        if self._head_bytes > HEAD_BYTES:
             self._refuse(HeadersTooLarge(f"the headers have more than {HEAD_BYTES} bytes"))
+        elif self._deadline is None:
+            self._expect_head()
 
     @override
     def on_headers_complete(self) -> None:
