@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from functools import lru_cache
 from hashlib import sha256
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -99,14 +99,15 @@ def _host_name(authority: str) -> str | None:
 def _is_ours(name: str, access: Access) -> bool:
     if name == "localhost" or not access.hosts.isdisjoint({name, f"[{name}]"}):
         return True
-    address = _address(name)
-    return address is not None and (address.is_loopback or not access.loopback_only)
+    is_loopback = _is_loopback(name)
+    return is_loopback is not None and (is_loopback or not access.loopback_only)
 
 
 @lru_cache(maxsize=256)
-def _address(name: str) -> IPv4Address | IPv6Address | None:
+def _is_loopback(name: str) -> bool | None:
+    """Whether it is an address of this machine only; None when it is no address."""
     try:
-        return ip_address(name)
+        return ip_address(name).is_loopback
     except ValueError:
         return None
 
