@@ -1,7 +1,7 @@
 """New ids: a prefix that tells people what it names, and 96 random bits. Their alphabet is safe in every wire."""
 
 import re
-import secrets
+from os import urandom
 from typing import Final
 
 from passback.core.messages import CallId, ConversationId, MessageId, RunId
@@ -31,8 +31,8 @@ def new_call_id() -> CallId:
 
 
 def new_nonce() -> str:
-    return secrets.token_hex(8)
+    return urandom(8).hex()
 
 
 def _new(prefix: str) -> str:
-    return f"{prefix}_{secrets.token_hex(12)}"
+    return f"{prefix}_{urandom(12).hex()}"

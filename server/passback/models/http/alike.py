@@ -40,6 +40,11 @@ class Alike:
         """Whether it is worth while to show it more events."""
         return self._tries > 0
 
+    @property
+    def knows(self) -> bool:
+        """Whether it has learned what to look for: until then it takes nothing."""
+        return bool(self._head)
+
     def learn(self, event: bytes, /) -> None:
         """Study one whole event: `data:`, an object, and a blank line."""
         self._shown += 1

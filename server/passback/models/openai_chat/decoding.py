@@ -63,13 +63,16 @@ class ChatDecoder(Decoder):
     @override
     def feed(self, data: bytes, /) -> Sequence[ModelDelta]:
         data = self._say_alike(data)
+        studied = 0
         for _ in range(_STEPS):
-            event, blank, behind = data.partition(_BLANK)
-            if not (blank and self._alike.learns):
+            end = data.find(_BLANK, studied) + len(_BLANK)
+            if end < len(_BLANK) or not self._alike.learns:
                 break
-            self._alike.learn(event + blank)
-            self._read(event + blank)
-            data = self._say_alike(behind)
+            self._alike.learn(data[studied:end])
+            studied = end
+            if self._alike.knows:
+                self._read(data[:studied])
+                data, studied = self._say_alike(data[studied:]), 0
         if data:
             self._read(data)
         return self._batch.take()
