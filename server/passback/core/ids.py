@@ -1,7 +1,7 @@
 """New ids: a prefix that tells people what it names, and 96 random bits. Their alphabet is safe in every wire."""
 
 import re
-from os import urandom
+import secrets
 from typing import Final
 
 from passback.core.messages import CallId, ConversationId, MessageId, RunId
@@ -31,8 +31,8 @@ def new_call_id() -> CallId:
 
 
 def new_nonce() -> str:
-    return urandom(8).hex()
+    return secrets.token_hex(8)
 
 
 def _new(prefix: str) -> str:
-    return f"{prefix}_{urandom(12).hex()}"
+    return f"{prefix}_{secrets.token_hex(12)}"
