@@ -23,10 +23,11 @@ _owed: TypeAdapter[list[Owed]] = TypeAdapter(list[Owed])
 _tools: TypeAdapter[list[ToolSpec]] = TypeAdapter(list[ToolSpec])
 _queued: TypeAdapter[Queued] = TypeAdapter(Queued)
 _state: TypeAdapter[State] = TypeAdapter(State)
+# written by their serializers: most of what `dump_json` costs is to hand on its many options
 
 
 def dump_message(message: Message, /) -> bytes:
-    return _message.dump_json(message)
+    return _message.serializer.to_json(message)
 
 
 def load_message(record: bytes, /) -> Message:
@@ -35,7 +36,7 @@ def load_message(record: bytes, /) -> Message:
 
 def dump_events(events: Sequence[RunEvent], /) -> bytes:
     """One entry of a run's log: a batch of events."""
-    return _events.dump_json(list(events))
+    return _events.serializer.to_json(list(events))
 
 
 def load_events(record: bytes, /) -> list[RunEvent]:
@@ -43,7 +44,7 @@ def load_events(record: bytes, /) -> list[RunEvent]:
 
 
 def dump_owed(owed: Sequence[Owed], /) -> bytes:
-    return _owed.dump_json(list(owed))
+    return _owed.serializer.to_json(list(owed))
 
 
 def load_owed(record: bytes, /) -> tuple[Owed, ...]:
@@ -51,7 +52,7 @@ def load_owed(record: bytes, /) -> tuple[Owed, ...]:
 
 
 def dump_tools(tools: Sequence[ToolSpec], /) -> bytes:
-    return _tools.dump_json(list(tools))
+    return _tools.serializer.to_json(list(tools))
 
 
 def load_tools(record: bytes, /) -> tuple[ToolSpec, ...]:
@@ -59,7 +60,7 @@ def load_tools(record: bytes, /) -> tuple[ToolSpec, ...]:
 
 
 def dump_queued(queued: Queued, /) -> bytes:
-    return _queued.dump_json(queued)
+    return _queued.serializer.to_json(queued)
 
 
 def load_queued(record: bytes, /) -> Queued:
@@ -68,7 +69,7 @@ def load_queued(record: bytes, /) -> Queued:
 
 def dump_state(state: State, /) -> bytes:
     """Without what is as in a new conversation: mostly that is all but a few numbers."""
-    return _state.dump_json(state, exclude_defaults=True)
+    return _state.serializer.to_json(state, exclude_defaults=True)
 
 
 def load_state(record: bytes, /) -> State:
