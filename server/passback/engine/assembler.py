@@ -170,6 +170,7 @@ class Assembler:
         client: list[ToolCall] = []
         server: list[ToolCall] = []
         invalid: list[InvalidCall] = []
+        calls: list[ToolCall] = []  # all of them, in the model's order
         for open_call in self._calls.values():
             if open_call.name is None:
                 continue  # without a name it cannot even be replayed
@@ -178,11 +179,12 @@ class Assembler:
             judged = self._judge(open_call, open_call.name)
             if isinstance(judged, InvalidCall):
                 invalid.append(judged)
+                calls.append(judged.call)
             else:
                 (client if judged.client else server).append(judged)
-        calls = _in_order(self._calls.values(), [*client, *server, *(i.call for i in invalid)])
+                calls.append(judged)
         return events, Turn(
-            self._message(calls),
+            self._message(tuple(calls)),
             tuple(client),
             tuple(server),
             tuple(invalid),
@@ -291,8 +293,3 @@ def _is_json_object(text: str) -> bool:
         return isinstance(from_json(text, allow_inf_nan=False), dict)
     except ValueError:
         return False
-
-
-def _in_order(opened: Iterable[_OpenCall], calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    by_id = {call.id: call for call in calls}
-    return tuple(by_id[call.id] for call in opened if call.id in by_id)
