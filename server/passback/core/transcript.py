@@ -159,10 +159,16 @@ _CLOSED = _Tail((), frozenset(), {})
 
 
 def _tail_of(messages: Sequence[Message]) -> _Tail:
-    """Where the user has spoken last, as before most runs, nothing is open: that is not looked for."""
-    if not messages or isinstance(messages[-1], UserMessage):
+    """Where the user has spoken last, or the model without a call, nothing is open: that is mostly so."""
+    if not messages or _closes(messages[-1]):
         return _CLOSED
     return _Tail.of(messages)
+
+
+def _closes(last: Message) -> bool:
+    if isinstance(last, AssistantMessage):
+        return not last.tool_calls
+    return isinstance(last, UserMessage)
 
 
 def written(answer: Answer, mint: MintMessageId, /) -> tuple[Message, ...]:
