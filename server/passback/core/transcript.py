@@ -198,8 +198,10 @@ def _innermost(message: Message) -> Message:
 
 def last_asked(messages: Sequence[Message], /) -> str | None:
     """The name of the agent that the user asked last, empty where none was named; None: the user says nothing here."""
-    asked = (each.agent for each in reversed(messages) if isinstance(each, UserMessage))
-    return next(asked, None)
+    for message in reversed(messages):
+        if isinstance(message, UserMessage):
+            return message.agent
+    return None
 
 
 def closing(
