@@ -73,10 +73,10 @@ class State:
         """As it is behind a run that came to its own end: nothing of it will be taken back."""
         return self if self.earlier_plan is None else replace(self, earlier_plan=None)
 
-    def with_added(self, messages: Iterable[Message], /) -> "State":
-        """As it is when these messages follow on the transcript."""
+    def usage_with(self, messages: Iterable[Message], /) -> Usage:
+        """That of the transcript when these messages follow on it."""
         usage = usage_of(messages)
-        return self if usage.is_nothing else replace(self, usage=self.usage + usage)
+        return self.usage if usage.is_nothing else self.usage + usage
 
     def with_taken_back(self, messages: Iterable[Message], run_id: RunId | None, /) -> "State":
         """As it is without a run and these messages, which are what is taken back of it.

@@ -391,10 +391,10 @@ class Loop:
         self._assembler = None
         self._messages.extend(append)
         self._seen.extend(append)
-        self._state = self._state.with_added(append)
+        usage = self._state.usage_with(append)
         if any(isinstance(message, SummaryMessage) for message in append):
             read = self._messages[self._state.boundary - self._start :]
             self._state = self._state.with_boundary(self._start + boundary(self._messages), read)
-        self._state = self._meter.note(self._state, self._stored)
+        self._state = self._meter.note(self._state, self._stored, usage)
         stored, self._stored = self._stored, self._state
         return None if self._state == stored else self._state

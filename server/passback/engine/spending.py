@@ -89,9 +89,13 @@ class Meter:
         """Whether no model call was counted under this lease."""
         return self._used == _NOTHING
 
-    def note(self, state: State, stored: State) -> State:
-        """The state with what was spent, where it is written anyway or there is something to note; else as it is."""
-        if state == stored and self._used == self._noted and not self._is_set:
+    def note(self, state: State, stored: State, usage: Usage) -> State:
+        """The state with the usage of its transcript, and with what was spent.
+
+        That is noted where the state is written anyway or there is something to note; else the state stays as it is.
+        """
+        changed = usage != state.usage or state != stored
+        if not (changed or self._used != self._noted or self._is_set):
             return state
         self._noted = self._used
         spent = _rounded(self._before + self._spent)
@@ -100,6 +104,7 @@ class Meter:
             run = RunSpent(self._lease.run.run_id, _rounded(self._run_before + self._spent))
         return replace(
             state,
+            usage=usage,
             tokens=spent.tokens,
             seconds=spent.seconds,
             cost=spent.cost,

@@ -57,7 +57,7 @@ def test_a_boundary_takes_along_who_was_asked_last_before_it() -> None:
 
 def test_what_is_taken_back_was_not_used_but_stays_paid() -> None:
     known = State(PLAN, Usage(5), cost=0.25, seconds=3, boundary=7)
-    added = known.with_added(MESSAGES)
+    added = replace(known, usage=known.usage_with(MESSAGES))
     assert added == replace(known, usage=Usage(16, 22, 30, 40))
     assert added.with_taken_back(MESSAGES, None) == known
 
