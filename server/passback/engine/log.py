@@ -313,8 +313,9 @@ class LogWriter:
         self._wake = asyncio.Event()
 
     def mark(self, log: RunLog) -> None:
-        self._dirty[log] = None
-        self._wake.set()
+        if log not in self._dirty:  # else the writer is awake already
+            self._dirty[log] = None
+            self._wake.set()
 
     async def run(self) -> None:
         """Work until cancelled."""
