@@ -8,11 +8,10 @@ from hashlib import sha256
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
-
 from passback.core.errors import ForeignHost, ForeignOrigin, Unauthenticated
 from passback.core.messages import OwnerId
 from passback.core.values import value
+from passback.transport.headers import Headers
 
 ANONYMOUS = OwnerId("anonymous")
 _DEFAULT_PORTS = (":80", ":443")
@@ -43,7 +42,7 @@ def check_host(headers: Headers, access: Access, /) -> None:
     Raises:
         ForeignHost: the `Host` header is missing, doubled, or names neither us nor an address.
     """
-    given = headers.getlist("host")
+    given = headers.all(b"host")
     name = _host_name(given[0]) if len(given) == 1 and len(given[0]) <= _MAX_HOST else None
     if name is None or not _is_ours(name, access):
         raise ForeignHost("this server does not answer for the host that the request names")
@@ -55,8 +54,8 @@ def check_origin(headers: Headers, access: Access, /) -> None:
     Raises:
         ForeignOrigin: the `Origin` header is neither our own nor one that the settings name.
     """
-    for origin in headers.getlist("origin"):
-        if origin not in access.origins and not _is_same(origin, headers.get("host", "")):
+    for origin in headers.all(b"origin"):
+        if origin not in access.origins and not _is_same(origin, headers.get(b"host")):
             raise ForeignOrigin("pages of this origin may not call this server")
 
 
@@ -68,7 +67,7 @@ def authenticate(headers: Headers, access: Access, /) -> OwnerId:
     """
     if not access.keys:
         return ANONYMOUS
-    scheme, _, presented = headers.get("authorization", "").partition(" ")
+    scheme, _, presented = headers.get(b"authorization").partition(" ")
     digest = _digest(presented.strip() if scheme.lower() == "bearer" else "")
     found: OwnerId | None = None
     for key, owner in access.keys.items():

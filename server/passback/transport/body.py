@@ -8,10 +8,10 @@ from typing import cast
 
 from pydantic import JsonValue
 from pydantic_core import from_json
-from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from passback.core.errors import BadRequest, BodyTooLarge, RequestTimeout, UnsupportedMedia
+from passback.transport.headers import Headers, headers_of
 from passback.transport.wires import Limits
 
 _CONTAINERS = 100_000
@@ -40,7 +40,7 @@ async def read_object(request: Request, limits: Limits, /) -> dict[str, JsonValu
         RequestTimeout: not here within `limits.body_seconds`.
         BadRequest: not a JSON object.
     """
-    _check_media_type(request.headers)
+    _check_media_type(headers_of(request.scope))
     return _parse_object(await _read(request, limits), limits)
 
 
@@ -49,7 +49,7 @@ async def read_optional_object(request: Request, limits: Limits, /) -> dict[str,
     text = await _read(request, limits)
     if not text:
         return {}
-    _check_media_type(request.headers)
+    _check_media_type(headers_of(request.scope))
     return _parse_object(text, limits)
 
 
@@ -61,19 +61,19 @@ def _parse_object(text: bytes, limits: Limits) -> dict[str, JsonValue]:
 
 
 def _check_media_type(headers: Headers) -> None:
-    media_type, *parameters = headers.get("content-type", "").lower().split(";")
+    media_type, *parameters = headers.get(b"content-type").lower().split(";")
     if media_type.strip() != "application/json":
         raise UnsupportedMedia("the content type has to be application/json")
     for parameter in parameters:
         name, _, value = parameter.strip().partition("=")
         if name == "charset" and value.strip('"') not in {"utf-8", "utf8"}:
             raise UnsupportedMedia("the charset has to be utf-8")
-    if headers.get("content-encoding", "identity").lower() != "identity":
+    if headers.get(b"content-encoding", "identity").lower() != "identity":
         raise UnsupportedMedia("the body has to come without a content encoding")
 
 
 async def _read(request: Request, limits: Limits) -> bytes:
-    if _declared_length(request.headers) > limits.body_bytes:
+    if _declared_length(headers_of(request.scope)) > limits.body_bytes:
         raise _too_large(limits)
     body = bytearray()
     try:
@@ -99,7 +99,7 @@ def _too_large(limits: Limits) -> BodyTooLarge:
 
 def _declared_length(headers: Headers) -> float:
     """Infinite for one that no integer should be made of."""
-    declared = headers.get("content-length", "0")
+    declared = headers.get(b"content-length", "0")
     return int(declared) if len(declared) < 20 and declared.isdecimal() else math.inf
 
 

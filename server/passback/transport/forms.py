@@ -10,6 +10,7 @@ from passback.core.messages import RunRef
 from passback.core.ports import Parked
 from passback.core.values import value
 from passback.transport.frames import EventId
+from passback.transport.headers import headers_of
 from passback.transport.http import json_answer, run_headers
 from passback.transport.native import DONE, NativeEncoder, native_data, owed_event
 from passback.transport.negotiation import accepted
@@ -41,7 +42,7 @@ def asked_form(request: Request, /) -> Asked:
     asked = request.scope["query_string"] and request.query_params.getlist("wait")
     seconds = _wait(asked) if asked else None
     offers = [DOCUMENT_TYPE] if seconds else [EVENTS_TYPE, DOCUMENT_TYPE, TEXT_TYPE]
-    media_type = accepted(", ".join(request.headers.getlist("accept")), offers)
+    media_type = accepted(", ".join(headers_of(request.scope).all(b"accept")), offers)
     return Asked(media_type, seconds or MOST_SECONDS)
 
 

@@ -1,11 +1,12 @@
 """The gate in front of all routes, pure ASGI: host, origin, cross-origin headers, key. Streams pass unwrapped."""
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from passback.core.errors import ClientError
 from passback.transport.access import ANONYMOUS, Access, authenticate, check_host, check_origin
+from passback.transport.headers import Headers, headers_of
 from passback.transport.http import error_answer, request_id, set_owner
 from passback.transport.sending import forget_send_now
 
@@ -48,8 +49,8 @@ class _Gate:
             await send({"type": "websocket.close", "code": 1008})
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
-        origin = headers.get("origin")
+        headers = headers_of(scope)
+        origin = headers.get(b"origin")
         if origin in self._access.origins:
             send = _readable_by(origin, send)
         try:
@@ -77,8 +78,8 @@ def _is_preflight(scope: Scope, headers: Headers) -> bool:
     """A browser asks whether it may send; only pages of other origins make it ask."""
     return (
         scope["method"] == "OPTIONS"
-        and "origin" in headers
-        and "access-control-request-method" in headers
+        and b"origin" in headers
+        and b"access-control-request-method" in headers
     )
 
 

@@ -4,12 +4,11 @@ import json
 import logging
 import math
 import re
-import secrets
 from collections.abc import Mapping
 from http import HTTPStatus
+from os import urandom
 from urllib.parse import quote
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
@@ -17,6 +16,7 @@ from starlette.types import Scope
 from passback.core.errors import PassbackError
 from passback.core.events import Failed
 from passback.core.messages import ConversationId, OwnerId, RunId
+from passback.transport.headers import headers_of
 
 logger = logging.getLogger(__name__)
 
@@ -103,8 +103,8 @@ def request_id(scope: Scope, /) -> str:
     """The id of this request: the client's `X-Request-Id` if it is sane, else one of ours; the same on every call."""
     known: str | None = scope.get(_REQUEST_ID)
     if known is None:
-        given = Headers(scope=scope).get("x-request-id", "")
-        known = given if _SANE_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+        given = headers_of(scope).get(b"x-request-id")
+        known = given if _SANE_ID.fullmatch(given) else f"req_{urandom(12).hex()}"
         scope[_REQUEST_ID] = known
     return known
 

@@ -5,11 +5,11 @@ from hashlib import sha256
 from typing import Annotated, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationError
-from starlette.datastructures import Headers
 
 from passback.core.errors import BadRequest, InvalidRequest
 from passback.core.ids import new_conversation_id
 from passback.core.messages import ConversationId, OwnerId
+from passback.transport.headers import Headers
 from passback.transport.misfits import misfits
 
 _ID_CHARACTERS = 256
@@ -85,7 +85,7 @@ def idempotency_key(headers: Headers, /) -> str | None:
         BadRequest: not one text of 1 to 256 visible ASCII characters. It is not 422: that says that the key was used
             with other content.
     """
-    given = headers.getlist("idempotency-key")
+    given = headers.all(b"idempotency-key")
     if not given:
         return None
     found = _KEY.fullmatch(given[0]) if len(given) == 1 else None

@@ -15,6 +15,7 @@ from passback.core.events import Completed, Failed, HandedBack, Logged, Outcome,
 from passback.core.messages import ConversationId, RunId, RunRef
 from passback.core.values import value
 from passback.transport.frames import EventId, Framer, SseEncoder, sse_frame
+from passback.transport.headers import headers_of
 from passback.transport.http import failure_answer, request_id, run_headers
 from passback.transport.limits import left_headers
 from passback.transport.line import PING, Line
@@ -53,7 +54,7 @@ EVENTS = Form("text/event-stream; charset=utf-8", sse_frame, OPENING, PING, CUT)
 
 def last_event_id(request: Request, /) -> EventId | None:
     """What the client saw last, by its `Last-Event-ID` header. Raises InvalidCursor."""
-    given = request.headers.get("last-event-id")
+    given = headers_of(request.scope).get(b"last-event-id")
     return EventId.parse(given) if given else None
 
 

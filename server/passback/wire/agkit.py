@@ -45,6 +45,7 @@ from passback.transport.briefs import PostedBrief, briefed, read_brief
 from passback.transport.declarations import parse_tools
 from passback.transport.forms import asked_form, parked_answer, run_answer
 from passback.transport.frames import Framer
+from passback.transport.headers import headers_of
 from passback.transport.http import owner_of
 from passback.transport.native import INCLUDABLE, NativeEncoder
 from passback.transport.openapi import (
@@ -183,7 +184,7 @@ class _SendMessage:
     async def send_message(self, request: Request) -> ASGIApp:
         """Admit the post, then answer with the run that it began or joined."""
         asked = asked_form(request)
-        key, seen = idempotency_key(request.headers), last_event_id(request)
+        key, seen = idempotency_key(headers_of(request.scope)), last_event_id(request)
         post = validated(SendMessage, await read_object(request, self._services.limits))
         agent = request.path_params.get("agentId", "")
         command = await self._command(owner_of(request), key, agent, post)

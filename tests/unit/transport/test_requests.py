@@ -1,17 +1,17 @@
 """A post's key is read as the draft writes it, or bare, and anything else is refused."""
 
 import pytest
-from starlette.datastructures import Headers
 
 from passback.core.errors import BadRequest
 from passback.core.messages import OwnerId
+from passback.transport.headers import Headers
 from passback.transport.requests import idempotency_key, keyed_conversation_id
 
 ALICE, BOB = OwnerId("alice"), OwnerId("bob")
 
 
 def _key(*given: str) -> str | None:
-    return idempotency_key(Headers(raw=[(b"idempotency-key", each.encode()) for each in given]))
+    return idempotency_key(Headers([(b"idempotency-key", each.encode()) for each in given]))
 
 
 def test_a_post_without_a_key_has_none() -> None:

@@ -19,6 +19,7 @@ from passback.transport.body import read_object
 from passback.transport.following import followed_run
 from passback.transport.forms import DOCUMENT_TYPE, EVENTS_TYPE
 from passback.transport.frames import EventId
+from passback.transport.headers import headers_of
 from passback.transport.http import json_answer, owner_of, run_headers
 from passback.transport.negotiation import accepted
 from passback.transport.openapi import schemas_of
@@ -55,7 +56,7 @@ class _Process:
 
     async def process(self, request: Request) -> ASGIApp:
         """Admit the post, then answer with the run that it began or joined."""
-        key, seen = idempotency_key(request.headers), last_event_id(request)
+        key, seen = idempotency_key(headers_of(request.scope)), last_event_id(request)
         post = validated(AgentRequest, await read_object(request, self._services.limits))
         streams = _streams(request, asked=post.stream is not False)
         command = await read_request(self._services, owner_of(request), key, post)
@@ -111,7 +112,7 @@ class _Process:
 def _streams(request: Request, *, asked: bool) -> bool:
     """Whether the answer is a stream: as it was asked for, if the client takes it so. Raises NotAcceptable."""
     offers = (EVENTS_TYPE, DOCUMENT_TYPE) if asked else (DOCUMENT_TYPE, EVENTS_TYPE)
-    return accepted(", ".join(request.headers.getlist("accept")), offers) == EVENTS_TYPE
+    return accepted(", ".join(headers_of(request.scope).all(b"accept")), offers) == EVENTS_TYPE
 
 
 def _asked(request: Request) -> bool:

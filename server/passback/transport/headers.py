@@ -1,0 +1,38 @@
+"""A request's headers, sorted by name once: several places look for a dozen of them, and most are not there."""
+
+from collections.abc import Iterable
+
+from starlette.types import Scope
+
+_HEADERS = "passback.headers"
+
+
+class Headers:
+    """The headers of one request. Names are asked for in lower case, which is how ASGI has them."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, raw: Iterable[tuple[bytes, bytes]], /) -> None:
+        self._values: dict[bytes, list[bytes]] = {}
+        for name, value in raw:
+            self._values.setdefault(name, []).append(value)
+
+    def __contains__(self, name: bytes, /) -> bool:
+        return name in self._values
+
+    def get(self, name: bytes, default: str = "", /) -> str:
+        """The first header of that name."""
+        values = self._values.get(name)
+        return values[0].decode("latin-1") if values else default
+
+    def all(self, name: bytes, /) -> list[str]:
+        """Every header of that name, as they came."""
+        return [value.decode("latin-1") for value in self._values.get(name, ())]
+
+
+def headers_of(scope: Scope, /) -> Headers:
+    """The headers of a request; the same on every call."""
+    known: Headers | None = scope.get(_HEADERS)
+    if known is None:
+        known = scope[_HEADERS] = Headers(scope["headers"])
+    return known
