@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import re
+from contextlib import nullcontext
 from typing import cast
 
 from pydantic import JsonValue
@@ -12,6 +13,7 @@ from starlette.requests import Request
 
 from passback.core.errors import BadRequest, BodyTooLarge, RequestTimeout, UnsupportedMedia
 from passback.transport.headers import Headers, headers_of
+from passback.transport.sending import BODY_CAME
 from passback.transport.wires import Limits
 
 _CONTAINERS = 100_000
@@ -77,7 +79,9 @@ async def _read(request: Request, limits: Limits) -> bytes:
         raise _too_large(limits)
     body = bytearray()
     try:
-        async with asyncio.timeout(limits.body_seconds):
+        # what is there does not wait
+        is_there = BODY_CAME in request.scope.get("extensions", ())
+        async with nullcontext() if is_there else asyncio.timeout(limits.body_seconds):
             more = True
             while more:
                 message = await request.receive()

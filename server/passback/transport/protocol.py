@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from passback.core.errors import BadRequest, ClientError, HeadersTooLarge
 from passback.transport.http import error_answer
-from passback.transport.sending import SEND_NOW
+from passback.transport.sending import BODY_CAME, SEND_NOW
 from passback.transport.signal import Signal
 
 HEAD_BYTES = 64 * 1024
@@ -81,6 +81,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     @override
     def on_message_complete(self) -> None:
         super().on_message_complete()
+        self.scope["extensions"][BODY_CAME] = {}
         self._in_head, self._head_bytes = True, 0
         # a large body has paused it, and who waits for the client's leave does not ask for more of the body
         if not self.pipeline:

@@ -10,6 +10,9 @@ from passback.transport.signal import Signal
 SEND_NOW = "passback.send_now"
 """Its key in `scope["extensions"]`. Only a server that runs our application bare, without middleware, may give it."""
 
+BODY_CAME = "passback.body_came"
+"""A key beside it: the whole body of the request is there, and no reading of it waits."""
+
 
 class SendNow(Protocol):
     @property

@@ -18,10 +18,14 @@ from uvicorn.server import ServerState
 
 from passback.core.errors import UnknownRun
 from passback.core.events import TextDelta
+from passback.transport.body import read_object
+from passback.transport.http import json_answer
 from passback.transport.native import NativeEncoder
 from passback.transport.protocol import BoundedHttpProtocol
 from passback.transport.routing import Endpoint
+from passback.transport.sending import BODY_CAME
 from passback.transport.sse import EventStream
+from passback.transport.wires import Limits
 
 pytestmark = pytest.mark.anyio
 
@@ -140,6 +144,28 @@ async def test_the_head_goes_out_with_what_opens_the_body() -> None:
     assert len(written.parts) == 2
     connection.connection_lost(None)
     await site.is_left()
+
+
+@pytest.mark.parametrize(("with_head", "is_there"), [(0, False), (5, False), (9, True)])
+async def test_a_body_is_known_to_be_there_when_it_is_whole(with_head: int, is_there: bool) -> None:
+    known: list[bool] = []
+
+    async def echo(request: Request) -> ASGIApp:
+        known.append(BODY_CAME in request.scope["extensions"])
+        answer = json_answer(request.scope, await read_object(request, Limits()))
+        known.append(BODY_CAME in request.scope["extensions"])
+        return answer
+
+    head = b"POST / HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n"
+    body = b'{"a":"b"}'
+    post = Endpoint("/", echo, methods=["POST"])
+    connection, written = asked(post, head + body[:with_head])
+    await anyio.wait_all_tasks_blocked()
+    connection.data_received(body[with_head:])
+    await anyio.wait_all_tasks_blocked()
+    assert b"".join(written.parts).endswith(body)
+    assert known == [is_there, True]
+    connection.connection_lost(None)
 
 
 async def test_nothing_is_written_to_a_client_that_left_before_the_answer_began() -> None:
