@@ -158,7 +158,8 @@ class SendMessage(PostedBrief):
         description="`cancel`: the run is cancelled when nobody has followed it for a grace time. Missing: `continue`.",
     )
     include: list[str] = Field(
-        [],
+        default_factory=list,  # a default would be copied for each post, which takes longer
+        json_schema_extra={"default": []},
         fail_fast=True,
         max_length=100,
         description="More kinds of events: "
