@@ -122,7 +122,9 @@ class Framer:
         chunk: list[str] = []
         for position, event in () if self.ended else coalesced(batch):
             try:
-                frames = self._feed(event)
+                frames = (
+                    self._rewind(event) if isinstance(event, Rewound) else self._encoder.feed(event)
+                )
             except PassbackError as error:
                 self.ended = True
                 return "".join((*chunk, self.failure(error)))
@@ -130,7 +132,7 @@ class Framer:
                 return "".join((*chunk, self._failure(REWOUND)))
             for number, data in enumerate(frames[self._skip :], self._skip + 1):
                 place = position if number == len(frames) else f"{self.position}~{number}"
-                chunk.append(self._frame(f"{self._prefix}{place}", data))
+                chunk.append(self._frame(f"{self._prefix}{place!s}", data))
             self._skip = 0
             self.position = position
             if frames or self._remembers:  # what is only remembered may become void, too
@@ -148,9 +150,6 @@ class Framer:
     def failure(self, error: PassbackError, /) -> str:
         """The end for a reader whose run cannot be read any more; its ids are of what was read last."""
         return self._failure(Failed(error.code, error.message))
-
-    def _feed(self, event: RunEvent) -> Sequence[str]:
-        return self._rewind(event) if isinstance(event, Rewound) else self._encoder.feed(event)
 
     def _rewind(self, event: Rewound) -> Sequence[str]:
         """Tell of a rewind, if any frame of the client's is void; end the stream where it cannot be told."""
