@@ -4,9 +4,9 @@ import json
 import logging
 import math
 import re
+import secrets
 from collections.abc import Mapping
 from http import HTTPStatus
-from os import urandom
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -104,7 +104,7 @@ def request_id(scope: Scope, /) -> str:
     known: str | None = scope.get(_REQUEST_ID)
     if known is None:
         given = headers_of(scope).get(b"x-request-id")
-        known = given if _SANE_ID.fullmatch(given) else f"req_{urandom(12).hex()}"
+        known = given if _SANE_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
         scope[_REQUEST_ID] = known
     return known
 
