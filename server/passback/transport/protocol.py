@@ -81,7 +81,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     @override
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self.scope["extensions"][BODY_CAME] = {}
+        self.scope.setdefault("extensions", {})[BODY_CAME] = {}
         self._in_head, self._head_bytes = True, 0
         # a large body has paused it, and who waits for the client's leave does not ask for more of the body
         if not self.pipeline:
