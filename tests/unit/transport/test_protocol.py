@@ -2,9 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import anyio
 import pytest
@@ -21,7 +21,7 @@ from passback.core.events import TextDelta
 from passback.transport.body import read_object
 from passback.transport.http import json_answer
 from passback.transport.native import NativeEncoder
-from passback.transport.protocol import BoundedHttpProtocol
+from passback.transport.protocol import HEAD_SECONDS, BoundedHttpProtocol
 from passback.transport.routing import Endpoint
 from passback.transport.sending import BODY_CAME
 from passback.transport.sse import EventStream
@@ -122,11 +122,13 @@ class Written(asyncio.Transport):
 REQUEST = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 
 
-def asked(app: ASGIApp, request: bytes = REQUEST) -> tuple[BoundedHttpProtocol, Written]:
+def asked(
+    app: ASGIApp, request: bytes = REQUEST, loop: asyncio.AbstractEventLoop | None = None
+) -> tuple[BoundedHttpProtocol, Written]:
     """A connection on which something, mostly a site's stream, was just asked for."""
     config = Config(app, lifespan="off")
     config.load()
-    connection, written = BoundedHttpProtocol(config, ServerState(), {}), Written()
+    connection, written = BoundedHttpProtocol(config, ServerState(), {}, loop), Written()
     connection.connection_made(written)
     connection.data_received(request)
     return connection, written
@@ -165,6 +167,38 @@ async def test_a_body_is_known_to_be_there_when_it_is_whole(with_head: int, is_t
     await anyio.wait_all_tasks_blocked()
     assert b"".join(written.parts).endswith(body)
     assert known == [is_there, True]
+    connection.connection_lost(None)
+
+
+class Hasty:
+    """The event loop, but nobody has time to send a head."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        return self._loop.call_later(0 if delay == HEAD_SECONDS else delay, callback)
+
+
+@pytest.mark.promise("P11")
+async def test_a_later_head_that_does_not_end_closes_the_connection() -> None:
+    async def greet(request: Request) -> ASGIApp:
+        return json_answer(request.scope, {"a": "b"})
+
+    site = Endpoint("/", greet, methods=["GET"])
+    loop = cast("asyncio.AbstractEventLoop", Hasty())
+    connection, written = asked(site, REQUEST + REQUEST, loop)
+    await anyio.wait_all_tasks_blocked()
+    assert b"".join(written.parts).count(b"HTTP/1.1 200 OK") == 2
+    connection.data_received(REQUEST[:9])
+    connection.data_received(REQUEST[9:12])
+    assert not written.closed
+    with anyio.fail_after(20):
+        while not written.closed:
+            await anyio.lowlevel.checkpoint()
     connection.connection_lost(None)
 
 
