@@ -186,7 +186,7 @@ def _begins(
     receipts: Mapping[ReceiptName, str],
     overdue: bool,
 ) -> Begins:
-    if not unanswered(messages):
+    if not unanswered(messages):  # as before most runs
         return Begins(tuple(others), receipts)
     open_calls = waiting(messages)
     given = _written(messages, answers, mint)

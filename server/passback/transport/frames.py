@@ -132,7 +132,7 @@ class Framer:
                 return "".join((*chunk, self._failure(REWOUND)))
             for number, data in enumerate(frames[self._skip :], self._skip + 1):
                 place = position if number == len(frames) else f"{self.position}~{number}"
-                chunk.append(self._frame(f"{self._prefix}{place!s}", data))
+                chunk.append(self._frame(f"{self._prefix}{place}", data))
             self._skip = 0
             self.position = position
             if frames or self._remembers:  # what is only remembered may become void, too
