@@ -5,6 +5,7 @@ on without the answers whose time is over.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import anyio
 
@@ -35,10 +36,11 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.core.posts import Receipt
 from passback.core.transcript import closing, runnable, unanswered, waiting
+from passback.engine.active import Assignment
 from passback.engine.agents import Agents
 from passback.engine.children import nested
 from passback.engine.loop import Work
-from passback.engine.supervisor import Assignment, Supervisor, Tempo
+from passback.engine.supervisor import Supervisor, Tempo
 from passback.engine.turns import resulted
 
 logger = logging.getLogger(__name__)
@@ -120,24 +122,17 @@ class Caretaker:
         events = self._voiding(loaded, append)
         change = _closing_change(run.key, loaded, append)
         turns = _turns(await self._read_from(loaded.status.mark, run.key, loaded))
-        # a lease that nobody works under would hold up the conversation
-        with anyio.CancelScope(shield=True):
-            lease = await self._store.claim(change, run.run_id, events, lease=self._tempo.lease)
-            if lease is None:
-                return
+        messages = (*loaded.messages, *append)
+        assignment = Assignment(
+            events,
+            Work(actor.brain, toolbox, messages, turns, state, taken_over=True),
+            continues=True,
+            cut=loaded.status.cancelled,
+            tethered=loaded.status.tethered,
+        )
+        take = partial(self._store.claim, change, run.run_id, events, lease=self._tempo.lease)
+        if await self._supervisor().start(take, assignment) is not None:
             logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
-            messages = (*loaded.messages, *append)
-            work = Work(actor.brain, toolbox, messages, turns, state, taken_over=True)
-            self._supervisor().spawn(
-                Assignment(
-                    lease,
-                    events,
-                    work,
-                    continues=True,
-                    cut=loaded.status.cancelled,
-                    tethered=loaded.status.tethered,
-                )
-            )
 
     async def _bury(self, run: RunRef, loaded: Loaded) -> None:
         """End a run that too many workers have died of; calls that nobody was told of are closed. The next post begins."""
@@ -179,20 +174,26 @@ class Caretaker:
         opening = opening_of(queued.run_id, verdict.append)
         if loaded.status.state.plan != plan:
             opening = (*opening, PlanUpdated(loaded.status.state.plan))
+        assignment = Assignment(
+            opening,
+            work,
+            continues=True,
+            cut=any(other.stops for other in others),
+            tethered=change.tethered,
+        )
+        await self._begin(change, queued.run_id, assignment, others)
+
+    async def _begin(
+        self, change: Change, run_id: RunId, run: Assignment, known: Sequence[Queued]
+    ) -> bool:
+        """Whether the run began; `known`: the posts that wait behind it, as far as they were looked at."""
+        take = partial(self._store.begin, change, run_id, run.opening, lease=self._tempo.lease)
+        # a run that has begun is also told of the posts that stop it
         with anyio.CancelScope(shield=True):
-            lease = await self._store.begin(change, queued.run_id, opening, lease=self._tempo.lease)
+            lease = await self._supervisor().start(take, run)
             if lease is not None:
-                self._supervisor().spawn(
-                    Assignment(
-                        lease,
-                        opening,
-                        work,
-                        continues=True,
-                        cut=any(other.stops for other in others),
-                        tethered=change.tethered,
-                    )
-                )
-                await self._heed_late_posts(lease.run, others)
+                await self._heed_late_posts(lease.run, known)
+        return lease is not None
 
     async def _without_last_run(self, key: ConversationKey, loaded: Loaded) -> Loaded:
         """How a conversation stands when what its last run said, and the message that it answered, is taken back.
@@ -236,15 +237,11 @@ class Caretaker:
         change = _beginning(key, loaded, verdict, run_id)
         work = await self._work(loaded.tools, loaded, verdict)
         opening = opening_of(run_id, verdict.append)
-        with anyio.CancelScope(shield=True):
-            lease = await self._store.begin(change, run_id, opening, lease=self._tempo.lease)
-            if lease is not None:
-                logger.info(
-                    "tool calls timed out", extra={"action": "calls_timed_out", "run_id": run_id}
-                )
-                cut = any(each.stops for each in loaded.queue)
-                self._supervisor().spawn(Assignment(lease, opening, work, cut=cut))
-                await self._heed_late_posts(lease.run, loaded.queue)
+        cut = any(each.stops for each in loaded.queue)
+        if await self._begin(change, run_id, Assignment(opening, work, cut=cut), loaded.queue):
+            logger.info(
+                "tool calls timed out", extra={"action": "calls_timed_out", "run_id": run_id}
+            )
 
 
 def _answers(queue: Sequence[Queued]) -> list[Answer]:

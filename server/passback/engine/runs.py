@@ -1,11 +1,11 @@
 """The service behind every wire: it admits posts, lets readers follow runs, cancels, and answers questions."""
 
-import asyncio
 import sys
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import assert_never
 
 import anyio
@@ -16,7 +16,6 @@ from passback.core.changes import (
     Enqueue,
     Held,
     Inbox,
-    Lease,
     Loaded,
     Page,
     Place,
@@ -54,6 +53,7 @@ from passback.core.messages import (
 from passback.core.ports import Parked, Store, Take
 from passback.core.posts import Receipt, ReceiptName, StartRun, dated, for_call, receipt_names
 from passback.core.transcript import waiting
+from passback.engine.active import Assignment
 from passback.engine.agents import Actor, Agents
 from passback.engine.attachments import refuse_attachments
 from passback.engine.caretaker import Caretaker, mark_of, opening_of
@@ -62,7 +62,7 @@ from passback.engine.loop import Work
 from passback.engine.overtaken import ATTEMPTS, step_aside
 from passback.engine.reader import Reader
 from passback.engine.spending import owner_spent
-from passback.engine.supervisor import Assignment, Supervisor, Tempo
+from passback.engine.supervisor import Supervisor, Tempo
 
 _NEW = Loaded(Status())
 
@@ -208,20 +208,11 @@ class RunService:
         opening = opening_of(run.run_id, verdict.append)
         messages = (*loaded.messages, *verdict.append)
         work = Work(actor.brain, toolbox, messages, state=loaded.status.state)
-        # its request is encoded while the store is busy
-        asyncio.get_running_loop().call_soon(work.prepare)
         work.owner_spent = await owner_spent(self._store, actor.brain.budget, run)
-        # a client that leaves now must not leave a lease behind that nobody works under
-        with anyio.CancelScope(shield=True):
-            lease: Lease | None = await self._store.begin(
-                change, run.run_id, opening, lease=self._tempo.lease
-            )
-            if lease is None:
-                return None
-            self._supervisor.spawn(Assignment(lease, opening, work, tethered=change.tethered))
-            # the run asks its model now: what the caller prepares for its events meanwhile delays none of them
-            await asyncio.sleep(0)
-        return run
+        assignment = Assignment(opening, work, tethered=change.tethered)
+        take = partial(self._store.begin, change, run.run_id, opening, lease=self._tempo.lease)
+        lease = await self._supervisor.start(take, assignment)
+        return None if lease is None else run
 
     async def _handed_back(self, post: StartRun, loaded: Loaded) -> bool:
         """Wait for the end of the run that goes on, if the results are for calls that it is just making."""

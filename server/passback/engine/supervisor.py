@@ -10,17 +10,17 @@ from time import monotonic
 
 import anyio
 
-from passback.core.changes import Lease, LeaseState
+from passback.core.changes import Lease
 from passback.core.errors import LeaseLost, PassbackError, ShuttingDown, StoreError
-from passback.core.events import Cancelled, Completed, Failed, Outcome, RunEvent
+from passback.core.events import Cancelled, Failed
 from passback.core.limits import Left
 from passback.core.messages import ConversationKey, RunId, RunRef
 from passback.core.ports import Store
 from passback.core.values import value
+from passback.engine.active import Active, Assignment
 from passback.engine.calling import containing
 from passback.engine.log import LogWriter, RunLog
-from passback.engine.loop import Loop, Work
-from passback.engine.spending import Meter
+from passback.engine.loop import Loop
 
 logger = logging.getLogger(__name__)
 
@@ -67,63 +67,6 @@ class Tempo:
     tool_timeout: float | None = None
 
 
-@value
-class Assignment:
-    """A run whose lease was just taken here.
-
-    Args:
-        opening: the events that its log has under this lease.
-        continues: its log has events of earlier leases.
-        cut: it is to end at once, cancelled: a post that stops it waits already.
-        tethered: it is cancelled when nobody follows it.
-    """
-
-    lease: Lease
-    opening: tuple[RunEvent, ...]
-    work: Work
-    continues: bool = False
-    cut: bool = False
-    tethered: bool = False
-
-
-class _Active:
-    """A run that goes on here, until it has ended, is left to another worker, or is lost to one."""
-
-    def __init__(self, run: Assignment, writer: LogWriter, store: Store) -> None:
-        self.scope = anyio.CancelScope()
-        work = run.work
-        self.meter = Meter(work.brain.budget, work.state, run.lease, store, work.owner_spent)
-        self.log = RunLog(run.lease, run.opening, writer, self._lease_is, continues=run.continues)
-        self.tethered = run.tethered
-        self.outcome: Outcome | None = None
-        """How to end it; None: not at all, another worker goes on."""
-        self.lost = False
-        self.alone_since: float | None = None
-
-    def stop(self, outcome: Outcome) -> None:
-        self.outcome = outcome
-        self.scope.cancel()
-
-    def exhaust(self) -> None:
-        """Its seconds are used up."""
-        self.stop(Completed("budget"))
-
-    def leave(self) -> None:
-        """Stop it here, so that another worker goes on from the last committed turn."""
-        self.scope.cancel()
-
-    def lose(self) -> None:
-        """Its lease is another's, or its conversation is no more: nothing of it can be stored."""
-        self.lost = True
-        self.scope.cancel()
-
-    def _lease_is(self, state: LeaseState) -> None:
-        if state == "lost":
-            self.lose()
-        else:
-            self.stop(Cancelled())
-
-
 class Supervisor:
     """Starts runs and sees them to their end, whatever happens in them.
 
@@ -147,7 +90,7 @@ class Supervisor:
             patience=tempo.patience,
             tool_timeout=tempo.tool_timeout,
         )
-        self._active: dict[RunId, _Active] = {}
+        self._active: dict[RunId, Active] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._draining = False
         self._stopped = False
@@ -178,21 +121,19 @@ class Supervisor:
         """Whether this worker gives its runs away, at the next occasion."""
         return self._draining
 
-    def spawn(self, run: Assignment) -> None:
-        """Start a run whose lease was just taken; its opening is in its stored log already."""
+    async def start(
+        self, take: Callable[[], Awaitable[Lease | None]], run: Assignment, /
+    ) -> Lease | None:
+        """Take a lease, and work under it; gives it, or None if there was none to be had. Raises what `take` does.
+
+        A caller that is cancelled meanwhile leaves no lease behind that nobody works under. The opening is in the
+        stored log once the lease is taken.
+        """
         if self._tasks is None:
             raise RuntimeError("runs need `running()` around them")
-        active = _Active(run, self._writer, self._store)
-        if run.cut:
-            active.stop(Cancelled())
-        if self._stopped:  # it was admitted, then the server stopped
-            active.leave()
-        run_id = run.lease.run.run_id
-        if run_id in self._active:  # this worker stood still, and took its own run over
-            self._active[run_id].lose()
-        self._active[run_id] = active
-        loop = Loop(run.work, active.log, self.is_leaving, active.meter)
-        self._tasks.create_task(self._supervise(active, loop), name=run_id)
+        taken: asyncio.Future[Lease | None] = asyncio.get_running_loop().create_future()
+        self._tasks.create_task(self._start(take, run, taken))
+        return await taken
 
     def log_of(self, run: RunRef) -> RunLog | None:
         """The log of a run that goes on here."""
@@ -239,7 +180,42 @@ class Supervisor:
                 await self._idle.wait()
 
     # ---------------------------------------------------------------- one run
-    async def _supervise(self, active: _Active, loop: Loop) -> None:
+    async def _start(
+        self,
+        take: Callable[[], Awaitable[Lease | None]],
+        run: Assignment,
+        taken: "asyncio.Future[Lease | None]",
+    ) -> None:
+        # encoded while the store is busy
+        asyncio.get_running_loop().call_soon(run.work.prepare)
+        try:
+            lease = await take()
+            if not taken.done():
+                taken.set_result(lease)
+        except Exception as error:  # noqa: BLE001  # it is for the one who asked
+            if not taken.done():
+                taken.set_exception(error)
+            return
+        finally:
+            taken.cancel()  # that one is not to wait for ever
+        if lease is not None:
+            active = self._enter(lease, run)
+            # the model is asked now: what the caller prepares for the run's readers delays nothing
+            await self._supervise(active, Loop(run.work, active.log, self.is_leaving, active.meter))
+
+    def _enter(self, lease: Lease, run: Assignment) -> Active:
+        active = Active(lease, run, self._writer, self._store)
+        if run.cut:
+            active.stop(Cancelled())
+        if self._stopped:  # it was admitted, then the server stopped
+            active.leave()
+        run_id = lease.run.run_id
+        if run_id in self._active:  # this worker stood still, and took its own run over
+            self._active[run_id].lose()
+        self._active[run_id] = active
+        return active
+
+    async def _supervise(self, active: Active, loop: Loop) -> None:
         run = active.log.lease.run
         place = {"run_id": run.run_id, "conversation_id": run.key.id}
         # written while the model thinks, not before it is asked
@@ -260,7 +236,7 @@ class Supervisor:
         if active.log.posts_wait or active.log.may_have_ended:
             await self._contained(self._look_after, run.key)
 
-    async def _run(self, active: _Active, loop: Loop, place: Mapping[str, str]) -> None:
+    async def _run(self, active: Active, loop: Loop, place: Mapping[str, str]) -> None:
         if active.scope.cancel_called:
             return  # not even a request to the model
         try:
@@ -276,7 +252,7 @@ class Supervisor:
             logger.exception("run broken", extra={"action": "run_broken", **place})
             active.outcome = BROKEN
 
-    async def _last_words(self, active: _Active, loop: Loop, place: Mapping[str, str]) -> None:
+    async def _last_words(self, active: Active, loop: Loop, place: Mapping[str, str]) -> None:
         """End a run that did not end itself, or leave it to another worker."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(self._tempo.last_words):
             try:
@@ -289,7 +265,7 @@ class Supervisor:
             except Exception:  # the run supervisor: a lost end must not end the others
                 logger.exception("end broken", extra={"action": "end_not_stored", **place})
 
-    async def _hand_over(self, active: _Active, place: Mapping[str, str]) -> None:
+    async def _hand_over(self, active: Active, place: Mapping[str, str]) -> None:
         """Release the lease. What is still in doubt is settled first: it may be the result of a tool."""
         try:
             await active.log.settle()
@@ -300,7 +276,7 @@ class Supervisor:
             logger.warning("lease not released: %s", error.code, extra=told)
 
     async def _insist(
-        self, active: _Active, attempt: Callable[[], Awaitable[None]], place: Mapping[str, str]
+        self, active: Active, attempt: Callable[[], Awaitable[None]], place: Mapping[str, str]
     ) -> None:
         """End a run; what a failing store does not take is sent again until it does."""
         while True:
@@ -315,7 +291,7 @@ class Supervisor:
             attempt = active.log.settle
             await anyio.sleep(self._tempo.heartbeat)
 
-    def _forget(self, active: _Active) -> None:
+    def _forget(self, active: Active) -> None:
         run_id = active.log.lease.run.run_id
         if self._active.get(run_id) is active:
             del self._active[run_id]

@@ -51,12 +51,13 @@ from passback.core.messages import (
 from passback.core.permissions import ALLOWED, Permission
 from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
+from passback.engine.active import Assignment
 from passback.engine.agents import Actor, Agents
 from passback.engine.brain import Brain
 from passback.engine.loop import Work
 from passback.engine.runs import RunService
 from passback.engine.stored import GONE
-from passback.engine.supervisor import BROKEN, Assignment, Supervisor
+from passback.engine.supervisor import BROKEN, Supervisor
 from passback.engine.toolbox import Toolbox
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
@@ -363,7 +364,10 @@ async def test_runs_need_their_service_around_them(memory: Store) -> None:
     brain = Brain(ScriptedModel([]))
     with pytest.raises(ShuttingDown):
         await post(RunService(memory, Agents([Actor(brain)])), says())
-    lease = Lease(RunRef(KEY, RunId("r")), 1, "fence")
     supervisor = Supervisor(memory, QUICK, lambda _: anyio.lowlevel.checkpoint())
+
+    async def take() -> Lease:
+        return Lease(RunRef(KEY, RunId("r")), 1, "fence")
+
     with pytest.raises(RuntimeError):
-        supervisor.spawn(Assignment(lease, (), Work(brain, Toolbox({}, ()), ())))
+        await supervisor.start(take, Assignment((), Work(brain, Toolbox({}, ()), ())))
