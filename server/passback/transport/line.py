@@ -5,7 +5,7 @@ import math
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 from starlette.types import Message, Receive, Scope, Send
@@ -47,27 +47,47 @@ class Line:
         self._direct = send_now(scope)
         self._receive = receive
         self._send = send
-        self._held = anyio.CancelScope()
+        self._talking: asyncio.Task[Any] | None = None
+        self._gone = False
         self._sending_since: float | None = None
         self._last_sent = monotonic()
 
     async def hold(self, talk: Callable[[], Awaitable[Said]]) -> Said | None:
         """Give what `talk` gives; None when the client left or did not read, or the server stopped, before its end."""
-        said = None
-        with self._held, self._stopping.telling(self._held.cancel):
+        with self._stopping.telling(self._let_go):
             if self._direct is None:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._watch)
-                    said = await talk()
+                    said = await self._unless_let_go(talk)
                     tasks.cancel_scope.cancel()
-            else:
-                with self._direct.left.telling(self._held.cancel):
-                    self._look_later(self._direct)
-                    try:
-                        said = await talk()
-                    finally:
-                        self._timer.cancel()
-        return said
+                return said
+            with self._direct.left.telling(self._let_go):
+                self._look_later(self._direct)
+                try:
+                    return await self._unless_let_go(talk)
+                finally:
+                    self._timer.cancel()
+
+    async def _unless_let_go(self, talk: Callable[[], Awaitable[Said]]) -> Said | None:
+        """By asyncio's own cancellation: a scope of anyio's costs as much as all else that a line does."""
+        if self._gone:
+            return None
+        task = self._talking = asyncio.current_task()
+        assert task is not None
+        others = task.cancelling()
+        try:
+            return await talk()
+        except asyncio.CancelledError:
+            if not self._gone or task.uncancel() > others:
+                raise
+            return None
+        finally:
+            self._talking = None
+
+    def _let_go(self) -> None:
+        if self._talking is not None and not self._gone:
+            self._talking.cancel()
+        self._gone = True
 
     async def begin(self, head: Message, opening: str = "") -> str:
         """Send the head of the response, with what opens its body where that goes at once; gives what is still to be sent."""
@@ -124,7 +144,7 @@ class Line:
         now = monotonic()
         if self._is_unread(direct.unread_since, now):
             self._drop()
-            self._held.cancel()
+            self._let_go()
             return
         if direct.ready and now - self._last_sent >= self._ping_seconds:
             self.send_now(self._ping)
@@ -153,7 +173,7 @@ class Line:
                 if sending.cancelled_caught:
                     break
                 self._last_sent = monotonic()
-        self._held.cancel()
+        self._let_go()
 
     def _is_unread(self, since: float | None, now: float) -> bool:
         return since is not None and now - since >= self._patience

@@ -1,9 +1,12 @@
 """A stream of a server that can send without waiting: the same promises, without a task of its own."""
 
+import asyncio
 from time import monotonic
 
 import anyio
+import anyio.lowlevel
 import pytest
+from starlette.types import Receive, Scope, Send
 from tests.support.bridge import SECONDS, exchange
 from tests.support.logged_runs import RUN
 from tests.support.sse_site import END, Direct, Site, directly, done, text
@@ -115,3 +118,43 @@ async def test_a_stopping_server_sends_its_clients_away() -> None:
     async with directly(site, Direct()) as one:
         site.stopping.set()
         assert await one.rest() == CUT.encode()
+
+
+@pytest.mark.parametrize("left", [False, True])
+async def test_who_cancels_a_stream_sees_it_cancelled_also_when_its_client_left(left: bool) -> None:
+    site, direct = Site(), Direct()
+    app = site.app()
+    streams: list[asyncio.Future[None]] = []
+
+    async def cancellable(scope: Scope, receive: Receive, send: Send) -> None:
+        streams.append(asyncio.ensure_future(app(scope, receive, send)))
+        await asyncio.wait(streams)
+
+    async with exchange(cancellable, "GET", "/", extensions={SEND_NOW: direct}):
+        await anyio.wait_all_tasks_blocked()
+        if left:
+            direct.left.set()
+        streams[0].cancel()
+        await site.is_left()
+        await asyncio.wait(streams)
+    assert streams[0].cancelled()
+
+
+async def test_a_client_that_left_leaves_its_streams_task_uncancelled() -> None:
+    site, direct = Site(), Direct()
+    app = site.app()
+    ended = asyncio.Event()
+
+    async def outlasting(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(scope, receive, send)
+        task = asyncio.current_task()
+        assert task is not None
+        assert not task.cancelling()
+        await anyio.lowlevel.checkpoint()
+        ended.set()
+
+    async with exchange(outlasting, "GET", "/", extensions={SEND_NOW: direct}):
+        await anyio.wait_all_tasks_blocked()
+        direct.left.set()
+        with anyio.fail_after(SECONDS):
+            await ended.wait()
