@@ -80,7 +80,7 @@ class EventReader:
     @property
     def between(self) -> bool:
         """Whether what comes begins an event, and not the first one."""
-        return self._lines.between and not (self._event or self._over)
+        return self._lines.between and not (self._event or self.done or self.damaged)
 
     def feed(self, data: bytes, /) -> list[JsonDict]:
         objects: list[JsonDict] = []
@@ -91,7 +91,7 @@ class EventReader:
                 self._data(line[5:], objects)
             elif not line and self._event:
                 self._event_ends(objects)
-            if self._over:
+            if self.done or self.damaged:  # `_over` would be a call for each line
                 break
         if self._lines.pending > MAX_EVENT or self._event_size > MAX_EVENT:
             self.damaged = True
