@@ -40,31 +40,12 @@ class Alike:
         """Whether it is worth while to show it more events."""
         return self._tries > 0
 
-    @property
-    def knows(self) -> bool:
-        """Whether it has learned what to look for: until then it takes nothing."""
-        return bool(self._head)
-
-    def learn(self, event: bytes, /) -> None:
-        """Study one whole event: `data:`, an object, and a blank line."""
+    def learn(self, event: bytes, /) -> bool:
+        """Study one whole event: `data:`, an object, and a blank line. Gives whether it knows what to look for."""
         self._shown += 1
-        whole = event.startswith(b"data:") and event.endswith(b"}\n\n")
-        if self._shown < _SHORT or not whole:
-            return
-        text = self._read(event)
-        if not text:
-            return
-        self._tries -= 1
-        inside = text.encode()
-        at = -1
-        for _ in range(_PLACES):
-            at = event.find(b'"%b"' % inside, at + 1)
-            if at < 0:
-                return
-            head, tail = event[: at + 1], event[at + 1 + len(inside) :]
-            if self._read(b"%b%b%b" % (head, _PROBE.encode(), tail)) == _PROBE:
-                self._head, self._tail = head, tail
-                return
+        if self._shown >= _SHORT and event.startswith(b"data:") and event.endswith(b"}\n\n"):
+            self._study(event)
+        return bool(self._head)
 
     def take(self, data: bytes, /) -> tuple[str, bytes]:
         """The text of the events at the beginning of `data` that are alike, and what follows them."""
@@ -86,6 +67,22 @@ class Alike:
             return "".join([from_json(b'"%b"' % text) for text in texts]), behind
         except ValueError:  # some event is another one, or damaged
             return "", data
+
+    def _study(self, event: bytes) -> None:
+        text = self._read(event)
+        if not text:
+            return
+        self._tries -= 1
+        inside = text.encode()
+        at = -1
+        for _ in range(_PLACES):
+            at = event.find(b'"%b"' % inside, at + 1)
+            if at < 0:
+                return
+            head, tail = event[: at + 1], event[at + 1 + len(inside) :]
+            if self._read(b"%b%b%b" % (head, _PROBE.encode(), tail)) == _PROBE:
+                self._head, self._tail = head, tail
+                return
 
     def _read(self, event: bytes) -> str | None:
         try:

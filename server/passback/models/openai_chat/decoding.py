@@ -68,9 +68,9 @@ class ChatDecoder(Decoder):
             end = data.find(_BLANK, studied) + len(_BLANK)
             if end < len(_BLANK) or not self._alike.learns:
                 break
-            self._alike.learn(data[studied:end])
+            knows = self._alike.learn(data[studied:end])
             studied = end
-            if self._alike.knows:
+            if knows:
                 self._read(data[:studied])
                 data, studied = self._say_alike(data[studied:]), 0
         if data:
