@@ -223,6 +223,9 @@ class _Answering(AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]
 
     @override
     async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if isinstance(self._arriving, Answer) and self._arriving.is_whole:
+            self._arriving.close()  # it is its own stream
+            return
         try:
             async with aclosing(self._arriving) as body:
                 if kind is None and self._decoder.done:
@@ -232,9 +235,7 @@ class _Answering(AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]
 
 
 async def _read_to_end(body: AsyncGenerator[bytes]) -> None:
-    """Keep the connection for the next request, if the end of this answer has come or comes at once."""
-    if isinstance(body, Answer) and body.is_whole:
-        return
+    """Keep the connection for the next request, if the end of this answer comes at once."""
     with anyio.move_on_after(_LINGER), suppress(httpx.HTTPError):
         async for _ in body:
             pass
