@@ -108,8 +108,8 @@ class NativeEncoder:
 
     def feed(self, event: RunEvent, /) -> Sequence[str]:
         match event:
-            case TextDelta(text):
-                return (f'{{"type":"text","content":{quoted(text)}}}',)
+            case TextDelta():
+                return (f'{{"type":"text","content":{quoted(event.text)}}}',)
             case ToolCallStarted() | ToolCallArguments() | ToolCallEnded() | ToolResulted():
                 return (native_data(_call_event(event)),)
             case RunFinished(outcome):
