@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from passback.core.events import Cursor, Rewound, RunEvent
 from passback.core.messages import RunId
 from passback.core.records import load_events
-from passback.transport.native import DONE, NativeEncoder
+from passback.transport.native import _WANTED, DONE, NativeEncoder, _RunEvent, _StepEvent
 from passback.transport.native_shapes import NATIVE_EVENT
 
 VECTORS: list[dict[str, Any]] = json.loads(
@@ -54,3 +54,7 @@ def test_the_vectors_have_every_event_and_every_native_type() -> None:
     assert fed == {kind.__dataclass_fields__["type"].default for kind in get_args(RunEvent)}
     sent = {json.loads(data)["type"] for one in VECTORS for data in one["data"] if data != DONE}
     assert sent == NATIVE_EVENT.json_schema()["discriminator"]["mapping"].keys()
+
+
+def test_of_every_event_that_has_to_be_asked_for_it_is_known_how() -> None:
+    assert _WANTED.keys() == {*get_args(_RunEvent), *get_args(_StepEvent)}
