@@ -1,7 +1,7 @@
 """A connection to Redis gives each asker his own replies, or breaks."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 
 import anyio
@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from passback.stores.redis.connection import Address, connect
-from passback.stores.redis.direct import DirectClient
+from passback.stores.redis.direct import DirectClient, Reading
 
 pytestmark = pytest.mark.anyio
 
@@ -22,6 +22,8 @@ class Peer:
 
     def __init__(self, answers: Sequence[bytes]) -> None:
         self.answers = list(answers)
+        self.answering = asyncio.Event()
+        self.answering.set()
         self.requests: list[bytes] = []
         self.asked = asyncio.Event()
         self._writers: list[asyncio.StreamWriter] = []
@@ -48,6 +50,7 @@ class Peer:
             while request := await reader.read(65536):
                 self.requests.append(request)
                 self.asked.set()
+                await self.answering.wait()
                 if not self.answers:
                     break
                 writer.write(self.answers.pop(0))
@@ -63,6 +66,19 @@ async def peer(
     port = server.sockets[0].getsockname()[1]
     async with server, aclosing(served):
         yield served, Address("127.0.0.1", port, db, None, password, None, 2, 0.3)
+
+
+def client_of(
+    address: Address,
+    *,
+    repeats: int = 0,
+    readings: Mapping[str, Reading] | None = None,
+    most: int = 64,
+    patience: float = 5,
+) -> DirectClient:
+    return DirectClient(
+        lambda: address, readings or {}, repeats=repeats, max_connections=most, patience=patience
+    )
 
 
 async def test_replies_come_in_the_order_of_the_commands_however_they_are_cut() -> None:
@@ -98,7 +114,7 @@ async def test_a_connection_of_which_the_replies_are_in_doubt_is_not_used_again(
 
 async def test_who_stops_waiting_leaves_no_reply_for_the_next() -> None:
     async with peer(b":1\r\n", b":2\r\n") as (server, address):
-        client = DirectClient(lambda: address, 0, {})
+        client = client_of(address)
         asked = asyncio.create_task(client.execute_command("A"))
         await server.asked.wait()
         asked.cancel()
@@ -110,7 +126,7 @@ async def test_who_stops_waiting_leaves_no_reply_for_the_next() -> None:
 
 async def test_whoever_stops_waiting_at_whatever_moment_leaves_no_connection_behind() -> None:
     async with peer(*[b":1\r\n"] * 200) as (server, address):
-        client = DirectClient(lambda: address, 0, {})
+        client = client_of(address)
         for steps in range(100):
             asked = asyncio.create_task(client.execute_command("A"))
             for _ in range(steps % 25):
@@ -125,7 +141,7 @@ async def test_whoever_stops_waiting_at_whatever_moment_leaves_no_connection_beh
 
 async def test_a_lost_connection_is_opened_again_and_the_command_repeated() -> None:
     async with peer(b":1\r\n") as (server, address):
-        client = DirectClient(lambda: address, 1, {"A": str})
+        client = client_of(address, repeats=1, readings={"A": str})
         assert await client.execute_command("A") == "1"
         with pytest.raises(RedisConnectionError):
             await client.execute_command("A")
@@ -145,7 +161,7 @@ async def test_errors_that_mean_something_to_us_are_told_apart(
     answer: bytes, error: type[Exception]
 ) -> None:
     async with peer(answer) as (_, address):
-        client = DirectClient(lambda: address, 0, {})
+        client = client_of(address)
         with pytest.raises(error):
             await client.execute_command("EVALSHA", "x", 0)
         await client.aclose()
@@ -162,7 +178,7 @@ async def test_a_login_that_is_refused_is_not_repeated(
     answers: list[bytes], db: int, error: type[Exception]
 ) -> None:
     async with peer(*answers, password="secret", db=db) as (server, address):
-        client = DirectClient(lambda: address, 2, {})
+        client = client_of(address, repeats=2)
         with pytest.raises(error) as refused:
             await client.execute_command("A")
         assert server.connections == 1
@@ -173,4 +189,4 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
     async with peer() as (_, address):
         pass
     with pytest.raises(RedisConnectionError):
-        await DirectClient(lambda: address, 1, {}).execute_command("A")
+        await client_of(address, repeats=1).execute_command("A")

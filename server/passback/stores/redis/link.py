@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -26,6 +25,7 @@ from passback.stores.redis.url import RedisTarget
 
 CLOSE_TIMEOUT = 1.0
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -56,7 +56,7 @@ class RedisLink:
         self._servers: Servers | None = None
 
     def open(self) -> None:
-        self._servers = open_servers(self._target, self._max_connections)
+        self._servers = open_servers(self._target, self._max_connections, self._patience)
 
     async def aclose(self) -> None:
         servers, self._servers = self._servers, None
@@ -64,15 +64,8 @@ class RedisLink:
             await servers.aclose()
 
     async def run(self, call: Call, /, *, patience: float | None = None) -> Reply:
-        """Run one script; `patience` in seconds, if it is not the link's own."""
-
-        async def work(servers: Servers) -> Reply:
-            try:
-                return await servers.client.execute_command(*call.command())
-            except NoScriptError:
-                return await servers.client.execute_command(*call.command(with_text=True))
-
-        return await self._guarded(work, patience)
+        """Run one script; `patience` in seconds, if it is less than the link's own."""
+        return await self._guarded(_run, call, patience)
 
     async def run_all(self, calls: Sequence[Call], /) -> list[Reply | StoreError]:
         """Run scripts of many conversations in one round trip; one that fails has its error as its answer.
@@ -83,10 +76,10 @@ class RedisLink:
         if self._target.topology != "cluster":
             if len(calls) == 1:
                 return [await self._alone(calls[0])]
-            return await self._guarded(partial(_pipelined, calls))
+            return await self._guarded(_pipelined, calls)
         half = self._patience / 2
         try:
-            return await self._guarded(partial(_pipelined, calls), half)
+            return await self._guarded(_pipelined, calls, half)
         except StoreUnavailable:
             # a part of the cluster may be away, and redis-py gives up a pipeline as a whole
             return await asyncio.gather(*(self._answer(call, half) for call in calls))
@@ -108,29 +101,29 @@ class RedisLink:
 
     async def command(self, *command: Argument) -> Reply:
         """Run one command, whose key says which server it is for."""
-
-        async def work(servers: Servers) -> Reply:
-            return await servers.client.execute_command(*command)
-
-        return await self._guarded(work)
+        return await self._guarded(_command, command)
 
     async def on_each_server(self, *command: Argument) -> list[Reply]:
         """Run one command on every server that takes writes."""
-
-        async def work(servers: Servers) -> list[Reply]:
-            return [await server.execute_command(*command) for server in await servers.primaries()]
-
-        return await self._guarded(work)
+        return await self._guarded(_on_each_server, command)
 
     async def _guarded(
-        self, work: Callable[[Servers], Awaitable[T]], patience: float | None = None
+        self,
+        work: Callable[[Servers, A, float], Awaitable[T]],
+        asked: A,
+        patience: float | None = None,
     ) -> T:
-        if self._servers is None:
+        """Do work within the patience; it is told when that is over."""
+        servers = self._servers
+        if servers is None:
             raise StoreUnavailable("the store is closed")
+        until = asyncio.get_running_loop().time() + (patience or self._patience)
         try:
+            if servers.patient:
+                return await work(servers, asked, until)
             # asyncio's own, because anyio's scope and limiter cost as much as the rest of a call
-            async with asyncio.timeout(patience or self._patience), self._places:
-                return await work(self._servers)
+            async with asyncio.timeout_at(until), self._places:
+                return await work(servers, asked, until)
         except REDIS_ERRORS as error:
             raise store_error(error) from error
         except OSError as error:
@@ -147,7 +140,7 @@ class RedisLink:
         Raises:
             StoreUnavailable: on entering: no server is found.
         """
-        address = await self._guarded(lambda servers: servers.address())
+        address = await self._guarded(_address, None)
         client, subscriber = open_listener(self._target, address)
         try:
             yield subscriber
@@ -157,12 +150,37 @@ class RedisLink:
                 await client.aclose()
 
 
-async def _pipelined(calls: Sequence[Call], servers: Servers) -> list[Reply | StoreError]:
+async def _run(servers: Servers, call: Call, until: float) -> Reply:
+    try:
+        return await servers.client.execute_command(*call.command())
+    except NoScriptError:
+        async with asyncio.timeout_at(until):  # both have one patience
+            return await servers.client.execute_command(*call.command(with_text=True))
+
+
+async def _command(servers: Servers, command: tuple[Argument, ...], _until: float) -> Reply:
+    return await servers.client.execute_command(*command)
+
+
+async def _on_each_server(
+    servers: Servers, command: tuple[Argument, ...], _until: float
+) -> list[Reply]:
+    return [await server.execute_command(*command) for server in await servers.primaries()]
+
+
+async def _address(servers: Servers, _asked: None, _until: float) -> tuple[str, int]:
+    return await servers.address()
+
+
+async def _pipelined(
+    servers: Servers, calls: Sequence[Call], until: float
+) -> list[Reply | StoreError]:
     replies = await _sent(servers.client, [call.command() for call in calls])
     unknown = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
     again = [calls[i].command(with_text=True) for i in unknown]
-    for i, reply in zip(unknown, await _sent(servers.client, again), strict=True):
-        replies[i] = reply
+    async with asyncio.timeout_at(until):  # both have one patience
+        for i, reply in zip(unknown, await _sent(servers.client, again), strict=True):
+            replies[i] = reply
     return [store_error(r) if isinstance(r, Exception) else r for r in replies]
 
 

@@ -53,6 +53,11 @@ class Subscriber(Protocol):
 
 class Servers(Protocol):
     @property
+    def patient(self) -> bool:
+        """Whether the client itself keeps to the patience and to the number of connections."""
+        ...
+
+    @property
     def client(self) -> Client:
         """Sends a command to the server that its keys are on."""
         ...
@@ -69,11 +74,19 @@ class Servers(Protocol):
 
 
 class SingleServer:
-    def __init__(self, target: RedisTarget, _max_connections: int) -> None:
+    patient = True
+
+    def __init__(self, target: RedisTarget, max_connections: int, patience: float) -> None:
         (self._address,) = target.nodes
         # the other kinds of servers are asked by redis-py's clients, which read some replies
         readings = _redis(*target.nodes[0], _quick_settings(target)).response_callbacks
-        self.client = DirectClient(partial(_place, target), REPEATS, readings)
+        self.client = DirectClient(
+            partial(_place, target, min(REPLY_TIMEOUT, patience)),
+            readings,
+            repeats=REPEATS,
+            max_connections=max_connections,
+            patience=patience,
+        )
 
     async def primaries(self) -> Sequence[Server]:
         return [self.client]
@@ -99,7 +112,9 @@ class _Sentinels(Sentinel):
 
 
 class SentinelServers:
-    def __init__(self, target: RedisTarget, max_connections: int) -> None:
+    patient = False
+
+    def __init__(self, target: RedisTarget, max_connections: int, _patience: float) -> None:
         without_login = {**_quick_settings(target), "username": None, "password": None}
         make: Any = _Sentinels
         self._service = target.service
@@ -122,7 +137,9 @@ class SentinelServers:
 
 
 class ClusterServers:
-    def __init__(self, target: RedisTarget, max_connections: int) -> None:
+    patient = False
+
+    def __init__(self, target: RedisTarget, max_connections: int, _patience: float) -> None:
         make: Any = RedisCluster
         self.client = make(
             startup_nodes=[ClusterNode(host, port) for host, port in target.nodes],
@@ -150,9 +167,9 @@ _KINDS: Mapping[Topology, type[SingleServer] | type[SentinelServers] | type[Clus
 }
 
 
-def open_servers(target: RedisTarget, max_connections: int, /) -> Servers:
-    """Clients that connect when they are first used."""
-    return _KINDS[target.topology](target, max_connections)
+def open_servers(target: RedisTarget, max_connections: int, patience: float, /) -> Servers:
+    """Clients that connect when they are first used; `patience` in seconds, for an operation."""
+    return _KINDS[target.topology](target, max_connections, patience)
 
 
 def open_listener(target: RedisTarget, address: tuple[str, int], /) -> tuple[Any, Subscriber]:
@@ -181,7 +198,7 @@ class _TlsConnection(_PackedInC, SSLConnection):
     pass
 
 
-def _place(target: RedisTarget) -> Address:
+def _place(target: RedisTarget, patience: float) -> Address:
     """Where a single server is; the TLS context is what redis-py makes of the settings."""
     host, port = target.nodes[0]
     kind: Any = SSLConnection
@@ -194,7 +211,7 @@ def _place(target: RedisTarget) -> Address:
         target.password,
         made and made.ssl_context.get(),
         CONNECT_TIMEOUT,
-        REPLY_TIMEOUT,
+        patience,
     )
 
 
