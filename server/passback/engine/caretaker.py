@@ -10,7 +10,7 @@ from functools import partial
 import anyio
 
 from passback.core.admission import Begins, begins
-from passback.core.changes import Change, Loaded, Queued
+from passback.core.changes import Change, Lease, Loaded, Queued
 from passback.core.events import (
     Failed,
     PlanUpdated,
@@ -188,6 +188,7 @@ class Caretaker:
     ) -> bool:
         """Whether the run began; `known`: the posts that wait behind it, as far as they were looked at."""
         take = partial(self._store.begin, change, run_id, run.opening, lease=self._tempo.lease)
+        lease: Lease | None = None
         # a run that has begun is also told of the posts that stop it
         with anyio.CancelScope(shield=True):
             lease = await self._supervisor().start(take, run)

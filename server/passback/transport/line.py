@@ -54,6 +54,7 @@ class Line:
 
     async def hold(self, talk: Callable[[], Awaitable[Said]]) -> Said | None:
         """Give what `talk` gives; None when the client left or did not read, or the server stopped, before its end."""
+        said = None
         with self._stopping.telling(self._let_go):
             if self._direct is None:
                 async with anyio.create_task_group() as tasks:
