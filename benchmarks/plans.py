@@ -67,6 +67,7 @@ def plan(options: argparse.Namespace) -> Plan:
         return _quick(options, works, servers)
     rounds = {work.name: int(options.rounds) for work in works}
     rounds[CROWD.name] = ceil(options.rounds / 2)  # it takes longest
+    rounds[SHORT.name] = 3 * options.rounds  # one takes a second, in which much may happen
     rounds[HISTORY.name] = ceil(options.rounds * 4 / 3)  # the limit is close to the noise
     rounds[BOUNDARY.name] = rounds[HISTORY.name]
     return Plan(

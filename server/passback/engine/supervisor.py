@@ -200,8 +200,10 @@ class Supervisor:
             taken.cancel()  # that one is not to wait for ever
         if lease is not None:
             active = self._enter(lease, run)
+            loop = Loop(run.work, active.log, self.is_leaving, active.meter)
+            del take, run, taken  # else they stay as long as the run
             # the model is asked now: what the caller prepares for the run's readers delays nothing
-            await self._supervise(active, Loop(run.work, active.log, self.is_leaving, active.meter))
+            await self._supervise(active, loop)
 
     def _enter(self, lease: Lease, run: Assignment) -> Active:
         active = Active(lease, run, self._writer, self._store)
