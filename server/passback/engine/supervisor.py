@@ -190,6 +190,7 @@ class Supervisor:
         asyncio.get_running_loop().call_soon(run.work.prepare)
         try:
             lease = await take()
+            entered = None if lease is None else self._enter(lease, run)
             if not taken.done():
                 taken.set_result(lease)
         except Exception as error:  # noqa: BLE001  # it is for the one who asked
@@ -198,15 +199,14 @@ class Supervisor:
             return
         finally:
             taken.cancel()  # that one is not to wait for ever
-        if lease is not None:
-            active = self._enter(lease, run)
-            loop = Loop(run.work, active.log, self.is_leaving, active.meter)
+        if entered is not None:
             del take, run, taken  # else they stay as long as the run
             # the model is asked now: what the caller prepares for the run's readers delays nothing
-            await self._supervise(active, loop)
+            await self._supervise(*entered)
 
-    def _enter(self, lease: Lease, run: Assignment) -> Active:
+    def _enter(self, lease: Lease, run: Assignment) -> tuple[Active, Loop]:
         active = Active(lease, run, self._writer, self._store)
+        loop = Loop(run.work, active.log, self.is_leaving, active.meter)
         if run.cut:
             active.stop(Cancelled())
         if self._stopped:  # it was admitted, then the server stopped
@@ -215,7 +215,7 @@ class Supervisor:
         if run_id in self._active:  # this worker stood still, and took its own run over
             self._active[run_id].lose()
         self._active[run_id] = active
-        return active
+        return active, loop
 
     async def _supervise(self, active: Active, loop: Loop) -> None:
         run = active.log.lease.run

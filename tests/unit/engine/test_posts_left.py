@@ -7,11 +7,13 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 import pytest
 from tests.support.faults import Fault, Faults
-from tests.support.runs import KEY, contents, over, post, reply, says, worker
+from tests.support.runs import KEY, OTHER, contents, over, post, reply, says, worker
 
+from passback.core.context import Context
+from passback.core.deltas import ModelRequest
 from passback.core.errors import UnknownConversation
 from passback.core.messages import RunRef
-from passback.core.ports import Store
+from passback.core.ports import ModelClient, Store
 from passback.engine.runs import RunService
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
@@ -85,3 +87,21 @@ async def test_nobody_waits_for_a_worker_that_broke_down(memory: Store) -> None:
     with anyio.fail_after(10):
         await asyncio.wait(clients)
     assert clients[0].cancelled()
+
+
+class Unwatchable:
+    """A policy that breaks before its run has begun."""
+
+    def watch(self, _model: ModelClient, _frame: ModelRequest, /) -> Context:
+        raise ZeroDivisionError
+
+
+async def test_a_run_that_cannot_be_set_up_fails_its_post_alone(memory: Store) -> None:
+    async def told(_run: RunRef) -> str:
+        return ""
+
+    model = ScriptedModel([])
+    async with worker(memory, model, context=Unwatchable(), told=told) as runs:
+        for key in (KEY, OTHER):
+            with pytest.raises(ZeroDivisionError):
+                await post(runs, says(), key=key)
