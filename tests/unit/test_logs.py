@@ -1,0 +1,64 @@
+"""The lines of the log: one for each event, whatever its ids are, and none that anybody can cause without end."""
+
+import logging
+
+import pytest
+
+from passback.logs import OncePerMinute, log_to_stderr
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> object:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    names = ("uvicorn.error", "httpx", "httpx2", "mcp", "client")
+    before = {
+        name: (logging.getLogger(name).level, logging.getLogger(name).filters) for name in names
+    }
+    yield
+    root.handlers[:], root.level = handlers, level
+    for name, (its_level, filters) in before.items():
+        logging.getLogger(name).setLevel(its_level)
+        logging.getLogger(name).filters = filters
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("run_1.1-2", "run_1.1-2"),
+        (12, "12"),
+        ("a run_id=b", '"a run_id=b"'),
+        ("a\u2028b\nc", r'"a\u2028b\nc"'),
+        ("", '""'),
+    ],
+)
+def test_a_value_forges_neither_a_line_nor_another_value(
+    value: object, written: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_to_stderr("warning")
+    logging.getLogger("passback").warning("it happened", extra={"conversation_id": value})
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.endswith(f" WARNING passback: it happened conversation_id={written}")
+
+
+def passes(
+    log: OncePerMinute, message: str, second: float, level: int = logging.WARNING
+) -> str | None:
+    """What is written of a record that comes at a second."""
+    record = logging.LogRecord("uvicorn.error", level, "", 0, message, (), None)
+    record.created = 1_000_000 + second
+    return record.getMessage() if log.filter(record) else None
+
+
+def test_what_anybody_can_cause_is_written_once_a_minute_with_the_number_of_the_others() -> None:
+    log = OncePerMinute()
+    assert passes(log, "invalid", 0) == "invalid"
+    assert [passes(log, "invalid", second) for second in (1, 2, 59.9)] == [None, None, None]
+    assert passes(log, "another", 3) == "another"
+    assert passes(log, "invalid", 60) == "invalid (3 more like this since the last such line)"
+    assert passes(log, "invalid", 121) == "invalid"
+
+
+def test_no_error_is_left_out() -> None:
+    log = OncePerMinute()
+    assert [passes(log, "broken", second, logging.ERROR) for second in (0, 1)] == ["broken"] * 2
