@@ -62,6 +62,7 @@ def limits_of(settings: Settings, /) -> Limits:
         result_bytes=settings.max_result_bytes,
         data_bytes=settings.max_data_bytes,
         attachment_bytes=settings.max_attachment_bytes,
+        send_seconds=settings.send_timeout,
     )
 
 

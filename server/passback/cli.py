@@ -14,6 +14,7 @@ from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import cast
 
 import anyio
 import uvicorn
@@ -33,7 +34,7 @@ from passback.logs import log_to_stderr
 from passback.replay.player import replay_site
 from passback.replay.recording import load as load_recording
 from passback.settings import Settings, load, variable
-from passback.transport.protocol import BoundedHttpProtocol
+from passback.transport.protocol import BoundedHttpProtocol, OpenConnections
 from passback.workers import (
     EXIT_FAILED,
     STOP_SIGNALS,
@@ -177,7 +178,8 @@ async def serve(settings: Settings, agents: Sequence[Agent], seat: Seat | None =
     """Serve until SIGTERM or Ctrl-C, of several workers as the one of `seat`; a second Ctrl-C ends at once."""
     application = Application(settings, *agents)
     stop = asyncio.Event()
-    server = _Server(_config(application.asgi, int(settings.shutdown_grace) + 5), stop)
+    connections = OpenConnections(settings.max_connections, settings.send_timeout)
+    server = _Server(_config(application.asgi, int(settings.shutdown_grace) + 5, connections), stop)
     server.on_listening = partial(_announce, application, seat)
     with seat.listening if seat else _listen_as_set(settings) as listening:
         async with application.running() as warnings, anyio.create_task_group() as tasks:
@@ -190,11 +192,14 @@ async def serve(settings: Settings, agents: Sequence[Agent], seat: Seat | None =
     return 0 if server.started else EXIT_FAILED
 
 
-def _config(application: ASGIApp, grace: int) -> uvicorn.Config:
+def _config(
+    application: ASGIApp, grace: int, connections: OpenConnections | None = None
+) -> uvicorn.Config:
     """`grace`: seconds in which open answers may end."""
+    http = partial(BoundedHttpProtocol, connections=connections or OpenConnections())
     return uvicorn.Config(
         application,
-        http=BoundedHttpProtocol,
+        http=cast("type[asyncio.Protocol]", http),
         ws="none",
         lifespan="off",
         log_config=None,

@@ -272,6 +272,16 @@ class Settings:
     allow_roles: frozenset[str] = _setting(
         frozenset({"user", "tool"}), _roles, "roles of messages that clients may post"
     )
+    max_connections: int = _setting(
+        4096,
+        _count(16, 1_000_000),
+        "connections that a worker holds open; beyond, those that wait for a request are closed, longest first",
+    )
+    send_timeout: float = _setting(
+        30,
+        _number(0.1, 3600),
+        "seconds in which a client has to read what it is sent, a MiB of it at least",
+    )
     max_body_bytes: int = _setting(
         4 * 1024 * 1024, _count(1024, 2**30), "the largest body of a request"
     )

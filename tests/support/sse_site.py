@@ -95,7 +95,6 @@ class Direct:
 
     def __init__(self) -> None:
         self.ready = True
-        self.unread_since: float | None = None
         self.left = Signal()
         self.sent: list[bytes] = []
         self.came = anyio.Event()

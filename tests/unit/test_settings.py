@@ -50,6 +50,8 @@ GOOD: list[tuple[str, str, object]] = [
     ),
     ("api_keys", f"ann:{KEY},bob:{KEY}:x", {KEY: "ann", f"{KEY}:x": "bob"}),
     ("allow_roles", "user,tool,system", frozenset({"user", "tool", "system"})),
+    ("max_connections", "100", 100),
+    ("send_timeout", "2.5", 2.5),
     ("max_body_bytes", "1024", 1024),
     ("max_result_bytes", "1024", 1024),
     ("max_data_bytes", "1024", 1024),

@@ -1,4 +1,7 @@
-"""The way from a stream to its client: sends, fills silences, and notices when nobody is there to read."""
+"""The way from a stream to its client: sends, fills silences, and notices when nobody is there to read.
+
+`passback serve` drops a client that does not read by itself (`protocol`); elsewhere the line has to notice.
+"""
 
 import asyncio
 import math
@@ -35,8 +38,6 @@ class Line:
         ping: what fills a silence; empty where nothing can.
     """
 
-    _timer: asyncio.TimerHandle
-
     def __init__(
         self, services: Services, scope: Scope, receive: Receive, send: Send, /, *, ping: str = ""
     ) -> None:
@@ -51,6 +52,7 @@ class Line:
         self._gone = False
         self._sending_since: float | None = None
         self._last_sent = monotonic()
+        self._timer: asyncio.TimerHandle | None = None
 
     async def hold(self, talk: Callable[[], Awaitable[Said]]) -> Said | None:
         """Give what `talk` gives; None when the client left or did not read, or the server stopped, before its end."""
@@ -63,11 +65,13 @@ class Line:
                     tasks.cancel_scope.cancel()
                 return said
             with self._direct.left.telling(self._let_go):
-                self._look_later(self._direct)
+                if self._ping:
+                    self._ring_later(self._direct, self._ping_seconds)
                 try:
                     return await self._unless_let_go(talk)
                 finally:
-                    self._timer.cancel()
+                    if self._timer is not None:
+                        self._timer.cancel()
 
     async def _unless_let_go(self, talk: Callable[[], Awaitable[Said]]) -> Said | None:
         """By asyncio's own cancellation: a scope of anyio's costs as much as all else that a line does."""
@@ -140,20 +144,18 @@ class Line:
         return min(self._patience, _LAST_WORDS_SECONDS) if stops else self._patience
 
     # ---------------------------------------------------------------- who is there
-    def _look(self, direct: SendNow) -> None:
-        """One timer for all: fill a silence, or let go of a client that does not read."""
-        now = monotonic()
-        if self._is_unread(direct.unread_since, now):
-            self._drop()
-            self._let_go()
-            return
-        if direct.ready and now - self._last_sent >= self._ping_seconds:
-            self.send_now(self._ping)
-        self._look_later(direct)
+    def _ring_later(self, direct: SendNow, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._fill_silence, direct)
 
-    def _look_later(self, direct: SendNow) -> None:
-        due = max(_TICK, self._seconds_until_due(direct.unread_since))
-        self._timer = asyncio.get_running_loop().call_later(due, self._look, direct)
+    def _fill_silence(self, direct: SendNow) -> None:
+        """Send the ping if nothing was sent for long enough. One timer rings for all silences of an answer."""
+        left = self._last_sent + self._ping_seconds - monotonic()
+        if left > _TICK:
+            self._ring_later(direct, left)
+            return
+        if direct.ready:
+            self.send_now(self._ping)
+        self._ring_later(direct, self._ping_seconds)
 
     def _drop(self) -> None:
         """A connection that is closed in the usual way waits until all was read."""
@@ -161,9 +163,9 @@ class Line:
             self._direct.drop()
 
     async def _watch(self) -> None:
-        """The same in a task, which also hears of the client's leave."""
-        while not self._is_unread(self._sending_since, monotonic()):
-            with anyio.move_on_after(self._seconds_until_due(self._sending_since)):
+        """Notice in a task that the client leaves or does not read, and fill silences."""
+        while not self._is_unread():
+            with anyio.move_on_after(self._seconds_until_due()):
                 message = await self._receive()
                 if message["type"] == "http.disconnect":
                     break
@@ -176,14 +178,15 @@ class Line:
                 self._last_sent = monotonic()
         self._let_go()
 
-    def _is_unread(self, since: float | None, now: float) -> bool:
-        return since is not None and now - since >= self._patience
+    def _is_unread(self) -> bool:
+        since = self._sending_since
+        return since is not None and monotonic() - since >= self._patience
 
-    def _seconds_until_due(self, unread_since: float | None) -> float:
-        """How long nothing can be due: no silence to fill, no patience to lose."""
+    def _seconds_until_due(self) -> float:
+        """Return how long no silence has to be filled, and no patience can end."""
         now = monotonic()
-        if unread_since is not None:
-            return min(self._ping_seconds, unread_since + self._patience - now)
+        if self._sending_since is not None:
+            return min(self._ping_seconds, self._sending_since + self._patience - now)
         # no later than its patience: a client may stop to read meanwhile
         return min(self._patience, max(0.0, self._last_sent + self._ping_seconds - now))
 

@@ -15,14 +15,11 @@ BODY_CAME = "passback.body_came"
 
 
 class SendNow(Protocol):
+    """The server's own way to a client. It drops one that does not read in time by itself, which is to leave."""
+
     @property
     def ready(self) -> bool:
         """Whether the answer has begun, the client is there, and the connection's buffer has room."""
-        ...
-
-    @property
-    def unread_since(self) -> float | None:
-        """Since when, by `time.monotonic`, the buffer has had no room, because the client does not read."""
         ...
 
     @property

@@ -2,17 +2,16 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeAlias, cast
 
 import anyio
 import pytest
 from starlette.requests import Request
 from starlette.types import ASGIApp
 from tests.support.logged_runs import RUN
+from tests.support.played_connection import REQUEST, Clock, asked
 from tests.support.sse_site import END, Site, done
-from typing_extensions import override
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -21,7 +20,7 @@ from passback.core.events import TextDelta
 from passback.transport.body import read_object
 from passback.transport.http import json_answer
 from passback.transport.native import NativeEncoder
-from passback.transport.protocol import HEAD_SECONDS, BoundedHttpProtocol
+from passback.transport.protocol import HEAD_SECONDS, BoundedHttpProtocol, OpenConnections
 from passback.transport.routing import Endpoint
 from passback.transport.sending import BODY_CAME
 from passback.transport.sse import EventStream
@@ -29,20 +28,19 @@ from passback.transport.wires import Limits
 
 pytestmark = pytest.mark.anyio
 
-Bytes: TypeAlias = "bytes | bytearray | memoryview[Any]"
-
 MUCH = 4 * 1024 * 1024
 """Characters: more than a connection's buffers hold, here and in the kernel."""
 
 
 @asynccontextmanager
-async def connected(site: Site) -> AsyncGenerator[socket.socket]:
-    """A client that has said nothing yet."""
-    config = Config(site.app(), lifespan="off")
+async def connected(site: Site, patience: float | None = None) -> AsyncGenerator[socket.socket]:
+    """A client that has said nothing yet. `patience`: of the connection, where it is not the site's."""
+    config, state = Config(site.app(), lifespan="off"), ServerState()
     config.load()
+    connections = OpenConnections(send_seconds=patience or site.services.limits.send_seconds)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: BoundedHttpProtocol(config, ServerState(), {}), "127.0.0.1", 0
+        lambda: BoundedHttpProtocol(config, state, {}, connections=connections), "127.0.0.1", 0
     )
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -54,10 +52,12 @@ async def connected(site: Site) -> AsyncGenerator[socket.socket]:
 
 
 @asynccontextmanager
-async def client_of(site: Site, body: int = 0) -> AsyncGenerator[socket.socket]:
+async def client_of(
+    site: Site, body: int = 0, patience: float | None = None
+) -> AsyncGenerator[socket.socket]:
     """A client that has asked for the site's stream, with a body of so many bytes, and reads nothing by itself."""
     loop = asyncio.get_running_loop()
-    async with connected(site) as client:
+    async with connected(site, patience) as client:
         head = b"POST / HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n" % body
         await loop.sock_sendall(client, head)
         await anyio.wait_all_tasks_blocked()
@@ -84,54 +84,6 @@ async def bytes_until_closed(client: socket.socket) -> int:
         while part := await loop.sock_recv(client, 65536):
             got += len(part)
     return got
-
-
-class Written(asyncio.Transport):
-    """A connection on which nobody is; what was written to it, one by one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.parts: list[bytes] = []
-        self.closed = False
-
-    @override
-    def write(self, data: Bytes) -> None:
-        self.parts.append(bytes(data))
-
-    @override
-    def is_closing(self) -> bool:
-        return False
-
-    @override
-    def close(self) -> None:
-        self.closed = True
-
-    @override
-    def abort(self) -> None: ...
-
-    @override
-    def write_eof(self) -> None: ...
-
-    @override
-    def pause_reading(self) -> None: ...
-
-    @override
-    def resume_reading(self) -> None: ...
-
-
-REQUEST = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
-
-
-def asked(
-    app: ASGIApp, request: bytes = REQUEST, loop: asyncio.AbstractEventLoop | None = None
-) -> tuple[BoundedHttpProtocol, Written]:
-    """A connection on which something, mostly a site's stream, was just asked for."""
-    config = Config(app, lifespan="off")
-    config.load()
-    connection, written = BoundedHttpProtocol(config, ServerState(), {}, loop), Written()
-    connection.connection_made(written)
-    connection.data_received(request)
-    return connection, written
 
 
 async def test_the_head_goes_out_with_what_opens_the_body() -> None:
@@ -170,35 +122,21 @@ async def test_a_body_is_known_to_be_there_when_it_is_whole(with_head: int, is_t
     connection.connection_lost(None)
 
 
-class Hasty:
-    """The event loop, but nobody has time to send a head."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loop, name)
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
-        return self._loop.call_later(0 if delay == HEAD_SECONDS else delay, callback)
-
-
 @pytest.mark.promise("P11")
 async def test_a_later_head_that_does_not_end_closes_the_connection() -> None:
     async def greet(request: Request) -> ASGIApp:
         return json_answer(request.scope, {"a": "b"})
 
     site = Endpoint("/", greet, methods=["GET"])
-    loop = cast("asyncio.AbstractEventLoop", Hasty())
-    connection, written = asked(site, REQUEST + REQUEST, loop)
+    clock = Clock()
+    connection, written = asked(site, REQUEST + REQUEST, clock)
     await anyio.wait_all_tasks_blocked()
     assert b"".join(written.parts).count(b"HTTP/1.1 200 OK") == 2
     connection.data_received(REQUEST[:9])
     connection.data_received(REQUEST[9:12])
     assert not written.closed
-    with anyio.fail_after(20):
-        while not written.closed:
-            await anyio.lowlevel.checkpoint()
+    clock.ring(HEAD_SECONDS)
+    assert written.closed
     connection.connection_lost(None)
 
 
@@ -238,6 +176,17 @@ async def test_a_client_that_does_not_read_is_dropped() -> None:
     site = Site(patience=0.1)
     async with client_of(site) as client:
         site.runs.say(TextDelta("x" * MUCH))
+        await site.is_left()
+        assert await bytes_until_closed(client) < MUCH
+
+
+@pytest.mark.promise("P11")
+async def test_a_client_that_does_not_take_the_last_words_of_a_stopping_server_is_dropped() -> None:
+    site = Site(patience=0.1)
+    async with client_of(site, patience=60) as client:
+        site.runs.say(TextDelta("x" * MUCH))
+        await anyio.wait_all_tasks_blocked()
+        site.stopping.set()
         await site.is_left()
         assert await bytes_until_closed(client) < MUCH
 

@@ -1,7 +1,6 @@
 """A stream of a server that can send without waiting: the same promises, without a task of its own."""
 
 import asyncio
-from time import monotonic
 
 import anyio
 import anyio.lowlevel
@@ -75,16 +74,6 @@ async def test_a_silence_is_not_filled_while_there_is_no_room() -> None:
         site.runs.say(END)
         assert await one.rest() == done(1)
     assert direct.sent == []
-
-
-@pytest.mark.promise("P11")
-async def test_a_client_that_leaves_no_room_is_dropped() -> None:
-    site, direct = Site(ping=0.01, patience=0.02), Direct()
-    async with directly(site, direct) as one:
-        direct.unread_since = monotonic()
-        await site.is_left()
-        assert not one.ended
-    assert direct.dropped
 
 
 @pytest.mark.promise("P11")
