@@ -7,6 +7,7 @@ from passback.core.messages import ConversationKey, RunId, RunRef
 from passback.core.ports import Runs
 from passback.transport.frames import EventId
 from passback.transport.openapi import parameter
+from passback.transport.requests import run_id
 from passback.transport.sse import last_event_id
 
 _SINCE = "The `id` of the event that was seen last: what came after it is sent."
@@ -28,18 +29,20 @@ async def followed_run(
         UnknownConversation, UnknownRun: there is nothing to follow.
     """
     since = last_event_id(request) or _first_connect(request)
-    named = request.query_params.get("runId")
-    if since and named not in {None, since.cursor.run_id}:
+    given = request.query_params.get("runId")
+    named = run_id(given) if given else None
+    if since is None:
+        return RunRef(key, named or await _newest_run(runs, key)), None
+    if given not in {None, since.cursor.run_id}:
         raise InvalidCursor("the event id is of another run")
-    run_id = since.cursor.run_id if since else RunId(named or await _newest_run(runs, key))
-    return RunRef(key, run_id), since
+    return RunRef(key, since.cursor.run_id), since
 
 
 async def _newest_run(runs: Runs, key: ConversationKey) -> RunId:
-    run_id = (await runs.status(key)).run_id
-    if run_id is None:
+    newest = (await runs.status(key)).run_id
+    if newest is None:
         raise UnknownRun("this conversation has had no run")
-    return run_id
+    return newest
 
 
 def _first_connect(request: Request) -> EventId | None:

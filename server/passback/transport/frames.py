@@ -19,6 +19,7 @@ from passback.core.events import (
 )
 from passback.core.messages import RunId
 from passback.core.ports import Encoder
+from passback.transport.requests import run_id
 
 
 class SseEncoder(Encoder[str], Protocol):
@@ -53,11 +54,14 @@ class EventId(NamedTuple):
 
         Raises:
             InvalidCursor: not of our form.
+            UnknownRun: no run can have the id that it names.
         """
         place, mark, frames = text.partition("~")
         if mark and not (frames.isascii() and frames.isdigit() and len(frames) <= 6):
             raise InvalidCursor("the event id is not one that this server gave")
-        return cls(Cursor.parse(place), int(frames or 0))
+        cursor = Cursor.parse(place)
+        run_id(cursor.run_id)
+        return cls(cursor, int(frames or 0))
 
 
 REWOUND = Failed(

@@ -1,10 +1,17 @@
 """A request's headers, sorted by name once: several places look for a dozen of them, and most are not there."""
 
+import re
 from collections.abc import Iterable
 
 from starlette.types import Scope
 
 _HEADERS = "passback.headers"
+_PLAIN_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+def is_plain_id(text: str, /) -> bool:
+    """Whether an id may stand in a header and in a line of the log as it is; all ids that the server makes are such."""
+    return _PLAIN_ID.fullmatch(text) is not None
 
 
 class Headers:

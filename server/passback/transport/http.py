@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-import re
 import secrets
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -16,7 +15,7 @@ from starlette.types import Scope
 from passback.core.errors import PassbackError
 from passback.core.events import Failed
 from passback.core.messages import ConversationId, OwnerId, RunId
-from passback.transport.headers import headers_of
+from passback.transport.headers import headers_of, is_plain_id
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +94,6 @@ _EXTRA_HEADERS: Mapping[str, Mapping[str, str]] = {
 _REQUEST_ID = "passback.request_id"
 _OWNER = "passback.owner"
 _VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
-_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 # ---------------------------------------------------------------- what is known of a request
@@ -104,7 +102,7 @@ def request_id(scope: Scope, /) -> str:
     known: str | None = scope.get(_REQUEST_ID)
     if known is None:
         given = headers_of(scope).get(b"x-request-id")
-        known = given if _SANE_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+        known = given if is_plain_id(given) else f"req_{secrets.token_hex(12)}"
         scope[_REQUEST_ID] = known
     return known
 
@@ -122,7 +120,7 @@ def owner_of(request: Request, /) -> OwnerId:
 
 def run_headers(conversation_id: ConversationId, run_id: RunId | None, /) -> dict[str, str]:
     """What an answer is about; what a header cannot hold of a conversation's id is percent-encoded."""
-    is_plain = _SANE_ID.fullmatch(conversation_id)
+    is_plain = is_plain_id(conversation_id)
     named = conversation_id if is_plain else quote(conversation_id, safe=_VISIBLE)
     headers = {"x-conversation-id": named}
     return headers if run_id is None else headers | {"x-run-id": run_id}
@@ -151,9 +149,20 @@ def error_answer(
     scope: Scope, error: PassbackError, /, *, headers: Mapping[str, str] | None = None
 ) -> Response:
     """What the client is told of an error: `{"code", "message", "details"?, "request_id"}`."""
-    status = STATUS[error.code]
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    if STATUS[error.code] >= HTTPStatus.INTERNAL_SERVER_ERROR:
         logger.warning("request %s failed: %s", request_id(scope), error.code)
+    return _error_document(scope, error, headers)
+
+
+def internal_error_answer(scope: Scope, /) -> Response:
+    """The answer to an exception that the log has already: nothing of it is told."""
+    return _error_document(scope, PassbackError("the server met an unexpected error"), None)
+
+
+def _error_document(
+    scope: Scope, error: PassbackError, headers: Mapping[str, str] | None
+) -> Response:
+    status = STATUS[error.code]
     wait = error.retry_after or (_RETRY_AFTER if status in _REPEATABLE else None)
     headers = {**(headers or {}), **_EXTRA_HEADERS.get(error.code, {}), **_retry_after(wait)}
     body: dict[str, object] = {"code": error.code, "message": error.message}

@@ -6,10 +6,10 @@ from typing import Annotated, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationError
 
-from passback.core.errors import BadRequest, InvalidRequest
+from passback.core.errors import BadRequest, InvalidRequest, UnknownRun
 from passback.core.ids import new_conversation_id
-from passback.core.messages import ConversationId, OwnerId
-from passback.transport.headers import Headers
+from passback.core.messages import ConversationId, OwnerId, RunId
+from passback.transport.headers import Headers, is_plain_id
 from passback.transport.misfits import misfits
 
 _ID_CHARACTERS = 256
@@ -65,6 +65,17 @@ def conversation_id(text: str, /) -> ConversationId:
     if "{" in text or "}" in text:  # mostly a template that was not filled in
         raise InvalidRequest("a conversation id has no braces")
     return ConversationId(text)
+
+
+def run_id(text: str, /) -> RunId:
+    """Check the id of a run that a client names: an answer's header repeats it.
+
+    Raises:
+        UnknownRun: no run of this server can have it.
+    """
+    if not is_plain_id(text):
+        raise UnknownRun("there is no such run: a run id has 1 to 128 letters, digits and . _ -")
+    return RunId(text)
 
 
 def whole_number(text: str, /, *, least: int, most: int) -> int | None:

@@ -7,11 +7,17 @@ from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.routing import Match, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import override
 
 from passback.core.errors import BadRequest, NotFound, PassbackError
-from passback.transport.http import error_answer, json_answer, request_id
+from passback.transport.http import (
+    error_answer,
+    internal_error_answer,
+    json_answer,
+    request_id,
+)
+from passback.transport.sending import send_now
 
 logger = logging.getLogger(__name__)
 
@@ -19,8 +25,10 @@ logger = logging.getLogger(__name__)
 class Endpoint(Route):
     """Matches a path as it was sent, so that a parameter may hold an encoded slash.
 
-    A `PassbackError` of the endpoint, or of its response before that has sent anything, becomes an answer. This is in
-    the place of Starlette's exception handling, which wraps `send` three times: three coroutines for every chunk.
+    What the endpoint raises, or its response before that has sent anything, becomes an answer: a `PassbackError` with
+    its own code, anything else as `internal`. What a response raises later breaks it off, so that the client sees that
+    it is not whole. This is in the place of Starlette's exception handling, which wraps `send` three times: three
+    coroutines for every chunk.
     """
 
     def __init__(
@@ -43,24 +51,36 @@ class Endpoint(Route):
 
     @override
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        def noted(message: Message) -> Awaitable[None]:  # no coroutine of its own
+            nonlocal begun
+            begun = True
+            return send(message)
+
         try:
             response = await self._response(scope, receive)
-            await response(scope, receive, send)
+            await response(scope, receive, noted)
+            return
         except PassbackError as error:
-            await error_answer(scope, error)(scope, receive, send)
+            if begun:
+                logger.warning("answer to request %s broken off: %s", request_id(scope), error.code)
+            refusal = None if begun else error_answer(scope, error)
+        except Exception:  # the request's boundary: the log gets the error, the client does not
+            told = "answer to request %s broken off" if begun else "request %s failed"
+            logger.exception(told, request_id(scope))
+            refusal = None if begun else internal_error_answer(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+        elif (direct := send_now(scope)) is not None:
+            direct.break_off()  # elsewhere the server sees to it when the application returns
 
     async def _response(self, scope: Scope, receive: Receive) -> ASGIApp:
         if scope["method"] not in self._allowed:
             return _wrong_method(scope, self._allowed)
         if scope.get("raw_path") is not None:
             scope["path_params"] = _decoded(scope["path_params"])
-        try:
-            return await self._answer(Request(scope, receive))
-        except PassbackError:
-            raise
-        except Exception:  # the request's boundary: the log gets the error, the client does not
-            logger.exception("request %s broken", request_id(scope))
-            return error_answer(scope, PassbackError("the server met an unexpected error"))
+        return await self._answer(Request(scope, receive))
 
 
 async def nothing_there(scope: Scope, receive: Receive, send: Send) -> None:

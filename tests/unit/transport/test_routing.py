@@ -1,4 +1,4 @@
-"""A path is matched as it was sent, by servers that tell it and by those that do not."""
+"""A path is matched as it was sent, by servers that tell it and by those that do not; a response that fails is told of."""
 
 import json
 
@@ -6,9 +6,16 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
-from starlette.types import Message, Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from tests.support.bridge import ask, exchange
+from tests.support.sse_site import Direct
 
+from passback.core.errors import StoreError
+from passback.transport.access import Access
 from passback.transport.routing import Endpoint
+from passback.transport.sending import SEND_NOW
+from passback.transport.site import build_site
+from passback.transport.wires import Wire
 
 pytestmark = pytest.mark.anyio
 
@@ -72,3 +79,68 @@ async def test_a_parameter_has_to_be_text() -> None:
     assert status == 400
     assert isinstance(said, dict)
     assert said["code"] == "bad_request"
+
+
+# ---------------------------------------------------------------- responses that fail
+class _Failing:
+    """A response that sends some messages, then raises."""
+
+    def __init__(self, error: Exception, *messages: Message) -> None:
+        self._error = error
+        self._messages = messages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        for message in self._messages:
+            await send(message)
+        raise self._error
+
+
+BEGUN: tuple[Message, ...] = (
+    {"type": "http.response.start", "status": 200, "headers": []},
+    {"type": "http.response.body", "body": b"half", "more_body": True},
+)
+
+
+def _failing(error: Exception, *messages: Message) -> ASGIApp:
+    async def endpoint(_: Request) -> ASGIApp:
+        return _Failing(error, *messages)
+
+    return build_site([Wire([Endpoint("/", endpoint, methods=["GET"])])], Access())
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code", "said"),
+    [
+        (RuntimeError("tulip"), 500, "internal", "request r failed"),
+        (UnicodeEncodeError("ascii", "\u2028", 0, 1, "tulip"), 500, "internal", "request r failed"),
+        (StoreError("gone"), 503, "store_error", "request r failed: store_error"),
+    ],
+)
+async def test_what_a_response_raises_before_it_has_begun_is_an_error_of_the_request(
+    error: Exception, status: int, code: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = await ask(_failing(error), "GET", "/", headers={"x-request-id": "r"})
+    assert (answer.status, answer.code, answer.json["request_id"]) == (status, code, "r")
+    assert b"tulip" not in answer.body
+    assert [record.getMessage() for record in caplog.records] == [said]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("tulip"), "answer to request r broken off"),
+        (StoreError("gone"), "answer to request r broken off: store_error"),
+    ],
+)
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_what_a_response_raises_later_breaks_it_off(
+    error: Exception, said: str, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    direct = Direct()
+    extensions = {SEND_NOW: direct} if is_told else {}
+    headers = {"x-request-id": "r"}
+    app = _failing(error, *BEGUN)
+    async with exchange(app, "GET", "/", headers=headers, extensions=extensions) as one:
+        assert (one.status, await one.rest(), one.ended) == (200, b"half", False)
+    assert direct.broken_off is is_told
+    assert [record.getMessage() for record in caplog.records] == [said]

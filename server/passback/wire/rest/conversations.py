@@ -33,7 +33,7 @@ from passback.transport.openapi import (
     schemas_of,
 )
 from passback.transport.parts import Posted
-from passback.transport.requests import validated
+from passback.transport.requests import run_id, validated
 from passback.transport.routing import Endpoint
 from passback.transport.wires import Services, Wire
 from passback.wire.rest.asked import ID, OF_CONVERSATION, count_of, key_of
@@ -139,12 +139,13 @@ class _Rest:
         return json_answer(request.scope, shown, status=202 if cancelled else 200)
 
     async def _named_run(self, request: Request) -> RunId | None:
+        """Raises InvalidRequest, and UnknownRun for an id that no run can have."""
         posted = validated(CancelRun, await read_optional_object(request, self._services.limits))
         asked = request.query_params.get("runId")
         if asked and posted.run_id not in {None, asked}:
             raise InvalidRequest("the body and the address name two different runs")
         named = asked or posted.run_id
-        return RunId(named) if named else None
+        return run_id(named) if named else None
 
     async def _not_going_on(self, run: RunRef) -> Conflict:
         """What to tell of a run that cannot be cancelled. Raises UnknownRun."""

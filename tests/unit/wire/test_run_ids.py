@@ -1,0 +1,119 @@
+"""A run id or an event id that no server can have given is refused on every route that takes one, before anything is looked up."""
+
+from collections.abc import Mapping
+
+import pytest
+from starlette.types import ASGIApp
+from tests.support.bridge import ask
+from tests.support.logged_runs import RUN, LoggedRuns
+from typing_extensions import override
+
+from passback.core.changes import Status
+from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
+from passback.core.messages import ConversationKey
+from passback.transport.access import Access
+from passback.transport.signal import Signal
+from passback.transport.site import build_site
+from passback.transport.wires import Services
+from passback.wire import agent_api, agkit, rest
+
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("P13")]
+
+JSON = {"content-type": "application/json"}
+ENCODED = {
+    "CR LF": "x%0d%0aX-Injected:1",
+    "CR": "x%0d",
+    "LF": "x%0a",
+    "NUL": "x%00",
+    "DEL": "x%7f",
+    "U+2028": "x%e2%80%a8",
+    "invalid UTF-8": "x%ff",
+    "a blank": "x%20y",
+    "a slash": "x%2fy",
+    "129 characters": "x" * 129,
+}
+"""Run ids, as they stand in an address."""
+SENT = {
+    "DEL": "x\x7f",
+    "above ASCII": "x\xe9",
+    "a blank": "x y",
+    "129 characters": "x" * 129,
+}
+"""Run ids that a header can bring to an application."""
+FOLLOWED = {
+    "events": ("/conversations/c/stream?", {}),
+    "a document": ("/conversations/c/stream?wait=1&", {}),
+    "text": ("/conversations/c/stream?", {"accept": "text/plain"}),
+    "the Agent API's events": ("/process/c/stream?", {}),
+    "the Agent API's document": ("/process/c/stream?stream=false&", {}),
+}
+
+
+class _Watched(LoggedRuns):
+    """Notes what is looked up."""
+
+    def __init__(self) -> None:
+        super().__init__(RunStarted(RUN.run_id), TextDelta("hi"), RunFinished(Completed()))
+        self.known[RUN.key] = Status(3, RUN.run_id, message_count=2)
+        self.looked_up: list[ConversationKey] = []
+
+    @override
+    async def status(self, key: ConversationKey, /) -> Status:
+        self.looked_up.append(key)
+        return await super().status(key)
+
+
+def _app(runs: LoggedRuns) -> ASGIApp:
+    services = Services(runs, Signal(), dict)
+    wires = [wire.build(services) for wire in (agkit, agent_api, rest)]
+    return build_site(wires, Access())
+
+
+class _Asked:
+    """One server; each request to it has to be refused, with nothing looked up and nothing done."""
+
+    def __init__(self) -> None:
+        self.runs = _Watched()
+        self._app = _app(self.runs)
+
+    async def check(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> None:
+        answer = await ask(self._app, method, path, headers=headers, body=body)
+        assert (answer.status, answer.code) == (404, "run_not_found"), path
+        assert answer.json["request_id"] == answer.headers["x-request-id"]
+        runs = self.runs
+        assert (runs.looked_up, runs.posts, runs.cancelled, runs.readers) == ([], [], [], 0)
+
+
+@pytest.mark.parametrize("form", FOLLOWED.values(), ids=FOLLOWED)
+async def test_a_run_that_cannot_be_is_not_followed(form: tuple[str, dict[str, str]]) -> None:
+    asked, (path, headers) = _Asked(), form
+    for run in ENCODED.values():
+        for place in (f"runId={run}", f"lastEventId={run}.1-1", f"lastEventId={run}.1-1~2"):
+            await asked.check("GET", path + place, headers)
+    for run in SENT.values():
+        await asked.check("GET", path, {**headers, "last-event-id": f"{run}.1-1"})
+
+
+@pytest.mark.parametrize("path", ["/send-message", "/process"])
+async def test_a_post_with_an_event_of_a_run_that_cannot_be_starts_nothing(path: str) -> None:
+    asked = _Asked()
+    for run in SENT.values():
+        await asked.check("POST", path, {**JSON, "last-event-id": f"{run}.1-1"}, b"{}")
+
+
+async def test_a_run_that_cannot_be_is_not_cancelled() -> None:
+    asked, path = _Asked(), "/conversations/c/cancel"
+    for run in ENCODED.values():
+        await asked.check("POST", f"{path}?runId={run}", {})
+    for text in (r"x\r\nX-Injected:1", r"x\u0000", r"x\u2028", "x" * 129):
+        await asked.check("POST", path, JSON, b'{"runId":"%b"}' % text.encode())
+
+
+@pytest.mark.parametrize("run", ["x" * 128, "A-Z_a.z-0.9"])
+async def test_an_id_that_a_run_could_have_is_looked_up(run: str) -> None:
+    runs = _Watched()
+    answer = await ask(_app(runs), "POST", f"/conversations/c/cancel?runId={run}")
+    assert (answer.status, answer.code) == (404, "run_not_found")
+    assert runs.looked_up == [RUN.key]
