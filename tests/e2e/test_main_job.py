@@ -78,7 +78,9 @@ async def test_a_stream_has_the_documented_bytes(
         "HTTP/1.1 200 OK",
         {
             "content-type": "text/event-stream; charset=utf-8",
-            "cache-control": "no-cache, no-transform",
+            "cache-control": "no-store, no-transform",
+            "x-content-type-options": "nosniff",
+            "cross-origin-resource-policy": "same-origin",
             "x-accel-buffering": "no",
             "x-conversation-id": conversation,
             "x-request-id": "r-1",

@@ -15,6 +15,7 @@ from passback.transport.headers import Headers
 
 ANONYMOUS = OwnerId("anonymous")
 _DEFAULT_PORTS = (":80", ":443")
+_FOREIGN_SITES = frozenset({"cross-site", "same-site"})
 _MAX_HOST = 512
 """Characters: more than a name of the DNS has, and few enough to be remembered."""
 
@@ -57,6 +58,24 @@ def check_origin(headers: Headers, access: Access, /) -> None:
     for origin in headers.all(b"origin"):
         if origin not in access.origins and not _is_same(origin, headers.get(b"host")):
             raise ForeignOrigin("pages of this origin may not call this server")
+
+
+def check_site(headers: Headers, access: Access, /, *, is_open: bool) -> None:
+    """Refuse what another site makes a browser ask for: an `Origin` does not come with a picture, an object or a link.
+
+    Args:
+        headers: the request's.
+        access: the rules; a page of `access.origins` may ask from any site, by CORS.
+        is_open: the path needs no credentials, so that a link may lead to it.
+
+    Raises:
+        ForeignOrigin: the browser says that a page of another site, or of another port of this host, asks.
+    """
+    asks = headers.all(b"sec-fetch-site")
+    if _FOREIGN_SITES.isdisjoint(asks) or headers.get(b"origin") in access.origins:
+        return
+    if not (is_open and headers.get(b"sec-fetch-dest") == "document"):
+        raise ForeignOrigin("pages of another site may not ask for this; open it by its address")
 
 
 def authenticate(headers: Headers, access: Access, /) -> OwnerId:

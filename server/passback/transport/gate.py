@@ -5,9 +5,16 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from passback.core.errors import ClientError
-from passback.transport.access import ANONYMOUS, Access, authenticate, check_host, check_origin
+from passback.transport.access import (
+    ANONYMOUS,
+    Access,
+    authenticate,
+    check_host,
+    check_origin,
+    check_site,
+)
 from passback.transport.headers import Headers, headers_of
-from passback.transport.http import error_answer, request_id, set_owner
+from passback.transport.http import empty_answer, error_answer, set_owner
 from passback.transport.sending import forget_send_now
 
 _EXPOSED = (
@@ -66,10 +73,10 @@ class _Gate:
         """Give the answer to a preflight, or None for a request that may pass."""
         check_host(headers, self._access)
         check_origin(headers, self._access)
-        if _is_preflight(scope, headers):
-            known = {"x-request-id": request_id(scope)}
-            return Response(status_code=204, headers=known | _PREFLIGHT)
         is_open = scope["method"] in {"GET", "HEAD"} and scope["path"] in self._public
+        check_site(headers, self._access, is_open=is_open)
+        if _is_preflight(scope, headers):
+            return empty_answer(scope, headers=_PREFLIGHT)
         set_owner(scope, ANONYMOUS if is_open else authenticate(headers, self._access))
         return None
 

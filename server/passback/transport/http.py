@@ -81,6 +81,14 @@ STATUS: Mapping[str, int] = {
 }
 """The status of each code of `core.errors`."""
 
+SAFE_HEADERS: Mapping[str, str] = {
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
+}
+"""Of every answer: a browser takes it for nothing but what it is, and gives it to no page of another origin. Pages of
+`Access.origins` ask by CORS, which the policy leaves alone."""
+_UNCACHED: Mapping[str, str] = {**SAFE_HEADERS, "cache-control": "no-store"}
+
 _REPEATABLE = frozenset({429, 503})
 _RETRY_AFTER = 1
 """Seconds, where the error itself names no time."""
@@ -140,9 +148,15 @@ def json_answer(
     return Response(
         content,
         status,
-        {"cache-control": "no-store", "x-request-id": request_id(scope), **(headers or {})},
+        {**_UNCACHED, "x-request-id": request_id(scope), **(headers or {})},
         media_type="application/json",
     )
+
+
+def empty_answer(scope: Scope, /, *, headers: Mapping[str, str] | None = None) -> Response:
+    """204: it is done, and there is nothing to say."""
+    known = {**_UNCACHED, "x-request-id": request_id(scope), **(headers or {})}
+    return Response(status_code=HTTPStatus.NO_CONTENT, headers=known)
 
 
 def error_answer(

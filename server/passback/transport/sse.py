@@ -16,7 +16,7 @@ from passback.core.messages import ConversationId, RunId, RunRef
 from passback.core.values import value
 from passback.transport.frames import EventId, Framer, SseEncoder, sse_frame
 from passback.transport.headers import headers_of
-from passback.transport.http import failure_answer, request_id, run_headers
+from passback.transport.http import SAFE_HEADERS, failure_answer, request_id, run_headers
 from passback.transport.limits import left_headers
 from passback.transport.line import PING, Line
 from passback.transport.wires import Services
@@ -74,7 +74,8 @@ def stream_headers(
     """The headers of every stream."""
     return {
         "content-type": media_type,
-        "cache-control": "no-cache, no-transform",
+        "cache-control": "no-store, no-transform",
+        **SAFE_HEADERS,
         "x-accel-buffering": "no",
         **run_headers(conversation_id, run_id),
         "x-request-id": request_id(scope),

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
-from passback.transport.http import request_id
+from passback.transport.http import SAFE_HEADERS, request_id
 from passback.transport.openapi import REQUEST_ID_HEADER
 from passback.transport.routing import Endpoint
 from passback.transport.wires import Services, Wire
@@ -44,8 +44,8 @@ _POLICY = "; ".join(
     )
 )
 _HEADERS = {
+    **SAFE_HEADERS,
     "content-security-policy": _POLICY,
-    "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-cache",

@@ -156,6 +156,60 @@ async def test_one_foreign_origin_of_two_is_enough() -> None:
     assert (await ask(_app(access), "GET", "/", headers=headers)).status == 403
 
 
+# ---------------------------------------------------------------- what browsers say of who asks
+NAVIGATION = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("site", ["same-origin", "none", "", "unheard-of"])
+async def test_what_no_other_site_asks_for_is_served(method: str, site: str) -> None:
+    answer = await ask(_app(Access()), method, "/", headers={"sec-fetch-site": site})
+    assert answer.status == 200
+
+
+@pytest.mark.promise("P13")
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("/", {}),
+        ("/", NAVIGATION),
+        ("/nowhere", NAVIGATION),
+        ("/open", {"sec-fetch-mode": "no-cors", "sec-fetch-dest": "object"}),
+        ("/open", {"sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"}),
+        ("/open", {"sec-fetch-mode": "no-cors", "sec-fetch-dest": "script"}),
+        ("/", {"origin": "http://127.0.0.1:8000"}),
+    ],
+)
+async def test_what_another_site_makes_a_browser_ask_for_is_refused(
+    path: str, more: dict[str, str], site: str
+) -> None:
+    access = Access(origins=frozenset({SITE}), keys={})
+    answer = await _get(access, path, **{"sec-fetch-site": site, **more})
+    assert (answer.status, answer.code) == (403, "foreign_origin")
+
+
+async def test_one_foreign_site_of_two_is_enough() -> None:
+    headers = [("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")]
+    assert (await ask(_app(Access()), "GET", "/", headers=headers)).status == 403
+
+
+async def test_a_link_elsewhere_may_lead_to_what_needs_no_key() -> None:
+    answer = await _get(
+        Access(keys=KEYS), "/open", **{"sec-fetch-site": "cross-site", **NAVIGATION}
+    )
+    assert answer.status == 200
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_a_configured_page_may_ask_from_another_site(site: str) -> None:
+    headers = {"origin": SITE, "sec-fetch-site": site, "sec-fetch-mode": "cors"}
+    assert (await _get(Access(origins=frozenset({SITE})), **headers)).status == 200
+    asked = {**headers, "access-control-request-method": "POST"}
+    answer = await ask(_app(Access(origins=frozenset({SITE}))), "OPTIONS", "/", headers=asked)
+    assert answer.status == 204
+
+
 # ---------------------------------------------------------------- pages of configured origins
 SHARING = Access(origins=frozenset({SITE}), keys=KEYS)
 

@@ -50,7 +50,9 @@ async def test_the_words_come_as_they_are_said_and_nothing_else() -> None:
             200,
             {
                 "content-type": "text/plain; charset=utf-8",
-                "cache-control": "no-cache, no-transform",
+                "cache-control": "no-store, no-transform",
+                "x-content-type-options": "nosniff",
+                "cross-origin-resource-policy": "same-origin",
                 "x-accel-buffering": "no",
                 "x-conversation-id": "c",
                 "x-run-id": "run_1",

@@ -35,7 +35,9 @@ async def test_the_headers_and_the_first_byte_come_before_the_run_says_anything(
         assert one.status == 200
         assert dict(one.headers) == {
             "content-type": "text/event-stream; charset=utf-8",
-            "cache-control": "no-cache, no-transform",
+            "cache-control": "no-store, no-transform",
+            "x-content-type-options": "nosniff",
+            "cross-origin-resource-policy": "same-origin",
             "x-accel-buffering": "no",
             "x-conversation-id": "c",
             "x-run-id": "run_1",

@@ -71,6 +71,8 @@ async def test_the_end_of_a_run_is_one_document(outcome: Outcome, told: dict[str
     assert (answer.status, answer.json) == (200, WHOLE | {"text": "a é"} | told)
     assert dict(answer.headers) == {
         "cache-control": "no-store",
+        "x-content-type-options": "nosniff",
+        "cross-origin-resource-policy": "same-origin",
         "x-request-id": "r",
         "x-conversation-id": "c",
         "x-run-id": "run_1",

@@ -69,6 +69,7 @@ async def test_the_page_is_at_the_root_and_needs_no_key() -> None:
             "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         ),
         "x-content-type-options": "nosniff",
+        "cross-origin-resource-policy": "same-origin",
         "referrer-policy": "no-referrer",
         "cross-origin-opener-policy": "same-origin",
         "cache-control": "no-cache",

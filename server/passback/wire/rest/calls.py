@@ -14,7 +14,7 @@ from passback.core.errors import InvalidCursor, InvalidRequest, KeysNeeded
 from passback.core.messages import CallId, OwedKind
 from passback.transport.body import read_object, read_optional_object
 from passback.transport.history import instant, owed_views
-from passback.transport.http import json_answer, owner_of, request_id
+from passback.transport.http import empty_answer, json_answer, owner_of
 from passback.transport.openapi import (
     BODY_ERRORS,
     REQUEST_ID_HEADER,
@@ -120,7 +120,7 @@ class _Calls:
         key, call_id = key_of(request), CallId(request.path_params["callId"])
         if request.method == "DELETE":
             await self._runs.drop(key, call_id, await self._claimant(request))
-            return Response(status_code=204, headers={"x-request-id": request_id(request.scope)})
+            return empty_answer(request.scope)
         asked = validated(ClaimCall, await read_object(request, self._services.limits))
         held = await self._runs.hold(key, call_id, asked.claimant, seconds=asked.seconds)
         shown: ClaimView = {

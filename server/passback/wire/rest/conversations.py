@@ -17,7 +17,7 @@ from passback.transport.body import read_optional_object
 from passback.transport.following import FOLLOWING, followed_run
 from passback.transport.forms import asked_form, run_answer
 from passback.transport.history import ConversationView, MessageView, conversation_view, view
-from passback.transport.http import json_answer, request_id
+from passback.transport.http import empty_answer, json_answer
 from passback.transport.openapi import (
     BODY_ERRORS,
     REQUEST_ID_HEADER,
@@ -99,7 +99,7 @@ class _Rest:
         key = key_of(request)
         if request.method == "DELETE":
             await self._runs.delete(key)
-            return Response(status_code=204, headers={"x-request-id": request_id(request.scope)})
+            return empty_answer(request.scope)
         return json_answer(request.scope, conversation_view(key.id, await self._runs.status(key)))
 
     async def messages(self, request: Request) -> Response:
