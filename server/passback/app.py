@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 
 from passback import __version__
 from passback.agent import Agent
-from passback.backend import Backend, limits_of
+from passback.backend import Backend, bodies_of, limits_of
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
 from passback.core.ports import ModelClient, Store
@@ -39,6 +39,7 @@ class Application:
             stopping=self._stopping,
             describe=self._describe,
             limits=limits_of(settings),
+            bodies=bodies_of(settings),
             ping_seconds=settings.ping,
             allow_roles=settings.allow_roles,
             on_busy=settings.on_busy,

@@ -14,6 +14,7 @@ from passback.engine.supervisor import HEARTBEAT, Tempo
 from passback.settings import Settings
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
+from passback.transport.bodies import Bodies
 from passback.transport.wires import Limits
 
 
@@ -64,6 +65,13 @@ def limits_of(settings: Settings, /) -> Limits:
         attachment_bytes=settings.max_attachment_bytes,
         send_seconds=settings.send_timeout,
     )
+
+
+def bodies_of(settings: Settings, /) -> Bodies:
+    """How much may be arriving; without keys everybody is one owner."""
+    most = max(settings.max_bodies_bytes, settings.max_body_bytes)
+    share = max(most // 2, settings.max_body_bytes) if settings.api_keys else most
+    return Bodies(most, share)
 
 
 async def _readiness(toolsets: Sequence[Connected]) -> Sequence[str]:

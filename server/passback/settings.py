@@ -14,8 +14,16 @@ from urllib.parse import quote
 from passback.core.errors import ConfigurationError
 from passback.core.limits import Budget, Limits, Price
 from passback.core.messages import OwnerId
-from passback.core.permissions import DECISIONS, Decision
+from passback.core.permissions import Decision
 from passback.core.posts import OnBusy
+from passback.setting_lists import (
+    parse_hosts,
+    parse_keys,
+    parse_origins,
+    parse_permissions,
+    parse_roles,
+    parse_words,
+)
 
 PREFIX = "PASSBACK_"
 
@@ -27,10 +35,6 @@ MOST_WINDOW = 100_000_000
 # ---------------------------------------------------------------- kinds of values
 def _text(value: str) -> str:
     return value
-
-
-def _words(value: str) -> tuple[str, ...]:
-    return tuple(word for word in re.split(r"[,\s]+", value) if word)
 
 
 def _number(low: float, high: float) -> Callable[[str], float]:
@@ -79,56 +83,15 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
-def _origins(value: str) -> frozenset[str]:
-    for origin in (origins := _words(value)):
-        if not re.fullmatch(r"https?://[^/\s*]+", origin):
-            raise ValueError("must be exact origins such as https://app.example.com")
-    return frozenset(origins)
-
-
-def _hosts(value: str) -> frozenset[str]:
-    for host in (hosts := _words(value.lower())):
-        if not re.fullmatch(r"[a-z0-9._-]+|\[[0-9a-f:]+\]", host):
-            raise ValueError("must be host names without scheme and port")
-    return frozenset(hosts)
-
-
-def _keys(value: str) -> Mapping[str, OwnerId]:
-    keys: dict[str, OwnerId] = {}
-    for entry in _words(value):
-        owner, colon, key = entry.partition(":")
-        if not (owner and colon and len(key) >= 16 and key.isascii()):
-            raise ValueError("must be OWNER:KEY, ...; each key of 16 or more ASCII characters")
-        keys[key] = OwnerId(owner)
-    return keys
-
-
 def _path(value: str) -> str:
     if not re.fullmatch(r"(/[\w.~-]+)+", value, re.ASCII):
         raise ValueError("must be a path such as /process")
     return value
 
 
-def _roles(value: str) -> frozenset[str]:
-    roles = frozenset(_words(value))
-    if not {"user", "tool"} <= roles <= {"user", "tool", "system"}:
-        raise ValueError("must be user,tool or user,tool,system")
-    return roles
-
-
-def _permissions(value: str) -> Mapping[str, Decision]:
-    permissions: dict[str, Decision] = {}
-    for entry in _words(value):
-        pattern, equals, decision = entry.rpartition("=")
-        if not (pattern and equals) or decision not in DECISIONS:
-            raise ValueError(f"must be PATTERN=DECISION, ...; decisions are {', '.join(DECISIONS)}")
-        permissions[pattern] = typing.cast("Decision", decision)
-    return permissions
-
-
 def _prices(value: str) -> Mapping[str, Price]:
     prices: dict[str, Price] = {}
-    for entry in _words(value):
+    for entry in parse_words(value):
         found = re.fullmatch(r"(.+)=([\d.]+)/([\d.]+)(?:/([\d.]+))?", entry)
         if found is None:
             raise ValueError("must be MODEL=INPUT/OUTPUT or MODEL=INPUT/OUTPUT/CACHED, ...")
@@ -244,7 +207,7 @@ class Settings:
     permissions: Mapping[str, Decision] = field(
         default_factory=dict[str, Decision],
         metadata={
-            "parse": _permissions,
+            "parse": parse_permissions,
             "text": "which server tools may be called: PATTERN=allow, deny or ask, ...; the first that fits counts",
         },
     )
@@ -252,25 +215,25 @@ class Settings:
         True, _flag, "whether a message such as /help is a command, and not for the model"
     )
     wires: tuple[str, ...] = _setting(
-        ("agkit", "agent_api", "rest", "page"), _words, "what is served"
+        ("agkit", "agent_api", "rest", "page"), parse_words, "what is served"
     )
     process_path: str = _setting("/process", _path, "where the Agent API is served")
     allowed_hosts: frozenset[str] = _setting(
-        frozenset[str](), _hosts, "names under which the server is reached, beside localhost"
+        frozenset[str](), parse_hosts, "names under which the server is reached, beside localhost"
     )
     allowed_origins: frozenset[str] = _setting(
-        frozenset[str](), _origins, "origins of web pages elsewhere that may call the server"
+        frozenset[str](), parse_origins, "origins of web pages elsewhere that may call the server"
     )
     api_keys: Mapping[str, OwnerId] = field(
         default_factory=dict[str, OwnerId],
         repr=False,
         metadata={
-            "parse": _keys,
+            "parse": parse_keys,
             "text": "OWNER:KEY, ...: require one of these as bearer token",
         },
     )
     allow_roles: frozenset[str] = _setting(
-        frozenset({"user", "tool"}), _roles, "roles of messages that clients may post"
+        frozenset({"user", "tool"}), parse_roles, "roles of messages that clients may post"
     )
     max_connections: int = _setting(
         4096,
@@ -284,6 +247,12 @@ class Settings:
     )
     max_body_bytes: int = _setting(
         4 * 1024 * 1024, _count(1024, 2**30), "the largest body of a request"
+    )
+    max_bodies_bytes: int = _setting(
+        64 * 1024 * 1024,
+        _count(1024, 2**34),
+        "bytes of all bodies that are still arriving at a process; one owner of several may fill half of it, and a largest "
+        "body always fits",
     )
     max_result_bytes: int = _setting(
         1024 * 1024, _count(1024, 2**30), "the largest result of a client's tool"

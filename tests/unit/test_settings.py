@@ -53,6 +53,7 @@ GOOD: list[tuple[str, str, object]] = [
     ("max_connections", "100", 100),
     ("send_timeout", "2.5", 2.5),
     ("max_body_bytes", "1024", 1024),
+    ("max_bodies_bytes", "1024", 1024),
     ("max_result_bytes", "1024", 1024),
     ("max_data_bytes", "1024", 1024),
     ("max_attachment_bytes", "1024", 1024),

@@ -52,6 +52,7 @@ PassbackError
 ├── ToolsetUnavailable          toolset_unavailable      where server tools come from cannot be used now
 ├── ContextTooLarge             context_too_large        what has to be shown to the model is larger than its window
 ├── RunLost                     lost                     the workers of a run died before its end
+├── ServerBusy                  server_busy              this worker has no room for the request; try again later
 ├── ShuttingDown                shutting_down            this worker takes no new runs
 └── ConfigurationError          configuration_error      settings that cannot work; fatal at start
 
@@ -300,6 +301,11 @@ class ContextTooLarge(PassbackError):
 
 class RunLost(PassbackError):
     code = "lost"
+    retryable = True
+
+
+class ServerBusy(PassbackError):
+    code = "server_busy"
     retryable = True
 
 

@@ -15,6 +15,7 @@ from passback.core.errors import InvalidCursor, UnknownRun, UnknownToolCall
 from passback.core.messages import ConversationId, RunId
 from passback.replay.recording import Exchange, Frame, Recording, answered_calls
 from passback.transport.access import Access
+from passback.transport.bodies import Bodies
 from passback.transport.body import read_object
 from passback.transport.history import conversation_view
 from passback.transport.http import json_answer
@@ -48,6 +49,7 @@ class _Player:
     def __init__(self, recording: Recording, speed: float) -> None:
         self._exchanges = recording.exchanges
         self._speed = speed
+        self._bodies = Bodies()
         self._openings = _openings(recording.exchanges)
         self._played = 0
         self._known: dict[str, int] = {}
@@ -66,7 +68,7 @@ class _Player:
         )
 
     async def _post(self, request: Request) -> ASGIApp:
-        body = await read_object(request, _LIMITS)
+        body = await read_object(request, _LIMITS, self._bodies)
         key = request.headers.get("idempotency-key")
         known = self._known.get(key) if key else None
         index = self._chosen(body) if known is None else known

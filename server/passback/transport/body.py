@@ -4,7 +4,6 @@ import asyncio
 import json
 import math
 import re
-from contextlib import nullcontext
 from typing import cast
 
 from pydantic import JsonValue
@@ -12,7 +11,9 @@ from pydantic_core import from_json
 from starlette.requests import Request
 
 from passback.core.errors import BadRequest, BodyTooLarge, RequestTimeout, UnsupportedMedia
+from passback.transport.bodies import Bodies
 from passback.transport.headers import Headers, headers_of
+from passback.transport.http import owner_of
 from passback.transport.sending import BODY_CAME
 from passback.transport.wires import Limits
 
@@ -32,7 +33,7 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 
 
-async def read_object(request: Request, limits: Limits, /) -> dict[str, JsonValue]:
+async def read_object(request: Request, limits: Limits, bodies: Bodies, /) -> dict[str, JsonValue]:
     """The body of a request as a JSON object.
 
     Raises:
@@ -40,15 +41,18 @@ async def read_object(request: Request, limits: Limits, /) -> dict[str, JsonValu
             without asking (forms, text/plain).
         BodyTooLarge: more than `limits.body_bytes`.
         RequestTimeout: not here within `limits.body_seconds`.
+        ServerBusy: a part of it is here, and `bodies` has no room to wait for the rest.
         BadRequest: not a JSON object.
     """
     _check_media_type(headers_of(request.scope))
-    return _parse_object(await _read(request, limits), limits)
+    return _parse_object(await _read(request, limits, bodies), limits)
 
 
-async def read_optional_object(request: Request, limits: Limits, /) -> dict[str, JsonValue]:
+async def read_optional_object(
+    request: Request, limits: Limits, bodies: Bodies, /
+) -> dict[str, JsonValue]:
     """As `read_object`; a body without a byte is an empty object, whatever it is declared as."""
-    text = await _read(request, limits)
+    text = await _read(request, limits, bodies)
     if not text:
         return {}
     _check_media_type(headers_of(request.scope))
@@ -74,27 +78,46 @@ def _check_media_type(headers: Headers) -> None:
         raise UnsupportedMedia("the body has to come without a content encoding")
 
 
-async def _read(request: Request, limits: Limits) -> bytes:
+async def _read(request: Request, limits: Limits, bodies: Bodies) -> bytes:
     if _declared_length(headers_of(request.scope)) > limits.body_bytes:
         raise _too_large(limits)
-    body = bytearray()
+    if BODY_CAME in request.scope.get("extensions", ()):  # what is there does not wait
+        _, body = await _receive(request)
+        if len(body) > limits.body_bytes:
+            raise _too_large(limits)
+        return body
     try:
-        # what is there does not wait
-        is_there = BODY_CAME in request.scope.get("extensions", ())
-        async with nullcontext() if is_there else asyncio.timeout(limits.body_seconds):
-            more = True
-            while more:
-                message = await request.receive()
-                if message["type"] == "http.disconnect":
-                    raise BadRequest("the body broke off")
-                body += message.get("body", b"")
-                if len(body) > limits.body_bytes:
-                    raise _too_large(limits)
-                more = message.get("more_body", False)
+        async with asyncio.timeout(limits.body_seconds):
+            return await _gather(request, limits, bodies)
     except TimeoutError:
         late = f"the body did not arrive within {limits.body_seconds:g} seconds"
         raise RequestTimeout(late) from None
+
+
+async def _gather(request: Request, limits: Limits, bodies: Bodies) -> bytes:
+    """Wait for all of a body; what is here of it is counted until the rest is."""
+    owner, body, held, more = owner_of(request), bytearray(), 0, True
+    try:
+        while more:
+            more, chunk = await _receive(request)
+            body += chunk
+            if len(body) > limits.body_bytes:
+                raise _too_large(limits)
+            if more and chunk:
+                bodies.take(owner, len(chunk))
+                held += len(chunk)
+    finally:
+        if held:
+            bodies.release(owner, held)
     return bytes(body)
+
+
+async def _receive(request: Request) -> tuple[bool, bytes]:
+    """A piece of the body, and whether there is more of it."""
+    message = await request.receive()
+    if message["type"] == "http.disconnect":
+        raise BadRequest("the body broke off")
+    return message.get("more_body", False), message.get("body", b"")
 
 
 def _too_large(limits: Limits) -> BodyTooLarge:

@@ -75,6 +75,8 @@ STATUS: Mapping[str, int] = {
     # not 413: the post was taken, and is in the record
     "context_too_large": 422,
     "lost": 500,
+    # not 429: it is not this client alone that asks too much
+    "server_busy": 503,
     "shutting_down": 503,
     "configuration_error": 500,
     "internal": 500,

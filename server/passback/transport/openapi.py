@@ -40,7 +40,13 @@ RUN_ERRORS = (
 )
 """Codes with which the answer of a run may be refused, or tell of its failure before anything else was sent."""
 
-BODY_ERRORS = ("bad_request", "body_too_large", "unsupported_media_type", "request_timeout")
+BODY_ERRORS = (
+    "bad_request",
+    "body_too_large",
+    "unsupported_media_type",
+    "request_timeout",
+    "server_busy",
+)
 POST_ERRORS = (
     *BODY_ERRORS,
     "invalid_request",

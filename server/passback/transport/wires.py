@@ -14,6 +14,7 @@ from passback.core.messages import JsonObject
 from passback.core.ports import Runs
 from passback.core.posts import OnBusy
 from passback.core.values import value
+from passback.transport.bodies import Bodies
 from passback.transport.signal import Signal
 
 
@@ -40,6 +41,7 @@ class Services:
     Args:
         runs: the only door to the agent.
         limits: how much one request may ask.
+        bodies: counts the bodies of all requests that are still arriving.
         stopping: set when the server is about to stop; open streams then end so that clients reconnect.
         describe: gives the OpenAPI document of all wires together; called lazily, at the first request for it.
         ping_seconds: silence after which a stream sends a comment.
@@ -54,6 +56,7 @@ class Services:
     stopping: Signal
     describe: Callable[[], JsonObject]
     limits: Limits = field(default_factory=Limits)
+    bodies: Bodies = field(default_factory=Bodies)
     ping_seconds: float = 15
     allow_roles: frozenset[str] = frozenset({"user", "tool"})
     on_busy: OnBusy = "reject"

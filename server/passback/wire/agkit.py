@@ -186,7 +186,9 @@ class _SendMessage:
         """Admit the post, then answer with the run that it began or joined."""
         asked = asked_form(request)
         key, seen = idempotency_key(headers_of(request.scope)), last_event_id(request)
-        post = validated(SendMessage, await read_object(request, self._services.limits))
+        post = validated(
+            SendMessage, await read_object(request, self._services.limits, self._services.bodies)
+        )
         agent = request.path_params.get("agentId", "")
         command = await self._command(owner_of(request), key, agent, post)
         started = await self._services.runs.start(command)

@@ -8,6 +8,7 @@ from tests.support.bridge import Answer, ask, exchange
 
 from passback.core.errors import BadRequest
 from passback.transport.access import Access
+from passback.transport.bodies import Bodies
 from passback.transport.body import parse_json, read_object, read_optional_object
 from passback.transport.http import json_answer
 from passback.transport.routing import Endpoint
@@ -22,7 +23,7 @@ JSON = {"content-type": "application/json"}
 
 def _app(limits: Limits = LIMITS) -> ASGIApp:
     async def echo(request: Request) -> Response:
-        return json_answer(request.scope, {"read": await read_object(request, limits)})
+        return json_answer(request.scope, {"read": await read_object(request, limits, Bodies())})
 
     return build_site([Wire([Endpoint("/", echo, methods=["POST"])])], Access())
 
@@ -218,7 +219,9 @@ async def test_a_body_that_may_be_missing_is_read_if_it_is_there(
     headers: dict[str, str], body: bytes, status: int, read: object
 ) -> None:
     async def echo(request: Request) -> Response:
-        return json_answer(request.scope, {"read": await read_optional_object(request, LIMITS)})
+        return json_answer(
+            request.scope, {"read": await read_optional_object(request, LIMITS, Bodies())}
+        )
 
     app = build_site([Wire([Endpoint("/", echo, methods=["POST"])])], Access())
     answer = await ask(app, "POST", "/", headers=headers, body=body)

@@ -65,6 +65,7 @@ async def test_details_are_told_when_there_are_some() -> None:
         (errors.ConversationBusy("", retry_after=0.2), "1"),
         (errors.StoreUnavailable(""), "1"),
         (errors.StoreFull(""), "1"),
+        (errors.ServerBusy(""), "1"),
         (errors.ShuttingDown(""), "1"),
         (errors.ModelRateLimited(""), "1"),
         (errors.QueueFull(""), "1"),

@@ -57,7 +57,9 @@ class _Process:
     async def process(self, request: Request) -> ASGIApp:
         """Admit the post, then answer with the run that it began or joined."""
         key, seen = idempotency_key(headers_of(request.scope)), last_event_id(request)
-        post = validated(AgentRequest, await read_object(request, self._services.limits))
+        post = validated(
+            AgentRequest, await read_object(request, self._services.limits, self._services.bodies)
+        )
         streams = _streams(request, asked=post.stream is not False)
         command = await read_request(self._services, owner_of(request), key, post)
         started = await self._runs.start(command)

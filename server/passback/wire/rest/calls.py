@@ -121,7 +121,9 @@ class _Calls:
         if request.method == "DELETE":
             await self._runs.drop(key, call_id, await self._claimant(request))
             return empty_answer(request.scope)
-        asked = validated(ClaimCall, await read_object(request, self._services.limits))
+        asked = validated(
+            ClaimCall, await read_object(request, self._services.limits, self._services.bodies)
+        )
         held = await self._runs.hold(key, call_id, asked.claimant, seconds=asked.seconds)
         shown: ClaimView = {
             "callId": call_id,
@@ -132,7 +134,10 @@ class _Calls:
 
     async def _claimant(self, request: Request) -> str:
         """Whose claim is given back: many programs send no body with a DELETE."""
-        posted = validated(DropClaim, await read_optional_object(request, self._services.limits))
+        posted = validated(
+            DropClaim,
+            await read_optional_object(request, self._services.limits, self._services.bodies),
+        )
         named = request.query_params.get("claimant")
         if named is not None and posted.claimant not in {None, named}:
             raise InvalidRequest("the body and the address name two different claimants")

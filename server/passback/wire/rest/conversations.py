@@ -140,7 +140,10 @@ class _Rest:
 
     async def _named_run(self, request: Request) -> RunId | None:
         """Raises InvalidRequest, and UnknownRun for an id that no run can have."""
-        posted = validated(CancelRun, await read_optional_object(request, self._services.limits))
+        posted = validated(
+            CancelRun,
+            await read_optional_object(request, self._services.limits, self._services.bodies),
+        )
         asked = request.query_params.get("runId")
         if asked and posted.run_id not in {None, asked}:
             raise InvalidRequest("the body and the address name two different runs")
