@@ -1,6 +1,7 @@
 """The demo model: deterministic answers, and calls of the tools that the words name."""
 
 import json
+import time
 from collections.abc import Sequence
 from typing import cast
 
@@ -263,6 +264,32 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
     node: dict[str, JsonValue] = {"properties": {"next": {"$ref": "#"}}, "required": ["next"]}
     [(name, arguments)] = called(ask("walk", ToolSpec("walk", "", node)))
     assert (name, str(arguments).count("next")) == ("walk", 6)
+
+
+def _numbered(kinds: int, tool_description: str, /, **schema: JsonValue) -> ToolSpec:
+    return spec("box", tool_description, **{f"p{number}": schema for number in range(kinds)})
+
+
+@pytest.mark.parametrize(
+    ("words", "tools"),
+    [
+        # of 16,384 characters, which a description may have: 1.2 s for each parameter, where each letter begins a search
+        ("box", [_numbered(4, "a" * 16_384, type="string")]),
+        ("box", [_numbered(4, "", type="string", description="a" * 16_384)]),
+        ("box", [_numbered(500, "ab, cd, " * 2_000, type="string")]),
+        (
+            f"x {' '.join(map(str, range(30)))} {'“' * 3_700}",
+            [spec(f"x{number}", "", p={"type": "string"}) for number in range(30)],
+        ),
+    ],
+    ids=["letters", "letters of a parameter", "lists", "quotation marks"],
+)
+def test_a_tool_that_is_made_to_be_slow_is_read_in_little_time(
+    words: str, tools: list[ToolSpec]
+) -> None:
+    started = time.thread_time()
+    assert called(ask(words, *tools))
+    assert time.thread_time() - started < 1
 
 
 def test_nested_arrays_end() -> None:

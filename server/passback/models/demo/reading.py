@@ -6,6 +6,7 @@ in the words is made up from the schema.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TypeAlias
 
 from pydantic import JsonValue
@@ -17,6 +18,8 @@ Schema: TypeAlias = Mapping[str, JsonValue]
 
 MAX_DEPTH = 5
 """Levels of nested schemas that are filled in; what lies deeper is left empty."""
+
+_DESCRIPTION_CHARACTERS = 4000  # of a description, that are searched for values
 
 # Words of a tool's name that say nothing about what it is for, as long as others do.
 _WEAK = frozenset(
@@ -31,11 +34,43 @@ _CONNECTORS = re.compile(
 )
 _NO_WORDS = frozenset({"no", "not", "never", "off", "false", "disable", "without", "stop", "don't"})
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
+_TOKEN = re.compile(r"\w+")
 _NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?")
-_QUOTED = re.compile(r'"([^"]*)"|“([^”]*)”|«([^»]*)»|「([^」]*)」')
-# "blue, red, or green" in a description: the values that a tool understands.
-_LISTED = re.compile(r"(?:[^\W_]+, ){2,}(?:(?:or|and) )?[^\W_]+")
+# An opening mark ends the search that the one before it began, so that many of them are not searched to the end each.
+_QUOTED = re.compile(r'"([^"]*)"|“([^“”]*)”|«([^«»]*)»|「([^「」]*)」')
+# "blue, red, or green" in a description: the values that a tool understands. A list begins where a word begins, and what
+# was read of a word is not given back: so each word is read a bounded number of times.
+_LISTED = re.compile(r"(?<![^\W_])(?:[^\W_]++, ){2,}(?:(?:or|and) )?[^\W_]+")
+
+
+# ---------------------------------------------------------------- the words
+class SearchedText:
+    """A text in which many words are looked up: it is read once, and no pattern is made of a word."""
+
+    def __init__(self, text: str) -> None:
+        self.words = frozenset(word.casefold() for word in _WORD.findall(text))
+        self._lower = _lowered(text)
+        self._spans: dict[str, tuple[int, int]] = {}
+        for match in _TOKEN.finditer(self._lower):
+            self._spans.setdefault(match[0], match.span())
+
+    def find(self, keyword: str, /) -> tuple[int, int] | None:
+        """Return where a keyword stands first, also in plural, as a word of its own; anywhere if it is no ASCII word."""
+        keyword = _lowered(keyword)
+        if keyword.isascii() and keyword.isalnum():
+            forms = (keyword, f"{keyword}s", f"{keyword}es")
+            return min((self._spans[form] for form in forms if form in self._spans), default=None)
+        start = self._lower.find(keyword) if keyword else -1
+        return None if start < 0 else (start, start + len(keyword))
+
+
+def _lowered(text: str) -> str:
+    """The text in lower case, each character where it was."""
+    lower = text.lower()
+    if len(lower) == len(text):
+        return lower
+    return "".join(one if len(one) == 1 else each for each in text for one in (each.lower(),))
 
 
 # ---------------------------------------------------------------- which tools
@@ -55,20 +90,21 @@ def named_tools(words: str, tools: Iterable[ToolSpec], /) -> list[NamedTool]:
     Of tools whose names mean the same here, or less than another's, only one is taken: "time zone" is not "time".
     """
     named: dict[frozenset[str], NamedTool] = {}
+    searched = SearchedText(words)
     for spec in tools:
-        tool = _find(spec, words)
-        if tool and _likeness(tool, words) > _likeness(named.get(tool.keywords), words):
+        tool = _find(spec, searched)
+        if tool and _likeness(tool, searched) > _likeness(named.get(tool.keywords), searched):
             named[tool.keywords] = tool
     chosen = [tool for key, tool in named.items() if not any(key < other for other in named)]
     return sorted(chosen, key=lambda tool: tool.start)
 
 
-def _find(spec: ToolSpec, words: str) -> NamedTool | None:
+def _find(spec: ToolSpec, words: SearchedText) -> NamedTool | None:
     parts = [part.casefold() for part in _NAME_PART.findall(spec.name)]
     keywords = [part for part in parts if part not in _WEAK] or parts
-    spans = [_place(keyword, words) for keyword in keywords]
+    spans = [words.find(keyword) for keyword in keywords]
     if not keywords or None in spans:
-        spans = [_place(spec.name, words), _place("".join(keywords), words)]
+        spans = [words.find(spec.name), words.find("".join(keywords))]
     found = [span for span in spans if span]
     if not found:
         return None
@@ -76,22 +112,11 @@ def _find(spec: ToolSpec, words: str) -> NamedTool | None:
     return NamedTool(spec, frozenset(keywords), start, end)
 
 
-def _place(keyword: str, words: str) -> tuple[int, int] | None:
-    """Where a keyword stands; a word of its own in scripts that part words by spaces."""
-    if not keyword:
-        return None
-    edge = r"\b" if keyword.isascii() and keyword.isalnum() else ""
-    plural = "(?:e?s)?" if edge else ""
-    match = re.search(f"{edge}{re.escape(keyword)}{plural}{edge}", words, re.IGNORECASE)
-    return match.span() if match else None
-
-
-def _likeness(tool: NamedTool | None, words: str) -> int:
+def _likeness(tool: NamedTool | None, words: SearchedText) -> int:
     """How many parts of the tool's name the words have; a missing tool has fewer than any."""
     if tool is None:
         return -1
-    said = {word.casefold() for word in _WORD.findall(words)}
-    return sum(part.casefold() in said for part in _NAME_PART.findall(tool.spec.name))
+    return sum(part.casefold() in words.words for part in _NAME_PART.findall(tool.spec.name))
 
 
 # ---------------------------------------------------------------- which arguments
@@ -106,6 +131,9 @@ class _Reader:
     def __init__(self, tool: NamedTool, words: str) -> None:
         self._tool = tool
         self._words = words
+        self._all = SearchedText(words)
+        self._outside = SearchedText(f"{words[: tool.start]}\n{words[tool.end :]}")
+        self._listed = next(self._mentioned(_listed(tool.spec.description)), None)
         self._numbers = iter(_NUMBER.findall(words))
         self._quoted = (match[match.lastindex or 0] for match in _QUOTED.finditer(words))
 
@@ -143,7 +171,7 @@ class _Reader:
             case "integer" | "number":
                 return self._number(schema, whole=kind == "integer")
             case "boolean":
-                return _NO_WORDS.isdisjoint(word.casefold() for word in _WORD.findall(self._words))
+                return _NO_WORDS.isdisjoint(self._all.words)
             case "null":
                 return None
             case _:
@@ -183,10 +211,10 @@ class _Reader:
         quoted = next(self._quoted, None)
         if quoted is not None:
             return quoted
-        described = f"{schema.get('description', '')}\n{self._tool.spec.description}"
-        listed = (word for run in _LISTED.findall(described) for word in _WORD.findall(run))
-        return next(self._mentioned(listed), None) or self._remainder()
+        own = next(self._mentioned(_listed(schema.get("description"))), None)
+        return own or self._listed or self._remainder
 
+    @cached_property
     def _remainder(self) -> str:
         """What is said after the tool's name, or else all of it."""
         rest = _CONNECTORS.sub("", self._words[self._tool.end :]).strip()
@@ -196,8 +224,14 @@ class _Reader:
         return (option for option in options if any(self._mentioned([str(option)])))
 
     def _mentioned(self, options: Iterable[str]) -> Iterator[str]:
-        outside = self._words[: self._tool.start] + "\n" + self._words[self._tool.end :]
-        return (option for option in options if _place(option, outside))
+        return (option for option in options if self._outside.find(option))
+
+
+def _listed(description: JsonValue) -> Iterator[str]:
+    """Each word of the lists in a description."""
+    if isinstance(description, str):
+        for run in _LISTED.finditer(description[:_DESCRIPTION_CHARACTERS]):
+            yield from _WORD.findall(run[0])
 
 
 def _schema(value: JsonValue) -> Schema:
