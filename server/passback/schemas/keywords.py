@@ -128,11 +128,16 @@ def _unique_items(_validator: Any, wanted: bool, instance: JsonValue, _schema: _
 
 
 def _identity(value: JsonValue) -> Hashable:
-    """What equal values have in common, and different ones have not: 1 is 1.0, and not true."""
+    """What equal values have in common, and different ones have not: 1 is 1.0, and not true.
+
+    A number is known by its text: numbers that are equal modulo 2^61-1 have one hash, texts have not.
+    """
     if isinstance(value, dict):
         return "object", frozenset((name, _identity(each)) for name, each in value.items())
     if isinstance(value, list):
         return "array", tuple(map(_identity, value))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "number", repr(int(value) if value == int(value) else value)
     return isinstance(value, bool), value
 
 

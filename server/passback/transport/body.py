@@ -25,8 +25,11 @@ _TOO_LARGE = (
 )
 
 _PLACE = re.compile(r"at line \d+ column \d+\Z")
-_PERHAPS_INFINITE = re.compile(rb"[0-9](?:[eE]\+?[0-9]{3}|[0-9]{199})")
-"""A large exponent or 200 digits: without either a number is less than 1e300. Begun by a digit, it is looked for fast."""
+_PERHAPS_INFINITE = re.compile(rb"[0-9](?:[eE]\+?[0-9]{3}|(?<![0-9][0-9])[0-9]{199})")
+"""A large exponent or 200 digits: without either a number is less than 1e300. Begun by a digit, it is looked for fast.
+
+Digits are counted from the first of a run only, or one run of them would be counted from each of its digits.
+"""
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))

@@ -146,7 +146,22 @@ def json_answer(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """A JSON object that no cache keeps."""
-    content = json.dumps(body, separators=(",", ":"), allow_nan=False)
+    return written_answer(scope, write_json(body), status=status, headers=headers)
+
+
+def write_json(body: Mapping[str, object], /) -> str:
+    return json.dumps(body, separators=(",", ":"), allow_nan=False)
+
+
+def written_answer(
+    scope: Scope,
+    content: str,
+    /,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """As `json_answer`, of an object that `write_json` has written."""
     return Response(
         content,
         status,

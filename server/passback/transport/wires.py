@@ -43,7 +43,7 @@ class Services:
         limits: how much one request may ask.
         bodies: counts the bodies of all requests that are still arriving.
         stopping: set when the server is about to stop; open streams then end so that clients reconnect.
-        describe: gives the OpenAPI document of all wires together; called lazily, at the first request for it.
+        describe: gives the OpenAPI document of all wires together; called once, at the first request for it.
         ping_seconds: silence after which a stream sends a comment.
         allow_roles: roles of messages that a client may post (`user`, `tool`, and `system` if wanted).
         on_busy: what a post means that comes during a run and does not say it itself.

@@ -141,6 +141,33 @@ SCHEMAS: list[dict[str, JsonValue]] = [
     {"$recursiveAnchor": True, "properties": {"a": {"$recursiveRef": "#"}}, "maxProperties": 1},
     {"definitions": {"d": {"type": "string"}}, "properties": {"a": {"$ref": "#/definitions/d", "maxLength": 1}}},
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("items", "different"),
+    [
+        ([1, 1.0], False),
+        ([1, True], True),
+        ([0, False], True),
+        ([0, -0.0], False),
+        ([2**53, 2.0**53], False),
+        ([2**53 + 1, 2.0**53], True),
+        ([10**300, 1e300], True),
+        ([int(1e300), 1e300], False),
+        ([0.1, 0.1], False),
+        ([0.1, 0.10000000000000002], True),
+        ([1, "1"], True),
+        ([1, 2**61], True),
+        ([[1], [1.0]], False),
+        ([{"a": 1}, {"a": 1.0}], False),
+        ([{"a": 1}, {"a": True}], True),
+    ],
+    ids=repr,
+)
+async def test_numbers_are_equal_by_their_value(items: JsonValue, different: bool) -> None:
+    assert (await of_x({"uniqueItems": True}, items) is None) is different
+
+
 _leaves = st.one_of(
     st.sampled_from([None, True, False, 0, 1, 1.0, 0.3, -1, "", "a", "ab", "2026-01-01"])
 )

@@ -1,6 +1,7 @@
 """No schema and no arguments hold up the event loop, or end the process: the check is given up."""
 
 import json
+import time
 from collections.abc import Callable
 
 import anyio
@@ -121,6 +122,15 @@ HARMLESS: dict[str, tuple[dict[str, JsonValue], str]] = {
 async def test_what_only_looks_bad_is_judged(schema: dict[str, JsonValue], arguments: str) -> None:
     with anyio.fail_after(30):
         assert await objection(ToolSpec("t", "", {"type": "object", **schema}), arguments) is None
+
+
+async def test_numbers_of_one_hash_are_compared_in_little_time() -> None:
+    """Of 16,000 multiples of 2^61-1 in a set each would be compared with each other: some seconds."""
+    numbers = [number * (2**61 - 1) for number in range(1, 16_000)]
+    spec = ToolSpec("t", "", {"type": "object", "properties": {"a": {"uniqueItems": True}}})
+    started = time.process_time()
+    assert await objection(spec, json.dumps({"a": numbers})) is None
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize("bomb", [_doubling, _dependent])

@@ -1,5 +1,7 @@
 """A body is JSON in UTF-8, an object, of bounded size, depth and time; whatever else it is gets its own 4xx."""
 
+import time
+
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
@@ -83,6 +85,33 @@ def test_a_number_that_is_too_large_is_told_as_such(number: bytes) -> None:
 
 def test_a_long_integer_is_kept_to_the_last_digit() -> None:
     assert parse_json(b"9" * 4300, depth=1) == 10**4300 - 1
+
+
+def test_runs_of_digits_cost_little_more_than_single_ones() -> None:
+    assert _seconds(b"1" * 199 + b" ") < 4 * _seconds(b"11 ")
+
+
+def _seconds(text: bytes) -> float:
+    """The least CPU time of some attempts to read 600 KB of a text, again and again, as one string."""
+    body = b'"' + text * (600_000 // len(text)) + b'"'
+    return min(_time_to_read(body) for _ in range(5))
+
+
+def _time_to_read(body: bytes) -> float:
+    started = time.thread_time()
+    parse_json(body, depth=1)
+    return time.thread_time() - started
+
+
+@pytest.mark.parametrize("before", [b"", b"1", b"x", b"1.", b"12e", b"1" * 150 + b" "])
+@pytest.mark.parametrize("digits", [199, 200, 309, 310, 400])
+def test_an_infinite_number_is_found_whatever_stands_before_it(before: bytes, digits: int) -> None:
+    text = b'["' + before + b'", ' + b"1" * digits + b".5]"
+    if digits < 310:
+        assert parse_json(text, depth=1) == [before.decode(), float("1" * digits)]
+    else:
+        with pytest.raises(BadRequest, match="a number in the JSON is too large"):
+            parse_json(text, depth=1)
 
 
 GOOD_JSON: dict[str, tuple[bytes, object]] = {

@@ -16,6 +16,7 @@ from passback.core.events import Completed, RunFinished
 from passback.core.messages import (
     AssistantMessage,
     CallId,
+    JsonObject,
     MessageId,
     Owed,
     RunId,
@@ -182,3 +183,15 @@ async def test_what_is_answered_fits_its_description(
 def test_two_wires_cannot_claim_one_path() -> None:
     with pytest.raises(ConfigurationError, match="/a"):
         compose([Wire([], paths={"/a": {}}), Wire([], paths={"/a": {"get": {}}})])
+
+
+async def test_the_document_is_made_once() -> None:
+    made: list[str] = []
+
+    def describe() -> JsonObject:
+        made.append("a document")
+        return {"number": len(made)}
+
+    app = build_site([rest.build(Services(RUNS, Signal(), describe))], Access())
+    told = [(await ask(app, "GET", "/openapi.json")).json for _ in range(3)]
+    assert (told, made) == ([{"number": 1}] * 3, ["a document"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
@@ -17,7 +18,7 @@ from passback.transport.body import read_optional_object
 from passback.transport.following import FOLLOWING, followed_run
 from passback.transport.forms import asked_form, run_answer
 from passback.transport.history import ConversationView, MessageView, conversation_view, view
-from passback.transport.http import empty_answer, json_answer
+from passback.transport.http import empty_answer, json_answer, write_json, written_answer
 from passback.transport.openapi import (
     BODY_ERRORS,
     REQUEST_ID_HEADER,
@@ -165,7 +166,12 @@ class _Rest:
         return json_answer(request.scope, {"status": "ready"})
 
     async def describe(self, request: Request) -> Response:
-        return json_answer(request.scope, self._services.describe())
+        return written_answer(request.scope, self._document)
+
+    @cached_property
+    def _document(self) -> str:
+        """The OpenAPI document, written once: it takes as long as a run to make, and is always the same."""
+        return write_json(self._services.describe())
 
 
 # ---------------------------------------------------------------- what is told
