@@ -176,7 +176,9 @@ class Session:
         said = {"content": message, "intent": intent, **data}
         asked = {"constraints": constraints, "instructions": instructions}
         return self._events(
-            partial(read_submission, {**said, **asked, "output_schema": output_schema})
+            partial(
+                read_submission, {**said, **asked, "output_schema": output_schema}, key=self._key
+            )
         )
 
     def answer(
@@ -210,7 +212,7 @@ class Session:
         with send:
             self._refuse_closed()
             message = await said(self._limits)
-            tools = await read_declared(self._tools, self._limits)
+            tools = await read_declared(self._tools, self._limits, self._key)
             post = StartRun(self._key, (message,), tools or None)
             if self._keeper is not None:
                 await _follow(self._keeper.backend.runs, post, send)

@@ -53,6 +53,7 @@ PassbackError
 ├── ContextTooLarge             context_too_large        what has to be shown to the model is larger than its window
 ├── RunLost                     lost                     the workers of a run died before its end
 ├── ServerBusy                  server_busy              this worker has no room for the request; try again later
+├── SchemasBusy                 schemas_busy             the schemas of a post were not checked in time; try again later
 ├── ShuttingDown                shutting_down            this worker takes no new runs
 └── ConfigurationError          configuration_error      settings that cannot work; fatal at start
 
@@ -306,6 +307,11 @@ class RunLost(PassbackError):
 
 class ServerBusy(PassbackError):
     code = "server_busy"
+    retryable = True
+
+
+class SchemasBusy(PassbackError):
+    code = "schemas_busy"
     retryable = True
 
 

@@ -98,10 +98,11 @@ class ModelClient(Protocol):
 class ArgumentCheck(Protocol):
     """Whether a call of a client's tool may be shown to the client."""
 
-    async def __call__(self, spec: ToolSpec, arguments: str, /) -> str | None:
+    async def __call__(self, spec: ToolSpec, arguments: str, key: ConversationKey, /) -> str | None:
         """What is wrong with the arguments, a JSON object, in few words for the model. None: they fit the tool's schema.
 
         Bounded in time, whatever the schema and the arguments are; blocks the event loop for no longer than some 10 ms.
+        Where checks wait for each other, the owner of the conversation `key` has only his turn.
         """
         ...
 

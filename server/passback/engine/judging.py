@@ -46,7 +46,7 @@ class Judge:
         marked: list[ToolCall] = []
         for call in turn.client:
             spec = toolbox.client_tool(call)
-            if objection := await self._objection(call, spec):
+            if objection := await self._objection(call, spec, run):
                 refused.append(_invalid(call, objection))
             elif spec == ASK_USER:
                 marked.append(replace(call, asks="question"))
@@ -57,7 +57,7 @@ class Judge:
                 refused.append(InvalidCall(call, text, announced=True, synthetic="denied"))
             elif permission.decision == "ask" and call.name not in allowed:
                 # nobody is asked about a call that could not be made
-                if objection := await self._objection(call, toolbox.server_tool(call)):
+                if objection := await self._objection(call, toolbox.server_tool(call), run):
                     refused.append(_invalid(call, objection))
                     continue
                 reason = permission.reason or f"The agent wants to call {call.name}."
@@ -71,8 +71,8 @@ class Judge:
         permission = await self._permission(call, toolbox, run)
         return _denial(permission) if permission.decision == "deny" else None
 
-    async def _objection(self, call: ToolCall, spec: ToolSpec) -> str | None:
-        unfit = None if self.check is None else await self.check(spec, call.arguments)
+    async def _objection(self, call: ToolCall, spec: ToolSpec, run: RunRef) -> str | None:
+        unfit = None if self.check is None else await self.check(spec, call.arguments, run.key)
         if unfit:
             return f"the arguments do not fit the tool's schema: {unfit}"
         flaw = unanswerable(call.arguments) if spec == ASK_USER else None

@@ -266,7 +266,7 @@ class Loop:
         self, turn: Turn, append: Sequence[Message], events: Sequence[RunEvent]
     ) -> bool:
         """End the run, unless its last word is not what was asked for: then the model is told so. True: it has ended."""
-        said = await self._brain.output.judge(turn, self._messages, self._state)
+        said = await self._brain.output.judge(turn, self._messages, self._state, self._log.run.key)
         if isinstance(said, SystemMessage):
             await self._commit([*append, said], events)
             return False

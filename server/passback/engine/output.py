@@ -8,7 +8,14 @@ from pydantic_core import from_json
 
 from passback.core.events import OutputAccepted
 from passback.core.ids import new_message_id
-from passback.core.messages import JsonObject, Message, SystemMessage, ToolSpec, as_text
+from passback.core.messages import (
+    ConversationKey,
+    JsonObject,
+    Message,
+    SystemMessage,
+    ToolSpec,
+    as_text,
+)
 from passback.core.ports import ArgumentCheck
 from passback.core.state import State
 from passback.core.text import mended
@@ -53,7 +60,7 @@ class OutputJudge:
         return self.schema if posted is None else posted
 
     async def judge(
-        self, turn: Turn, messages: Sequence[Message], state: State
+        self, turn: Turn, messages: Sequence[Message], state: State, key: ConversationKey
     ) -> OutputAccepted | SystemMessage | None:
         """The output of a turn without calls, or what the model is told of its answer. None: there is no output.
 
@@ -69,14 +76,16 @@ class OutputJudge:
         value = _read(text)
         if not isinstance(value, dict):
             return _refused("it is not a JSON object")
-        if objection := await self._objection(schema, text):
+        if objection := await self._objection(schema, text, key):
             return _refused(objection)
         if posted is None and (objection := await self._own_objection(text)):
             return _refused(objection)
         return OutputAccepted(value)
 
-    async def _objection(self, schema: JsonObject, text: str) -> str | None:
-        return None if self.check is None else await self.check(ToolSpec(_NAME, "", schema), text)
+    async def _objection(self, schema: JsonObject, text: str, key: ConversationKey) -> str | None:
+        if self.check is None:
+            return None
+        return await self.check(ToolSpec(_NAME, "", schema), text, key)
 
     async def _own_objection(self, text: str) -> str | None:
         if self.own is None:

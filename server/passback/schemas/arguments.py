@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 import anyio
 import anyio.to_thread
+from anyio.lowlevel import RunVar
 from jsonschema.exceptions import (
     ValidationError,
     best_match,  # pyright: ignore[reportUnknownVariableType]
@@ -19,7 +20,8 @@ from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 from typing_extensions import override
 
-from passback.core.messages import ToolSpec
+from passback.core.messages import ConversationKey, ToolSpec
+from passback.places import Places, places_of
 from passback.schemas.keywords import VALIDATORS, Reference, TooMuch, until
 from passback.schemas.metaschemas import dialect
 from passback.schemas.references import KEYS, anchors, target
@@ -39,29 +41,39 @@ _WORDS = 200
 _BRIEF = 100
 """Characters of a value, of a place, or of one error."""
 
+WAIT = 60.0
+"""Seconds in which a check in a thread is begun; then it is given up."""
+
+PLACES: RunVar[Places] = RunVar("places for checks of arguments")
+"""Those of an event loop. Where none are set, there is one: a check keeps the interpreter busy."""
+
 _TOO_COMPLEX: Final = "it is too complex to be checked against its schema"
+_TOO_LATE: Final = "it could not be checked against its schema: too many others are; try again"
 _UNFIT: Final = "its schema cannot be applied: a reference in it leads nowhere"
 
 _best_match = cast("Callable[[Iterable[ValidationError]], ValidationError]", best_match)
-_one_at_a_time = anyio.CapacityLimiter(1)
 
 
-async def objection(spec: ToolSpec, arguments: str, /) -> str | None:
+async def objection(spec: ToolSpec, arguments: str, key: ConversationKey, /) -> str | None:
     """What is wrong with the arguments, for the model to read: up to three errors, each with its place. None: nothing.
 
-    A check that takes long goes on in a thread, one at a time, and is given up at last: what cannot be checked does not
-    fit. `arguments` is JSON.
+    A check that takes long goes on in a thread, one at a time, for which the owners of conversations take turns, and is
+    given up at last: what cannot be checked does not fit. `arguments` is JSON.
     """
     schema = to_json(spec.parameters)
     if len(schema) + len(arguments) <= _AT_ONCE:
         with suppress(TooMuch):
             return _judge(schema, arguments, _AT_ONCE_SECONDS)
     try:
-        return await anyio.to_thread.run_sync(
-            _judge, schema, arguments, _SECONDS, limiter=_one_at_a_time
-        )
+        async with places_of(PLACES, 1, WAIT).one(key):
+            alone = anyio.CapacityLimiter(1)  # the places say how many there are
+            return await anyio.to_thread.run_sync(
+                _judge, schema, arguments, _SECONDS, limiter=alone
+            )
     except TooMuch:
         return _TOO_COMPLEX
+    except TimeoutError:
+        return _TOO_LATE
 
 
 def _judge(schema: bytes, arguments: str, seconds: float) -> str | None:

@@ -16,10 +16,10 @@ from pydantic_core import to_json
 
 from passback.core.messages import JsonObject, ToolSpec
 from passback.core.toolsets import ToolContext
+from passback.places import Places, places_of
 from passback.schemas.arguments import objection
 from passback.schemas.declared import Unfit, fit
 from passback.toolsets.functions import Functions, ToolError, tool
-from passback.toolsets.places import Places
 from passback.toolsets.querying import run_query
 
 SECONDS = 10.0
@@ -74,7 +74,7 @@ async def validate_data(
         fitting: JsonObject = await anyio.to_thread.run_sync(lambda: fit(schema, of=None))
     except Unfit as problem:
         raise ToolError(f"The schema cannot be used: {problem}.") from None
-    wrong = await objection(ToolSpec("data", "", fitting), part)
+    wrong = await objection(ToolSpec("data", "", fitting), part, context.run.key)
     return "It fits." if wrong is None else f"It does not fit: {wrong}"
 
 
@@ -87,7 +87,7 @@ async def _queried(
     if context.data is None:
         raise ToolError("There is no structured data in this conversation.")
     asked = (to_json(context.data), expression, summarised, most)
-    places = _places()
+    places = places_of(PLACES, (os.cpu_count() or 1) + 1, WAIT)
     try:
         async with places.one(context.run.key):
             return await _answered(*asked)
@@ -108,11 +108,3 @@ async def _answered(*asked: Any) -> str:
         except ValueError as error:
             raise ToolError(str(error)) from None
     raise ToolError(f"The query did not end within {SECONDS:g} seconds; ask for less.")
-
-
-def _places() -> Places:
-    found = PLACES.get(None)
-    if found is None:
-        found = Places((os.cpu_count() or 1) + 1, WAIT)
-        PLACES.set(found)
-    return found

@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from passback.core.errors import DataTooLarge, InvalidRequest
-from passback.core.messages import Brief, PostedMessage, UserMessage
+from passback.core.messages import Brief, ConversationKey, PostedMessage, UserMessage
 from passback.transport.declarations import parse_output_schema
 from passback.transport.parts import Posted
 from passback.transport.wires import Limits
@@ -40,12 +40,13 @@ class PostedBrief(Posted):
     )
 
 
-async def read_brief(posted: PostedBrief, limits: Limits, /) -> Brief:
-    """What was posted; an empty brief, if that is nothing.
+async def read_brief(posted: PostedBrief, limits: Limits, key: ConversationKey, /) -> Brief:
+    """What was posted in a conversation; an empty brief, if that is nothing.
 
     Raises:
         DataTooLarge: more than `limits.data_bytes`, as compact JSON.
         InvalidOutputSchema: says what is wrong with it.
+        SchemasBusy: it could not be judged in time.
     """
     if posted.model_fields_set.isdisjoint(PostedBrief.model_fields):
         return _NOTHING
@@ -58,7 +59,7 @@ async def read_brief(posted: PostedBrief, limits: Limits, /) -> Brief:
         (posted.instructions or "").strip(),
         None
         if schema is None
-        else await parse_output_schema(schema, limits, _name(type(posted), "output_schema")),
+        else await parse_output_schema(schema, limits, _name(type(posted), "output_schema"), key),
         forgets=data is None and "structured_data" in posted.model_fields_set,
     )
 

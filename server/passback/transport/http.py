@@ -51,6 +51,7 @@ STATUS: Mapping[str, int] = {
     "conversation_busy": 409,
     # not 409: the client was ready to wait, and generic clients know how to come back after a 429
     "queue_full": 429,
+    "schemas_busy": 429,
     "tool_result_conflict": 409,
     "call_claimed": 409,
     "refused": 403,

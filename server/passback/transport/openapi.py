@@ -64,6 +64,7 @@ POST_ERRORS = (
     "reused",
     "conversation_busy",
     "queue_full",
+    "schemas_busy",
     "tool_result_conflict",
     "tool_call_not_found",
     "run_not_found",

@@ -11,6 +11,7 @@ from passback.core.ids import new_message_id
 from passback.core.messages import (
     ApprovalMessage,
     CallId,
+    ConversationKey,
     Part,
     PostedMessage,
     ToolMessage,
@@ -59,12 +60,14 @@ class _Decision(Approval):
     call_id: _CallId
 
 
-async def read_submission(given: Mapping[str, object], limits: Limits, /) -> PostedMessage:
-    """A user's message; `given` is its `content` and what `PostedBrief` has, by the names of Python.
+async def read_submission(
+    given: Mapping[str, object], limits: Limits, /, *, key: ConversationKey
+) -> PostedMessage:
+    """A user's message in a conversation; `given` is its `content` and what `PostedBrief` has, by the names of Python.
 
     Raises:
         BodyTooLarge: all of it is larger than the body of a post may be.
-        InvalidRequest, AttachmentTooLarge, DataTooLarge, InvalidOutputSchema: as for a post.
+        InvalidRequest, AttachmentTooLarge, DataTooLarge, InvalidOutputSchema, SchemasBusy: as for a post.
     """
     plain = {
         **given,
@@ -74,7 +77,7 @@ async def read_submission(given: Mapping[str, object], limits: Limits, /) -> Pos
     }
     said = _read(_Submission, plain, limits)
     message = UserMessage(new_message_id(), read_content(said.content, limits.attachment_bytes))
-    [briefly] = briefed([message], await read_brief(said, limits))
+    [briefly] = briefed([message], await read_brief(said, limits, key))
     return briefly
 
 
@@ -99,7 +102,9 @@ async def read_decision(given: Mapping[str, object], limits: Limits, /) -> Appro
     return read_approval(CallId(said.call_id), said.model_dump(exclude={"call_id"}))
 
 
-async def read_declared(tools: Sequence[ToolSpec], limits: Limits, /) -> tuple[ToolSpec, ...]:
+async def read_declared(
+    tools: Sequence[ToolSpec], limits: Limits, key: ConversationKey, /
+) -> tuple[ToolSpec, ...]:
     """Tools that the caller executes; raises as `parse_tools`, and InvalidRequest for what is no JSON."""
     declared: list[JsonValue] = [
         {
@@ -110,7 +115,7 @@ async def read_declared(tools: Sequence[ToolSpec], limits: Limits, /) -> tuple[T
         for spec in tools
     ]
     _as_text(declared)
-    return await parse_tools(declared, limits)
+    return await parse_tools(declared, limits, key)
 
 
 # ---------------------------------------------------------------- to what could be posted

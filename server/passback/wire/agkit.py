@@ -201,18 +201,20 @@ class _SendMessage:
     async def _command(
         self, owner: OwnerId, key: str | None, agent: str, post: SendMessage
     ) -> StartRun:
-        conversation = posted_conversation_id(owner, key, post.conversation_id)
+        conversation = ConversationKey(
+            owner, posted_conversation_id(owner, key, post.conversation_id)
+        )
         approvals = tuple(
             read_approval(CallId(each.interrupt_id), each.payload) for each in _resumed(post)
         )
         limits = self._services.limits
         messages = briefed(
             [self._read(position, each, agent) for position, each in enumerate(post.messages)],
-            await read_brief(post, limits),
+            await read_brief(post, limits, conversation),
         )
-        tools = None if post.tools is None else await parse_tools(post.tools, limits)
+        tools = None if post.tools is None else await parse_tools(post.tools, limits, conversation)
         return StartRun(
-            ConversationKey(owner, conversation),
+            conversation,
             (*approvals, *messages),
             tools,
             idempotency_key=key,

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator
 from pydantic import JsonValue
 
-from passback.core.messages import ToolSpec
+from passback.core.messages import ConversationId, ConversationKey, OwnerId, ToolSpec
 from passback.schemas.arguments import objection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P4")]
 
+KEY = ConversationKey(OwnerId("owner"), ConversationId("conversation"))
 OLD = "http://json-schema.org/draft-07/schema#"
 MIDDLE = "https://json-schema.org/draft/2019-09/schema"
 NEW = "https://json-schema.org/draft/2020-12/schema"
@@ -24,7 +25,9 @@ X: dict[str, JsonValue] = {"x": 1}
 
 
 async def judge(schema: dict[str, JsonValue], arguments: JsonValue) -> str | None:
-    return await objection(ToolSpec("t", "", {"type": "object", **schema}), json.dumps(arguments))
+    return await objection(
+        ToolSpec("t", "", {"type": "object", **schema}), json.dumps(arguments), KEY
+    )
 
 
 async def of_x(schema: JsonValue, x: JsonValue) -> str | None:
@@ -196,7 +199,7 @@ def _cases() -> Iterator[tuple[str, dict[str, JsonValue]]]:
 def test_arguments_are_judged_as_by_jsonschema(
     draft: str, schema: dict[str, JsonValue], arguments: Any
 ) -> None:
-    found = asyncio.run(objection(ToolSpec("t", "", schema), json.dumps(arguments)))
+    found = asyncio.run(objection(ToolSpec("t", "", schema), json.dumps(arguments), KEY))
     assert (found is None) is OFFICIAL[draft](schema).is_valid(arguments), found
 
 

@@ -5,14 +5,18 @@ import time
 from collections.abc import Callable
 
 import anyio
+import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
-from passback.core.messages import ToolSpec
-from passback.schemas.arguments import objection
+from passback.core.messages import ConversationId, ConversationKey, OwnerId, ToolSpec
+from passback.places import Places
+from passback.schemas.arguments import PLACES, objection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P11")]
 
+KEY = ConversationKey(OwnerId("owner"), ConversationId("conversation"))
+BOB = ConversationKey(OwnerId("bob"), ConversationId("conversation"))
 TOO_COMPLEX = "it is too complex to be checked against its schema"
 
 
@@ -92,7 +96,7 @@ async def test_a_check_that_would_not_end_is_given_up(
 ) -> None:
     with anyio.fail_after(30):
         assert (
-            await objection(ToolSpec("t", "", {"type": "object", **schema}), arguments)
+            await objection(ToolSpec("t", "", {"type": "object", **schema}), arguments, KEY)
             == TOO_COMPLEX
         )
 
@@ -121,7 +125,9 @@ HARMLESS: dict[str, tuple[dict[str, JsonValue], str]] = {
 @pytest.mark.parametrize(("schema", "arguments"), HARMLESS.values(), ids=HARMLESS.keys())
 async def test_what_only_looks_bad_is_judged(schema: dict[str, JsonValue], arguments: str) -> None:
     with anyio.fail_after(30):
-        assert await objection(ToolSpec("t", "", {"type": "object", **schema}), arguments) is None
+        assert (
+            await objection(ToolSpec("t", "", {"type": "object", **schema}), arguments, KEY) is None
+        )
 
 
 async def test_numbers_of_one_hash_are_compared_in_little_time() -> None:
@@ -129,7 +135,7 @@ async def test_numbers_of_one_hash_are_compared_in_little_time() -> None:
     numbers = [number * (2**61 - 1) for number in range(1, 16_000)]
     spec = ToolSpec("t", "", {"type": "object", "properties": {"a": {"uniqueItems": True}}})
     started = time.process_time()
-    assert await objection(spec, json.dumps({"a": numbers})) is None
+    assert await objection(spec, json.dumps({"a": numbers}), KEY) is None
     assert time.process_time() - started < 1
 
 
@@ -142,7 +148,7 @@ async def test_others_go_on_while_a_bomb_is_checked(
 
     async def check() -> None:
         spec = ToolSpec("t", "", {"type": "object", **bomb(60)})
-        found.append(await objection(spec, '{"a": 1, "b": 1}'))
+        found.append(await objection(spec, '{"a": 1, "b": 1}', KEY))
 
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
@@ -159,7 +165,7 @@ async def test_honest_checks_do_not_queue_behind_a_bomb() -> None:
     small = ToolSpec("t", "", {"type": "object", "required": ["a"]})
 
     async def check(name: str, spec: ToolSpec) -> None:
-        await objection(spec, '{"a": 1}')
+        await objection(spec, '{"a": 1}', KEY)
         order.append(name)
 
     async with anyio.create_task_group() as tasks:
@@ -167,3 +173,31 @@ async def test_honest_checks_do_not_queue_behind_a_bomb() -> None:
             tasks.start_soon(check, "bomb", ToolSpec("t", "", {"type": "object", **_doubling(60)}))
         tasks.start_soon(check, "honest", small)
     assert order == ["honest", "bomb", "bomb"]
+
+
+async def test_who_checks_arguments_waits_for_one_check_of_another_owner() -> None:
+    done: list[str] = []
+    bomb = ToolSpec("t", "", {"type": "object", **_doubling(60)})
+
+    async def check(key: ConversationKey) -> None:
+        await objection(bomb, "{}", key)
+        done.append(key.owner)
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(12):
+                tasks.start_soon(check, KEY)
+            await anyio.lowlevel.checkpoint()
+            before = len(done)
+            await check(BOB)
+            tasks.cancel_scope.cancel()
+    assert done.index(BOB.owner) - before <= 1
+
+
+async def test_arguments_that_get_no_turn_in_time_do_not_fit() -> None:
+    places = Places(1, 0.0)
+    PLACES.set(places)
+    bomb = ToolSpec("t", "", {"type": "object", **_doubling(60)})
+    async with places.one(KEY):
+        said = await objection(bomb, "{}", BOB)
+    assert said == "it could not be checked against its schema: too many others are; try again"

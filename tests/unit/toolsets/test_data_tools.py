@@ -19,8 +19,8 @@ from passback.core.messages import (
     ToolResult,
 )
 from passback.core.toolsets import ToolContext
+from passback.places import Places
 from passback.toolsets.data import DATA_TOOLS, PLACES
-from passback.toolsets.places import Places
 from passback.toolsets.querying import answer_query
 from passback.toolsets.summary import summary
 

@@ -7,13 +7,14 @@ import pytest
 from pydantic import JsonValue
 
 from passback.core.errors import InvalidTool, ToolNameClash
-from passback.core.messages import ToolSpec
+from passback.core.messages import ConversationId, ConversationKey, OwnerId, ToolSpec
 from passback.core.questions import ASK_USER
 from passback.transport.declarations import parse_tools
 from passback.transport.wires import Limits
 
 pytestmark = pytest.mark.anyio
 
+KEY = ConversationKey(OwnerId("owner"), ConversationId("conversation"))
 COLOR: dict[str, JsonValue] = {
     "type": "object",
     "properties": {"color": {"type": "string", "enum": ["blue", "green"]}},
@@ -37,7 +38,7 @@ DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
 
 async def _parse(*declared: JsonValue) -> tuple[ToolSpec, ...]:
-    return await parse_tools(declared, Limits())
+    return await parse_tools(declared, Limits(), KEY)
 
 
 async def _schema(parameters: JsonValue) -> Mapping[str, JsonValue]:
@@ -230,6 +231,11 @@ async def test_the_number_of_tools_is_limited() -> None:
 
 @pytest.mark.promise("P11")
 async def test_the_schemas_of_all_tools_together_are_limited() -> None:
-    large: JsonValue = {"type": "object", "enum": [True] * 900}
-    with pytest.raises(InvalidTool, match="together"):
-        await _parse(*({"name": f"t{number}", "parameters": large} for number in range(9)))
+    large: JsonValue = {
+        "type": "object",
+        "enum": [True] * 997,
+    }  # and the schema and the list itself
+    tools: list[JsonValue] = [{"name": f"t{number}", "parameters": large} for number in range(2)]
+    assert len(await _parse(*tools, {"name": "more", "parameters": {}})) == 3
+    with pytest.raises(InvalidTool, match="together have more than 2000 parts"):
+        await _parse(*tools, {"name": "more", "parameters": {"enum": [True]}})

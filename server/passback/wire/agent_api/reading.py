@@ -62,10 +62,13 @@ async def read_request(
         )
     messages = [_at(f"input.{at}", _read, services, each, post) for at, each in new]
     tools = None if post.tools is None else _flat(post.tools)
+    conversation = ConversationKey(
+        owner, posted_conversation_id(owner, key, post.session_id or None)
+    )
     return StartRun(
-        ConversationKey(owner, posted_conversation_id(owner, key, post.session_id or None)),
-        await _briefed(services, post, messages),
-        None if tools is None else await parse_tools(tools, services.limits),
+        conversation,
+        await _briefed(services, post, messages, conversation),
+        None if tools is None else await parse_tools(tools, services.limits, conversation),
         idempotency_key=key,
         named=frozenset(MessageId(each.id) for _, each in new if each.id and not each.is_answer),
         on_busy=post.on_busy or services.on_busy,
@@ -183,9 +186,12 @@ def _flat(tools: Sequence[JsonValue]) -> list[JsonValue]:
 
 
 async def _briefed(
-    services: Services, post: AgentRequest, messages: Sequence[PostedMessage]
+    services: Services,
+    post: AgentRequest,
+    messages: Sequence[PostedMessage],
+    key: ConversationKey,
 ) -> tuple[PostedMessage, ...]:
-    brief = await read_brief(post, services.limits)
+    brief = await read_brief(post, services.limits, key)
     # without a user message, what the one before said of its answer still holds
     if any(isinstance(each, UserMessage) for each in messages):
         if (generation := _generation(post)) != Generation():

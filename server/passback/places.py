@@ -6,8 +6,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
+from anyio.lowlevel import RunVar
 
 from passback.core.messages import ConversationKey, OwnerId
+
+
+def places_of(variable: RunVar["Places"], number: int, seconds: float, /) -> "Places":
+    """Return the places of this event loop; where none are set, so many are made."""
+    found = variable.get(None)
+    if found is None:
+        found = Places(number, seconds)
+        variable.set(found)
+    return found
 
 
 @dataclass(eq=False, slots=True)

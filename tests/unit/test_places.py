@@ -7,7 +7,7 @@ import anyio.lowlevel
 import pytest
 
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
-from passback.toolsets.places import Places
+from passback.places import Places
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P11")]
 
