@@ -4,6 +4,7 @@ What a model sends is hostile input (DESIGN section 7): ids are minted here, arg
 repaired, a call of an unknown tool never reaches the client.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -280,6 +281,8 @@ class Assembler:
             return f"Not executed: the arguments are longer than {_ARGUMENTS} characters."
         if not _is_json_object(arguments):
             return f"Not executed: the arguments are not a JSON object: {arguments[:_SHOWN]}"
+        if (key := _repeated_key(arguments)) is not None:
+            return f"Not executed: the arguments have the key {key[:_SHOWN]!r} twice in one object."
         return None
 
 
@@ -293,3 +296,18 @@ def _is_json_object(text: str) -> bool:
         return isinstance(from_json(text, allow_inf_nan=False), dict)
     except ValueError:
         return False
+
+
+def _repeated_key(text: str) -> str | None:
+    """A key that an object in a JSON text has twice: parsers take the last one, and who reads the text may see the first."""
+    repeated: list[str] = []
+
+    def look(pairs: list[tuple[str, object]]) -> None:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                repeated.append(key)
+            seen.add(key)
+
+    json.loads(text, object_pairs_hook=look, parse_int=str, parse_float=str)
+    return repeated[0] if repeated else None

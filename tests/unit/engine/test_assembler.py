@@ -214,6 +214,45 @@ def test_arguments_that_are_no_json_object_reach_no_tool(name: str, arguments: s
 
 
 @pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        ('{"to":"alice","amount":1,"to":"mallory","amount":9999}', "to"),
+        ('{"to":"alice","t\\u006f":"mallory"}', "to"),
+        ('{"rows":[{"a":1},{"b":{"a":1,"a":1}}]}', "a"),
+        ('{"":1,"":2}', ""),
+        (f'{{"{"k" * 300}":1,"{"k" * 300}":1}}', "k" * 200),
+    ],
+)
+@pytest.mark.parametrize("name", ["paint", "add"])
+@pytest.mark.promise("P4")
+def test_arguments_with_equal_keys_in_one_object_reach_no_tool(
+    name: str, arguments: str, key: str
+) -> None:
+    """Who allows the call would read the first value, and the tool would take the last."""
+    _, turn = assembled(ToolCallChunk(0, name=name, arguments=arguments), Finish("tool_calls"))
+    call = ToolCall(ONE, name, "{}", client=name == "paint")
+    reason = f"Not executed: the arguments have the key {key!r} twice in one object."
+    assert turn == turn_of(
+        AssistantMessage(ID, "", (call,)), invalid=[InvalidCall(call, reason, announced=True)]
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"a":1,"b":{"a":1},"c":[{"a":1},{"a":2}],"A":"a"}',
+        '{"n":1e999999,"big":' + "9" * 4300 + "}",
+        '{"text":"\\ud83d\\ude00 \\"a\\":1, \\"a\\":1"}',
+    ],
+    ids=["in different objects", "numbers", "within a text"],
+)
+def test_arguments_whose_keys_differ_go_on_as_they_are(arguments: str) -> None:
+    _, turn = assembled(ToolCallChunk(0, name="paint", arguments=arguments), Finish("tool_calls"))
+    call = ToolCall(ONE, "paint", arguments, client=True)
+    assert turn == turn_of(AssistantMessage(ID, "", (call,)), client=[call])
+
+
+@pytest.mark.parametrize(
     ("name", "kept"),
     [("fly", "fly"), ("Paint", "Paint"), ("no such tool!", "no_such_tool_"), ("é" * 99, "_" * 64)],
 )

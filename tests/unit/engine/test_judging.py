@@ -20,6 +20,7 @@ from tests.support.runs import (
 )
 from tests.support.transcripts import faults_of
 
+from passback.core.deltas import Finish, ModelDelta, ToolCallChunk
 from passback.core.errors import ConfigurationError
 from passback.core.events import (
     Cancelled,
@@ -300,6 +301,20 @@ async def test_nobody_is_asked_about_a_call_that_could_not_be_made(memory: Store
         assert await call_ids(runs) == []
     told = str(model.requests[1].messages[-1].content)
     assert told.startswith("Not executed: the arguments do not fit the tool's schema: ")
+
+
+async def test_nobody_is_asked_about_a_call_that_reads_in_two_ways(memory: Store) -> None:
+    deeds = Deeds()
+    twice: list[ModelDelta] = [
+        ToolCallChunk(0, name="pay", arguments='{"to":"alice","to":"mallory"}'),
+        Finish("tool_calls"),
+    ]
+    model = ScriptedModel([twice, words("so")])
+    async with worker(memory, model, deeds.tool("pay", "ask")) as runs:
+        assert await reply(runs, says()) == "so"
+        assert await call_ids(runs) == []
+    told = model.requests[1].messages[-1].content
+    assert told == "Not executed: the arguments have the key 'to' twice in one object."
 
 
 async def test_what_the_rules_deny_by_now_is_not_made_though_it_was_allowed(store: Store) -> None:
