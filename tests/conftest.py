@@ -11,7 +11,7 @@ settings.register_profile("passback", deadline=None)
 settings.load_profile("passback")
 
 
-_LONGEST_FIRST = ("faults", "browser", "e2e", "contract")
+_LONGEST_FIRST = ("faults", "browser", "e2e", "attacks", "contract")
 """Folders whose files take long, in a few tests: begun last, one of them would be waited for alone."""
 
 

@@ -1,0 +1,42 @@
+"""Servers that are attacked. Each is a module's: many attacks go to one server, and none may hurt the next."""
+
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+from tests.support.model_server import ModelServer, model_server
+from tests.support.unmeasured import unmeasured
+
+if TYPE_CHECKING:
+    from tests.support.redis_server import RedisServer
+
+__all__ = ["unmeasured"]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """Of a scope that lets a server be a module's."""
+    return "asyncio"
+
+
+@pytest.fixture
+def conversation() -> str:
+    return f"conversation-{uuid4()}"
+
+
+@pytest.fixture(scope="module")
+async def model() -> AsyncGenerator[ModelServer]:
+    """Answers as each test tells it to by `play`, and lets none be asked what a provider refuses."""
+    async with model_server() as model:
+        yield model
+
+
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An empty store that workers can share."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path_factory.mktemp('store')}/passback.db"
+    redis: RedisServer = request.getfixturevalue("shared_redis")
+    redis.command("FLUSHALL")
+    return redis.url

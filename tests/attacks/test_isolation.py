@@ -1,0 +1,264 @@
+"""Another owner's things are unknown things: bob uses every id of alice's, and learns nothing and changes nothing."""
+
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from tests.e2e.asking import AGENT, ROOT
+from tests.e2e.workers import broken_off
+from tests.support import agent_api
+from tests.support.model_server import ModelServer, calls, says
+from tests.support.server import running_server
+from tests.support.wire import PATH, ZONE, Client, Json, client_of, keyed, result, user
+
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("P9", "P13")]
+
+KEYS = {"alice": "the-key-of-alice-0123456789", "bob": "the-key-of-bob-0123456789"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """What alice's conversation is made of: a call for her client, one that waits for her approval, a run's event."""
+
+    conversation: str
+    run: str
+    event: str
+    call: str
+    approval: str
+
+    @property
+    def unknown(self) -> "Ids":
+        """Ids that look the same and that there never were."""
+        return Ids(*(_turned(each) for each in self.all))
+
+    @property
+    def all(self) -> Sequence[str]:
+        return (self.conversation, self.run, self.event, self.call, self.approval)
+
+
+def _turned(name: str) -> str:
+    """With other hexadecimal digits at the same places."""
+    head, dot, place = name.partition(".")
+    other = str.maketrans("0123456789abcdef", "123456789abcdef0")
+    return head[:-8] + head[-8:].translate(other) + dot + place
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Two owners at two workers on one store."""
+
+    alice: Client
+    bob: Sequence[Client]
+    waiting: Ids
+    running: Ids
+
+    async def state(self) -> Sequence[object]:
+        """All that alice can see."""
+        seen: list[object] = [(await self.alice.http.get("/tool-calls?status=owed")).content]
+        for each in (self.waiting, self.running):
+            for path in ("", "/messages"):
+                url = f"/conversations/{each.conversation}{path}"
+                seen.append((await self.alice.http.get(url)).content)
+        path = f"/conversations/{self.waiting.conversation}/stream"
+        seen.append((await self.alice.http.get(path, params={"include": "run,owed"})).content)
+        return seen
+
+
+@pytest.fixture(scope="module")
+async def owners(store: str, model: ModelServer) -> AsyncGenerator[Owners]:
+    flags = ("--store", store, "--model", "openai:mock", "--model-base-url", model.base_url)
+    environment = {"PASSBACK_API_KEYS": ",".join(f"{who}:{key}" for who, key in KEYS.items())}
+    async with AsyncExitStack() as stack:
+
+        async def worker() -> str:
+            serving = running_server(AGENT, *flags, environment=environment, cwd=str(ROOT))
+            return (await stack.enter_async_context(serving)).url
+
+        async def client(url: str, owner: str) -> Client:
+            return await stack.enter_async_context(client_of(url, key=KEYS[owner]))
+
+        urls = [await worker(), await worker()]
+        alice = await client(urls[0], "alice")
+        bob = [await client(url, "bob") for url in urls]
+        waiting = await _waiting(alice, model)
+        model.play(broken_off("half "))
+        stream = alice.stream(f"conversation-{uuid4()}", [user("go")], include=["run"])
+        begun = await stack.enter_async_context(stream)
+        first = await begun.until("text")
+        name = begun.headers["x-conversation-id"]
+        running = Ids(name, begun.headers["x-run-id"], first.id, waiting.call, waiting.approval)
+        yield Owners(alice, bob, waiting, running)
+
+
+async def _waiting(alice: Client, model: ModelServer) -> Ids:
+    model.play(calls(("a", "wipe", "{}"), ("b", "get-time-zone", "{}")))
+    asked = await alice.post(f"conversation-{uuid4()}", user("go"), tools=[ZONE])
+    begun = [each.event for each in asked.frames if each.type == "tool-call-start"]
+    named = {each["toolCallName"]: each["toolCallId"] for each in begun}
+    return Ids(
+        asked.headers["x-conversation-id"],
+        asked.headers["x-run-id"],
+        asked.frames[1].id,
+        named["get-time-zone"],
+        named["wipe"],
+    )
+
+
+# ---------------------------------------------------------------- the ways to name something
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A request; its texts are formats with the names of `Ids`."""
+
+    method: str
+    path: str
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+STREAM = "/conversations/{conversation}/stream"
+CLAIM = "/conversations/{conversation}/tool-calls/{call}/claim"
+
+
+def _posts(*messages: Json, **more: Any) -> Way:
+    body = {"conversationId": "{conversation}", "messages": list(messages), **more}
+    return Way("POST", PATH, body)
+
+
+def _processes(*messages: Json) -> Way:
+    return Way("POST", agent_api.PATH, {"session_id": "{conversation}", "input": list(messages)})
+
+
+WAYS = {
+    "look at it": Way("GET", "/conversations/{conversation}"),
+    "read its messages": Way("GET", "/conversations/{conversation}/messages"),
+    "stream its newest run": Way("GET", STREAM),
+    "stream a run": Way("GET", f"{STREAM}?runId={{run}}"),
+    "stream from an event, by the header": Way("GET", STREAM, None, {"last-event-id": "{event}"}),
+    "stream from an event, by the address": Way("GET", f"{STREAM}?lastEventId={{event}}"),
+    "read a run as a document": Way("GET", f"{STREAM}?wait=1&runId={{run}}"),
+    "read a run as text": Way("GET", STREAM, None, {"accept": "text/plain"}),
+    "stream it by the Agent API": Way("GET", "/process/{conversation}/stream"),
+    "stream from an event by the Agent API": Way(
+        "GET", "/process/{conversation}/stream?runId={run}", None, {"last-event-id": "{event}"}
+    ),
+    "cancel what runs": Way("POST", "/conversations/{conversation}/cancel"),
+    "cancel a run": Way("POST", "/conversations/{conversation}/cancel?runId={run}"),
+    "claim a call": Way("POST", CLAIM, {"claimant": "bob"}),
+    "give a claim back": Way("DELETE", f"{CLAIM}?claimant=bob"),
+    "claim an approval": Way("POST", CLAIM.replace("{call}", "{approval}"), {"claimant": "bob"}),
+    "delete it": Way("DELETE", "/conversations/{conversation}"),
+    "post a result": _posts(result("{call}", "UTC")),
+    "post a result with words": _posts(result("{call}", "UTC"), user("go on")),
+    "approve a call": _posts(resume={"interruptId": "{approval}", "payload": True}),
+    "deny a call": _posts(resume={"interruptId": "{approval}", "payload": False}),
+    "post a result by the Agent API": _processes(agent_api.output("{call}", "UTC")),
+    "approve a call by the Agent API": _processes(agent_api.decision("{approval}", True)),
+}
+
+
+def _written(value: Any, ids: Ids) -> Any:
+    if isinstance(value, str):
+        for name in Ids.__slots__:
+            value = value.replace("{" + name + "}", getattr(ids, name))
+        return value
+    if isinstance(value, dict):
+        return {key: _written(each, ids) for key, each in value.items()}
+    return [_written(each, ids) for each in value] if isinstance(value, list) else value
+
+
+async def told(client: Client, way: Way, ids: Ids) -> tuple[int, list[tuple[str, str]], str]:
+    """The whole answer, but for the day, the request's id, and the ids that were asked with."""
+    answer = await client.http.request(
+        way.method,
+        _written(way.path, ids),
+        json=_written(way.body, ids),
+        headers=_written(dict(way.headers), ids),
+    )
+    varying = {"date", "x-request-id"}
+    headers = [
+        (name, _unnamed(text, ids))
+        for name, text in answer.headers.multi_items()
+        if name not in varying
+    ]
+    body = re.sub(r"req_\w+", "REQUEST", answer.text)
+    return answer.status_code, headers, _unnamed(body, ids)
+
+
+def _unnamed(text: str, ids: Ids) -> str:
+    for each, name in zip(ids.all, Ids.__slots__, strict=True):
+        text = text.replace(each, name.upper())
+    return text
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+async def test_an_id_of_another_owner_is_as_one_that_never_was(owners: Owners, way: Way) -> None:
+    before = await owners.state()
+    for bob in owners.bob:  # at her worker, and at another
+        for ids in (owners.waiting, owners.running):
+            stolen, unknown = await told(bob, way, ids), await told(bob, way, ids.unknown)
+            assert stolen == unknown
+            assert stolen[0] == 404
+    assert await owners.state() == before
+
+
+async def test_what_was_tried_would_have_worked_for_its_owner(owners: Owners) -> None:
+    """The attacks name what is there: the ids lead alice to her conversations."""
+    reading = [way for name, way in WAYS.items() if name.startswith(("look", "read", "stream"))]
+    for way in reading:
+        assert (await told(owners.alice, way, owners.waiting))[0] == 200
+    for name in ("claim a call", "claim an approval"):
+        way = WAYS[name]
+        assert (await told(owners.alice, way, owners.waiting))[0] == 200
+        dropped = Way("DELETE", f"{way.path}?claimant=bob")
+        assert (await told(owners.alice, dropped, owners.waiting))[0] == 204
+
+
+# ---------------------------------------------------------------- names that both have
+async def test_two_owners_may_use_the_same_names_and_meet_nowhere(
+    owners: Owners, model: ModelServer, conversation: str
+) -> None:
+    asked = {**user("the same words"), "id": "message-1"}
+    said: list[str] = []
+    runs: list[str] = []
+    for client, answer in ((owners.alice, "for alice"), (owners.bob[1], "for bob")):
+        model.play(says(answer))
+        told = await client.post(conversation, asked, headers=keyed("key-1"))
+        said.append(told.text)
+        runs.append(told.headers["x-run-id"])
+    assert said == ["for alice", "for bob"]
+    assert len(set(runs)) == 2
+    for client, answer in ((owners.alice, "for alice"), (owners.bob[0], "for bob")):
+        messages = await client.messages(conversation)
+        assert [each["content"] for each in messages] == ["the same words", answer]
+    assert (await owners.bob[0].http.delete(f"/conversations/{conversation}")).status_code == 204
+    assert len(await owners.alice.messages(conversation)) == 2
+
+
+async def test_a_conversation_that_follows_from_a_key_is_another_for_each_owner(
+    owners: Owners, model: ModelServer
+) -> None:
+    model.play(says("hello"))
+    body = {"messages": [user("hi")]}
+    names: list[str] = []
+    for client in (owners.alice, owners.alice, owners.bob[1]):
+        answer = await client.http.post(PATH, json=body, headers=keyed("key-2"))
+        assert answer.status_code == 200
+        names.append(answer.headers["x-conversation-id"])
+    assert names[0] == names[1] != names[2]
+
+
+async def test_the_inbox_is_each_owners_own_on_every_page(
+    owners: Owners, model: ModelServer
+) -> None:
+    await _waiting(owners.alice, model)  # so that the first page of alice's is not the last
+    empty: Json = {"toolCalls": [], "next": None}
+    first = (await owners.alice.http.get("/tool-calls?status=owed&limit=1")).json()
+    assert first["next"]
+    for bob in owners.bob:
+        for query in ("", f"&after={first['next']}"):
+            told = await bob.http.get(f"/tool-calls?status=owed{query}")
+            assert (told.status_code, told.json()) == (200, empty)
