@@ -88,6 +88,22 @@ async def test_a_thousand_idle_connections_take_little_and_keep_nobody_out(
     assert (await alice.http.get("/healthz")).status_code == 200
 
 
+async def test_extensions_of_chunks_are_not_kept(
+    server: Server, model: ModelServer, alice: Client, conversation: str
+) -> None:
+    """16 MiB that belong to no chunk's content."""
+    await warm_up(alice, model, conversation)
+    before = resident(server)
+    head = [f"POST {PATH} HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json"]
+    head += [f"Authorization: Bearer {KEYS['alice']}", "Transfer-Encoding: chunked"]
+    async with connected(server.url, seconds=SECONDS) as connection:
+        await connection.send("\r\n".join([*head, "", "2;a="]).encode())
+        for _ in range(256):
+            await connection.send(b"x" * 65536)
+        assert (await alice.http.get("/healthz")).status_code == 200
+        assert resident(server) - before < 8 * MIB
+
+
 async def test_many_readers_of_one_run_share_it(
     server: Server, model: ModelServer, alice: Client, conversation: str
 ) -> None:
