@@ -1,7 +1,7 @@
 /** Compiled, never run: what a TypeScript program may write against the package. */
 
-import { Answer, Chat, Client, PassbackError, RunFailed, readQuestions } from "passback";
-import type { Answers, Approval, Brief, Call, ClientTools, Decision, Event, Left, Message, Questions, SendOptions, TraceStep } from "passback";
+import { Answer, Chat, Client, PassbackError, RunFailed, escapeInvisible, escapeProse, formatArguments, readQuestions } from "passback";
+import type { Answers, Approval, Brief, Call, ClientTools, Decision, Event, Left, Message, Questions, SendOptions, ShownArguments, TraceStep } from "passback";
 import { useChat } from "passback/react";
 
 const tools: ClientTools = {
@@ -119,7 +119,9 @@ export function Page({ client }: { client: Client }): string {
   // @ts-expect-error a chat is one conversation
   void send("hi", { conversationId: "other" });
   for (const { id, kind, reason, arguments: text } of owed) {
-    if (kind === "approval") void decide({ id, approved: !reason });
+    const { text: json, valid, repeated }: ShownArguments = formatArguments(text);
+    const read: string = escapeInvisible(json) + escapeProse(reason ?? "");
+    if (kind === "approval") void decide({ id, approved: valid && repeated.length === 0 && read === json });
     else void answer(id, { answers: (readQuestions(text) ?? []).map(({ freeText }) => (freeText ? { text: "yes" } : {})) } satisfies Answers);
   }
   return error?.message ?? `${status}: ${entries.map((entry) => (entry.role === "user" ? entry.parts?.length ?? entry.text : [entry.output, entry.calls.length])).join()}`;

@@ -16,6 +16,7 @@ export {
 } from "./errors.js";
 export { readQuestions } from "./questions.js";
 export { Sending } from "./sending.js";
+export { escapeInvisible, escapeProse, formatArguments } from "./visible.js";
 export { randomId } from "./wire.js";
 
 /**
@@ -56,4 +57,5 @@ export { randomId } from "./wire.js";
  * @typedef {import("./tools.js").ClientTools} ClientTools
  * @typedef {import("./trace.js").Trace} Trace
  * @typedef {import("./trace.js").TraceStep} TraceStep
+ * @typedef {import("./visible.js").ShownArguments} ShownArguments
  */

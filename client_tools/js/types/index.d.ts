@@ -6,6 +6,7 @@ export { isBehind } from "./cursors.js";
 export { ApiError, ConnectionLost, CursorExpired, InvalidArgument, LimitExceeded, PassbackError, ProtocolError, RunFailed, } from "./errors.js";
 export { readQuestions } from "./questions.js";
 export { Sending } from "./sending.js";
+export { escapeInvisible, escapeProse, formatArguments } from "./visible.js";
 export { randomId } from "./wire.js";
 export type Call = import("./calls.js").Call;
 export type AssistantEntry = import("./chat.js").AssistantEntry;
@@ -44,6 +45,7 @@ export type ClientTool = import("./tools.js").ClientTool;
 export type ClientTools = import("./tools.js").ClientTools;
 export type Trace = import("./trace.js").Trace;
 export type TraceStep = import("./trace.js").TraceStep;
+export type ShownArguments = import("./visible.js").ShownArguments;
 /**
  * @typedef {import("./calls.js").Call} Call
  * @typedef {import("./chat.js").AssistantEntry} AssistantEntry
@@ -82,4 +84,5 @@ export type TraceStep = import("./trace.js").TraceStep;
  * @typedef {import("./tools.js").ClientTools} ClientTools
  * @typedef {import("./trace.js").Trace} Trace
  * @typedef {import("./trace.js").TraceStep} TraceStep
+ * @typedef {import("./visible.js").ShownArguments} ShownArguments
  */
