@@ -11,6 +11,9 @@ export class Answers {
   /** The page's tools, for the client library.
    * @type {ClientTools} */
   tools;
+  /** The same ones, where nobody has said yet that they may run: the agent knows them, and their calls stay owed.
+   * @type {ClientTools} */
+  declared;
 
   #view;
   #onRun;
@@ -32,6 +35,7 @@ export class Answers {
     );
     // answered in a form, perhaps after a reload, or in another tab
     this.tools.ask_user = { execute: "later" };
+    this.declared = Object.fromEntries(Object.entries(this.tools).map(([name, tool]) => [name, { ...tool, execute: "later" }]));
   }
 
   /**

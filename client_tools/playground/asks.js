@@ -1,5 +1,6 @@
 /** The forms by which a person answers: a result by hand, a decision on a call, questions of the agent. */
 
+import { escapeProse } from "../js/src/index.js";
 import { button, el } from "./dom.js";
 
 /** @typedef {import("../js/src/index.js").Question} Question */
@@ -27,6 +28,16 @@ export function resultForm(onReply) {
 }
 
 /**
+ * Whether this page may run the tools of a conversation that this browser has not begun.
+ *
+ * @param {() => void} onRun
+ */
+export function runForm(onRun) {
+  const why = "This conversation was not begun in this browser. Run its tools only if you know where it comes from: their results go there.";
+  return form(onRun, el("p", { class: "why" }, why), el("div", { class: "choices" }, submit("Run the tools of this conversation", "primary")));
+}
+
+/**
  * Whether a tool of the server may be called. Enter in the reason's field denies: nothing is allowed by accident.
  *
  * @param {string} why what the server says about it; may be empty
@@ -41,7 +52,7 @@ export function approvalForm(why, onReply) {
   const always = button("Allow always", () => onReply({ approved: true, always: true }), "button small");
   always.title = "In this conversation, calls of this tool are not asked about again";
   const row = el("div", { class: "choices" }, allow, always, el("span", { class: "denial" }, reason, submit("Deny")));
-  return form(deny, ...(why ? [el("p", { class: "why" }, why)] : []), row);
+  return form(deny, ...(why ? [el("p", { class: "why" }, escapeProse(why))] : []), row);
 }
 
 /**
@@ -64,7 +75,8 @@ export function questionForm(questions, onReply) {
  * @param {string} name
  * @returns {{field: HTMLElement, read: () => QuestionAnswer}}
  */
-function questionField({ question, options, multiple, freeText }, name) {
+function questionField({ question: asked, options, multiple, freeText }, name) {
+  const question = escapeProse(asked);
   const inputs = options.map(() => choice(multiple, name));
   const rows = options.map(({ label, description }, index) => optionRow(/** @type {HTMLElement} */ (inputs[index]), label, description));
   // who has chosen one of several by mistake can take it back
@@ -96,8 +108,8 @@ function choice(multiple, name) {
  * @param {string} [description]
  */
 function optionRow(input, label, description) {
-  const about = description ? [el("span", { class: "about" }, description)] : [];
-  return el("label", { class: "option" }, input, el("span", {}, label, ...about));
+  const about = description ? [el("span", { class: "about" }, escapeProse(description))] : [];
+  return el("label", { class: "option" }, input, el("span", {}, el("bdi", {}, escapeProse(label)), ...about));
 }
 
 /**

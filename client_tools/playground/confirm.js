@@ -1,5 +1,6 @@
 /** Asks the user in a dialog of the page; questions that come together are asked one after the other. */
 
+import { escapeProse } from "../js/src/index.js";
 import { need } from "./dom.js";
 
 export class ConfirmDialog {
@@ -27,7 +28,7 @@ export class ConfirmDialog {
    */
   #show(question, signal) {
     signal.throwIfAborted();
-    this.#question.textContent = question;
+    this.#question.textContent = escapeProse(question);
     this.#dialog.returnValue = "";
     this.#dialog.showModal();
     return new Promise((resolve, reject) => {

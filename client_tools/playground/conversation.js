@@ -47,6 +47,7 @@ export class Conversation {
   #connect;
   #view;
   #answers;
+  #mayRun;
   #abort = new AbortController();
   /** @type {Activity} */
   #activity = "idle";
@@ -71,11 +72,13 @@ export class Conversation {
    * @param {Connect} parts.connect
    * @param {ChatView & import("./run.js").RunView} parts.view
    * @param {Hands} parts.hands
+   * @param {() => boolean} parts.mayRun whether this browser runs the tools of this conversation
    */
-  constructor(id, { connect, view, hands }) {
+  constructor(id, { connect, view, hands, mayRun }) {
     this.id = id;
     this.#connect = connect;
     this.#view = view;
+    this.#mayRun = mayRun;
     this.#answers = new Answers(view, hands, () => this.#become("working"));
   }
 
@@ -280,7 +283,8 @@ export class Conversation {
    *   page runs calls, what is owed by what it shows, and behind which event to leave
    */
   async #follow(sending, { answers = true, owed = [], until = () => false } = {}) {
-    const run = new Run(this.#view, answers);
+    const mayRun = this.#mayRun();
+    const run = new Run(this.#view, { answers, mayRun });
     const calls = new Owing(owed);
     this.#sending = sending;
     try {
@@ -289,7 +293,7 @@ export class Conversation {
         // what another client has answered, and what came of it, is in the history
         if (calls.isOutdated || (calls.wentOnElsewhere && event.cursor)) break;
         run.feed(event);
-        this.#note(event, answers && calls.mine.size > 0);
+        this.#note(event, answers && mayRun && calls.mine.size > 0);
         if (until(event)) return;
       }
       calls.end();
@@ -316,7 +320,8 @@ export class Conversation {
 
   /** @param {boolean} [answers] whether it has the page's tools */
   #client(answers = true) {
-    return this.#connect({ tools: answers ? this.#answers.tools : {}, trace: (step) => this.#trace(step) });
+    const tools = this.#mayRun() ? this.#answers.tools : this.#answers.declared;
+    return this.#connect({ tools: answers ? tools : {}, trace: (step) => this.#trace(step) });
   }
 
   /** @param {TraceStep} step */

@@ -55,6 +55,26 @@ export function need(selector, kind) {
   throw new Error(`the page has no ${selector}`);
 }
 
+/** Strings of JSON, and letters that are written from right to left. */
+const STRINGS = /("[^"\\]*(?:\\.[^"\\]*)*")/s;
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+
+/**
+ * Makes of JSON what is shown of it: no string changes the order of what stands beside it.
+ *
+ * @param {string} json
+ * @returns {(Node | string)[]}
+ */
+export function isolateStrings(json) {
+  if (!RIGHT_TO_LEFT.test(json)) return [json];
+  return json.split(STRINGS).map((piece) => {
+    if (!RIGHT_TO_LEFT.test(piece)) return piece;
+    const isolated = el("bdi", {}, piece);
+    isolated.dir = "ltr";
+    return isolated;
+  });
+}
+
 /**
  * Offers a text as a file.
  *

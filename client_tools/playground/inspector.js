@@ -1,5 +1,6 @@
 /** The wire beside the chat: what was posted, and each event with its id and its time since the post. Bounded. */
 
+import { escapeProse } from "../js/src/index.js";
 import { parseJson } from "../js/src/json.js";
 import { el } from "./dom.js";
 import { join, lineOf, matches, sincePost } from "./timeline.js";
@@ -135,7 +136,7 @@ function elementOf(line, isOpen) {
   const head = el("span", { class: "line-head" }, el("span", { class: "kind" }, label), time);
   if (count > 1) head.insertBefore(el("span", { class: "pieces" }, `×${count}`), time);
   if (id) head.insertBefore(eventId(id), time);
-  const preview = el("code", { class: "preview" }, data.slice(0, PREVIEW_CHARS) || "no body");
+  const preview = el("code", { class: "preview" }, escapeProse(data.slice(0, PREVIEW_CHARS)) || "no body");
   const details = el("details", {}, el("summary", {}, head, preview));
   details.addEventListener("toggle", () => details.append(el("pre", {}, pretty(line))), { once: true });
   details.open = isOpen;
@@ -164,7 +165,7 @@ function eventId(id) {
 function pretty({ data, id, lastId, count }) {
   const kept = data.length > MAX_CHARS ? `${data.slice(0, MAX_CHARS)} …` : data;
   const value = count > 1 ? undefined : parseJson(kept);
-  const body = value === undefined ? kept : JSON.stringify(value, null, 2);
+  const body = escapeProse(value === undefined ? kept : JSON.stringify(value, null, 2));
   if (!id) return body || "no body";
   return `id: ${id}${count > 1 ? ` … ${lastId}\n${count} pieces, joined:` : ""}\n\n${body}`;
 }

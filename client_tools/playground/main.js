@@ -12,7 +12,7 @@ import { PlanList } from "./plan.js";
 import { ServerRecord } from "./record.js";
 import { Recorder } from "./recorder.js";
 import { keepAtEnd } from "./scroll.js";
-import { Tabs, recall, remember } from "./session.js";
+import { RunnableConversations, Tabs, recall, remember } from "./session.js";
 import { Transcript } from "./transcript.js";
 
 /** @typedef {import("./conversation.js").Activity} Activity */
@@ -45,6 +45,7 @@ const recorder = new Recorder((kept) => inspector.add(kept));
 const counters = [need("#events-count", HTMLElement), need("#events-badge", HTMLElement)];
 const inspector = new Inspector(need("#events", HTMLElement), counters, () => recorder.steps);
 const record = new ServerRecord(() => ({ client: connect({ tools: {} }), id: conversation.id }));
+const runnable = new RunnableConversations();
 const tabs = new Tabs((id) => {
   if (id === conversation.id && conversation.isIdle) void conversation.watch();
 });
@@ -64,7 +65,11 @@ let onKey = () => {};
 const composer = new Composer({ onSend: send, onStop: () => void conversation.stop() });
 const lookout = new Lookout(() => conversation.look());
 const onReply = (/** @type {import("./conversation.js").Reply} */ reply) => void conversation.answer(reply);
-const view = Object.assign(new Transcript(transcriptRoot, new PlanList(), onRemedy, onReply), {
+const onRun = () => {
+  runnable.add(conversation.id);
+  void conversation.load();
+};
+const view = Object.assign(new Transcript(transcriptRoot, new PlanList(), { onRemedy, onReply, onRun }), {
   /** @param {Activity} activity */
   setActivity(activity) {
     composer.busy = activity !== "idle" && activity !== "elsewhere";
@@ -82,14 +87,18 @@ const view = Object.assign(new Transcript(transcriptRoot, new PlanList(), onReme
   accepted(id, isNews) {
     const hash = HASH + encodeURIComponent(id);
     if (location.hash !== hash) history.replaceState(null, "", hash);
-    if (isNews) tabs.tell(id);
+    if (!isNews) return;
+    runnable.keep(id);
+    tabs.tell(id);
   },
 });
-let conversation = open(idInAddress() ?? randomId());
+let conversation = open(idInAddress());
 
-/** @param {string} id */
-function open(id) {
-  return new Conversation(id, { connect, view, hands });
+/** @param {string | null} known null: a new one */
+function open(known) {
+  const id = known ?? randomId();
+  if (known === null) runnable.begin(id);
+  return new Conversation(id, { connect, view, hands, mayRun: () => runnable.has(id) });
 }
 
 /** @type {import("./conversation.js").Connect} */
@@ -123,7 +132,7 @@ function show(id) {
   view.clear();
   view.setActivity("idle");
   keyForm.hidden = true;
-  conversation = open(id ?? randomId());
+  conversation = open(id);
   restoreBackground();
   if (id !== null) void conversation.load();
 }
@@ -211,6 +220,7 @@ for (const example of need("#examples", HTMLElement).querySelectorAll("button"))
 keyForm.addEventListener("submit", (event) => {
   event.preventDefault();
   remember("key", keyField.value.trim());
+  keyField.value = "";
   keyForm.hidden = true;
   onKey();
 });

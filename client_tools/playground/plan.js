@@ -39,7 +39,7 @@ export class PlanList {
 /** @param {PlanEntry} entry */
 function line({ content, priority, status }) {
   const notes = [STATUS[status] ?? status, priority === "high" ? "important" : ""].filter(Boolean).join(", ");
-  const item = el("li", {}, el("span", { class: "plan-content" }, content), el("span", { class: "about" }, notes));
+  const item = el("li", {}, el("bdi", { class: "plan-content" }, content), el("bdi", { class: "about" }, notes));
   item.dataset.status = status;
   return item;
 }

@@ -1,5 +1,6 @@
 /** The history as the server has it, message by message, without the page's own reading of it. */
 
+import { escapeProse } from "../js/src/index.js";
 import { el, need } from "./dom.js";
 import { SHOWN_MESSAGES, loadBetween } from "./history.js";
 import { fromError } from "./problems.js";
@@ -58,9 +59,9 @@ export class ServerRecord {
  */
 function line(label, value) {
   const head = el("span", { class: "line-head" }, el("span", { class: "kind" }, label));
-  const preview = el("code", { class: "preview" }, JSON.stringify(value).slice(0, PREVIEW_CHARS));
+  const preview = el("code", { class: "preview" }, escapeProse(JSON.stringify(value).slice(0, PREVIEW_CHARS)));
   const details = el("details", {}, el("summary", {}, head, preview));
-  const body = () => JSON.stringify(value, null, 2).slice(0, MAX_CHARS);
+  const body = () => escapeProse(JSON.stringify(value, null, 2).slice(0, MAX_CHARS));
   details.addEventListener("toggle", () => details.append(el("pre", {}, body())), { once: true });
   return el("li", { class: "line" }, details);
 }

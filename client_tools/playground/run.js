@@ -25,12 +25,14 @@ import { isOurs } from "./tools.js";
  *   wrote it itself, where no tool gave it
  * @property {(id: string, approved: boolean) => void} setDecision a person has said whether it may be made
  * @property {(call: OwedCall) => void} showOwed a call that this page does not run: somebody has to answer it, or to decide on it
+ * @property {(call: OwedCall) => void} askToRun a call of this page's tools that runs when a person says so
  * @property {(text: string) => void} addNote
  */
 
 /**
- * @typedef {"writing" | "waiting" | "running" | "skipped" | "elsewhere" | "answered" | "approval" | "question"} CallState
- *   elsewhere: another client runs it, or should; answered: it has; approval, question: a person has to answer
+ * @typedef {"writing" | "waiting" | "running" | "skipped" | "elsewhere" | "answered" | "approval" | "question" | "unrun"} CallState
+ *   elsewhere: another client runs it, or should; answered: it has; approval, question: a person has to answer; unrun: this
+ *   page runs it when a person says so
  */
 
 /** @type {Record<string, string>} how a run may end, where that needs a word */
@@ -48,6 +50,7 @@ export class Run {
 
   #view;
   #answers;
+  #mayRun;
   /** @type {string | null} */
   #runId = null;
   /** @type {Event[]} what a rewind may take back */
@@ -55,11 +58,13 @@ export class Run {
 
   /**
    * @param {RunView} view
-   * @param {boolean} answers whether this page runs calls of its tools
+   * @param {{answers: boolean, mayRun: boolean}} how whether this tab runs calls of the page's tools, and whether this
+   *   browser may
    */
-  constructor(view, answers) {
+  constructor(view, { answers, mayRun }) {
     this.#view = view;
     this.#answers = answers;
+    this.#mayRun = mayRun;
     view.beginRun();
   }
 
@@ -129,7 +134,8 @@ export class Run {
 
   /** @param {OwedCall} call */
   #owe(call) {
-    if (!this.#answers || !isOurs(call)) this.#view.showOwed(call);
+    if (isOurs(call) && !this.#mayRun) this.#view.askToRun(call);
+    else if (!this.#answers || !isOurs(call)) this.#view.showOwed(call);
   }
 
   /** @param {{outcome: string, reason?: string}} event */

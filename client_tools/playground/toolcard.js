@@ -1,24 +1,25 @@
 /** One tool call: its name, its arguments as they are written, where it runs, its result, or a form for it. */
 
-import { readQuestions } from "../js/src/index.js";
-import { asRecord, parseJson } from "../js/src/json.js";
-import { approvalForm, questionForm, resultForm } from "./asks.js";
-import { el, icon } from "./dom.js";
+import { escapeInvisible, escapeProse, formatArguments, readQuestions } from "../js/src/index.js";
+import { approvalForm, questionForm, resultForm, runForm } from "./asks.js";
+import { el, icon, isolateStrings } from "./dom.js";
 import { isOurs } from "./tools.js";
 
 /** @typedef {import("../js/src/index.js").OwedCall} OwedCall */
 /** @typedef {import("./asks.js").OnReply} OnReply */
 /** @typedef {import("./run.js").CallState} CallState */
 
-/** Characters of arguments that are left in one line. */
-const MAX_ONE_LINE = 80;
-
 export class ToolCard {
   element;
 
   #ours;
   #state = el("span", { class: "state" });
-  #arguments = document.createTextNode("");
+  /** As the model wrote them. */
+  #arguments = "";
+  /** What of them is shown while they are written. */
+  #writing = document.createTextNode("");
+  #written = el("pre", {}, this.#writing);
+  #warning = el("p", { class: "warning" });
   #body;
   /** What a sub-agent says and does that works on it. */
   #within = el("div", { class: "within" });
@@ -26,6 +27,7 @@ export class ToolCard {
   #words = null;
   #progress = el("p", { class: "progress" });
   #onReply;
+  #onRun;
   /** Where a result comes from. */
   #place;
   #denied = false;
@@ -33,13 +35,16 @@ export class ToolCard {
   /**
    * @param {string} name
    * @param {OnReply} onReply the user has answered in a form
+   * @param {() => void} onRun the user lets this page run the tools of the conversation
    */
-  constructor(name, onReply) {
+  constructor(name, onReply, onRun) {
     this.#onReply = onReply;
+    this.#onRun = onRun;
     this.#ours = isOurs({ name });
-    const head = el("header", {}, icon("tool"), el("code", { class: "tool-name" }, name), this.#state);
-    this.#body = el("div", { class: "tool-body" }, block("Arguments", this.#arguments));
-    this.element = el("section", { class: "tool", label: `Tool call ${name}` }, head, this.#body);
+    const shown = escapeInvisible(name);
+    const head = el("header", {}, icon("tool"), el("code", { class: "tool-name" }, shown), this.#state);
+    this.#body = el("div", { class: "tool-body" }, block("Arguments", this.#written));
+    this.element = el("section", { class: "tool", label: `Tool call ${shown}` }, head, this.#body);
     // it may change many times a second
     this.#progress.setAttribute("aria-live", "off");
     this.#place = this.#ours ? "ran in this page" : "ran on the server";
@@ -48,12 +53,13 @@ export class ToolCard {
 
   /** @param {string} delta */
   addArguments(delta) {
-    this.#arguments.appendData(delta);
+    this.#arguments += delta;
+    this.#writing.appendData(escapeProse(delta));
   }
 
   /** @param {string} text as the server has them, whole */
   setArguments(text) {
-    this.#arguments.data = text;
+    this.#arguments = text;
     this.#tidy();
   }
 
@@ -83,7 +89,7 @@ export class ToolCard {
 
   /** @param {HTMLElement} element */
   #add(element) {
-    if (!this.#within.isConnected) this.#body.insertBefore(this.#within, this.#body.children[1] ?? null);
+    if (!this.#within.isConnected) this.#body.insertBefore(this.#within, this.#body.querySelector(":scope > .block")?.nextSibling ?? null);
     this.#within.append(element);
   }
 
@@ -111,6 +117,7 @@ export class ToolCard {
       elsewhere: "waits for another client",
       approval: "waits for your decision",
       question: "waits for your answer",
+      unrun: "waits for you",
       answered: "answered elsewhere",
     };
     if (state !== "writing") this.#tidy();
@@ -134,7 +141,17 @@ export class ToolCard {
   }
 
   /**
-   * @param {"approval" | "question"} state
+   * This page runs it when a person says so.
+   *
+   * @param {string} text of its arguments
+   */
+  askToRun(text) {
+    this.setArguments(text);
+    this.#ask("unrun", () => runForm(this.#onRun));
+  }
+
+  /**
+   * @param {"approval" | "question" | "unrun"} state
    * @param {() => HTMLElement} form
    */
   #ask(state, form) {
@@ -165,7 +182,7 @@ export class ToolCard {
     this.withdraw();
     this.#progress.remove();
     this.#body.querySelector(":scope > .result")?.remove();
-    const result = block(isError ? "Error" : "Result", document.createTextNode(text));
+    const result = block(isError ? "Error" : "Result", el("pre", {}, text));
     result.classList.add("result");
     this.#body.append(result);
     if (this.#denied) return this.#show("skipped", "denied");
@@ -182,11 +199,16 @@ export class ToolCard {
     this.#show("skipped", reason);
   }
 
-  /** Complete arguments are laid out for reading. */
+  /** Complete arguments are written anew: what is read is what the tool gets. */
   #tidy() {
-    const value = asRecord(parseJson(this.#arguments.data));
-    const isShort = this.#arguments.length <= MAX_ONE_LINE;
-    if (Object.keys(value).length > 0 && !isShort) this.#arguments.data = JSON.stringify(value, null, 2);
+    const { text, repeated } = formatArguments(this.#arguments);
+    this.#writing = document.createTextNode("");
+    this.#written.replaceChildren(...isolateStrings(text), this.#writing);
+    this.#warning.remove();
+    if (repeated.length === 0) return;
+    const keys = repeated.map((key) => JSON.stringify(key)).join(", ");
+    this.#warning.textContent = escapeInvisible(`Given more than once: ${keys}. The tool gets the last value.`);
+    this.#written.parentElement?.before(this.#warning);
   }
 
   /**
@@ -201,8 +223,8 @@ export class ToolCard {
 
 /**
  * @param {string} title
- * @param {Text} text
+ * @param {HTMLElement} content
  */
-function block(title, text) {
-  return el("div", { class: "block" }, el("span", { class: "block-title" }, title), el("pre", {}, text));
+function block(title, content) {
+  return el("div", { class: "block" }, el("span", { class: "block-title" }, title), content);
 }

@@ -39,6 +39,7 @@ export class Transcript {
   #plan;
   #onRemedy;
   #onReply;
+  #onRun;
   /** @type {HTMLElement | null} */
   #answer = null;
   /** @type {Text | null} */
@@ -53,14 +54,17 @@ export class Transcript {
   /**
    * @param {HTMLElement} root
    * @param {PlanList} plan
-   * @param {(remedy: import("./problems.js").Remedy, again: () => void) => void} onRemedy
-   * @param {(reply: Reply) => void} onReply
+   * @param {object} on
+   * @param {(remedy: import("./problems.js").Remedy, again: () => void) => void} on.onRemedy
+   * @param {(reply: Reply) => void} on.onReply
+   * @param {() => void} on.onRun the tools of this conversation may run
    */
-  constructor(root, plan, onRemedy, onReply) {
+  constructor(root, plan, { onRemedy, onReply, onRun }) {
     this.#root = root;
     this.#plan = plan;
     this.#onRemedy = onRemedy;
     this.#onReply = onReply;
+    this.#onRun = onRun;
   }
 
   clear() {
@@ -168,7 +172,7 @@ export class Transcript {
    * @param {string} [parent] where the page knows that call, the new one stands in its card
    */
   beginCall(id, name, parent) {
-    const card = new ToolCard(name, (reply) => this.#onReply({ id, ...reply }));
+    const card = new ToolCard(name, (reply) => this.#onReply({ id, ...reply }), this.#onRun);
     const above = parent === undefined ? undefined : this.#cards.get(parent);
     this.#cards.set(id, card);
     if (above) {
@@ -243,6 +247,12 @@ export class Transcript {
   showOwed(call) {
     if (!this.#cards.has(call.id)) this.beginCall(call.id, call.name, call.parentToolCallId);
     this.#cards.get(call.id)?.owe(call);
+  }
+
+  /** @param {OwedCall} call */
+  askToRun(call) {
+    if (!this.#cards.has(call.id)) this.beginCall(call.id, call.name, call.parentToolCallId);
+    this.#cards.get(call.id)?.askToRun(call.arguments);
   }
 
   /** @param {string} text */

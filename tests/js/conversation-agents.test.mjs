@@ -19,7 +19,7 @@ function open(script) {
   const page = recordingView();
   const connect = (options) => new Client({ url: "http://x", fetch, ...options });
   const hands = { setBackground() {}, confirm: async () => true };
-  return { conversation: new Conversation("c", { connect, view: page.view, hands }), client: connect({}), requests, ...page };
+  return { conversation: new Conversation("c", { connect, view: page.view, hands, mayRun: () => true }), client: connect({}), requests, ...page };
 }
 
 function child(message) {

@@ -18,14 +18,14 @@ const OWED_BLUE = { id: BLUE[0], name: BLUE[1], arguments: BLUE[2], kind: "tool_
 const NOBODY = json({ messages: [] });
 const held = () => new Response('{"code": "call_claimed", "message": "held"}', { status: 409, headers: { "Retry-After": "30" } });
 
-function open(script, { claim, confirm = async () => true } = {}) {
+function open(script, { claim, confirm = async () => true, mayRun = () => true } = {}) {
   const { fetch, requests } = scriptedFetch(script, claim);
   const page = recordingView();
   const painted = [];
   const hands = { setBackground: (color) => void painted.push(color), confirm };
   const retry = { firstDelay: 1, longestDelay: 2000, unanswered: 2 };
   const connect = ({ tools, trace }) => new Client({ url: "http://x", fetch, unknownTools: "leave", retry, tools, ...(trace && { trace }) });
-  const conversation = new Conversation("c", { connect, view: page.view, hands });
+  const conversation = new Conversation("c", { connect, view: page.view, hands, mayRun });
   const posts = () => requests.filter(({ name }) => name === POST).map(({ body }) => body);
   return { conversation, requests, posts, painted, ...page };
 }
@@ -243,4 +243,28 @@ test("a look that fails, or comes too late, changes nothing", async () => {
   await page.conversation.send("never mind");
   await late;
   assert.deepEqual(told(page.log, "clear", "addError"), []);
+});
+
+test("a call of a conversation that this browser has not begun runs when a person says so", async () => {
+  let mayRun = false;
+  const standing = stands({ owed: [OWED_BLUE] });
+  const script = { [INFO]: [standing, standing, standing, standing], [MESSAGES]: [], [POST]: [ended([{ type: "run-start" }, text("Done.")])] };
+  const page = open(script, { mayRun: () => mayRun });
+  await page.conversation.load();
+  assert.deepEqual(told(page.log, "askToRun", "showOwed"), [["askToRun", { ...OWED_BLUE }]]);
+  assert.deepEqual([page.painted, page.posts(), page.conversation.isIdle], [[], [], true]);
+  mayRun = true;
+  await page.conversation.load();
+  assert.deepEqual(page.painted, ["blue"]);
+  assert.deepEqual(told(page.log, "addText"), [["addText", "Done."]]);
+});
+
+test("what is said in such a conversation declares the tools, and runs none", async () => {
+  const page = open({ [POST]: [owes(OWED_BLUE)] }, { mayRun: () => false });
+  await page.conversation.send("make it blue");
+  assert.deepEqual(page.posts()[0].tools.map(({ name }) => name), [
+    "change-background-color", "get-time-zone", "ask-user-to-confirm", "ask_user",
+  ]);
+  assert.deepEqual([page.painted, page.posts().length], [[], 1]);
+  assert.deepEqual(told(page.log, "askToRun"), [["askToRun", OWED_BLUE]]);
 });

@@ -29,7 +29,7 @@ function open(script, { confirm = async () => true } = {}) {
   const retry = { firstDelay: 1, longestDelay: 2000, unanswered: 4 };
   const limits = { rounds: MAX_ROUNDS };
   const connect = (options) => new Client({ url: "http://x", fetch, unknownTools: "leave", retry, limits, ...options });
-  const conversation = new Conversation("c/1", { connect, view: page.view, hands });
+  const conversation = new Conversation("c/1", { connect, view: page.view, hands, mayRun: () => true });
   const posts = () => requests.filter(({ name }) => name === POST).map(({ body }) => body);
   const keys = () => requests.filter(({ name }) => name === POST).map(({ headers }) => headers.get("Idempotency-Key"));
   return { conversation, requests, posts, keys, painted, ...page };

@@ -12,6 +12,7 @@ from playwright.async_api import Browser, ConsoleMessage, Dialog, Error, Page, R
 PATIENCE = 10_000
 """Milliseconds that anything on the page may take."""
 
+RUN_TOOLS = "Run the tools of this conversation"
 PHONE = (390, 844)
 DESK = (1280, 800)
 
@@ -51,6 +52,10 @@ class Playground:
 
     async def settled(self, patience: float = PATIENCE) -> None:
         await expect(self.page.locator("#stop")).to_be_hidden(timeout=patience)
+
+    async def run_tools(self) -> None:
+        """Let the page run the tools of a conversation that this browser has not begun."""
+        await self.page.get_by_role("button", name=RUN_TOOLS).click()
 
     async def answers(self) -> list[str]:
         """The texts of the agent."""
