@@ -20,6 +20,8 @@ _FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # names of others that lead to this machine: a foreign page, and one whose name was rebound
+    "--host-resolver-rules=MAP evil.test 127.0.0.1,MAP *.rebind.test 127.0.0.1",
 ]
 
 

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from playwright.async_api import Browser, Route, expect
 from tests.support.playground import Playground, expect_text, open_playground
+from tests.support.replaying import replaying
 from tests.support.server import running_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
@@ -54,8 +57,28 @@ PAYLOADS = [
     "[x](javascript:pwned=1) ![x](//evil.test/x.png) `${pwned=1}` {{constructor.constructor('pwned=1')()}}",
     "\u202e<img src=x onerror=pwned=1>\u0000\u2028",
     "javascript:/*--></title></style></textarea></script><svg/onload='pwned=1'>",
+    "<noscript><p title='</noscript><img src=x onerror=pwned=1>'>",
+    "<math><mi//xlink:href='data:x,<script>pwned=1</script>'>",
+    "<svg><foreignObject><iframe srcdoc='<script>parent.pwned=1</script>'></iframe></foreignObject></svg>",
+    "<svg><use href='data:image/svg+xml,<svg id=x><script>pwned=1</script></svg>#x'/></svg>",
+    "<svg><set attributeName=onload to=pwned=1>",
+    "<xmp><img src=x onerror=pwned=1></xmp>",
+    "<plaintext><img src=x onerror=pwned=1>",
+    "<select autofocus onfocus=pwned=1><option>x</select>",
+    "<p style='animation: rise 1s' onanimationstart=pwned=1>x</p>",
+    "<dialog open onclose=pwned=1><form method=dialog><button>x</button></form></dialog>",
+    "<div popover id=x ontoggle=pwned=1></div><button popovertarget=x>x</button>",
+    "<img srcset='//evil.test/x.png 2x' onerror=pwned=1>",
+    "<picture><source srcset=//evil.test/x.png><img></picture>",
+    "<link rel=prefetch href=//evil.test/x>",
+    "<link rel=modulepreload href=//evil.test/x.js>",
+    "<portal src=//evil.test></portal><fencedframe src=//evil.test>",
+    "<frameset onload=pwned=1><frame src=//evil.test>",
+    "<isindex action=javascript:pwned=1><keygen autofocus onfocus=pwned=1>",
+    "${pwned=1} #{pwned=1} <%= pwned=1 %> {% pwned=1 %} __proto__ constructor",
 ]
-assert len(PAYLOADS) >= 40
+assert len(PAYLOADS) == 61
+GROUPS = ["\n".join(PAYLOADS[at::10]) for at in range(10)]
 
 HARMLESS = {
     "article", "bdi", "button", "code", "details", "div", "header", "li", "p", "pre", "section", "span", "strong",
@@ -69,7 +92,12 @@ async def puppet_url() -> AsyncGenerator[str]:
         yield server.url
 
 
-async def assert_only_text(playground: Playground) -> None:
+FORMS = {"fieldset", "form", "input", "label", "legend", "textarea"}
+
+
+async def assert_only_text(
+    playground: Playground, harmless: frozenset[str] = frozenset(HARMLESS)
+) -> None:
     """Nothing ran, nothing was asked of other places (the tab checks that), and no element was made."""
     page = playground.page
     await page.evaluate(
@@ -82,7 +110,7 @@ async def assert_only_text(playground: Playground) -> None:
         "[...document.querySelectorAll('#transcript *, #plan-list *, #events *, #record-list *, #confirm-question *')]"
         ".map(e => e.localName)"
     )
-    assert set(made) <= HARMLESS
+    assert set(made) <= harmless
     assert await page.evaluate("typeof globalThis.pwned") == "undefined"
 
 
@@ -153,10 +181,111 @@ async def test_a_question_is_text_and_a_colour_is_a_listed_word(
         await assert_only_text(playground)
 
 
+async def test_what_people_are_asked_is_text(browser: Browser, puppet_url: str) -> None:
+    """Names, arguments, reasons, questions, options and answers of calls that wait for a person."""
+    calls: list[dict[str, Any]] = []
+    for payload in PAYLOADS:
+        option = {"label": payload, "description": payload}
+        questions = {"questions": [{"question": payload, "options": [option, option]}]}
+        arguments = json.dumps({payload: payload})
+        calls += [
+            {"kind": "approval", "name": payload, "arguments": arguments, "reason": payload},
+            {"kind": "question", "name": "ask_user", "arguments": json.dumps(questions)},
+            {"kind": "tool_result", "name": payload, "arguments": payload},
+        ]
+    owed = [{"id": f"call_{at}", **call} for at, call in enumerate(calls)]
+    async with open_playground(browser, puppet_url) as playground:
+        page = playground.page
+        await _answer_with(playground, [{"type": "owed", "toolCalls": owed}])
+        await playground.say("hi")
+        await expect(page.locator(".tool")).to_have_count(len(calls))
+        await assert_only_text(playground, frozenset(HARMLESS | FORMS))
+        texts = await page.locator(".option bdi").all_text_contents()
+        assert texts == [
+            written_out(each)
+            for payload in PAYLOADS
+            for each in (payload, payload, "None of these")
+        ]
+        reasons = await page.locator(".why").all_text_contents()
+        assert reasons == [written_out(payload) for payload in PAYLOADS]
+        names = await page.locator(".tool-name").all_text_contents()
+        assert names[::3] == names[2::3] == [written_out(payload) for payload in PAYLOADS]
+
+
+async def test_parts_and_all_that_is_beside_the_words_are_text(
+    browser: Browser, puppet_url: str
+) -> None:
+    parts: list[dict[str, Any]] = [{"type": "text", "text": payload} for payload in PAYLOADS]
+    parts += [{"type": "data", "data": {payload: payload}} for payload in PAYLOADS]
+    parts += [
+        {"type": "file", "name": each, "mediaType": "text/plain", "data": "eA=="}
+        for each in PAYLOADS[::12]
+    ]
+    body = {
+        "conversationId": "parts",
+        "messages": [{"role": "user", "id": PAYLOADS[11], "content": parts}],
+        "structuredData": dict.fromkeys(PAYLOADS, PAYLOADS[0]),
+        "intent": PAYLOADS[0],
+        "constraints": PAYLOADS[:10],
+        "instructions": PAYLOADS[11],
+    }
+    async with httpx.AsyncClient(base_url=puppet_url) as client:
+        answer = await client.post("/send-message", json=body)
+        assert answer.status_code == 200, answer.text
+    async with open_playground(browser, puppet_url) as playground:
+        await playground.open("#conversation=parts")
+        await playground.page.reload()
+        await expect_text(playground, "Done.")
+        (words,) = await playground.questions()
+        for payload in PAYLOADS:
+            assert visible(payload) in visible(words)
+        await playground.page.get_by_role("button", name="History").click()
+        await expect(playground.page.locator("#record-list .line")).to_have_count(3)
+        await assert_only_text(playground)
+
+
+async def test_a_recording_that_lies_is_shown_as_text(browser: Browser, tmp_path: Path) -> None:
+    frames = [
+        {"at": at, "id": f"run.1-{at}", "data": json.dumps(event)}
+        for at, event in enumerate(
+            event for payload in PAYLOADS for event in _events_of(payload)[:-2]
+        )
+    ]
+    request = {
+        "method": "POST",
+        "path": "/send-message",
+        "headers": {},
+        "body": {"messages": [{"role": "user", "content": PAYLOADS[0]}]},
+    }
+    exchange = {
+        "at": 0,
+        "request": request,
+        "response": {"status": 200, "headers": {"content-type": "text/event-stream", "x-run-id": "run"}, "body": None},
+        "frames": [*frames, {"at": len(frames), "id": "", "data": "[DONE]"}],
+        "cuts": [],
+    }  # fmt: skip
+    recording = {
+        "format": "passback-run",
+        "version": 1,
+        "startedAt": "2025-01-31T18:05:00.000Z",
+        "exchanges": [exchange],
+    }
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(recording))
+    async with (
+        replaying(file, "--speed", "0") as url,
+        open_playground(browser, url) as playground,
+    ):
+        await playground.say("hi")
+        await expect_text(playground, PAYLOADS[-1])
+        await expect(playground.page.locator(".tool")).to_have_count(2 * len(PAYLOADS))
+        await assert_only_text(playground)
+
+
 async def test_a_server_that_lies_is_shown_as_text(browser: Browser, puppet_url: str) -> None:
     """Every field of every event, the codes of errors included, and of an error's body."""
     async with open_playground(browser, puppet_url) as playground:
-        for payload in PAYLOADS:
+        for payload in GROUPS:
             await _answer_with(playground, _events_of(payload))
             await playground.say("hi")
             problem = playground.page.get_by_role("alert")
@@ -167,7 +296,7 @@ async def test_a_server_that_lies_is_shown_as_text(browser: Browser, puppet_url:
 
 async def test_an_error_that_lies_is_shown_as_text(browser: Browser, puppet_url: str) -> None:
     async with open_playground(browser, puppet_url) as playground:
-        for payload in PAYLOADS:
+        for payload in GROUPS:
             body = json.dumps({"code": payload, "message": payload, "request_id": payload})
             await _fulfil(playground, status=422, content_type="application/json", body=body)
             await playground.say("hi")

@@ -73,6 +73,12 @@ FOREIGN_HOSTS = [
     "::1",
     "0x7f.1",
     "127.1",
+    "127.1:8000",
+    "0177.0.0.1",
+    "2130706433",
+    "127.0.0.1.",
+    "127.0.0.1:8000:8000",
+    "localhost.",
     "localhost\t",
     "agents.example.com.",
 ]
@@ -141,13 +147,20 @@ async def test_our_own_pages_are_served(origin: str, host: str) -> None:
         "https://app.example.com.evil.example",
         "http://app.example.com",
         "https://app.example.com:444",
+        "https://APP.example.com",
+        "https://user@app.example.com",
+        "https://app.example.com/",
+        "http://127.0.0.1:8000@evil.example",
     ],
 )
-async def test_a_page_of_another_origin_is_refused(origin: str) -> None:
+async def test_a_page_of_another_origin_is_refused_without_a_word_of_sharing(origin: str) -> None:
     access = Access(origins=frozenset({SITE}))
-    answer = await _get(access, host="127.0.0.1:8000", origin=origin)
-    assert (answer.status, answer.code) == (403, "foreign_origin")
-    assert "access-control-allow-origin" not in answer.headers
+    headers = {"host": "127.0.0.1:8000", "origin": origin}
+    preflight = headers | {"access-control-request-method": "POST"}
+    for method, given in (("GET", headers), ("POST", headers), ("OPTIONS", preflight)):
+        answer = await ask(_app(access), method, "/", headers=given)
+        assert (answer.status, answer.code) == (403, "foreign_origin")
+        assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
 async def test_one_foreign_origin_of_two_is_enough() -> None:
