@@ -9,25 +9,20 @@ from passback.core.errors import (
     InvalidRequest,
     NothingToDo,
     ResultConflict,
-    Reused,
     UnknownToolCall,
 )
-from passback.core.ids import may_be_ours
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
     AssistantMessage,
     CallId,
     Message,
-    MessageId,
     Owed,
     PostedMessage,
     RunId,
     Synthetic,
-    TextPart,
     ToolCall,
     ToolMessage,
-    UserMessage,
 )
 from passback.core.posts import (
     Receipt,
@@ -40,6 +35,7 @@ from passback.core.posts import (
     for_message,
 )
 from passback.core.questions import refuse_unfit
+from passback.core.repeats import given_ids, new_messages, print_of, run_by_key
 from passback.core.resent import resent
 from passback.core.transcript import (
     SYNTHETIC_TEXT,
@@ -137,12 +133,12 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
         )
     if not post.messages:
         raise NothingToDo("the post has no message, and nothing waits to be resumed")
-    if joined := _known_by_key(standing, post):
-        return joined
+    if (known := run_by_key(post, standing.receipts)) is not None:
+        return Joins(known)
     open_calls = () if standing.running else waiting(standing.messages)
     answers = [message for message in post.messages if isinstance(message, Answer)]
     fresh = _fresh_answers(answers, {each.call.id: each.call for each in open_calls}, standing)
-    others = _new_messages(standing, post)
+    others = _unstored(standing, post)
     if not fresh and not others and not _starts(standing, post):
         return _repeat(standing, post)
     receipts = _receipts(post, fresh.values(), others)
@@ -173,7 +169,7 @@ def begins(
     open_ids = {each.call.id for each in waiting(messages)}
     answers = [m for m in posted if isinstance(m, Answer) and m.call_id in open_ids]
     others = [message for message in posted if not isinstance(message, Answer)]
-    settled = {for_call(each.call_id): _print(each) for each in answers}
+    settled = {for_call(each.call_id): print_of(each) for each in answers}
     return _begins(messages, answers, others, mint, receipts=settled, overdue=overdue)
 
 
@@ -201,7 +197,7 @@ def _begins(
     approved = {call.id for call in runnable(turn) if call.asks}
     cut = (m for m in closed if isinstance(m, ToolMessage) and m.call_id not in approved)
     parked = _parked(messages) if open_calls else ()
-    settled = {for_call(each.call_id): _print(each) for each in (*cut, *ends, *parked)}
+    settled = {for_call(each.call_id): print_of(each) for each in (*cut, *ends, *parked)}
     return Begins((*given, *closed, *others), {**settled, **receipts})
 
 
@@ -220,67 +216,23 @@ def refuse_claim(standing: Standing, call_id: CallId, /) -> None:
         raise _conflict(TIMED_OUT)
 
 
-def _print(message: PostedMessage) -> str:
-    if isinstance(message, ApprovalMessage):
-        given = "approved" if message.approved else "denied"
-        decision = "approved always" if message.always else given
-        return fingerprint((TextPart(decision), TextPart(message.reason)))
-    is_error = message.is_error if isinstance(message, ToolMessage) else False
-    brief = message.brief if isinstance(message, UserMessage) else None
-    return fingerprint(message.content, is_error, brief)
-
-
 def _receipts(
     post: StartRun, answers: Collection[Answer], others: Collection[PostedMessage]
 ) -> dict[ReceiptName, str]:
-    names = {for_call(answer.call_id): _print(answer) for answer in answers}
-    names |= {for_message(each.id): _print(each) for each in others if each.id in post.named}
+    names = {for_call(answer.call_id): print_of(answer) for answer in answers}
+    names |= {for_message(each.id): print_of(each) for each in others if each.id in post.named}
     if post.idempotency_key is not None:
         names[for_key(post.idempotency_key)] = post.fingerprint
     return names
 
 
 # ---------------------------------------------------------------- repeats
-def _known_by_key(standing: Standing, post: StartRun) -> Joins | None:
-    if post.idempotency_key is None:
-        return None
-    known = standing.receipts.get(for_key(post.idempotency_key))
-    if known is None:
-        return None
-    if known.fingerprint != post.fingerprint:
-        raise Reused("this idempotency key was used for another post")
-    # a post that started no run is judged by its results: by now they may have started one
-    return None if known.run_id is None else Joins(known.run_id)
-
-
-def _new_messages(standing: Standing, post: StartRun) -> list[PostedMessage]:
+def _unstored(standing: Standing, post: StartRun) -> Sequence[PostedMessage]:
     """The posted messages, answers aside, that are not repeats of earlier ones."""
-    new: list[PostedMessage] = []
-    seen: dict[ReceiptName, str] = {}
-    for message in post.messages:
-        if isinstance(message, Answer):
-            continue
-        if message.id not in post.named:
-            new.append(message)
-            continue
-        name = for_message(message.id)
-        known = standing.receipts.get(name)
-        first = seen.get(name, known.fingerprint if known else None)
-        if first is None and _is_given(message.id, standing):
-            raise Reused("the server gave this id to another message")
-        if first is None:
-            new.append(message)
-            seen[name] = _print(message)
-        elif first != _print(message):
-            raise Reused("this message id was used for another message")
+    given = given_ids(post.named, standing.messages, start=standing.start)
+    new = new_messages(post, standing.receipts, given)
     stored = (*standing.messages, *standing.queued)
     return new[resent(post, new, stored, running=bool(standing.running)) :]
-
-
-def _is_given(name: MessageId, standing: Standing) -> bool:
-    """Whether the server gave an id to a message. Of those before the boundary it knows only what such ids look like."""
-    is_before = standing.start > 0 and may_be_ours(name)
-    return is_before or any(each.id == name for each in standing.messages)
 
 
 def _fresh_answers(
@@ -292,7 +244,7 @@ def _fresh_answers(
         known = standing.receipts.get(for_call(answer.call_id))
         first = known.fingerprint if known else None
         if answer.call_id in fresh:
-            first = _print(fresh[answer.call_id])
+            first = print_of(fresh[answer.call_id])
         elif known is None and _is_answer_to(open_calls.get(answer.call_id), answer):
             if standing.overdue:
                 first = TIMED_OUT
@@ -301,7 +253,7 @@ def _fresh_answers(
                 continue
         if first is None:
             raise UnknownToolCall("no such tool call is waiting in this conversation")
-        if first != _print(answer):
+        if first != print_of(answer):
             raise _conflict(first)
     return fresh
 
