@@ -178,6 +178,7 @@ def _arguments(name: str, place: Site, port: int) -> list[str]:
     }
     store = stores.get(name, place.redis_url)
     argv = ["-m", _PRODUCTS.get(name, "passback"), "serve", "--port", str(port), "--store", store]
+    argv += ["--max-owner-runs", "100000"]  # all streams are one owner's
     if name == PASSBACK_TWO_WORKERS:
         argv += ["--workers", "2"]
     if name == PASSBACK_TOOLS:

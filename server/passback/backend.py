@@ -98,6 +98,7 @@ def _tempo(settings: Settings) -> Tempo:
         disconnect_grace=settings.disconnect_grace,
         max_attempts=settings.max_attempts,
         queue=settings.max_queue,
+        owner_runs=settings.max_owner_runs,
         tool_timeout=settings.tool_timeout,
     )
 

@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -105,14 +106,14 @@ _SECONDS = _number(0.001, 1e9)
 _COST = _number(1e-6, 1e6)
 
 
-def _setting(default: object, parse: Callable[[str], object], text: str) -> typing.Any:
+def _setting(
+    default: object, parse: Callable[[str], object], text: str, *, secret: bool = False
+) -> typing.Any:
     metadata = types.MappingProxyType({"parse": parse, "text": text})
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata=metadata, repr=not secret)
 
 
-def _secret(default: object, parse: Callable[[str], object], text: str) -> typing.Any:
-    metadata = types.MappingProxyType({"parse": parse, "text": text})
-    return field(default=default, metadata=metadata, repr=False)
+_secret = partial(_setting, secret=True)
 
 
 # ---------------------------------------------------------------- the settings
@@ -295,6 +296,7 @@ class Settings:
     max_queue: int = _setting(
         16, _count(1, 10_000), "posts that may wait for one conversation's run to end"
     )
+    max_owner_runs: int = _setting(500, _count(1, 10**6), "runs of an owner in one worker at once")
     tool_timeout: float | None = _setting(
         None,
         _number(0.1, 1e9),

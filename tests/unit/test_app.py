@@ -82,6 +82,29 @@ async def test_what_a_busy_conversation_means_is_a_setting() -> None:
             assert b"two" in await second.rest()
 
 
+async def test_how_many_runs_an_owner_may_have_is_a_setting() -> None:
+    """The second is told when to come back, and its conversation was never begun."""
+    settings = load({**MEMORY, "PASSBACK_MAX_OWNER_RUNS": "1"})
+    gate = anyio.Event()
+    application = Application(settings, Agent(model=ScriptedModel([[gate, *says("one")]])))
+    body = '{"conversationId": "%s", "messages": [{"role": "user", "content": "hi"}]}'
+    typed = {"content-type": "application/json"}
+
+    def post(conversation: str) -> AbstractAsyncContextManager[Exchange]:
+        said = (body % conversation).encode()
+        return exchange(application.asgi, "POST", "/send-message", headers=typed, body=said)
+
+    with anyio.fail_after(10):
+        async with application.running(), post("a") as first:
+            async with post("b") as second:
+                assert (second.status, second.headers["retry-after"]) == (429, "1")
+                assert b'"too_many_runs"' in await second.rest()
+            gate.set()
+            assert b"one" in await first.rest()
+            async with exchange(application.asgi, "GET", "/conversations/b") as never:
+                assert never.status == 404
+
+
 @pytest.mark.promise("P7")
 async def test_for_how_long_a_run_goes_on_without_a_reader_is_a_setting() -> None:
     settings = load({**MEMORY, "PASSBACK_DISCONNECT_GRACE": "0"})

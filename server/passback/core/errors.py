@@ -30,6 +30,7 @@ PassbackError
 │   ├── Conflict                conflict
 │   │   ├── ConversationBusy    conversation_busy        a run is going on; try again later
 │   │   ├── QueueFull           queue_full               too many posts wait for it to end; try again later
+│   │   ├── TooManyRuns         too_many_runs            so many of the owner's runs go on; try again later
 │   │   ├── ResultConflict      tool_result_conflict     this call was answered with other content
 │   │   └── CallClaimed         call_claimed             another client is at work on this call; try again later
 │   └── Refused                 refused
@@ -205,6 +206,11 @@ class ConversationBusy(Conflict):
 
 class QueueFull(Conflict):
     code = "queue_full"
+    retryable = True
+
+
+class TooManyRuns(Conflict):
+    code = "too_many_runs"
     retryable = True
 
 

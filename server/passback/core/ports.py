@@ -307,6 +307,7 @@ class Runs(Protocol):
         Raises:
             ClientError: the post cannot be accepted; nothing was stored.
             ConversationBusy, QueueFull: a run is going on.
+            TooManyRuns: so many of the owner's runs go on in this process.
             ShuttingDown: this worker takes no new runs.
             StoreError: the store failed; a repeat is safe for tool results, named messages and idempotency keys.
         """

@@ -1,14 +1,42 @@
-"""A run of this process, from its lease to its end."""
+"""A run of this process, from its lease to its end, and how many an owner has."""
 
 import anyio
 
 from passback.core.changes import Lease, LeaseState
+from passback.core.errors import TooManyRuns
 from passback.core.events import Cancelled, Completed, Outcome, RunEvent
+from passback.core.messages import OwnerId
 from passback.core.ports import Store
 from passback.core.values import value
 from passback.engine.log import LogWriter, RunLog
 from passback.engine.loop import Work
 from passback.engine.spending import Meter
+
+
+class OwnerRuns:
+    """Counts the runs that each owner has in this process, those included whose lease is just being taken."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._counts: dict[OwnerId, int] = {}
+
+    def refuse_more(self, owner: OwnerId) -> None:
+        """Raise `TooManyRuns` when an owner has as many as one may have."""
+        if self._counts.get(owner, 0) >= self._most:
+            raise TooManyRuns(
+                f"{self._most} of your runs go on in this worker (PASSBACK_MAX_OWNER_RUNS): try again when one has ended",
+                retry_after=1,
+            )
+
+    def add(self, owner: OwnerId) -> None:
+        self._counts[owner] = self._counts.get(owner, 0) + 1
+
+    def remove(self, owner: OwnerId) -> None:
+        left = self._counts[owner] - 1
+        if left:
+            self._counts[owner] = left
+        else:
+            del self._counts[owner]
 
 
 @value

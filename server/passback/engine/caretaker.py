@@ -131,7 +131,7 @@ class Caretaker:
             tethered=loaded.status.tethered,
         )
         take = partial(self._store.claim, change, run.run_id, events, lease=self._tempo.lease)
-        if await self._supervisor().start(take, assignment) is not None:
+        if await self._supervisor().start(run.key.owner, take, assignment) is not None:
             logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
 
     async def _bury(self, run: RunRef, loaded: Loaded) -> None:
@@ -191,7 +191,7 @@ class Caretaker:
         lease: Lease | None = None
         # a run that has begun is also told of the posts that stop it
         with anyio.CancelScope(shield=True):
-            lease = await self._supervisor().start(take, run)
+            lease = await self._supervisor().start(change.key.owner, take, run)
             if lease is not None:
                 await self._heed_late_posts(lease.run, known)
         return lease is not None

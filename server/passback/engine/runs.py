@@ -211,7 +211,7 @@ class RunService:
         work.owner_spent = await owner_spent(self._store, actor.brain.budget, run)
         assignment = Assignment(opening, work, tethered=change.tethered)
         take = partial(self._store.begin, change, run.run_id, opening, lease=self._tempo.lease)
-        lease = await self._supervisor.start(take, assignment)
+        lease = await self._supervisor.start(post.key.owner, take, assignment, refusable=True)
         return None if lease is None else run
 
     async def _handed_back(self, post: StartRun, loaded: Loaded) -> bool:

@@ -14,10 +14,10 @@ from passback.core.changes import Lease
 from passback.core.errors import LeaseLost, PassbackError, ShuttingDown, StoreError
 from passback.core.events import Cancelled, Failed
 from passback.core.limits import Left
-from passback.core.messages import ConversationKey, RunId, RunRef
+from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
 from passback.core.ports import Store
 from passback.core.values import value
-from passback.engine.active import Active, Assignment
+from passback.engine.active import Active, Assignment, OwnerRuns
 from passback.engine.calling import containing
 from passback.engine.log import LogWriter, RunLog
 from passback.engine.loop import Loop
@@ -51,6 +51,7 @@ class Tempo:
         disconnect_grace: how long a run that is to end with its last reader goes on without one.
         max_attempts: (a number) how many workers may try one run before it counts as lost.
         queue: (a number) how many posts may wait for one conversation.
+        owner_runs: (a number) how many runs of one owner may go on here before a post that would begin one is refused.
         tool_timeout: how long a client may take to answer what it owes; None: for ever.
     """
 
@@ -64,6 +65,7 @@ class Tempo:
     disconnect_grace: float = 5.0
     max_attempts: int = 3
     queue: int = 16
+    owner_runs: int = 500
     tool_timeout: float | None = None
 
 
@@ -91,6 +93,7 @@ class Supervisor:
             tool_timeout=tempo.tool_timeout,
         )
         self._active: dict[RunId, Active] = {}
+        self._owner_runs = OwnerRuns(tempo.owner_runs)
         self._tasks: asyncio.TaskGroup | None = None
         self._draining = False
         self._stopped = False
@@ -122,17 +125,27 @@ class Supervisor:
         return self._draining
 
     async def start(
-        self, take: Callable[[], Awaitable[Lease | None]], run: Assignment, /
+        self,
+        owner: OwnerId,
+        take: Callable[[], Awaitable[Lease | None]],
+        run: Assignment,
+        /,
+        *,
+        refusable: bool = False,
     ) -> Lease | None:
         """Take a lease, and work under it; gives it, or None if there was none to be had. Raises what `take` does.
 
-        A caller that is cancelled meanwhile leaves no lease behind that nobody works under. The opening is in the
+        `refusable`: raises `TooManyRuns` instead where the owner has too many. Runs that were admitted before are not. A caller that is cancelled meanwhile leaves no lease behind that nobody works under. The opening is in the
         stored log once the lease is taken.
         """
         if self._tasks is None:
             raise RuntimeError("runs need `running()` around them")
+        if refusable:
+            self._owner_runs.refuse_more(owner)
         taken: asyncio.Future[Lease | None] = asyncio.get_running_loop().create_future()
-        self._tasks.create_task(self._start(take, run, taken))
+        task = self._tasks.create_task(self._start(take, run, taken))
+        self._owner_runs.add(owner)
+        task.add_done_callback(lambda _: self._owner_runs.remove(owner))
         return await taken
 
     def log_of(self, run: RunRef) -> RunLog | None:

@@ -52,6 +52,7 @@ STATUS: Mapping[str, int] = {
     # not 409: the client was ready to wait, and generic clients know how to come back after a 429
     "queue_full": 429,
     "schemas_busy": 429,
+    "too_many_runs": 429,
     "tool_result_conflict": 409,
     "call_claimed": 409,
     "refused": 403,

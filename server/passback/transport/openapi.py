@@ -65,6 +65,7 @@ POST_ERRORS = (
     "conversation_busy",
     "queue_full",
     "schemas_busy",
+    "too_many_runs",
     "tool_result_conflict",
     "tool_call_not_found",
     "run_not_found",

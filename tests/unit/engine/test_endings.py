@@ -370,4 +370,4 @@ async def test_runs_need_their_service_around_them(memory: Store) -> None:
         return Lease(RunRef(KEY, RunId("r")), 1, "fence")
 
     with pytest.raises(RuntimeError):
-        await supervisor.start(take, Assignment((), Work(brain, Toolbox({}, ()), ())))
+        await supervisor.start(KEY.owner, take, Assignment((), Work(brain, Toolbox({}, ()), ())))
