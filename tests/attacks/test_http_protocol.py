@@ -63,7 +63,8 @@ def getting(field: bytes) -> bytes:
 
 
 async def is_there(client: Client, conversation: str) -> bool:
-    return (await client.http.get(f"/conversations/{conversation}")).status_code == 200
+    """Whether it began; it is gone then, so that the next attack finds none."""
+    return (await client.http.delete(f"/conversations/{conversation}")).status_code == 204
 
 
 async def test_a_request_behind_another_is_seen_by_these_tests(
