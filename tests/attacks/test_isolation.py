@@ -58,7 +58,7 @@ class Owners:
 
     async def state(self) -> Sequence[object]:
         """All that alice can see."""
-        seen: list[object] = [(await self.alice.http.get("/tool-calls?status=owed")).content]
+        seen: list[object] = []
         for each in (self.waiting, self.running):
             for path in ("", "/messages"):
                 url = f"/conversations/{each.conversation}{path}"
@@ -106,6 +106,12 @@ async def _waiting(alice: Client, model: ModelServer) -> Ids:
         named["get-time-zone"],
         named["wipe"],
     )
+
+
+@pytest.fixture(scope="module")
+async def untouched(owners: Owners) -> Sequence[object]:
+    """What alice sees before the first attack."""
+    return await owners.state()
 
 
 # ---------------------------------------------------------------- the ways to name something
@@ -195,14 +201,15 @@ def _unnamed(text: str, ids: Ids) -> str:
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-async def test_an_id_of_another_owner_is_as_one_that_never_was(owners: Owners, way: Way) -> None:
-    before = await owners.state()
+async def test_an_id_of_another_owner_is_as_one_that_never_was(
+    owners: Owners, untouched: Sequence[object], way: Way
+) -> None:
     for bob in owners.bob:  # at her worker, and at another
         for ids in (owners.waiting, owners.running):
             stolen, unknown = await told(bob, way, ids), await told(bob, way, ids.unknown)
             assert stolen == unknown
             assert stolen[0] == 404
-    assert await owners.state() == before
+    assert await owners.state() == untouched
 
 
 async def test_what_was_tried_would_have_worked_for_its_owner(owners: Owners) -> None:

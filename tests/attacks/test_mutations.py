@@ -97,7 +97,7 @@ VALUES: tuple[Any, ...] = (
         "[DONE]",
     ),
 )
-SEED, CONNECTIONS, EACH = 20, 4, 750
+SEED, CONNECTIONS, EACH = 20, 4, 600
 
 
 def mutated(chance: random.Random) -> bytes:

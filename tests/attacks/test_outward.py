@@ -167,7 +167,7 @@ async def test_a_models_service_that_redirects_is_not_followed(protocol: str) ->
         assert trap.connections == 0
 
 
-@pytest.mark.parametrize("status", REDIRECTS)
+@pytest.mark.parametrize("status", [302, 307, 308])  # as GET, and as they were
 async def test_a_server_of_tools_that_redirects_is_not_followed(
     trap: ModelServer, status: int
 ) -> None:
