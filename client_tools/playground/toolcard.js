@@ -19,6 +19,8 @@ export class ToolCard {
   /** What of them is shown while they are written. */
   #writing = document.createTextNode("");
   #written = el("pre", {}, this.#writing);
+  /** The arguments that are laid out. */
+  #laidOut = "";
   #warning = el("p", { class: "warning" });
   #body;
   /** What a sub-agent says and does that works on it. */
@@ -201,6 +203,8 @@ export class ToolCard {
 
   /** Complete arguments are written anew: what is read is what the tool gets. */
   #tidy() {
+    if (this.#laidOut === this.#arguments) return;
+    this.#laidOut = this.#arguments;
     const { text, repeated } = formatArguments(this.#arguments);
     this.#writing = document.createTextNode("");
     this.#written.replaceChildren(...isolateStrings(text), this.#writing);

@@ -121,3 +121,11 @@ async def test_the_question_of_a_tool_of_the_page_is_written_out(
         await expect(dialog.locator("#confirm-question")).to_have_text(WRITTEN)
         await dialog.get_by_role("button", name="Decline").click()
         await playground.settled()
+
+
+async def test_nothing_of_long_arguments_is_behind_a_scroll_bar(playground: Playground) -> None:
+    arguments = json.dumps({f"line {number}": number for number in range(60)})
+    page = await owes(playground, approval(arguments))
+    written = card(page, "pay").locator("pre")
+    await expect(written).to_contain_text('"line 59": 59')
+    assert await written.evaluate("pre => pre.scrollHeight <= pre.clientHeight")
