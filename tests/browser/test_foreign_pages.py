@@ -54,6 +54,17 @@ WHEREABOUTS = """() => {
         named: window.name + JSON.stringify(history.state),
     };
 }"""
+LOADED = """async url => {
+    const elements = {
+        object: {data: url}, embed: {src: url}, script: {src: url}, img: {src: url}, link: {rel: 'stylesheet', href: url},
+    };
+    const tell = ([name, properties]) => new Promise(done => {
+        const made = document.createElement(name);
+        made.onload = made.onerror = ({type}) => done([name, type]);
+        document.body.append(Object.assign(made, properties));
+    });
+    return Object.fromEntries(await Promise.all(Object.entries(elements).map(tell)));
+}"""
 FRAME = """url => new Promise(done => {
     const frame = document.createElement('iframe');
     Object.assign(frame, {src: url, onload: () => done()});
@@ -262,3 +273,16 @@ async def test_what_is_injected_is_stopped_by_the_policy(
             f"{fast_url}/",
         ]
     assert site.paths == []
+
+
+async def test_a_foreign_page_is_not_told_which_conversations_there_are(
+    browser: Browser, site: CarelessSite, fast_url: str
+) -> None:
+    """An element says only whether it could load: for an id that exists, and for one that does not, the same."""
+    await owed(fast_url, "told", "time zone", ZONE)
+    async with foreign_page(browser, site.url("evil.test")) as page:
+        shared = await page.evaluate(LOADED, site.url("a.rebind.test") + "/?way=script")
+        assert (shared["object"], shared["script"], shared["embed"]) == ("load", "load", "load")
+        there = await page.evaluate(LOADED, f"{fast_url}/conversations/told/messages")
+        missing = await page.evaluate(LOADED, f"{fast_url}/conversations/untold/messages")
+    assert there == missing
