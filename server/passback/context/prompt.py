@@ -5,7 +5,8 @@
 3. `<instructions>` and `<output_schema>` behind the words: what the caller adds for this answer. They are the client's, so
    they stay in the user's message: no post gets the weight of the system prompt.
 
-No text and no data can close a tag: `<` is written as `&lt;` in texts, and as its escape in JSON.
+No text and no data can close a tag: `<` is written as `&lt;` in texts, and as its escape in JSON. No words of a user, no
+result of a tool and no summary can open one: see `tags`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,12 +16,15 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from passback.context.outline import outline
+from passback.context.tags import escape_content, escape_tags
 from passback.core.messages import (
     Brief,
     Content,
     JsonObject,
     Message,
+    SummaryMessage,
     TextPart,
+    ToolMessage,
     UserMessage,
 )
 from passback.core.values import value
@@ -65,12 +69,26 @@ class Layers:
     pasted: int | None = None
 
     def shown(self, message: Message, /) -> Message:
-        if not isinstance(message, UserMessage) or message.brief is None:
-            return message
-        before, behind = self._user_context(message.brief), _appended(message.brief)
-        generation = message.brief.generation
-        brief = None if generation is None else Brief(generation=generation)
-        return replace(message, content=_around(before, message.content, behind), brief=brief)
+        match message:
+            case UserMessage():
+                return self._with_brief(message, escape_content(message.content))
+            case ToolMessage():
+                content = escape_content(message.content)
+                return message if content is message.content else replace(message, content=content)
+            case SummaryMessage():
+                text = escape_tags(message.content)
+                return message if text is message.content else replace(message, content=text)
+            case _:
+                return message
+
+    def _with_brief(self, message: UserMessage, content: Content) -> UserMessage:
+        """The message with what was said beside its words."""
+        said = message.brief
+        if said is None:
+            return message if content is message.content else replace(message, content=content)
+        before, behind = self._user_context(said), _appended(said)
+        brief = None if said.generation is None else Brief(generation=said.generation)
+        return replace(message, content=_around(before, content, behind), brief=brief)
 
     def _user_context(self, brief: Brief) -> str:
         told = [

@@ -7,10 +7,13 @@ from passback.core.messages import Message, RunRef
 
 
 class PromptBuilder(Protocol):
-    """Says how a model is shown what was posted beside words."""
+    """Says how a model is shown the words of others, and what was posted beside them."""
 
     def shown(self, message: Message, /) -> Message:
-        """The message with its `Brief` as a part of its words. Pure: the same on every worker, and in every turn."""
+        """The message with its `Brief` as a part of its words, in which nothing passes for a part of the prompt.
+
+        Pure: the same on every worker, and in every turn.
+        """
         ...
 
 

@@ -33,7 +33,7 @@ class Brain:
         context: decides what it is shown of a transcript that becomes too large for it.
         commands: what users may say without it.
         output: says whether its last word is what was asked for.
-        builder: says how it is shown what was posted beside words; None: not at all.
+        builder: says how it is shown the words of others, and what was posted beside them; None: the words as they are.
         told: what it is told in one run only.
         tells_time: whether it is told when a message came.
         budget: limits its runs, and with them the sub-agents that work for it.

@@ -390,7 +390,7 @@ class Loop:
         """Gives what the state is then; None: as it is stored."""
         self._assembler = None
         self._messages.extend(append)
-        self._seen.extend(append)
+        self._seen.extend(self._brain.seen(append))
         usage = self._state.usage_with(append)
         if any(isinstance(message, SummaryMessage) for message in append):
             read = self._messages[self._state.boundary - self._start :]
