@@ -22,7 +22,7 @@ from passback.models.http.bounds import Bounds
 from passback.models.http.connection import Answer, Patience
 from passback.models.http.decoding import Decoder
 from passback.models.http.exchanges import Arrival, Exchanges, Headers, read_some
-from passback.models.http.failures import status_failure
+from passback.models.http.failures import encoded_unasked, status_failure
 from passback.models.http.listing import objection
 from passback.models.http.reading import Begun, Reading, kind_of, stalled
 from passback.models.http.transport import Transport
@@ -144,6 +144,8 @@ class HttpModel(ABC):
         try:
             listing = await self._exchanges.get(service.models, _CHECK_PATIENCE)
             async with aclosing(listing.stream):
+                if listing.is_success and listing.is_encoded:
+                    raise encoded_unasked()
                 body = await read_some(listing, _MAX_MODEL_LIST)
         except httpx.HTTPError as error:
             raise ModelUnavailable(f"{service.base} cannot be reached") from error
@@ -197,6 +199,8 @@ class HttpModel(ABC):
             raise status_failure(arrival.status, error_body, arrival.retry_after)
         if arrival.media_type == "text/html":
             raise ModelRejected("the model's address answers with a web page")
+        if arrival.is_encoded:
+            raise encoded_unasked()
         first = await anext(arrival.body, b"")
         return Begun(arrival.stream, arrival.body, first, arrival.media_type == "application/json")
 

@@ -72,11 +72,13 @@ class Arrival:
 
     Attributes:
         media_type: in lower case, without parameters.
-        body: as it comes, decompressed when the service compressed it unasked.
+        is_encoded: whether the service compressed it, although it was not asked to.
+        body: as it comes; what is encoded is never unpacked, for it could become any size.
     """
 
     status: int
     media_type: str
+    is_encoded: bool
     retry_after: str | None
     stream: httpx.AsyncByteStream
     body: AsyncGenerator[bytes]
@@ -131,22 +133,21 @@ class Exchanges:
 
 def _arrived(answer: Answer) -> Arrival:
     headers = {name.lower(): value.decode("latin-1") for name, value in answer.headers}
-    if b"content-encoding" in headers:
-        return _arrival(httpx.Response(answer.status, headers=answer.headers, stream=answer))
     answer.headers.clear()  # nobody asks for them any more, and the answer may take long
     body = cast("AsyncGenerator[bytes]", answer)
     kind = _media_type(headers.get(b"content-type", ""))
-    return Arrival(answer.status, kind, headers.get(b"retry-after"), answer, body)
+    is_encoded = _is_encoded(headers.get(b"content-encoding"))
+    return Arrival(answer.status, kind, is_encoded, headers.get(b"retry-after"), answer, body)
 
 
 def _arrival(response: httpx.Response) -> Arrival:
     headers, stream = response.headers, cast("httpx.AsyncByteStream", response.stream)
-    # straight from the transport where there is nothing to decode: two generators less for every read
-    plain = "content-encoding" not in headers
-    body = aiter(cast("AsyncIterable[bytes]", stream)) if plain else response.aiter_bytes()
+    # straight from the transport: two generators less for every read
+    body = aiter(cast("AsyncIterable[bytes]", stream))
     return Arrival(
         response.status_code,
         _media_type(headers.get("content-type", "")),
+        _is_encoded(headers.get("content-encoding")),
         headers.get("retry-after"),
         stream,
         cast("AsyncGenerator[bytes]", body),
@@ -157,8 +158,17 @@ def _media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
+def _is_encoded(content_encoding: str | None) -> bool:
+    return (content_encoding or "identity").strip().lower() != "identity"
+
+
 async def read_some(arrival: Arrival, limit: int) -> bytes:
-    """The body, or its beginning: what comes within some seconds, at most `limit` bytes and one read."""
+    """The body, or its beginning: what comes within some seconds, at most `limit` bytes and one read.
+
+    Nothing of a body that is encoded.
+    """
+    if arrival.is_encoded:
+        return b""
     read = bytearray()
     async with aclosing(arrival.body) as body:
         with anyio.move_on_after(_BODY_TIMEOUT):

@@ -92,6 +92,13 @@ def status_failure(status: int, body: bytes, retry_after: str | None, /) -> Mode
     return _refusal(_STATUS_WORDS.get(status, _STATUS_WORDS[400]))
 
 
+def encoded_unasked() -> ModelError:
+    """An answer that came with a content encoding; none is asked for, as it could unpack to any size."""
+    return ModelRejected(
+        "the model's service answers with a content encoding that was not asked for: switch its compression off"
+    )
+
+
 def reported_failure(error: JsonValue, /) -> ModelError:
     """What an error object in the middle of an answer means."""
     code = _code(error)

@@ -71,6 +71,11 @@ async def test_a_service_that_has_the_model_or_tells_no_names_is_fine(
             ModelRejected,
             "has no model 'gpt-test'; it has gpt-tests",
         ),
+        (
+            ok(httpx.ReadError(KEY), **{"content-encoding": "gzip"}),
+            ModelRejected,
+            "a content encoding that was not asked for",
+        ),
         (listing("x", "y", "z", "w"), ModelRejected, "it has x, y, z"),
     ],
 )

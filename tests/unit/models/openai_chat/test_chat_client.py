@@ -7,6 +7,7 @@ import httpx
 import pytest
 from tests.support.model_server import (
     DONE,
+    Reply,
 )
 from tests.unit.models.openai_chat.chat_service import (
     AB,
@@ -14,8 +15,10 @@ from tests.unit.models.openai_chat.chat_service import (
     AB_STOP,
     HI,
     KEY,
+    Body,
     Service,
     asked,
+    connected,
     failed,
     ok,
     status,
@@ -26,7 +29,6 @@ from passback.core.errors import (
     ModelIncomplete,
     ModelRateLimited,
     ModelRejected,
-    ModelUnavailable,
 )
 
 pytestmark = pytest.mark.anyio
@@ -169,14 +171,49 @@ async def test_a_web_page_is_no_answer() -> None:
     assert "web page" in failure.message
 
 
-async def test_a_compressed_answer_is_read() -> None:
-    service = Service(ok(gzip.compress(AB_STOP), **{"content-encoding": "gzip"}))
+UNASKED = (
+    "the model's service answers with a content encoding that was not asked for: "
+    "switch its compression off"
+)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "GZIP", "deflate, gzip", "br", "x-unknown"])
+async def test_an_answer_with_an_encoding_that_was_not_asked_for_is_refused_unread(
+    encoding: str,
+) -> None:
+    """Unpacked, it could be of any size; of this one nothing may be read."""
+    service = Service(ok(httpx.ReadError("read"), **{"content-encoding": encoding}))
+    async with service.client() as client:
+        deltas, failure = await failed(client)
+    assert (deltas, type(failure), failure.message) == ([], ModelRejected, UNASKED)
+    assert [request.headers["accept-encoding"] for request in service.requests] == ["identity"]
+
+
+async def test_the_encoding_of_an_answer_over_a_connection_is_seen_too() -> None:
+    """400 KB that unpack to 400 MB, a part of it: they came to 138 MiB of memory."""
+    bomb = gzip.compress(bytes(4 * 1024 * 1024))
+    headers = {"content-type": "text/event-stream", "content-encoding": "gzip"}
+    async with connected(Reply([bomb], headers=headers)) as (server, client):
+        deltas, failure = await failed(client)
+    assert (deltas, type(failure), failure.message) == ([], ModelRejected, UNASKED)
+    assert len(server.requests) == 1
+
+
+async def test_an_answer_that_says_that_it_is_not_encoded_is_read() -> None:
+    service = Service(ok(AB_STOP, **{"content-encoding": "identity"}))
     async with service.client() as client:
         assert await asked(client) == AB_DELTAS
 
 
-async def test_a_compressed_answer_that_is_damaged_is_incomplete() -> None:
-    damaged = b"not gzip at all"
-    async with Service(ok(damaged, **{"content-encoding": "gzip"})).client() as client:
-        deltas, failure = await failed(client)
-    assert (deltas, type(failure)) == ([], ModelUnavailable)
+async def test_a_refusal_that_is_encoded_is_known_by_its_status() -> None:
+    body = gzip.compress(b'{"error": {"code": "insufficient_quota"}}')
+
+    def answer() -> httpx.Response:
+        return httpx.Response(401, headers={"content-encoding": "gzip"}, stream=Body(body))
+
+    async with Service(answer).client() as client:
+        _, failure = await failed(client)
+    assert (type(failure), failure.message) == (
+        ModelRejected,
+        "the model's service refused the key",
+    )
