@@ -1,4 +1,7 @@
 # One worker of passback. See docker-compose.yml for two of them behind a proxy, with Redis.
+#
+# It listens on every address of its container, so it asks for PASSBACK_API_KEYS=OWNER:KEY, or, where everybody who
+# can reach it may use it, for PASSBACK_ALLOW_ANONYMOUS=yes.
 
 FROM python:3.13-slim AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1

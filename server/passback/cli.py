@@ -136,8 +136,20 @@ def _prepare_worker(seat: Seat) -> Coroutine[None, None, int]:
 def _settings(flags: Mapping[str, str]) -> Settings:
     settings = load({**os.environ, **flags})
     require_common_ground(settings)
+    _refuse_strangers(settings)
     log_to_stderr(settings.log_level, several=settings.workers > 1)
     return settings
+
+
+def _refuse_strangers(settings: Settings) -> None:
+    """Raises ConfigurationError where others than this machine would be served without a key, unless that is allowed."""
+    if settings.is_loopback or settings.api_keys or settings.allow_anonymous:
+        return
+    raise ConfigurationError(
+        f"PASSBACK_HOST: others can reach {settings.host}, and no keys are set: set "
+        "PASSBACK_API_KEYS, or listen on 127.0.0.1; to serve everybody without a key, set "
+        "PASSBACK_ALLOW_ANONYMOUS=yes"
+    )
 
 
 def _flags(options: argparse.Namespace) -> dict[str, str]:

@@ -9,6 +9,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import quote
 
@@ -233,6 +234,11 @@ class Settings:
             "text": "OWNER:KEY, ...: require one of these as bearer token",
         },
     )
+    allow_anonymous: bool = _setting(
+        False,
+        _flag,
+        "serve everybody without a key, also beyond this machine",
+    )
     allow_roles: frozenset[str] = _setting(
         frozenset({"user", "tool"}), parse_roles, "roles of messages that clients may post"
     )
@@ -336,7 +342,11 @@ class Settings:
 
     @property
     def is_loopback(self) -> bool:
-        return self.host in {"127.0.0.1", "localhost", "::1"}
+        """Whether only programs of this machine can reach the server."""
+        try:
+            return self.host == "localhost" or ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
 
 def variable(name: str, /) -> str:

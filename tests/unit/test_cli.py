@@ -259,6 +259,25 @@ def test_a_secret_in_a_wrong_setting_is_not_shown() -> None:
     assert "sk-secret" not in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "host", "workers"),
+    [("check", "0.0.0.0", "1"), ("serve", "0.0.0.0", "1"), ("serve", "::", "2")],
+)
+def test_serving_others_without_keys_has_to_be_asked_for(
+    command: str, host: str, workers: str, tmp_path: Path
+) -> None:
+    flags = ("--host", host, "--port", "0", "--workers", workers)
+    store = f"sqlite:///{tmp_path}/store.db"
+    ended = passback(command, *flags, "--store", store, PASSBACK_API_KEYS="")
+    assert (ended.returncode, ended.stdout) == (EXIT_USAGE, "")
+    assert ended.stderr == (
+        f"passback: PASSBACK_HOST: others can reach {host}, and no keys are set: set "
+        "PASSBACK_API_KEYS, or listen on 127.0.0.1; to serve everybody without a key, set "
+        "PASSBACK_ALLOW_ANONYMOUS=yes\n"
+    )
+    assert not (tmp_path / "store.db").exists()
+
+
 # ---------------------------------------------------------------- check
 def test_check_says_that_all_is_well(tmp_path: Path) -> None:
     (tmp_path / "my_agent.py").write_text(AGENT)
@@ -308,8 +327,8 @@ async def test_serve_tells_where_to_look_and_stops_when_it_is_asked(tmp_path: Pa
     ("flags", "environment", "warned"),
     [
         (["--host", "127.0.0.1"], {}, False),
-        (["--host", "0.0.0.0"], {}, True),
-        ([], {"PASSBACK_HOST": "0.0.0.0"}, True),
+        (["--host", "0.0.0.0"], {"PASSBACK_ALLOW_ANONYMOUS": "yes"}, True),
+        (["--allow-anonymous", "yes"], {"PASSBACK_HOST": "0.0.0.0"}, True),
         (["--host", "127.0.0.1"], {"PASSBACK_HOST": "0.0.0.0"}, False),
         (["--host", "0.0.0.0"], {"PASSBACK_API_KEYS": "ann:0123456789abcdef"}, False),
     ],

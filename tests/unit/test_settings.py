@@ -49,6 +49,7 @@ GOOD: list[tuple[str, str, object]] = [
         frozenset({"https://a.example", "http://b.example:8080"}),
     ),
     ("api_keys", f"ann:{KEY},bob:{KEY}:x", {KEY: "ann", f"{KEY}:x": "bob"}),
+    ("allow_anonymous", "yes", True),
     ("allow_roles", "user,tool,system", frozenset({"user", "tool", "system"})),
     ("max_connections", "100", 100),
     ("send_timeout", "2.5", 2.5),
@@ -184,10 +185,14 @@ def test_settings_cannot_be_changed() -> None:
         load({}).port = 1  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "localhost", "::1"])
 def test_this_machine_alone_is_loopback(host: str) -> None:
     assert load({"PASSBACK_HOST": host}).is_loopback
-    assert not load({"PASSBACK_HOST": "0.0.0.0"}).is_loopback
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "agents.example.com"])
+def test_what_others_can_reach_is_not_loopback(host: str) -> None:
+    assert not load({"PASSBACK_HOST": host}).is_loopback
 
 
 # ---------------------------------------------------------------- where conversations are kept
