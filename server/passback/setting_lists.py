@@ -32,7 +32,10 @@ def parse_keys(value: str) -> Mapping[str, OwnerId]:
         owner, colon, key = entry.partition(":")
         if not (owner and colon and len(key) >= 16 and key.isascii()):
             raise ValueError("must be OWNER:KEY, ...; each key of 16 or more ASCII characters")
-        keys[key] = OwnerId(owner)
+        if keys.setdefault(key, OwnerId(owner)) != owner:
+            raise ValueError(
+                f"must be a key of its own for each owner: {keys[key]!r} and {owner!r} have the same one"
+            )
     return keys
 
 

@@ -253,6 +253,16 @@ def test_a_port_in_use_is_told_in_one_line_whatever_the_number_of_workers(tmp_pa
     assert ended.stderr.count("\n") == 1
 
 
+def test_one_key_of_two_owners_is_told_and_not_shown() -> None:
+    keys = "alice:a-key-of-16-letters,bob:a-key-of-16-letters"
+    ended = passback("serve", PASSBACK_API_KEYS=keys, PASSBACK_STORE="memory:")
+    assert (ended.returncode, ended.stdout) == (EXIT_USAGE, "")
+    assert ended.stderr == (
+        "passback: PASSBACK_API_KEYS: must be a key of its own for each owner: 'alice' and 'bob' "
+        "have the same one\n"
+    )
+
+
 def test_a_secret_in_a_wrong_setting_is_not_shown() -> None:
     ended = passback("serve", PASSBACK_PORT="sk-secret", PASSBACK_STORE="memory:")
     assert ended.returncode == EXIT_USAGE

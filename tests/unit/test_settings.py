@@ -116,6 +116,11 @@ BAD: list[tuple[str, str, str]] = [
     ("api_keys", KEY, "must be OWNER:KEY"),
     ("api_keys", "ann:short", "must be OWNER:KEY"),
     ("api_keys", f":{KEY}", "must be OWNER:KEY"),
+    (
+        "api_keys",
+        f"alice:{KEY}, bob:{KEY}",
+        "must be a key of its own for each owner: 'alice' and 'bob' have the same one",
+    ),
     ("log_bytes", "65535", "must be from 65536 to 2147483648"),
     ("workers", "0", "must be from 1 to 64"),
     ("workers", "65", "must be from 1 to 64"),
@@ -152,9 +157,15 @@ def test_a_wrong_value_is_named_and_never_shown(name: str, text: str, why: str) 
     with pytest.raises(ConfigurationError) as raised:
         load({variable(name): text})
     assert raised.value.message.startswith(f"PASSBACK_{name.upper()}: {why}")
-    if text in {"secret", KEY, "ann:short"}:
+    assert KEY not in raised.value.message
+    if text in {"secret", "ann:short"}:
         assert text not in raised.value.message
         assert raised.value.__cause__ is None
+
+
+def test_an_owner_may_have_several_keys_and_name_one_twice() -> None:
+    given = f"ann:{KEY}, ann:{KEY}2, ann:{KEY}"
+    assert load({"PASSBACK_API_KEYS": given}).api_keys == {KEY: "ann", f"{KEY}2": "ann"}
 
 
 def test_an_unknown_setting_is_an_error_that_names_it() -> None:
