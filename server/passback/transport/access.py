@@ -82,10 +82,13 @@ def authenticate(headers: Headers, access: Access, /) -> OwnerId:
     """Whose bearer key this is. All keys are compared, in constant time.
 
     Raises:
-        Unauthenticated: keys are configured, and this is none of them.
+        Unauthenticated: keys are configured, and this is none of them, or more than one is presented: a proxy in front
+            may have checked the other one.
     """
     if not access.keys:
         return ANONYMOUS
+    if len(headers.all(b"authorization")) > 1:
+        raise Unauthenticated("one Authorization header is needed, and this request has several")
     scheme, _, presented = headers.get(b"authorization").partition(" ")
     digest = _digest(presented.strip() if scheme.lower() == "bearer" else "")
     found: OwnerId | None = None

@@ -129,7 +129,7 @@ def _too_large(limits: Limits) -> BodyTooLarge:
 
 def _declared_length(headers: Headers) -> float:
     """Infinite for one that no integer should be made of."""
-    declared = headers.get(b"content-length", "0")
+    declared = headers.get(b"content-length", "0").strip(" \t")  # blanks belong to no value
     return int(declared) if len(declared) < 20 and declared.isdecimal() else math.inf
 
 

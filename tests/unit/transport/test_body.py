@@ -197,11 +197,17 @@ SMALL = Limits(body_bytes=10)
 
 
 @pytest.mark.promise("P11", "P12")
-@pytest.mark.parametrize("declared", ["11", "99999999999999999999999", "1e3", "-1"])
+@pytest.mark.parametrize("declared", ["11", "99999999999999999999999", "1e3", "-1", "1 1", "11 "])
 async def test_a_body_that_is_declared_too_large_is_not_read(declared: str) -> None:
     headers = JSON | {"content-length": declared}
     async with exchange(_app(SMALL), "POST", "/", headers=headers, stalled_body=True) as one:
         assert one.status == 413
+
+
+@pytest.mark.parametrize("declared", ["2 ", " 2", "\t2 \t"])
+async def test_blanks_around_a_declared_length_are_no_part_of_it(declared: str) -> None:
+    answer = await _post(b"{}", **{"content-length": declared})
+    assert (answer.status, answer.json) == (200, {"read": {}})
 
 
 @pytest.mark.promise("P11", "P12")

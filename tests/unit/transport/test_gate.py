@@ -294,6 +294,20 @@ async def test_without_one_of_the_keys_nothing_is_told(given: str | None) -> Non
         assert (answer.status, answer.code) == (401, "unauthenticated")
 
 
+@pytest.mark.promise("P13")
+@pytest.mark.parametrize(
+    "other", ["Bearer the-key-of-alice", "Bearer the-key-of-bob", "Basic x", ""]
+)
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_two_credentials_are_none(other: str, is_first: bool) -> None:
+    given = ["Bearer the-key-of-alice", other]
+    headers = [("authorization", each) for each in (given if is_first else reversed(given))]
+    for path in ("/", "/nowhere"):
+        answer = await ask(_app(Access(keys=KEYS)), "GET", path, headers=headers)
+        assert (answer.status, answer.code) == (401, "unauthenticated")
+    assert (await ask(_app(Access()), "GET", "/", headers=headers)).body == b"anonymous"
+
+
 @pytest.mark.parametrize(("method", "status"), [("GET", 200), ("HEAD", 200), ("POST", 401)])
 async def test_a_public_path_is_open_for_reading_only(method: str, status: int) -> None:
     assert (await ask(_app(Access(keys=KEYS)), method, "/open")).status == status
