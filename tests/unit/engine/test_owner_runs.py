@@ -85,13 +85,18 @@ async def test_runs_that_are_taken_over_or_were_queued_count_and_are_not_refused
     store: Store,
 ) -> None:
     """A worker with room for one run takes over two, one of them with a post behind it."""
-    gate, held = anyio.Event(), anyio.Event()
+    gate, both, held = anyio.Event(), anyio.Event(), anyio.Event()
     async with mortal(store, ScriptedModel([["on", gate], ["on", gate]])) as dying:
         lost = [await post(dying.runs, says(), key=key) for key in (KEY, OTHER)]
         queued = await post(dying.runs, says("more"), on_busy="enqueue")
         await dying.kill()
-    model = ScriptedModel([words("taken over"), words("taken over"), ["queued", held]])
+    # neither ends before both have begun, so the third answer is that of the queued post
+    taken_over = [both, *words("taken over")]
+    model = ScriptedModel([taken_over, taken_over, ["queued", held]])
     async with worker(store, model, tempo=replace(SEEKING, owner_runs=1)) as runs:
+        while len(model.requests) < 2:
+            await anyio.lowlevel.checkpoint()
+        both.set()
         for run in lost:
             await followed(runs, run)
         while (await store.status(KEY)).run_id != queued.run_id:
