@@ -89,6 +89,7 @@ async def test_only_the_owner_may_read_the_file(path: Path) -> None:
         "conversations.db": 0o600,
         "conversations.db-wal": 0o600,
         "conversations.db-shm": 0o600,
+        "conversations.db-reserve": 0o600,
     }
 
 

@@ -61,6 +61,7 @@ from passback.engine.claims import Claims
 from passback.engine.loop import Work
 from passback.engine.overtaken import ATTEMPTS, step_aside
 from passback.engine.reader import Reader
+from passback.engine.readiness import Readiness
 from passback.engine.spending import owner_spent
 from passback.engine.supervisor import Supervisor, Tempo
 
@@ -88,6 +89,7 @@ class RunService:
         self._caretaker = Caretaker(store, agents, self._tempo, lambda: self._supervisor)
         self._supervisor = Supervisor(store, self._tempo, self._caretaker.look_after)
         self._claims = Claims(store)
+        self._readiness = Readiness(store.ping)
         self._heard_of: set[ConversationKey] = set()
         self._most_heard_of = heard_of
 
@@ -288,7 +290,7 @@ class RunService:
 
     async def ready(self) -> None:
         self._supervisor.admit()
-        await self._store.ping()
+        await self._readiness.check()
 
     # ---------------------------------------------------------------- ending
     async def cancel(self, run: RunRef, /) -> bool:

@@ -30,7 +30,7 @@ from passback.core.changes import (
     Place,
     Status,
 )
-from passback.core.errors import StoreError
+from passback.core.errors import StoreError, StoreFull
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
 from passback.core.limits import Spending, Spent
 from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
@@ -56,6 +56,7 @@ from passback.stores.layout import (
 from passback.stores.options import StoreOptions, milliseconds
 from passback.stores.sqlite import changes, claims, leases, queue, reads, rows, spending
 from passback.stores.sqlite.changes import Taking
+from passback.stores.sqlite.reserve import Reserve, refuse_full_disk
 from passback.stores.sqlite.rows import Limits
 from passback.stores.sqlite.schema import connect, prepare_file
 from passback.stores.sqlite.thread import Job, SqliteThread, T
@@ -80,6 +81,8 @@ class SqliteStore:
             self._writer if path is None else SqliteThread(opening, "BEGIN", options.patience)
         )
         self._threads = [self._writer] if path is None else [self._writer, self._reader]
+        self._reserve = None if path is None else Reserve(path)
+        self._is_released = False
         self._stack = AsyncExitStack()
         self._bells = Bells()
         self._seen = -1
@@ -94,6 +97,8 @@ class SqliteStore:
                 await thread.open()
                 stack.push_async_callback(thread.close)
             self._stack = stack.pop_all()
+        if self._reserve is not None:
+            await anyio.to_thread.run_sync(self._reserve.fill)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -110,13 +115,18 @@ class SqliteStore:
         return False
 
     async def check(self) -> Sequence[str]:
-        await self.ping()
         if self._path is None:
             return ["The store is in memory: every conversation is gone when the server stops."]
+        try:
+            await self.ping()
+        except StoreFull as error:  # what is there can be read, and deleted
+            return [f"{error.message}: nothing new can be stored."]
         return []
 
     async def ping(self) -> None:
         await self._writer.run(rows.ping)
+        if self._path is not None:
+            await anyio.to_thread.run_sync(refuse_full_disk, self._path)
 
     # ------------------------------------------------------------ conversations
     async def status(self, key: ConversationKey, /) -> Status:
@@ -200,7 +210,22 @@ class SqliteStore:
 
     async def delete(self, key: ConversationKey, /) -> bool:
         name = tag(key)
-        return await self._write(name, lambda db: rows.delete(db, name))
+        try:
+            deleted = await self._write(name, lambda db: rows.delete(db, name))
+        except StoreFull:
+            if not await self._make_room():
+                raise
+            deleted = await self._write(name, lambda db: rows.delete(db, name))
+        if self._reserve is not None and self._is_released:
+            await anyio.to_thread.run_sync(self._reserve.fill)
+        return deleted
+
+    async def _make_room(self) -> bool:
+        """Give up the room that is kept for deletions. False: there is none."""
+        if self._reserve is None or not await anyio.to_thread.run_sync(self._reserve.release):
+            return False
+        self._is_released = True
+        return True
 
     # ------------------------------------------------------------ what the owner of a lease writes
     async def append(

@@ -1,0 +1,39 @@
+"""Whether the store can be used, asked at most once a second however often a probe asks."""
+
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+import anyio
+
+from passback.core.errors import StoreError
+
+READY_SECONDS = (
+    1.0  # for so long one answer of the store counts; anybody may ask, and each look is a write
+)
+
+
+class Readiness:
+    """Remembers the last answer of `ping`; those who ask meanwhile wait for the same one."""
+
+    def __init__(self, ping: Callable[[], Awaitable[None]], /) -> None:
+        self._ping = ping
+        self._asking = anyio.Lock()
+        self._counts_until = 0.0
+        self._error: StoreError | None = None
+
+    async def check(self) -> None:
+        """Return when the store can be used. Raises StoreError otherwise."""
+        async with self._asking:
+            if monotonic() >= self._counts_until:
+                self._error = await self._ask()
+                self._counts_until = monotonic() + READY_SECONDS
+        if (error := self._error) is not None:
+            # a new one: what is raised again and again grows by its traceback each time
+            raise type(error)(error.message, retry_after=error.retry_after)
+
+    async def _ask(self) -> StoreError | None:
+        try:
+            await self._ping()
+        except StoreError as error:
+            return error
+        return None
