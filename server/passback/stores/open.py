@@ -34,6 +34,8 @@ def _sqlite(rest: str, options: StoreOptions) -> Store:
         raise ConfigurationError(
             "the store's URL has to be sqlite:///FILE (relative) or sqlite:////FOLDER/FILE (absolute)"
         )
+    if "%00" in rest or "\0" in rest:
+        raise ConfigurationError("the name of a SQLite store's file has no NUL in it")
     if "?" in rest or "#" in rest:
         raise ConfigurationError("the URL of a SQLite store takes no options")
     return SqliteStore(Path(unquote(rest[3:])).expanduser(), options)

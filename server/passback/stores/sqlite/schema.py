@@ -1,8 +1,12 @@
 """The SQLite file: what it looks like, how it is opened, and when it is refused."""
 
+import errno
 import os
 import sqlite3
+import stat
+import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from passback.core.errors import ConfigurationError
@@ -19,13 +23,15 @@ NETWORK_FILE_SYSTEMS = frozenset({
 
 
 _WAL_PAUSE = 0.01
+_NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 
 
 def prepare_file(path: Path, /) -> None:
     """Make the file, readable by its owner alone, and its folder.
 
     Raises:
-        ConfigurationError: it cannot be made there, or several machines could write to it.
+        ConfigurationError: it cannot be made there, several machines could write to it, or it is a link in a folder
+            where others may have put it.
     """
     kind = file_system_of(path, _mounts())
     if kind in NETWORK_FILE_SYSTEMS:
@@ -35,12 +41,44 @@ def prepare_file(path: Path, /) -> None:
         )
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        follow = _NO_LINK if _is_shared(path.parent) else 0
         # a file that is there keeps its mode: it may be another program's
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | follow, 0o600))
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ConfigurationError(
+                f"the store's file {path} is a symbolic link in a folder where everybody may put "
+                "one: name the file itself, or use a folder of your own"
+            ) from error
         raise ConfigurationError(
             f"the store's file {path} cannot be opened: {error.strerror}"
         ) from error
+
+
+def _is_shared(folder: Path) -> bool:
+    """Whether others than its owner may put files into a folder, as into the one for temporary files."""
+    return bool(folder.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX))
+
+
+def warn_of_others(path: Path, /) -> list[str]:
+    """What others of this machine could do with the file, in words for its owner."""
+    if sys.platform == "win32":  # its modes say nothing
+        return []
+    file, folder = path.stat().st_mode & 0o777, path.parent.stat().st_mode
+    warnings: list[str] = []
+    if file & 0o077:
+        warnings.append(
+            f"The store's file {path} is open to other users of this machine (mode {file:04o}): "
+            "chmod 600 it."
+        )
+    if (
+        folder & 0o022 and not folder & stat.S_ISVTX
+    ):  # where that is set, nobody replaces another's file
+        warnings.append(
+            f"Other users of this machine can replace the store's file: its folder {path.parent} "
+            f"has mode {folder & 0o777:04o}. chmod 700 it, or use a folder of your own."
+        )
+    return warnings
 
 
 def file_system_of(path: Path, mounts: str, /) -> str | None:
@@ -68,19 +106,22 @@ def connect(path: Path | None, busy_timeout: float, /) -> sqlite3.Connection:
     Raises:
         ConfigurationError: it is another program's file, of a newer version, or damaged.
     """
-    db = sqlite3.connect(
-        path or ":memory:", timeout=busy_timeout, isolation_level=None, check_same_thread=False
-    )
-    try:
-        _set_up(db, busy_timeout)
-    except (sqlite3.Error, ConfigurationError) as error:
-        db.close()
-        if isinstance(error, ConfigurationError):
-            raise
-        raise ConfigurationError(
-            f"the store's file {path} cannot be used: {error.sqlite_errorname}"
-        ) from error
-    return db
+    with ExitStack() as stack:
+        try:
+            db = sqlite3.connect(
+                path or ":memory:",
+                timeout=busy_timeout,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            stack.callback(db.close)
+            _set_up(db, busy_timeout)
+        except sqlite3.Error as error:
+            raise ConfigurationError(
+                f"the store's file {path} cannot be used: {error.sqlite_errorname}"
+            ) from error
+        stack.pop_all()
+        return db
 
 
 def _set_up(db: sqlite3.Connection, busy_timeout: float) -> None:

@@ -58,7 +58,7 @@ from passback.stores.sqlite import changes, claims, leases, queue, reads, rows, 
 from passback.stores.sqlite.changes import Taking
 from passback.stores.sqlite.reserve import Reserve, refuse_full_disk
 from passback.stores.sqlite.rows import Limits
-from passback.stores.sqlite.schema import connect, prepare_file
+from passback.stores.sqlite.schema import connect, prepare_file, warn_of_others
 from passback.stores.sqlite.thread import Job, SqliteThread, T
 
 CLOSE_TIMEOUT = 5.0
@@ -117,11 +117,12 @@ class SqliteStore:
     async def check(self) -> Sequence[str]:
         if self._path is None:
             return ["The store is in memory: every conversation is gone when the server stops."]
+        warnings = await anyio.to_thread.run_sync(warn_of_others, self._path)
         try:
             await self.ping()
         except StoreFull as error:  # what is there can be read, and deleted
-            return [f"{error.message}: nothing new can be stored."]
-        return []
+            warnings.append(f"{error.message}: nothing new can be stored.")
+        return warnings
 
     async def ping(self) -> None:
         await self._writer.run(rows.ping)
