@@ -1,11 +1,23 @@
 """What starts the server for others, the image and the compose file, opens nothing by itself and keeps no secret."""
 
+import importlib
+import os
 import re
+import subprocess
 from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+from tests.support.programs import program
+from tests.support.redis_server import free_port
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 COMPOSE = (ROOT / "docker-compose.yml").read_text("utf-8")
+FILE: dict[str, Any] = importlib.import_module("yaml").safe_load(COMPOSE)  # it has no types
 
 
 def test_neither_the_image_nor_the_compose_file_allows_everybody_by_itself() -> None:
@@ -15,3 +27,92 @@ def test_neither_the_image_nor_the_compose_file_allows_everybody_by_itself() -> 
     assert "PASSBACK_API_KEYS" not in settings
     for name in ("PASSBACK_ALLOW_ANONYMOUS", "PASSBACK_API_KEYS"):
         assert re.findall(rf"^ +{name}: (.*)$", COMPOSE, re.MULTILINE) == [f"${{{name}:-}}"]
+
+
+# ---------------------------------------------------------------- the compose file
+SERVICES: dict[str, dict[str, Any]] = FILE["services"]
+WORKERS = ("worker-1", "worker-2")
+
+
+def test_nothing_keeps_capabilities_that_it_does_not_need() -> None:
+    kept = {name: one.get("cap_add", []) for name, one in SERVICES.items()}
+    assert kept == {
+        "worker-1": [],
+        "worker-2": [],
+        "redis": [],
+        "proxy": ["CHOWN", "SETGID", "SETUID"],
+    }
+    for one in SERVICES.values():
+        assert one["cap_drop"] == ["ALL"]
+        assert one["security_opt"] == ["no-new-privileges:true"]
+    assert SERVICES["redis"]["user"] == "redis"
+
+
+def test_only_the_workers_reach_redis() -> None:
+    assert FILE["networks"]["store"] == {"internal": True}
+    on_it = {name for name, one in SERVICES.items() if "store" in one["networks"]}
+    assert on_it == {"redis", *WORKERS}
+    assert SERVICES["redis"]["networks"] == ["store"]
+    published = {name: one["ports"] for name, one in SERVICES.items() if "ports" in one}
+    assert published == {"proxy": ["127.0.0.1:8080:8080"]}
+
+
+def test_redis_has_a_password_which_has_to_be_given() -> None:
+    for name in WORKERS:
+        store = SERVICES[name]["environment"]["PASSBACK_STORE"]
+        assert re.fullmatch(r"redis://:\$\{REDIS_PASSWORD:\?[^}]+\}@redis:6379/0", store)
+    assert SERVICES["redis"]["environment"] == {"REDISCLI_AUTH": "${REDIS_PASSWORD:?}"}
+    # every mention of it asks for it, none has one of its own
+    assert COMPOSE.count("${REDIS_PASSWORD") == COMPOSE.count("${REDIS_PASSWORD:?")
+
+
+@pytest.mark.redis
+def test_redis_started_so_asks_for_the_password_and_keeps_what_it_acknowledged(
+    tmp_path: Path,
+) -> None:
+    """What the compose file runs, by a real server on another port."""
+    port = free_port()
+    shell, flag, script = SERVICES["redis"]["command"]
+    server = program("redis-server", variable="TEST_REDIS_SERVER")
+    started = script.replace("$$", "$").replace(
+        "redis-server -", f"'{server}' - --bind 127.0.0.1 --port {port}", 1
+    )
+    assert started.count(str(port)) == 1
+    environment = {**os.environ, "REDISCLI_AUTH": "a0b1c2d3"}
+    with subprocess.Popen(
+        [shell, flag, started], env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL
+    ) as process:
+        try:
+            patient = Retry(
+                ConstantBackoff(0.05), 100, (redis.ConnectionError,)
+            )  # until it listens
+            client = redis.Redis(
+                port=port, password="a0b1c2d3", retry=patient, decode_responses=True
+            )
+            names = ("appendonly", "appendfsync", "maxmemory-policy")
+            found = client.config_get("*")
+            assert [found[name] for name in names] == ["yes", "always", "noeviction"]
+            client.close()
+            stranger = redis.Redis(port=port, retry=Retry(ConstantBackoff(0), 0))
+            with pytest.raises(redis.AuthenticationError):
+                stranger.ping()
+            stranger.close()
+            shown = Path(f"/proc/{process.pid}/cmdline")
+            assert not shown.exists() or b"a0b1c2d3" not in shown.read_bytes()
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+# ---------------------------------------------------------------- the proxy
+def test_the_proxy_waits_for_slow_clients_in_the_workers_place() -> None:
+    proxy = re.sub(r"#.*", "", (ROOT / "deploy" / "proxy.conf").read_text("utf-8"))
+    settings = dict(re.findall(r"^ {4}(\w+) ([^;{]+);", proxy, re.MULTILINE))
+    assert {
+        "client_header_timeout": "10s",
+        "client_body_timeout": "10s",
+        "send_timeout": "30s",
+        "large_client_header_buffers": "4 8k",
+        "client_max_body_size": "4m",
+        "proxy_request_buffering": "on",
+    }.items() <= settings.items()
