@@ -265,7 +265,7 @@ def _is_answer_to(call: ToolCall | None, answer: Answer) -> bool:
 
 def _fitting(call: ToolCall, answer: Answer) -> Answer:
     if isinstance(answer, ApprovalMessage):
-        return replace(answer, tool=call.name)
+        return replace(answer, tool=call.name, digest=call.digest)
     if call.asks == "question":
         refuse_unfit(call.arguments, answer)
     return answer

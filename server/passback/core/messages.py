@@ -126,9 +126,9 @@ Asks: TypeAlias = Literal["approval", "question"]
 class ToolCall:
     """The model's request.
 
-    `arguments` is the JSON text just as the model wrote it; `client` says who executes it; `provider_id` is the
-    id that the provider gave, if any: ours are minted here, because theirs may be missing, empty or doubled.
-    `asks` says that a person has to answer, and `reason` why an approval is asked for.
+    `arguments` is the JSON text just as the model wrote it; `client` says who executes it; `provider_id` is the id that the
+    provider gave, if any: theirs may be missing, empty or doubled, so ours are minted here. `asks` says that a person has to
+    answer, `reason` why an approval is asked for, and `digest` for which declaration of the tool.
     """
 
     id: CallId
@@ -138,6 +138,7 @@ class ToolCall:
     provider_id: str | None = None
     asks: Asks | None = None
     reason: str = ""
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,10 +316,9 @@ class ToolMessage:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalMessage:
-    """A person's answer to a call that needs approval; no model is shown it.
+    """A person's answer to a call of `tool` that needs approval; no model is shown it.
 
-    `tool` is the name of the call's tool, for which `always` approves later calls in this conversation, too. Of a
-    denied call `reason` is what the model is told.
+    `always` approves later calls in this conversation, too, if the declaration has this `digest`; a denied one has a `reason`.
     """
 
     id: MessageId
@@ -327,6 +327,7 @@ class ApprovalMessage:
     reason: str = ""
     always: bool = False
     tool: str = ""
+    digest: str = ""
     role: Literal["approval"] = "approval"
 
 

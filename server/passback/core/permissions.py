@@ -1,12 +1,14 @@
 """Whether a server tool may be called: `allow`, `deny`, or `ask` a person. Pure."""
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from typing import Final, Literal, TypeAlias, get_args
 
 from passback.core.errors import ConfigurationError
-from passback.core.messages import RunRef, ToolCall
+from passback.core.messages import RunRef, ToolCall, ToolSpec
 
 Decision: TypeAlias = Literal["allow", "deny", "ask"]
 DECISIONS: Final[tuple[str, ...]] = get_args(Decision)
@@ -41,6 +43,17 @@ Rule: TypeAlias = Callable[
     [ToolCall, RunRef], Permission | Decision | Awaitable[Permission | Decision | None] | None
 ]
 """Judges a call; None: it has no opinion, and the next rule is asked. It may be async; else it is called in a thread."""
+
+
+def declaration_digest(spec: ToolSpec, /) -> str:
+    """Of what is declared of a tool, its name apart: tools whose descriptions and schemas are the same have the same."""
+    declared = json.dumps([spec.description, spec.parameters], sort_keys=True)
+    return sha256(declared.encode()).hexdigest()[:32]
+
+
+def allowance(name: str, digest: str, /) -> str:
+    """What a person allows for good: a tool, as it is declared."""
+    return f"{name} {digest}"
 
 
 def by_pattern(decisions: Mapping[str, Decision], /) -> Rule:

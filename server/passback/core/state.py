@@ -41,7 +41,7 @@ class State:
         seconds: for how long runs have worked on it.
         tokens: of the model calls, input and output together; other than `usage` it counts what left no message, too.
         boundary: the position of the first message that is still read; those before it stay in the record.
-        allowed: tools for which a person allowed all calls to come, in a message before the boundary; sorted.
+        allowed: tools for which a person allowed all calls to come, in a message before the boundary: each as an `allowance`, sorted.
         agent: the name of the one that the user asked last before the boundary.
         run: what the newest run has spent, where runs have limits.
         data: the structured data that was posted last before the boundary.

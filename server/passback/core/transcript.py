@@ -33,6 +33,7 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
+from passback.core.permissions import allowance
 from passback.core.values import value
 
 SYNTHETIC_TEXT: Mapping[Synthetic, str] = {
@@ -181,9 +182,9 @@ def written(answer: Answer, mint: MintMessageId, /) -> tuple[Message, ...]:
 
 
 def always_allowed(messages: Iterable[Message], /) -> frozenset[str]:
-    """The names of the tools for which no approval is asked any more in this conversation, by no agent."""
+    """The tools for which no approval is asked any more in this conversation, by no agent, each as an `allowance`."""
     return frozenset(
-        said.tool
+        allowance(said.tool, said.digest)
         for said in map(_innermost, messages)
         if isinstance(said, ApprovalMessage) and said.approved and said.always
     )

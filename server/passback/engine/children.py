@@ -48,7 +48,7 @@ class CallContext(ToolContext):
         taken_over: whether another worker was at this call, and was lost.
         depth: how many agents call each other.
         meter: counts what the run spends.
-        allowed: tools for which a person has allowed all calls.
+        allowed: tools for which a person has allowed all calls, each as an `allowance`.
     """
 
     ended: Callable[[], None] = field(kw_only=True)

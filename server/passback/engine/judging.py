@@ -2,9 +2,10 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from passback.core.messages import RunRef, ToolCall, ToolSpec
-from passback.core.permissions import Permission, Rule
+from passback.core.permissions import Permission, Rule, allowance, declaration_digest
 from passback.core.ports import ArgumentCheck
 from passback.core.questions import ASK_USER, unanswerable
 from passback.core.values import value
@@ -18,6 +19,9 @@ SECONDS = 30.0
 _GONE = Permission("deny", "there is no such tool any more")
 _UNKNOWN = Permission("deny", "whether it may be called could not be found out")
 _LATE = Permission("deny", "whether it may be called was not found out in time")
+
+_Verdict: TypeAlias = InvalidCall | ToolCall | None
+"""A call that is not made; one that a person is asked about, marked so; None: it is made."""
 
 
 @value
@@ -40,29 +44,42 @@ class Judge:
     ) -> Turn:
         """The same turn; its refused calls are invalid, and those marked that a person is asked about.
 
-        Of tools in `allowed` a person has allowed all calls.
+        Of tools in `allowed`, as they are declared, a person has allowed all calls.
         """
         refused: list[InvalidCall] = []
         marked: list[ToolCall] = []
-        for call in turn.client:
-            spec = toolbox.client_tool(call)
-            if objection := await self._objection(call, spec, run):
-                refused.append(_invalid(call, objection))
-            elif spec == ASK_USER:
-                marked.append(replace(call, asks="question"))
-        for call in turn.server:
-            permission = await self._permission(call, toolbox, run)
-            if permission.decision == "deny":
-                text = _denial(permission)
-                refused.append(InvalidCall(call, text, announced=True, synthetic="denied"))
-            elif permission.decision == "ask" and call.name not in allowed:
-                # nobody is asked about a call that could not be made
-                if objection := await self._objection(call, toolbox.server_tool(call), run):
-                    refused.append(_invalid(call, objection))
-                    continue
-                reason = permission.reason or f"The agent wants to call {call.name}."
-                marked.append(replace(call, asks="approval", reason=reason))
+        verdicts = [await self._of_client(call, toolbox, run) for call in turn.client]
+        verdicts += [await self._of_server(call, toolbox, run, allowed) for call in turn.server]
+        for verdict in verdicts:
+            if isinstance(verdict, InvalidCall):
+                refused.append(verdict)
+            elif verdict is not None:
+                marked.append(verdict)
         return turn.judged(refused, marked) if refused or marked else turn
+
+    async def _of_client(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> _Verdict:
+        spec = toolbox.client_tool(call)
+        if objection := await self._objection(call, spec, run):
+            return _invalid(call, objection)
+        return replace(call, asks="question") if spec == ASK_USER else None
+
+    async def _of_server(
+        self, call: ToolCall, toolbox: Toolbox, run: RunRef, allowed: Collection[str]
+    ) -> _Verdict:
+        permission = await self._permission(call, toolbox, run)
+        if permission.decision == "deny":
+            return InvalidCall(call, _denial(permission), announced=True, synthetic="denied")
+        if permission.decision == "allow":
+            return None
+        spec = toolbox.server_tool(call)
+        digest = declaration_digest(spec)
+        if allowance(call.name, digest) in allowed:
+            return None
+        # nobody is asked about a call that could not be made
+        if objection := await self._objection(call, spec, run):
+            return _invalid(call, objection)
+        reason = permission.reason or f"The agent wants to call {call.name}."
+        return replace(call, asks="approval", reason=reason, digest=digest)
 
     async def denial(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> str | None:
         """Why a call that a person has allowed is not made all the same: rules and tools may have changed since."""

@@ -144,7 +144,7 @@ def test_a_turn_whose_calls_were_denied_is_not_futile() -> None:
 
 def test_only_what_was_approved_for_good_is_not_asked_again() -> None:
     messages: list[Message] = [
-        says_yes("a", always=True, tool="save"),
+        replace(says_yes("a", always=True, tool="save"), digest="1"),
         says_yes("b", tool="send"),
         says_no("c", tool="pay"),
         replace(says_no("d", tool="drop"), always=True),
@@ -153,7 +153,7 @@ def test_only_what_was_approved_for_good_is_not_asked_again() -> None:
         ),
         user(),
     ]
-    assert always_allowed(messages) == {"save", "copy"}
+    assert always_allowed(messages) == {"save 1", "copy "}
 
 
 # ---------------------------------------------------------------- what a post means

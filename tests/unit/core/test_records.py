@@ -236,6 +236,7 @@ def test_the_stored_form_says_the_kind_of_each_value() -> None:
                 "provider_id": "p",
                 "asks": None,
                 "reason": "",
+                "digest": "",
             }
         ],
         "reasoning": [],

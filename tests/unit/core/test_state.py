@@ -25,7 +25,7 @@ def said(usage: Usage | None = None) -> AssistantMessage:
 
 def approval(tool: str, *, approved: bool = True, always: bool = True) -> ApprovalMessage:
     call = CallId("c")
-    return ApprovalMessage(MessageId("p"), call, approved, always=always, tool=tool)
+    return ApprovalMessage(MessageId("p"), call, approved, always=always, tool=tool, digest="1")
 
 
 USER = UserMessage(MessageId("u"), "hi")
@@ -73,8 +73,8 @@ def test_a_boundary_takes_along_what_was_allowed_before_it() -> None:
     ]
     known = State(PLAN, boundary=10, allowed=("shell", "cat"))
     moved = known.with_boundary(14, messages)
-    assert moved == State(PLAN, boundary=14, allowed=("cat", "rm", "shell"))
-    assert moved.with_boundary(15, messages[4:]).allowed == ("cat", "later", "rm", "shell")
+    assert moved == State(PLAN, boundary=14, allowed=("cat", "rm 1", "shell"))
+    assert moved.with_boundary(15, messages[4:]).allowed == ("cat", "later 1", "rm 1", "shell")
     assert moved.with_boundary(14, messages[4:]) == moved
 
 

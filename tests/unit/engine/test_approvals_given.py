@@ -42,13 +42,13 @@ from passback.core.messages import (
     RunRef,
     ToolMessage,
 )
-from passback.core.permissions import by_pattern
+from passback.core.permissions import by_pattern, declaration_digest
 from passback.core.ports import Store
 from passback.core.transcript import SYNTHETIC_TEXT
 from passback.engine.runs import RunService
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
-from passback.toolsets.functions import tool
+from passback.toolsets.functions import Functions, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -80,7 +80,9 @@ async def test_what_is_allowed_is_made_by_the_run_that_goes_on_on_any_worker(sto
         ]
         assert await events(one, run) == said
         _, _, given, done, _ = await record(one)
-        assert given == ApprovalMessage(given.id, call, True, tool="pay")
+        [spec] = await Functions([pay]).specs()
+        digest = declaration_digest(spec)
+        assert given == ApprovalMessage(given.id, call, True, tool="pay", digest=digest)
         assert isinstance(done, ToolMessage)
         assert (done.content, done.synthetic) == ("pay done", None)
     assert deeds.done == {"pay": 1}

@@ -43,6 +43,7 @@ from passback.core.messages import (
     ToolMessage,
     Usage,
 )
+from passback.core.permissions import declaration_digest
 from passback.core.plans import PlanEntry
 from passback.core.ports import Store
 from passback.core.posts import StartRun
@@ -53,7 +54,7 @@ from passback.engine.brain import Brain
 from passback.engine.runs import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
-from passback.toolsets.functions import tool
+from passback.toolsets.functions import Functions, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -193,24 +194,45 @@ async def test_ids_before_the_boundary_stay_known(store: Store) -> None:
                 await runs.start(StartRun(KEY, (says("b", name),), named=frozenset([name])))
 
 
-async def test_what_was_allowed_for_good_before_the_boundary_stays_allowed(memory: Store) -> None:
-    @tool(permission="ask")
-    def burn() -> str:
-        return "burnt"
+@tool(permission="ask")
+def burn() -> str:
+    return "burnt"
 
+
+async def _allowed_for_good(store: Store, digest: str, *known: str) -> None:
+    """Store a conversation in which it was allowed before the boundary."""
     call = ToolCall(new_call_id(), "burn", "{}", asks="approval")
     messages: list[Message] = [
         says("old"),
         AssistantMessage(new_message_id(), "", (call,)),
-        ApprovalMessage(new_message_id(), call.id, approved=True, always=True, tool="burn"),
+        ApprovalMessage(new_message_id(), call.id, True, always=True, tool="burn", digest=digest),
         ToolMessage(new_message_id(), call.id, "burnt"),
         said("done"),
     ]
-    await parked(memory, State().with_boundary(5, messages), *messages)
+    await parked(store, State(allowed=known).with_boundary(5, messages), *messages)
+
+
+async def test_what_was_allowed_for_good_before_the_boundary_stays_allowed(memory: Store) -> None:
+    [spec] = await Functions([burn]).specs()
+    await _allowed_for_good(memory, declaration_digest(spec))
     model = ScriptedModel([calls(("burn", {})), words("again")])
     async with worker(memory, model, burn) as runs:
         assert await outcome(runs, await post(runs, says("more"))) == Completed()
         assert (await contents(runs))[-3:] == ["", "burnt", "again"]
+
+
+@pytest.mark.promise("P13")
+@pytest.mark.parametrize("allowed", [(), ("burn",)])
+async def test_what_was_allowed_for_good_by_its_name_alone_is_asked_about_again(
+    memory: Store, allowed: tuple[str, ...]
+) -> None:
+    """So an earlier version wrote it down, in a message and in what is known behind a boundary."""
+    await _allowed_for_good(memory, "", *allowed)
+    model = ScriptedModel([calls(("burn", {}))])
+    async with worker(memory, model, burn) as runs:
+        ending = await outcome(runs, await post(runs, says("more")))
+        assert isinstance(ending, HandedBack)
+        assert [each.kind for each in ending.owed] == ["approval"]
 
 
 async def test_the_agent_that_was_asked_before_the_boundary_answers_what_it_asked_for(

@@ -232,6 +232,21 @@ async def test_a_header_that_cannot_be_sent_is_not_shown() -> None:
     assert failure.value.message.endswith("used: the connection broke: UnicodeEncodeError")
 
 
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+async def test_a_proxy_of_the_environment_is_not_used(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be sent the headers, and with them a key."""
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    proxy, site = RawHttp([[]]), RawHttp([[tool("say")]])
+    async with serving(proxy.app) as other, serving(site.app) as url:
+        monkeypatch.setenv(variable, other.removesuffix("/mcp"))
+        async with running(MCPServer.http("t", url, headers={"Authorization": "k"})) as server:
+            assert await names(server) == ["t__say"]
+    assert proxy.asked == []
+
+
 async def test_an_answer_that_was_packed_is_not_unpacked() -> None:
     site = RawHttp([[]])
     site.encoding = "gzip"

@@ -45,6 +45,8 @@ def http_client(address: Address, line: Line) -> httpx2.AsyncClient:
         headers={**address.headers, "accept-encoding": "identity"},
         timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None, write=_WRITE_SECONDS),
         event_hooks={"response": [look]},
+        # a proxy of the environment would be sent the headers, in which there may be a key
+        trust_env=False,
     )
 
 
