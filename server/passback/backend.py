@@ -99,6 +99,7 @@ def _tempo(settings: Settings) -> Tempo:
         max_attempts=settings.max_attempts,
         queue=settings.max_queue,
         owner_runs=settings.max_owner_runs,
+        history_bytes=settings.max_history_bytes,
         tool_timeout=settings.tool_timeout,
     )
 

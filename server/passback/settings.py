@@ -35,8 +35,7 @@ MOST_WINDOW = 100_000_000
 
 
 # ---------------------------------------------------------------- kinds of values
-def _text(value: str) -> str:
-    return value
+_text = str
 
 
 def _number(low: float, high: float) -> Callable[[str], float]:
@@ -303,6 +302,11 @@ class Settings:
         16, _count(1, 10_000), "posts that may wait for one conversation's run to end"
     )
     max_owner_runs: int = _setting(500, _count(1, 10**6), "runs of an owner in one worker at once")
+    max_history_bytes: int = _setting(
+        32 * 2**20,
+        _count(2**16, 2**31),
+        "how large what is read of a conversation may become by a post",
+    )
     tool_timeout: float | None = _setting(
         None,
         _number(0.1, 1e9),
@@ -370,15 +374,11 @@ def load(values: Mapping[str, str], /) -> Settings:
         try:
             chosen[one.name] = one.metadata["parse"](value)
         except ValueError as error:
-            raise ConfigurationError(f"{name}: {_why(error)}") from None
+            # the texts of int() and float() show the value, which may be a secret that went to the wrong variable
+            why = text if (text := str(error)).startswith("must be") else "must be a number"
+            raise ConfigurationError(f"{name}: {why}") from None
     chosen.setdefault("store", f"sqlite:///{quote(str(state_folder(values)))}/passback.db")
     return Settings(**chosen)
-
-
-def _why(error: ValueError) -> str:
-    text = str(error)
-    # the texts of int() and float() show the value, which may be a secret that went to the wrong variable
-    return text if text.startswith("must be") else "must be a number"
 
 
 def state_folder(values: Mapping[str, str], /) -> Path:

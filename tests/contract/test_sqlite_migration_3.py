@@ -17,6 +17,7 @@ from passback.core.messages import (
     RunRef,
     Usage,
 )
+from passback.core.records import dump_message
 from passback.core.state import State
 from passback.core.transcript import owed
 from passback.stores.sqlite import SqliteStore
@@ -149,6 +150,25 @@ async def test_a_conversation_of_version_3_takes_a_state_and_a_boundary(path: Pa
         loaded = await store.load(DONE)
         assert (loaded.status.state, len(loaded.messages)) == (known, 2)
         assert (await store.page(DONE, start=0, limit=9)).total == 4
+
+
+async def test_a_conversation_of_version_3_is_counted_when_it_is_loaded_and_with_its_next_write(
+    path: Path,
+) -> None:
+    async with SqliteStore(path) as store:
+        assert (await store.status(DONE)).history_bytes is None
+        loaded = await store.load(DONE, within=0)
+        whole = (await store.load(DONE)).messages
+        # the oldest records have more fields, or fewer, than those that are written today
+        size = loaded.status.history_bytes
+        assert loaded.left_out is True
+        assert size is not None
+        assert size > 100
+        held = await begun(store, DONE, user("more"))
+        size += len(dump_message(user("more")))
+        assert (await store.status(DONE)).history_bytes == size
+        await store.commit(replace(turn(held, 0, 2), state=State(boundary=len(whole))), lease=LONG)
+        assert (await store.status(DONE)).history_bytes == len(dump_message(user("more")))
 
 
 async def test_a_file_of_version_3_counts_what_owners_spend(path: Path) -> None:

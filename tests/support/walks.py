@@ -37,6 +37,7 @@ from passback.core.messages import CallId, ConversationKey, Message, RunId, RunR
 from passback.core.plans import PlanEntry
 from passback.core.ports import Store
 from passback.core.posts import OnBusy, Receipt, ReceiptName, StartRun
+from passback.core.records import dump_message
 from passback.core.state import State
 from passback.core.transcript import owed
 
@@ -129,6 +130,8 @@ class Walk:
         known, loaded = self.messages, await self.load()
         assert loaded.status.state == self.state
         assert loaded.messages == known[self.state.boundary :]
+        size = sum(len(dump_message(message)) for message in loaded.messages)
+        assert loaded.status.history_bytes == size
         assert [queued.run_id for queued in loaded.queue] == list(loaded.status.queued)
         if not self.replayed:
             assert loaded.status.owed == owed(known)

@@ -1,5 +1,6 @@
 """Settings and an agent become an application."""
 
+import json
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -80,6 +81,31 @@ async def test_what_a_busy_conversation_means_is_a_setting() -> None:
             gate.set()
             assert b"one" in await first.rest()
             assert b"two" in await second.rest()
+
+
+@pytest.mark.parametrize(
+    ("setting", "code"),
+    [
+        ({"PASSBACK_MODEL_WINDOW": "1000"}, b'"message_too_large"'),
+        ({"PASSBACK_MAX_HISTORY_BYTES": "65536"}, b'"history_too_large"'),
+    ],
+)
+async def test_how_large_a_message_and_a_history_may_be_are_settings(
+    setting: dict[str, str], code: bytes
+) -> None:
+    """What is refused is not in the store: its conversation was never begun."""
+    application = Application(load({**MEMORY, **setting}), Agent(model=ScriptedModel([])))
+    said = {"role": "user", "content": "x" * 100_000}
+    body = json.dumps({"conversationId": "c", "messages": [said]}).encode()
+    typed = {"content-type": "application/json"}
+    async with application.running():
+        async with exchange(
+            application.asgi, "POST", "/send-message", headers=typed, body=body
+        ) as refused:
+            assert refused.status == 413
+            assert code in await refused.rest()
+        async with exchange(application.asgi, "GET", "/conversations/c") as never:
+            assert never.status == 404
 
 
 async def test_how_many_runs_an_owner_may_have_is_a_setting() -> None:

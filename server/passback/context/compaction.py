@@ -14,7 +14,7 @@ from passback.context.summary import (
     request_for,
     summary_of,
 )
-from passback.context.tokens import frame_tokens, request_tokens, text_tokens
+from passback.context.tokens import frame_tokens, message_tokens, request_tokens, text_tokens
 from passback.core.context import Context, Count, Fitted
 from passback.core.deltas import (
     Finish,
@@ -25,7 +25,7 @@ from passback.core.deltas import (
     TextChunk,
     UsageChunk,
 )
-from passback.core.errors import ContextTooLarge, ModelError
+from passback.core.errors import ContextTooLarge, MessageTooLarge, ModelError
 from passback.core.events import Compacted, ContextWarned, RunEvent, UsageReported
 from passback.core.ids import new_message_id
 from passback.core.messages import UNUSED, Message, ModelMessage, SummaryMessage, Usage, together
@@ -39,6 +39,9 @@ WINDOW: Final = 128_000
 
 _BYTES: Final = 4
 """Bytes of one token of a summary, at most."""
+
+_LARGE: Final = 4
+"""New messages that are more than one part in so many of the window are measured before they are stored."""
 
 _WORTH: Final = 10
 """A summary has to save one part in so many of the window, while the model could still be called without."""
@@ -57,6 +60,9 @@ class Compaction:
     def watch(self, model: ModelClient, frame: ModelRequest, /) -> Context:
         shown = Shown(frame_tokens(frame), Levels(self.window or WINDOW))
         return _Watch(model, shown, automatic=self.window > 0)
+
+    def is_large(self, messages: Sequence[Message], /) -> bool:
+        return self.window > 0 and sum(map(message_tokens, messages)) * _LARGE > self.window
 
 
 class _Watch:
@@ -110,6 +116,17 @@ class _Watch:
             window = min(self._shown.levels.window, self._shown.scale.used(self._asked))
             self._shown.levels = Levels(window)
         return self._automatic
+
+    def refuse(self, messages: Sequence[Message], /) -> None:
+        shown = self._shown
+        shown.feed(messages)
+        used, levels = shown.scale.used(least_shown(shown)), shown.levels
+        framed = shown.scale.used(shown.frame) > levels.stop
+        # a prompt that is too large is no fault of the message, and the run says so
+        if self._automatic and used > levels.stop and not framed:
+            raise MessageTooLarge(
+                f"{last_named(shown)} too large for the model: about {used} tokens, and there is room for {levels.stop}"
+            )
 
     def _is_due(self) -> bool:
         """Whether anything has to be done or told."""

@@ -8,7 +8,6 @@ from passback.core.errors import (
     ConversationBusy,
     InvalidRequest,
     NothingToDo,
-    ResultConflict,
     UnknownToolCall,
 )
 from passback.core.messages import (
@@ -29,16 +28,22 @@ from passback.core.posts import (
     ReceiptName,
     Receipts,
     StartRun,
-    fingerprint,
     for_call,
     for_key,
     for_message,
 )
 from passback.core.questions import refuse_unfit
-from passback.core.repeats import given_ids, new_messages, print_of, run_by_key
+from passback.core.repeats import (
+    TIMED_OUT,
+    conflict,
+    given_ids,
+    new_messages,
+    print_of,
+    run_by_key,
+    run_of_last,
+)
 from passback.core.resent import resent
 from passback.core.transcript import (
-    SYNTHETIC_TEXT,
     MintMessageId,
     closing,
     left_unmade,
@@ -53,8 +58,8 @@ from passback.core.transcript import (
 )
 from passback.core.values import value
 
-TIMED_OUT = fingerprint(SYNTHETIC_TEXT["timeout"], True)
-"""Of the result that the server writes for a call whose time is over."""
+BUSY = "a run of this conversation is going on"
+NOT_WAITING = "no such tool call is waiting in this conversation"
 
 
 @value
@@ -131,8 +136,7 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
         raise InvalidRequest(
             "a new conversation cannot begin with what the agent said: name the one in which it was said, or leave these messages out"
         )
-    if not post.messages:
-        raise NothingToDo("the post has no message, and nothing waits to be resumed")
+    refuse_empty(post)
     if (known := run_by_key(post, standing.receipts)) is not None:
         return Joins(known)
     open_calls = () if standing.running else waiting(standing.messages)
@@ -145,13 +149,19 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
     if others and (standing.running or standing.queued):
         # what the client owes may never come: then a message moves on those that wait, and waits itself
         if post.on_busy == "reject" and not open_calls:
-            raise ConversationBusy("a run of this conversation is going on", retry_after=1)
+            raise ConversationBusy(BUSY, retry_after=1)
         return Queues((*fresh.values(), *others), receipts)
     left = tuple(each.owed for each in open_calls if each.call.id not in fresh)
     if left and not others and not standing.overdue:
         return Parks(_written(standing.messages, fresh.values(), mint), receipts, left)
     answered, overdue = tuple(fresh.values()), standing.overdue
     return _begins(standing.messages, answered, others, mint, receipts=receipts, overdue=overdue)
+
+
+def refuse_empty(post: StartRun, /) -> None:
+    """Raise `NothingToDo` for a post without messages."""
+    if not post.messages:
+        raise NothingToDo("the post has no message, and nothing waits to be resumed")
 
 
 def begins(
@@ -201,19 +211,19 @@ def _begins(
     return Begins((*given, *closed, *others), {**settled, **receipts})
 
 
-def refuse_claim(standing: Standing, call_id: CallId, /) -> None:
-    """Return if a call waits for its result, so that a client may claim it.
+def refuse_claim(standing: Standing, owing: Collection[Owed], call_id: CallId, /) -> None:
+    """Return if a call waits for its result, so that a client may claim it; what is owed is `owing`, while nothing runs.
 
     Raises:
         UnknownToolCall: it was never handed back here.
         ResultConflict: it is answered, or its time is over.
     """
     if known := standing.receipts.get(for_call(call_id)):
-        raise _conflict(known.fingerprint)
-    if call_id not in {call.id for call in owed(standing.messages)} or standing.running:
-        raise UnknownToolCall("no such tool call is waiting in this conversation")
+        raise conflict(known.fingerprint)
+    if call_id not in {each.id for each in owing} or standing.running:
+        raise UnknownToolCall(NOT_WAITING)
     if standing.overdue:
-        raise _conflict(TIMED_OUT)
+        raise conflict(TIMED_OUT)
 
 
 def _receipts(
@@ -252,9 +262,9 @@ def _fresh_answers(
                 fresh[answer.call_id] = _fitting(open_calls[answer.call_id], answer)
                 continue
         if first is None:
-            raise UnknownToolCall("no such tool call is waiting in this conversation")
+            raise UnknownToolCall(NOT_WAITING)
         if first != print_of(answer):
-            raise _conflict(first)
+            raise conflict(first)
     return fresh
 
 
@@ -271,22 +281,13 @@ def _fitting(call: ToolCall, answer: Answer) -> Answer:
     return answer
 
 
-def _conflict(first: str) -> ResultConflict:
-    if first == TIMED_OUT:
-        return ResultConflict("the time for this tool call's result is over")
-    return ResultConflict("this tool call was already answered")
-
-
 def _starts(standing: Standing, post: StartRun) -> bool:
     """Whether a repeat leads to no run yet, because calls were owed whose time is over by now."""
     return standing.overdue and isinstance(_repeat(standing, post), Parks)
 
 
 def _repeat(standing: Standing, post: StartRun) -> Verdict:
-    last = post.messages[-1]
-    name = for_call(last.call_id) if isinstance(last, Answer) else for_message(last.id)
-    known = standing.receipts.get(name)
-    run_id = known.run_id if known else None
+    run_id = run_of_last(post, standing.receipts)
     return Parks((), {}, owed(standing.messages)) if run_id is None else Joins(run_id)
 
 

@@ -68,6 +68,7 @@ class Status:
         overdue: whether that time is over, and nothing runs: the calls count as answered with `timeout`.
         claims: those of calls in `owed` that are not over.
         state: what the conversation knows beside its messages.
+        history_bytes: of the records of its messages from the boundary on; None: an older version has not counted them.
     """
 
     version: int = 0
@@ -90,6 +91,7 @@ class Status:
     overdue: bool = False
     claims: tuple[Claim, ...] = ()
     state: State = field(default_factory=State)
+    history_bytes: int | None = field(default=0, compare=False)
 
 
 @value
@@ -109,6 +111,10 @@ class Queued:
 class Loaded:
     """What a post is judged by: the messages from the boundary on, the client's tools, the asked receipts, and the
     posts that wait.
+
+    Attributes:
+        left_out: the messages are larger than asked for, and were not read.
+        queue_bytes: of the records of the posts that wait.
     """
 
     status: Status
@@ -116,6 +122,8 @@ class Loaded:
     tools: tuple[ToolSpec, ...] = ()
     receipts: Receipts = field(default_factory=dict[ReceiptName, Receipt])
     queue: tuple[Queued, ...] = ()
+    left_out: bool = False
+    queue_bytes: int = field(default=0, compare=False)
 
     @property
     def start(self) -> int:

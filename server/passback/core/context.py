@@ -54,12 +54,24 @@ class Context(Protocol):
         """Learn that what was last shown was refused as too long. Whether `fit` may help now."""
         ...
 
+    def refuse(self, messages: Sequence[Message], /) -> None:
+        """Return if the last of the messages may be shown, whatever else is left out for it.
+
+        Raises:
+            MessageTooLarge: it is more than the window has room for.
+        """
+        ...
+
 
 class ContextPolicy(Protocol):
     """Decides what a model is shown when a transcript becomes too large for it."""
 
     def watch(self, model: ModelClient, frame: ModelRequest, /) -> Context:
         """Begin a run. `frame` is what its requests have in common: all but their messages."""
+        ...
+
+    def is_large(self, messages: Sequence[Message], /) -> bool:
+        """Whether new messages alone may be too much for the window, so that `Context.refuse` has to be asked."""
         ...
 
 
@@ -83,3 +95,9 @@ class Unbounded:
 
     def exceeded(self) -> bool:
         return False
+
+    def is_large(self, _messages: Sequence[Message], /) -> bool:
+        return False
+
+    def refuse(self, _messages: Sequence[Message], /) -> None:
+        """Nothing is too large here."""

@@ -14,6 +14,8 @@ PassbackError
 │   │   ├── InvalidOutputSchema invalid_output_schema    what an answer should fit is no schema of ours
 │   │   ├── DataTooLarge        data_too_large           a post's structured data
 │   │   ├── AttachmentTooLarge  attachment_too_large     the inline attachments of a message
+│   │   ├── MessageTooLarge     message_too_large        more than the agent's model can be shown at all
+│   │   ├── HistoryTooLarge     history_too_large        with it, the conversation is more than is loaded
 │   │   ├── UnsupportedAttachment unsupported_attachment the agent's model cannot take it
 │   │   ├── NothingToDo         nothing_to_do            no message, nothing to resume
 │   │   ├── ResultTooLarge      result_too_large         the result of a client tool's call
@@ -141,6 +143,14 @@ class DataTooLarge(InvalidRequest):
 
 class AttachmentTooLarge(InvalidRequest):
     code = "attachment_too_large"
+
+
+class MessageTooLarge(InvalidRequest):
+    code = "message_too_large"
+
+
+class HistoryTooLarge(InvalidRequest):
+    code = "history_too_large"
 
 
 class UnsupportedAttachment(InvalidRequest):

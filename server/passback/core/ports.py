@@ -152,9 +152,17 @@ class Store(Protocol):
     async def status(self, key: ConversationKey, /) -> Status: ...
 
     async def load(
-        self, key: ConversationKey, /, *, receipts: Collection[ReceiptName] = ()
+        self,
+        key: ConversationKey,
+        /,
+        *,
+        receipts: Collection[ReceiptName] = (),
+        within: int | None = None,
     ) -> Loaded:
-        """A conversation with its messages from the boundary of its state on."""
+        """A conversation with its messages from the boundary of its state on, and their bytes counted.
+
+        `within`: messages that are known to be more than so many bytes are left out.
+        """
         ...
 
     async def park(self, change: Change, /) -> bool:
@@ -305,7 +313,7 @@ class Runs(Protocol):
         """Admit a post: returns as soon as it is stored and its run has begun, or waits its turn, or is found again.
 
         Raises:
-            ClientError: the post cannot be accepted; nothing was stored.
+            ClientError: the post cannot be accepted; nothing was stored. It may be too large, alone or for its conversation.
             ConversationBusy, QueueFull: a run is going on.
             TooManyRuns: so many of the owner's runs go on in this process.
             ShuttingDown: this worker takes no new runs.

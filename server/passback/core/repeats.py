@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from passback.core.errors import Reused
+from passback.core.errors import ResultConflict, Reused
 from passback.core.ids import may_be_ours
 from passback.core.messages import (
     Answer,
@@ -15,7 +15,21 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.posts import ReceiptName, Receipts, StartRun, fingerprint, for_key, for_message
+from passback.core.posts import (
+    ReceiptName,
+    Receipts,
+    StartRun,
+    fingerprint,
+    for_call,
+    for_key,
+    for_message,
+)
+from passback.core.transcript import SYNTHETIC_TEXT
+
+OTHER_MESSAGE = "this message id was used for another message"
+
+TIMED_OUT = fingerprint(SYNTHETIC_TEXT["timeout"], True)
+"""Of the result that the server writes for a call whose time is over."""
 
 
 def print_of(message: PostedMessage, /) -> str:
@@ -84,5 +98,20 @@ def new_messages(
             new.append(message)
             seen[name] = print_of(message)
         elif first != print_of(message):
-            raise Reused("this message id was used for another message")
+            raise Reused(OTHER_MESSAGE)
     return new
+
+
+def run_of_last(post: StartRun, receipts: Receipts, /) -> RunId | None:
+    """The run that the first post of a repeat has led to; None: to none yet."""
+    last = post.messages[-1]
+    name = for_call(last.call_id) if isinstance(last, Answer) else for_message(last.id)
+    known = receipts.get(name)
+    return known.run_id if known else None
+
+
+def conflict(first: str, /) -> ResultConflict:
+    """The error for a result of a call that has another one, whose fingerprint is `first`."""
+    if first == TIMED_OUT:
+        return ResultConflict("the time for this tool call's result is over")
+    return ResultConflict("this tool call was already answered")

@@ -10,9 +10,10 @@ from pydantic import JsonValue
 from passback.core.context import Context, ContextPolicy, Unbounded
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.limits import Budget, Price
-from passback.core.messages import JsonObject, Message, ModelMessage
+from passback.core.messages import JsonObject, Message, ModelMessage, SystemMessage, UserMessage
 from passback.core.ports import ModelClient
 from passback.core.prompts import PromptBuilder, RunContext
+from passback.core.transcript import unheard
 from passback.core.values import value
 from passback.engine.commands import Commands
 from passback.engine.judging import Judge
@@ -59,6 +60,12 @@ class Brain:
     def seen(self, messages: Sequence[Message]) -> list[Message]:
         """A transcript with all that the model is told, as its words."""
         return list(messages if self.builder is None else map(self.builder.shown, messages))
+
+    def is_large(self, append: Sequence[Message]) -> bool:
+        """Whether new messages end with one that may be too large to be shown, and that nothing can shorten."""
+        last = append[-1] if append else None
+        shown = isinstance(last, UserMessage | SystemMessage) and not unheard(last)
+        return shown and self.context.is_large(self.seen(append))
 
     def watch(self, toolbox: Toolbox, told: str = "") -> Context:
         """What the model is to be shown in a run in which it is told so."""

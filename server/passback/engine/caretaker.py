@@ -39,6 +39,7 @@ from passback.core.transcript import closing, runnable, unanswered, waiting
 from passback.engine.active import Assignment
 from passback.engine.agents import Agents
 from passback.engine.children import nested
+from passback.engine.loading import Loads
 from passback.engine.loop import Work
 from passback.engine.supervisor import Supervisor, Tempo
 from passback.engine.turns import resulted
@@ -61,8 +62,10 @@ class Caretaker:
         agents: Agents,
         tempo: Tempo,
         supervisor: Callable[[], Supervisor],
+        loads: Loads,
     ) -> None:
         self._store = store
+        self._loads = loads
         self._agents = agents
         self._tempo = tempo
         self._supervisor = supervisor
@@ -82,22 +85,39 @@ class Caretaker:
         Raises:
             StoreError: nothing is known of what was done.
         """
-        if not self._supervisor().is_leaving():
-            await self.tend(key, await self._store.load(key), supersede=supersede)
+        if self._supervisor().is_leaving():
+            return
+        async with self._loads.turn(key):
+            again = await self._look_once(key, supersede=supersede)
+        if again:
+            await self.look_after(key)
 
-    async def tend(self, key: ConversationKey, loaded: Loaded, *, supersede: bool = False) -> None:
-        """Do what a conversation needs that was just loaded; if it has changed meanwhile, nothing happens."""
+    async def _look_once(self, key: ConversationKey, *, supersede: bool) -> bool:
+        """Whether there is more to do."""
+        loaded = await self._loads.first(key)
+        if not loaded.left_out:
+            return await self._tend(key, loaded, supersede=supersede)
+        if not (loaded.status.lapsed or loaded.queue or loaded.status.overdue):
+            return False
+        async with self._loads.whole(key) as whole:
+            return await self._tend(key, whole, supersede=supersede)
+
+    async def _tend(self, key: ConversationKey, loaded: Loaded, *, supersede: bool) -> bool:
+        """Do what a conversation needs that was just loaded; if it has changed meanwhile, nothing happens.
+
+        True: there may be more to do.
+        """
         status = loaded.status
         if status.lapsed and status.run_id is not None:
             run = RunRef(key, status.run_id)
             if status.attempt >= self._tempo.max_attempts:
-                await self._bury(run, loaded)
-            else:
-                await self._take_over(run, loaded)
+                return await self._bury(run, loaded)
+            await self._take_over(run, loaded)
         elif loaded.queue and not status.running and (supersede or not status.owed):
             await self._begin_next(key, loaded)
         elif status.overdue and status.owed:
             await self._go_on_without(key, loaded)
+        return False
 
     async def _read_from(
         self, position: int, key: ConversationKey, loaded: Loaded
@@ -134,13 +154,12 @@ class Caretaker:
         if await self._supervisor().start(run.key.owner, take, assignment) is not None:
             logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
 
-    async def _bury(self, run: RunRef, loaded: Loaded) -> None:
-        """End a run that too many workers have died of; calls that nobody was told of are closed. The next post begins."""
+    async def _bury(self, run: RunRef, loaded: Loaded) -> bool:
+        """End a run that too many workers have died of; calls that nobody was told of are closed. True: posts wait."""
         append = closing(unanswered(loaded.messages), "interrupted", new_message_id)
         events = (*self._voiding(loaded, append), RunFinished(LOST))
         change = _closing_change(run.key, loaded, append)
-        if await self._store.reap(change, run.run_id, events) and loaded.queue:
-            await self.look_after(run.key)
+        return await self._store.reap(change, run.run_id, events) and bool(loaded.queue)
 
     @staticmethod
     def _voiding(loaded: Loaded, append: Sequence[ToolMessage]) -> tuple[RunEvent, ...]:
@@ -220,7 +239,7 @@ class Caretaker:
         late = set((await self._store.status(run.key)).queued) - {each.run_id for each in known}
         if not late:
             return
-        queue = (await self._store.load(run.key)).queue
+        queue = (await self._store.load(run.key, within=0)).queue
         if any(each.stops for each in queue if each.run_id in late):
             self._supervisor().cancel(run)
 

@@ -52,13 +52,11 @@ class Claims:
         if call_id in {call.id for call in status.owed} and not status.overdue:
             return status
         name = for_call(call_id)
-        loaded = await self._store.load(key, receipts=[name])
+        loaded = await self._store.load(key, receipts=[name], within=0)
         status = loaded.status
         if status.version == 0:
             raise UnknownConversation("there is no such conversation")
         running = status.run_id if status.running else None
-        standing = Standing(
-            loaded.messages, loaded.receipts, running, overdue=status.overdue, start=loaded.start
-        )
-        refuse_claim(standing, call_id)
+        standing = Standing((), loaded.receipts, running, overdue=status.overdue)
+        refuse_claim(standing, status.owed, call_id)
         return status

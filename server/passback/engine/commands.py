@@ -29,6 +29,8 @@ _BUILT_IN: Mapping[str, str] = {
     "compact": "Lets the agent sum up what was said before.",
 }
 
+_MENDING = frozenset({"clear", "compact"})
+
 
 @value
 class Reply:
@@ -89,6 +91,11 @@ class Commands:
                 f"there is no command /{call.name}; there are {names}. A text that begins with a space is none"
             )
         return call
+
+    def mends(self, messages: Sequence[Message]) -> bool:
+        """Whether the last of the messages is a built-in command that makes what is read of a conversation smaller."""
+        call = command_in(messages[-1]) if self.enabled and messages else None
+        return call is not None and call.name in _MENDING and call.name not in self.own
 
     def asks(self, call: CommandCall) -> bool:
         """Whether the model is asked for a command after all."""

@@ -1,16 +1,24 @@
 """The service behind every wire: it admits posts, lets readers follow runs, cancels, and answers questions."""
 
 import sys
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence, Set
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 import anyio
 
-from passback.core.admission import Begins, Joins, Parks, Queues, Standing, accept
+from passback.core.admission import (
+    Begins,
+    Joins,
+    Parks,
+    Queues,
+    Standing,
+    accept,
+    refuse_empty,
+)
 from passback.core.changes import (
     Change,
     Enqueue,
@@ -46,6 +54,7 @@ from passback.core.messages import (
     Answer,
     CallId,
     ConversationKey,
+    Message,
     OwnerId,
     RunId,
     RunRef,
@@ -53,11 +62,13 @@ from passback.core.messages import (
 from passback.core.ports import Parked, Store, Take
 from passback.core.posts import Receipt, ReceiptName, StartRun, dated, for_call, receipt_names
 from passback.core.transcript import waiting
+from passback.core.unread import accept_unread
 from passback.engine.active import Assignment
 from passback.engine.agents import Actor, Agents
 from passback.engine.attachments import refuse_attachments
 from passback.engine.caretaker import Caretaker, mark_of, opening_of
 from passback.engine.claims import Claims
+from passback.engine.loading import Loads, refuse_beyond
 from passback.engine.loop import Work
 from passback.engine.overtaken import ATTEMPTS, step_aside
 from passback.engine.reader import Reader
@@ -66,6 +77,10 @@ from passback.engine.spending import owner_spent
 from passback.engine.supervisor import Supervisor, Tempo
 
 _NEW = Loaded(Status())
+
+
+_Judged: TypeAlias = RunRef | Parked | Callable[[int], Awaitable[RunRef | Parked | None]]
+"""What became of a post, or what has to be done first, by the number of the attempt; None: then judge again."""
 
 
 class RunService:
@@ -86,7 +101,10 @@ class RunService:
         self._store = store
         self._agents = agents
         self._tempo = tempo or Tempo()
-        self._caretaker = Caretaker(store, agents, self._tempo, lambda: self._supervisor)
+        self._loads = Loads(store)
+        self._caretaker = Caretaker(
+            store, agents, self._tempo, lambda: self._supervisor, self._loads
+        )
         self._supervisor = Supervisor(store, self._tempo, self._caretaker.look_after)
         self._claims = Claims(store)
         self._readiness = Readiness(store.ping)
@@ -110,23 +128,54 @@ class RunService:
         refuse_attachments(post, brain.model)
         if brain.tells_time:
             post = dated(post, datetime.now(UTC).isoformat(timespec="seconds"))
+        if not post.continues:
+            refuse_empty(post)
         names = receipt_names(post)
         for attempt in range(ATTEMPTS):
             self._supervisor.admit()
-            loaded = await self._look(post, names)
-            if loaded.status.lapsed:
-                await self._caretaker.tend(post.key, loaded)
-                continue
-            try:
-                admitted = await self._admit(post, loaded)
-            except UnknownToolCall:
-                if not await self._handed_back(post, loaded):
-                    raise
-                continue
-            if admitted is not None:
-                return admitted
-            await step_aside(attempt)
+            async with self._loads.turn(post.key):
+                answer = await self._look_and_judge(post, names)
+            # whatever takes long waits without the turn, and without the messages
+            found = await answer(attempt) if callable(answer) else answer
+            if found is not None:
+                return found
         raise ConversationBusy("too many posts to this conversation at once", retry_after=1)
+
+    async def _look_and_judge(self, post: StartRun, names: Collection[ReceiptName]) -> _Judged:
+        """Judge a post by as little as it takes: the messages, where they are large, come last."""
+        loaded = await self._look(post, names)
+        if not loaded.left_out or loaded.status.lapsed:
+            return await self._judge(post, loaded)
+        match accept_unread(_standing(loaded), loaded.status.owed, post):
+            case Joins(run_id):
+                return RunRef(post.key, run_id)
+            case Parks(owed=owed):
+                return Parked(post.key, owed)
+            case None:
+                pass
+        actor = self._agents.asked_in(post.messages, loaded.status.state.agent)
+        if not actor.brain.commands.mends(post.messages):
+            refuse_beyond(loaded, (), self._tempo.history_bytes, actor.brain.commands)
+        async with self._loads.whole(post.key, names) as whole:
+            return await self._judge(post, whole)
+
+    async def _judge(self, post: StartRun, loaded: Loaded) -> _Judged:
+        if loaded.status.lapsed:
+            return partial(self._recover, post.key)
+        try:
+            return await self._admit(post, loaded) or step_aside
+        except UnknownToolCall as error:
+            status = loaded.status
+            if not status.running or status.run_id is None:
+                raise
+            calls = {each.call_id for each in post.messages if isinstance(each, Answer)}
+            missing = {call for call in calls if for_call(call) not in loaded.receipts}
+            missing -= {each.call.id for each in waiting(loaded.messages)}
+            run = RunRef(post.key, status.run_id)
+            return partial(self._hand_back, run, missing, status.committed, error.message)
+
+    async def _recover(self, key: ConversationKey, _attempt: int) -> None:
+        await self._caretaker.look_after(key)
 
     async def _look(self, post: StartRun, names: Collection[ReceiptName]) -> Loaded:
         """The conversation; one of which this worker never heard is taken to be new at first, without a look.
@@ -135,13 +184,13 @@ class RunService:
         """
         key = post.key
         if key in self._heard_of or names or post.continues:
-            return await self._store.load(key, receipts=names)
+            return await self._loads.first(key, names)
         if len(self._heard_of) >= self._most_heard_of:
             self._heard_of.clear()
         self._heard_of.add(key)
         return _NEW
 
-    async def _admit(self, post: StartRun, loaded: Loaded) -> RunRef | Parked | None:
+    async def _admit(self, post: StartRun, loaded: Loaded) -> _Judged | None:
         """Store what the post brings. None: the conversation has changed meanwhile, judge again."""
         messages = (*loaded.messages, *post.messages)
         actor = self._agents.asked_in(messages, loaded.status.state.agent)
@@ -150,31 +199,34 @@ class RunService:
         commands = actor.brain.commands
         commands.called_in(post.messages)
         post = commands.marked(post)
-        status = loaded.status
-        running = status.run_id if status.running else None
-        standing = Standing(
-            loaded.messages,
-            loaded.receipts,
-            running,
-            [message for waits in loaded.queue for message in waits.post.messages],
-            status.overdue,
-            loaded.start,
-            status.version > 0,
-        )
-        verdict = accept(standing, post, new_message_id)
+        verdict = accept(_standing(loaded), post, new_message_id)
+        limit = self._tempo.history_bytes
         match verdict:
             case Joins(run_id):
                 return RunRef(post.key, run_id)
             case Parks():
+                refuse_beyond(loaded, verdict.append, limit, commands)
                 return await self._park(post, loaded, verdict)
             case Queues():
-                refuse_company(verdict.messages)
+                await self._refuse_unfit(actor, post, loaded, verdict.messages)
                 return await self._enqueue(post, loaded, verdict)
             case Begins():
-                refuse_company(verdict.append)
+                await self._refuse_unfit(actor, post, loaded, verdict.append)
                 return await self._begin(actor, post, loaded, verdict)
             case _:
                 assert_never(verdict)
+
+    async def _refuse_unfit(
+        self, actor: Actor, post: StartRun, loaded: Loaded, append: Sequence[Message]
+    ) -> None:
+        """Return if new messages may be stored: there is room for them, and a window that takes the last one."""
+        brain = actor.brain
+        refuse_company(append)
+        refuse_beyond(loaded, append, self._tempo.history_bytes, brain.commands)
+        if brain.is_large(append):
+            client = loaded.tools if post.tools is None else post.tools
+            toolbox = await actor.equipment.toolbox(client)
+            brain.watch(toolbox).refuse(brain.seen((*loaded.messages, *append)))
 
     async def _park(self, post: StartRun, loaded: Loaded, verdict: Parks) -> Parked | None:
         parked = Parked(post.key, verdict.owed)
@@ -183,7 +235,7 @@ class RunService:
         change = _change(post, loaded, verdict, None)
         return parked if await self._store.park(change) else None
 
-    async def _enqueue(self, post: StartRun, loaded: Loaded, verdict: Queues) -> RunRef | None:
+    async def _enqueue(self, post: StartRun, loaded: Loaded, verdict: Queues) -> _Judged | None:
         run_id = new_run_id()
         queued = Queued(run_id, replace(post, messages=verdict.messages))
         opening = (RunQueued(run_id),)
@@ -194,11 +246,17 @@ class RunService:
             raise QueueFull("too many posts wait for this conversation", retry_after=1)
         if answer == "changed":
             return None
+        run = RunRef(post.key, run_id)
         if not loaded.status.running:
-            await self._caretaker.look_after(post.key, supersede=True)
-        elif queued.stops and loaded.status.run_id is not None:
+            return partial(self._supersede, run)
+        if queued.stops and loaded.status.run_id is not None:
             self._supervisor.cancel(RunRef(post.key, loaded.status.run_id))
-        return RunRef(post.key, run_id)
+        return run
+
+    async def _supersede(self, run: RunRef, _attempt: int) -> RunRef:
+        """Begin what waits for answers that may never come."""
+        await self._caretaker.look_after(run.key, supersede=True)
+        return run
 
     async def _begin(
         self, actor: Actor, post: StartRun, loaded: Loaded, verdict: Begins
@@ -216,36 +274,36 @@ class RunService:
         lease = await self._supervisor.start(post.key.owner, take, assignment, refusable=True)
         return None if lease is None else run
 
-    async def _handed_back(self, post: StartRun, loaded: Loaded) -> bool:
-        """Wait for the end of the run that goes on, if the results are for calls that it is just making."""
-        if not loaded.status.running or loaded.status.run_id is None:
-            return False
-        run = RunRef(post.key, loaded.status.run_id)
-        calls = {each.call_id for each in post.messages if isinstance(each, Answer)}
-        missing = {call for call in calls if for_call(call) not in loaded.receipts}
-        if missing - await self._calls_begun(run, loaded):
+    async def _hand_back(
+        self, run: RunRef, missing: Set[CallId], committed: Position, why: str, _attempt: int
+    ) -> None:
+        """Wait for the end of the run that goes on, if the results are for calls that it is just making.
+
+        Raises:
+            UnknownToolCall: they are not.
+            ConversationBusy: that takes too long.
+        """
+        if missing - await self._calls_begun(run, committed):
             # the log of another worker's run may lag behind what its readers have seen
             await anyio.sleep(2 * self._tempo.log_delay)
-            if missing - await self._calls_begun(run, loaded):
-                return False
+            if missing - await self._calls_begun(run, committed):
+                raise UnknownToolCall(why)
         with anyio.move_on_after(self._tempo.early_result):
             async with self.follow(run) as batches:
                 async for _ in batches:
                     pass
-            return True
+            return
         raise ConversationBusy("the run that makes this tool call still goes on", retry_after=1)
 
-    async def _calls_begun(self, run: RunRef, loaded: Loaded) -> set[CallId]:
-        """The calls of a run that its readers may have seen begin and that are not handed back."""
-        committed = loaded.status.committed
+    async def _calls_begun(self, run: RunRef, committed: Position) -> Set[CallId]:
+        """The calls of a run that its readers may have seen begin since its last commit."""
         log = self._supervisor.log_of(run)
         if log is not None and log.lease.epoch == committed.epoch and log.start <= committed:
             seen: Sequence[Logged] = log.read(committed)
         else:
             seen = await self._store.read_log(run, after=committed, limit=sys.maxsize)
         told = [innermost(logged.event) for logged in seen]
-        begun = {e.call_id for e in told if isinstance(e, ToolCallStarted) and e.client}
-        return begun | {each.call.id for each in waiting(loaded.messages)}
+        return {e.call_id for e in told if isinstance(e, ToolCallStarted) and e.client}
 
     # ---------------------------------------------------------------- reading
     def follow(
@@ -304,6 +362,19 @@ class RunService:
         if not await self._store.delete(key):
             raise UnknownConversation("there is no such conversation")
         self._supervisor.forsake(going_on)
+
+
+def _standing(loaded: Loaded) -> Standing:
+    status = loaded.status
+    return Standing(
+        loaded.messages,
+        loaded.receipts,
+        status.run_id if status.running else None,
+        [message for waits in loaded.queue for message in waits.post.messages],
+        status.overdue,
+        loaded.start,
+        status.version > 0,
+    )
 
 
 def _change(

@@ -52,6 +52,7 @@ class Tempo:
         max_attempts: (a number) how many workers may try one run before it counts as lost.
         queue: (a number) how many posts may wait for one conversation.
         owner_runs: (a number) how many runs of one owner may go on here before a post that would begin one is refused.
+        history_bytes: (a number) how large the messages from the boundary on may become by a post.
         tool_timeout: how long a client may take to answer what it owes; None: for ever.
     """
 
@@ -66,6 +67,7 @@ class Tempo:
     max_attempts: int = 3
     queue: int = 16
     owner_runs: int = 500
+    history_bytes: int = 32 * 2**20
     tool_timeout: float | None = None
 
 

@@ -33,6 +33,8 @@ STATUS: Mapping[str, int] = {
     "invalid_output_schema": 422,
     "data_too_large": 413,
     "attachment_too_large": 413,
+    "message_too_large": 413,
+    "history_too_large": 413,
     "unsupported_attachment": 422,
     "nothing_to_do": 422,
     "result_too_large": 413,

@@ -55,6 +55,8 @@ POST_ERRORS = (
     "invalid_output_schema",
     "data_too_large",
     "attachment_too_large",
+    "message_too_large",
+    "history_too_large",
     "unsupported_attachment",
     "nothing_to_do",
     "result_too_large",

@@ -375,12 +375,12 @@ def test_while_a_run_goes_on_an_approval_is_unknown_and_a_repeat_joins() -> None
 
 def test_a_call_that_waits_for_a_person_can_be_claimed_until_it_is_answered() -> None:
     talk = Talk(user(), asks(A, B, SERVERS))
-    refuse_claim(Standing(talk.messages), A.id)
+    refuse_claim(Standing(()), owed(talk.messages), A.id)
     talk.post(says_yes("a"))
     with pytest.raises(ResultConflict):
-        refuse_claim(Standing(talk.messages, talk.receipts), A.id)
+        refuse_claim(Standing((), talk.receipts), owed(talk.messages), A.id)
     with pytest.raises(UnknownToolCall):
-        refuse_claim(Standing(talk.messages, talk.receipts), SERVERS.id)
+        refuse_claim(Standing((), talk.receipts), owed(talk.messages), SERVERS.id)
 
 
 def test_no_answer_is_nothing_to_do() -> None:

@@ -25,8 +25,14 @@ from typing_extensions import override
 from passback.agent import Agent
 from passback.backend import Backend
 from passback.core.commands import CommandContext
-from passback.core.errors import ConfigurationError, InvalidRequest, UnknownAgent, UnknownCommand
-from passback.core.events import Cancelled, Completed, Failed
+from passback.core.errors import (
+    ConfigurationError,
+    InvalidRequest,
+    MessageTooLarge,
+    UnknownAgent,
+    UnknownCommand,
+)
+from passback.core.events import Cancelled, Completed
 from passback.core.messages import (
     MessageId,
     PostedMessage,
@@ -236,9 +242,8 @@ async def test_behind_a_cleared_conversation_the_window_is_filled_anew() -> None
             await reply(runs, user("/clear", "u2"))
             assert await reply(runs, user("/compact", "u3")) == "There is nothing to sum up."
             assert await reply(runs, user("b" * 3_000, "u4")) == "two"
-            too_much = await outcome(runs, await post(runs, user("c" * 9_000, "u5")))
-            assert isinstance(too_much, Failed)
-            assert too_much.code == "context_too_large"
+            with pytest.raises(MessageTooLarge):
+                await post(runs, user("c" * 9_000, "u5"))
 
 
 TOO_MANY: list[list[PostedMessage]] = [

@@ -90,11 +90,10 @@ async def test_runs_that_are_taken_over_or_were_queued_count_and_are_not_refused
         lost = [await post(dying.runs, says(), key=key) for key in (KEY, OTHER)]
         queued = await post(dying.runs, says("more"), on_busy="enqueue")
         await dying.kill()
-    # neither ends before both have begun, so the third answer is that of the queued post
-    taken_over = [both, *words("taken over")]
-    model = ScriptedModel([taken_over, taken_over, ["queued", held]])
+    over = [both, *words("taken over")]
+    model = ScriptedModel([over, over, ["queued", held]])
     async with worker(store, model, tempo=replace(SEEKING, owner_runs=1)) as runs:
-        while len(model.requests) < 2:
+        while model.open_streams < 2:
             await anyio.lowlevel.checkpoint()
         both.set()
         for run in lost:

@@ -8,8 +8,9 @@ import anyio
 import pytest
 from tests.support.faults import Fault, Faults
 from tests.support.runs import KEY, OTHER, contents, over, post, reply, says, worker
+from typing_extensions import override
 
-from passback.core.context import Context
+from passback.core.context import Context, Unbounded
 from passback.core.deltas import ModelRequest
 from passback.core.errors import UnknownConversation
 from passback.core.messages import RunRef
@@ -89,9 +90,10 @@ async def test_nobody_waits_for_a_worker_that_broke_down(memory: Store) -> None:
     assert clients[0].cancelled()
 
 
-class Unwatchable:
+class Unwatchable(Unbounded):
     """A policy that breaks before its run has begun."""
 
+    @override
     def watch(self, _model: ModelClient, _frame: ModelRequest, /) -> Context:
         raise ZeroDivisionError
 

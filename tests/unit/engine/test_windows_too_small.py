@@ -3,18 +3,31 @@
 import anyio
 import pytest
 from tests.support.faults import mortal
-from tests.support.runs import KEY, QUICK, SEEKING, events, outcome, post, record, says, until
+from tests.support.runs import (
+    KEY,
+    PAINT,
+    QUICK,
+    SEEKING,
+    events,
+    outcome,
+    post,
+    record,
+    result,
+    says,
+    until,
+)
 from tests.support.windows import WINDOW, look, shown, summary_in, talk, thinker
 
 from passback.context.compaction import Compaction
 from passback.core.context import Unbounded
 from passback.core.deltas import ModelRequest, UsageChunk
-from passback.core.errors import ModelContextExceeded
+from passback.core.errors import MessageTooLarge, ModelContextExceeded
 from passback.core.events import (
     Compacted,
     Completed,
     ContextWarned,
     Failed,
+    HandedBack,
     TextDelta,
 )
 from passback.core.messages import (
@@ -29,9 +42,11 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.ports import Store
+from passback.core.posts import OnBusy
 from passback.core.transcript import paired
 from passback.engine.agents import Actor, Agents
 from passback.engine.brain import Brain
+from passback.engine.commands import Commands
 from passback.engine.runs import RunService
 from passback.engine.toolbox import Equipment
 from passback.models.scripted import ScriptedModel, Step, calls
@@ -56,19 +71,48 @@ TOO_LONG = ModelContextExceeded("the conversation is too long for the model")
 
 
 # ---------------------------------------------------------------- what cannot fit
-async def test_a_message_that_is_too_large_is_a_clear_error_and_the_conversation_goes_on(
-    memory: Store,
+@pytest.mark.parametrize("on_busy", ["reject", "enqueue"])
+async def test_a_message_that_no_window_takes_is_refused_and_not_stored(
+    memory: Store, on_busy: OnBusy
 ) -> None:
-    model = ScriptedModel([words("a"), words("notes"), words("hi")])
+    """Also one that would wait for its turn; and the conversation goes on."""
+    gate = anyio.Event()
+    model = ScriptedModel([words("a"), [gate, *words("b")], words("hi")])
     async with thinker(memory, model) as runs:
         await talk(runs, 100)
-        failed = await outcome(runs, await post(runs, says("u" * 20_000, "large")))
-        assert isinstance(failed, Failed)
-        assert (failed.code, failed.retryable) == ("context_too_large", False)
-        assert "the last message is too large for the model" in failed.message
-        assert len(model.requests) == 1
+        going_on = await post(runs, says("more")) if on_busy == "enqueue" else None
+        before = await record(runs)
+        with pytest.raises(MessageTooLarge, match="the last message is too large for the model"):
+            await post(runs, says("u" * 20_000, "large"), on_busy=on_busy)
+        assert await record(runs) == before
+        gate.set()
+        if going_on is not None:
+            await outcome(runs, going_on)
         assert await outcome(runs, await post(runs, says("sorry", "small"))) == Completed()
-    assert shown(model.requests[-1])[1:] == ["sorry"]
+    assert shown(model.requests[-1])[-1] == "sorry"
+
+
+async def test_a_large_message_before_the_last_one_and_a_large_result_are_not_refused(
+    memory: Store,
+) -> None:
+    """Room can be made for them: the one is summarised, the other is shortened."""
+    model = ScriptedModel([words("notes"), calls(("paint", {})), words("notes"), words("hi")])
+    async with thinker(memory, model) as runs:
+        large = (says("u" * 20_000, "large"), says("hi", "small"))
+        handed_back = await outcome(runs, await post(runs, *large, tools=[PAINT]))
+        assert isinstance(handed_back, HandedBack)
+        painted = result(handed_back.owed[0].id, "x" * 20_000)
+        assert await outcome(runs, await post(runs, painted)) == Completed()
+
+
+async def test_a_large_command_is_no_matter_of_the_window(memory: Store) -> None:
+    commands = Commands(enabled=True)
+    brain = Brain(ScriptedModel([]), context=Compaction(WINDOW), commands=commands)
+    service = RunService(memory, Agents([Actor(brain)]), QUICK)
+    with anyio.fail_after(10):
+        async with service.running():
+            said = await outcome(service, await post(service, says("/help " + "x" * 20_000)))
+    assert said == Completed()
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """What the scripts answer, as values of the core."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
-from passback.core.changes import LeaseState, Loaded, Page, Queued, Status
+from passback.core.changes import LeaseState, Loaded, Page, Status
 from passback.core.errors import StoreError
 from passback.core.events import START, Logged, Position
 from passback.core.messages import RunId
@@ -39,17 +40,24 @@ def loaded(reply: Reply, asked: Collection[ReceiptName], /) -> Loaded:
     if reply is None:
         return Loaded(Status())
     state, messages, tools, waiting, receipts = reply
+    left_out = messages is None
+    records, posts = messages or (), [entry.partition(b"\0")[2] for entry in waiting]
     with unpacking():
+        status = _status(state)
+        if status.history_bytes is None:
+            status = replace(status, history_bytes=sum(map(len, records)))
         return Loaded(
-            _status(state),
-            tuple(map(load_message, messages)),
+            status,
+            tuple(map(load_message, records)),
             load_tools(tools) if tools else (),
             {
                 name: unpack_receipt(packed.decode())
                 for name, packed in zip(asked, receipts, strict=True)
                 if packed is not None
             },
-            tuple(map(_queued, waiting)),
+            tuple(map(load_queued, posts)),
+            left_out,
+            sum(map(len, posts)),
         )
 
 
@@ -63,7 +71,7 @@ def page(reply: Reply, start: int, /) -> Page:
 def _status(state: Reply) -> Status:
     version, run_id, running, lapsed, expires, owed, count, attempt, *more, queued = state
     seq, committed, mark, cancelled, cut, tethered, attended, answer_by, overdue, *more = more
-    claims, now, known, boundary = more
+    claims, now, known, boundary, history = more
     committed_to = position(committed) if committed else START
     open_calls = load_owed(owed)
     return Status(
@@ -87,11 +95,8 @@ def _status(state: Reply) -> Status:
         overdue=bool(overdue),
         claims=unpack_claims(claims.decode(), open_calls, now) if claims else (),
         state=unpack_state(known, int(boundary or 0)),
+        history_bytes=None if history is None else int(history),
     )
-
-
-def _queued(entry: bytes) -> Queued:
-    return load_queued(entry.partition(b"\0")[2])
 
 
 def lease_states(reply: Reply | StoreError, count: int, /) -> Sequence[LeaseState | StoreError]:

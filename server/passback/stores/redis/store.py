@@ -143,10 +143,15 @@ class RedisStore:
         return replies.status(await self._read(key, (1, 0, 0)))
 
     async def load(
-        self, key: ConversationKey, /, *, receipts: Collection[ReceiptName] = ()
+        self,
+        key: ConversationKey,
+        /,
+        *,
+        receipts: Collection[ReceiptName] = (),
+        within: int | None = None,
     ) -> Loaded:
-        asked = tuple(receipts)
-        return replies.loaded(await self._read(key, (0, -1, 0), asked, whole=True), asked)
+        asked, most = tuple(receipts), -1 if within is None else within
+        return replies.loaded(await self._read(key, (0, -1, most), asked, whole=True), asked)
 
     async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         return replies.page(await self._read(key, (start, start + limit - 1, PAGE_SIZE)), start)
@@ -162,7 +167,7 @@ class RedisStore:
         *,
         whole: bool = False,
     ) -> Reply:
-        """`messages`: positions of the first and the last, and how many bytes they may have, 0 for any number."""
+        """`messages`: positions of the first and the last, and how many bytes they may have; see `lua/read.lua`."""
         name, names = tag(key), self._names
         keys = names.state(name), names.messages(name), names.receipts(name), names.queue(name)
         return await self._link.run(Call(scripts.READ, keys, (*messages, int(whole), *receipts)))

@@ -17,6 +17,7 @@ from passback.stores.sqlite.rows import (
     add_receipts,
     create,
     find,
+    history_bytes,
     now,
     set_state,
     sweep,
@@ -140,8 +141,10 @@ def _apply(
 ) -> None:
     """Write what all changes have in common."""
     count = row["messages"]
-    if change.keep is not None and change.keep < count:
-        count = change.keep
+    kept = count if change.keep is None else min(count, change.keep)
+    size = history_bytes(db, row, kept, change.messages, change.state)
+    if kept < count:
+        count = kept
         db.execute(
             "DELETE FROM messages WHERE conversation = ? AND position >= ?", (row["id"], count)
         )
@@ -159,6 +162,7 @@ def _apply(
         version=row["version"] + 1,
         nonce=change.nonce,
         messages=add_messages(db, row["id"], count, change.messages),
+        history_bytes=size,
         keep_until=until(keep.conversation),
     )
 

@@ -15,6 +15,7 @@ from passback.stores.sqlite.rows import (
     Value,
     add_messages,
     find,
+    history_bytes,
     microseconds,
     now,
     set_state,
@@ -63,6 +64,7 @@ def commit(
     waits = commit.ends and queue.waits(db, row["id"])
     expires = now() + lease
     seq, log_bytes = _log(db, row, write, limits)
+    size = history_bytes(db, row, row["messages"], commit.messages, commit.state)
     columns: dict[str, Value] = {
         "version": row["version"] + 1,
         "messages": add_messages(db, row["id"], row["messages"], commit.messages),
@@ -73,6 +75,7 @@ def commit(
         "committed_epoch": write.epoch,
         "committed_seq": seq,
         "log_bytes": log_bytes,
+        "history_bytes": size,
     }
     if commit.ends:
         columns |= {"running": 0, "ended": this, "cut": commit.cut}

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 
 from passback.core.changes import Inbox, Loaded, Owing, Page, Place, Status
 from passback.core.errors import UnknownRun
@@ -21,7 +22,7 @@ from passback.stores.layout import (
 )
 from passback.stores.sqlite import logs
 from passback.stores.sqlite.logs import Log
-from passback.stores.sqlite.rows import find, now
+from passback.stores.sqlite.rows import find, now, stored_bytes
 
 
 def status(db: sqlite3.Connection, tag: str, /) -> Status:
@@ -29,7 +30,9 @@ def status(db: sqlite3.Connection, tag: str, /) -> Status:
     return Status() if row is None else _status(db, row)
 
 
-def load(db: sqlite3.Connection, tag: str, names: Collection[ReceiptName], /) -> Loaded:
+def load(
+    db: sqlite3.Connection, tag: str, names: Collection[ReceiptName], within: int | None, /
+) -> Loaded:
     row = find(db, tag)
     if row is None:
         return Loaded(Status())
@@ -37,14 +40,22 @@ def load(db: sqlite3.Connection, tag: str, names: Collection[ReceiptName], /) ->
     queue = db.execute(
         "SELECT record FROM queue WHERE conversation = ? ORDER BY place", (row["id"],)
     )
+    waiting = [queued["record"] for queued in queue]
     status = _status(db, row)
-    start, count = status.state.boundary, status.message_count
+    start, count, size = status.state.boundary, status.message_count, status.history_bytes
+    if size is None:
+        size = stored_bytes(db, row["id"], start, count)
+        status = replace(status, history_bytes=size)
+    left_out = within is not None and size > within
+    records = () if left_out else _records(db, row["id"], start, count)
     return Loaded(
         status,
-        tuple(map(load_message, _records(db, row["id"], start, count))),
+        tuple(map(load_message, records)),
         load_tools(tools["tools"]) if tools["tools"] else (),
         dict(_receipts(db, row["id"], names)),
-        tuple(load_queued(queued["record"]) for queued in queue),
+        tuple(map(load_queued, waiting)),
+        left_out,
+        sum(map(len, waiting)),
     )
 
 
@@ -129,6 +140,7 @@ def _status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
         overdue=not running and row["answer_by"] is not None and row["answer_by"] <= time,
         claims=unpack_claims(extras["claims"], owed, time) if extras["claims"] else (),
         state=unpack_state(extras["state"], extras["boundary"]),
+        history_bytes=row["history_bytes"],
     )
 
 

@@ -73,7 +73,8 @@ def create(db: sqlite3.Connection, tag: str, nonce: str, /) -> sqlite3.Row:
     if expired:
         remove(db, expired["id"])
     made = db.execute(
-        "INSERT INTO conversations (tag, version) VALUES (?, ?)", (tag, first_version(nonce) - 1)
+        "INSERT INTO conversations (tag, version, history_bytes) VALUES (?, ?, 0)",
+        (tag, first_version(nonce) - 1),
     )
     db.execute("INSERT INTO extras (conversation, owed) VALUES (?, x'')", (made.lastrowid,))
     row: sqlite3.Row = db.execute(
@@ -91,6 +92,46 @@ def add_messages(
         ((conversation, count + i, record) for i, record in enumerate(records)),
     )
     return count + len(records)
+
+
+def history_bytes(
+    db: sqlite3.Connection,
+    row: sqlite3.Row,
+    kept: int,
+    records: tuple[bytes, ...],
+    state: PackedState | None,
+    /,
+) -> int:
+    """Bytes of the messages from the boundary on once `records` follow on the first `kept` and `state` is set.
+
+    Counted before any of it is written, and only anew where more changes than what follows.
+    """
+    known: int | None = row["history_bytes"]
+    follows = known is not None and kept == row["messages"]
+    if not follows or state is not None:
+        before = _boundary(db, row["id"])
+        start = (0 if before > kept else before) if state is None else state.boundary
+        if not follows or start != before:
+            known = stored_bytes(db, row["id"], start, kept)
+            records = records[max(0, start - kept) :]
+    return (known or 0) + sum(map(len, records))
+
+
+def stored_bytes(db: sqlite3.Connection, conversation: int, start: int, end: int, /) -> int:
+    """Bytes of the messages from one position up to another."""
+    found = db.execute(
+        "SELECT SUM(LENGTH(record)) FROM messages"
+        " WHERE conversation = ? AND position >= ? AND position < ?",
+        (conversation, start, end),
+    ).fetchone()
+    return found[0] or 0
+
+
+def _boundary(db: sqlite3.Connection, conversation: int) -> int:
+    found = db.execute(
+        "SELECT boundary FROM extras WHERE conversation = ?", (conversation,)
+    ).fetchone()
+    return int(found["boundary"])
 
 
 def add_receipts(

@@ -135,10 +135,15 @@ class SqliteStore:
         return await self._reader.run(lambda db: reads.status(db, name))
 
     async def load(
-        self, key: ConversationKey, /, *, receipts: Collection[ReceiptName] = ()
+        self,
+        key: ConversationKey,
+        /,
+        *,
+        receipts: Collection[ReceiptName] = (),
+        within: int | None = None,
     ) -> Loaded:
         name = tag(key)
-        return await self._reader.run(lambda db: reads.load(db, name, receipts))
+        return await self._reader.run(lambda db: reads.load(db, name, receipts, within))
 
     async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         name = tag(key)

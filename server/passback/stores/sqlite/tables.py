@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 # The row of a conversation is written with every batch of events, so what may be large is kept apart from it.
 SCHEMA = """
@@ -33,7 +33,8 @@ CREATE TABLE conversations (
     attended INTEGER NOT NULL DEFAULT 0,    -- until when, milliseconds
     log_bytes INTEGER NOT NULL DEFAULT 0,   -- records of the run's log
     look_at INTEGER,                        -- when to look whether somebody works on it
-    answer_by INTEGER                       -- until when the client has to answer what it owes
+    answer_by INTEGER,                      -- until when the client has to answer what it owes
+    history_bytes INTEGER                   -- of the messages from the boundary on, NULL before they are counted
 );
 CREATE INDEX conversations_by_age ON conversations (keep_until) WHERE keep_until IS NOT NULL;
 CREATE INDEX conversations_by_look ON conversations (look_at) WHERE look_at IS NOT NULL;
@@ -166,5 +167,9 @@ CREATE TABLE spent (
 CREATE INDEX spent_by_age ON spent (keep_until);
 """
 
-MIGRATIONS: Mapping[int, str] = {1: _FROM_1, 2: _FROM_2, 3: _FROM_3, 4: _FROM_4}
+_FROM_5 = """
+ALTER TABLE conversations ADD COLUMN history_bytes INTEGER;
+"""
+
+MIGRATIONS: Mapping[int, str] = {1: _FROM_1, 2: _FROM_2, 3: _FROM_3, 4: _FROM_4, 5: _FROM_5}
 """By the version that they lead away from, to the next."""

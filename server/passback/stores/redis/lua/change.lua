@@ -10,10 +10,10 @@ local takes_over = kind == 'claim' or kind == 'reap'
 local runs_on = kind == 'begin' or kind == 'claim'
 
 local version, seen, running, owner, expires, epoch, drawn, count, attempt, committed, bytes, answer_by,
-  read_from = unpack(
+  read_from, history = unpack(
   redis.call('HMGET', keys.state, 'version', 'nonce', 'running', 'run', 'expires', 'epoch', 'drawn', 'count',
-    'attempt', 'committed', 'bytes', 'answer_by', 'boundary'))
-epoch, count, bytes = tonumber(epoch or 0), tonumber(count or 0), tonumber(bytes or 0)
+    'attempt', 'committed', 'bytes', 'answer_by', 'boundary', 'history'))
+epoch, count, bytes, read_from = tonumber(epoch or 0), tonumber(count or 0), tonumber(bytes or 0), tonumber(read_from or 0)
 if seen == nonce then return epoch end
 if tonumber(version or 0) ~= tonumber(expected) then return false end
 if takes_over then
@@ -52,6 +52,9 @@ elseif kind == 'begin' then
 end
 local size = bytes + #record
 local kept = stay == '' and count or math.min(count, tonumber(stay))
+local reads = state ~= '' and tonumber(boundary) or (read_from > kept and 0 or read_from)
+local follows = kept == count and reads == read_from
+history = history_bytes(follows and history, reads, kept, 24, 23 + n)
 -- nothing above this line writes
 
 -- The state comes first: a server without memory refuses it, but would let pass all that follows another write.
@@ -75,9 +78,10 @@ set('version', digits((version or first_version - 1) + 1), 'nonce', nonce, 'owed
 if tools ~= '' then set('tools', tools) end
 if state ~= '' then
   set('state', state, 'boundary', boundary)
-elseif tonumber(read_from or 0) > kept then
+elseif reads ~= read_from then
   set('boundary', '0')
 end
+set('history', digits(history))
 redis.call('HSET', keys.state, unpack(fields))
 if answer_by and kind == 'begin' then redis.call('HDEL', keys.state, 'answer_by') end
 

@@ -7,14 +7,18 @@
 local fence, step, lease, member, channel, idle, busy = unpack(ARGV, 1, 7)
 local log_ttl, log_bytes, run, ends, cut, owed, within, state, boundary, first, last, record = unpack(ARGV, 8, 19)
 
-local version, held, running, epoch, done, seq, ended, count, bytes = unpack(redis.call('HMGET', keys.state,
-  'version', 'fence', 'running', 'epoch', 'step', 'seq', 'ended', 'count', 'bytes'))
+local version, held, running, epoch, done, seq, ended, count, bytes, read_from, history = unpack(
+  redis.call('HMGET', keys.state, 'version', 'fence', 'running', 'epoch', 'step', 'seq', 'ended', 'count', 'bytes',
+    'boundary', 'history'))
 local mark = fence .. '|' .. step
 if ended == mark then return posts_wait() and 1 or 0 end
 if held ~= fence or running ~= '1' then return false end
 if tonumber(step) <= tonumber(done) then return 0 end
 if not follows(seq, first, last) then return false end
 check_parts(tonumber(count))
+local reads = tonumber(state ~= '' and boundary or read_from or 0)
+local follows = reads == tonumber(read_from or 0)
+history = history_bytes(follows and history, reads, tonumber(count), 20, #ARGV)
 -- nothing above this line writes
 
 for i = 20, #ARGV do redis.call('RPUSH', keys.messages, ARGV[i]) end
@@ -23,7 +27,7 @@ if record ~= '' and tonumber(last) > tonumber(seq) then
 end
 redis.call('HSET', keys.state, 'version', digits(version + 1), 'step', step, 'owed', owed,
   'expires', digits(now + lease), 'count', digits(count + #ARGV - 19), 'seq', seq, 'committed', epoch .. '-' .. seq,
-  'bytes', digits(bytes))
+  'bytes', digits(bytes), 'history', digits(history))
 if state ~= '' then redis.call('HSET', keys.state, 'state', state, 'boundary', boundary) end
 if ends == '1' then redis.call('HSET', keys.state, 'running', '0', 'ended', mark, 'cut', cut) end
 local waits = ends == '1' and posts_wait()

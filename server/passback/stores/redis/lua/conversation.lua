@@ -17,6 +17,21 @@ local function check_parts(count)
   end
 end
 
+-- Bytes of the messages from the boundary on, of which the first `kept` are stored and the others are ARGV from `first` to
+-- `last`. `known`: what is already counted of those that are stored; without it they are counted anew.
+local function history_bytes(known, boundary, kept, first, last)
+  local total, SLICE = tonumber(known or 0), 10
+  if not known then
+    for start = boundary, kept - 1, SLICE do
+      local slice = redis.call('LRANGE', keys.messages, start, math.min(start + SLICE, kept) - 1)
+      for _, message in ipairs(slice) do total = total + #message end
+    end
+    first = first + math.max(0, boundary - kept)
+  end
+  for i = first, last do total = total + #ARGV[i] end
+  return total
+end
+
 -- Whether an entry of the queue is that of a run: it is the run, NUL, and a record, which has none.
 local function is_of(entry, run)
   return string.sub(entry, 1, #run + 1) == run .. '\0'

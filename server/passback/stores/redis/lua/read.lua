@@ -1,5 +1,6 @@
 -- KEYS state messages receipts queue | ARGV first last size whole receipt*
--- `whole` begins at the boundary instead of `first`, and also gives the client's tools and the posts that wait.
+-- `whole` begins at the boundary instead of `first`, and also gives the client's tools and the posts that wait. What is
+-- known to be more than `size` bytes is left out then, but for -1; else there is as much as fits, 0 for all.
 local SLICE = 10
 
 -- Messages of a range, as many as fit in `size` bytes, but the first in any case; 0 for all of them.
@@ -19,10 +20,10 @@ local function range(key, first, last, size)
 end
 
 local version, run, running, expires, owed, count, attempt, seq, committed, mark, cancelled, cut, tethered, attended,
-  answer_by, claims, state, boundary = unpack(
+  answer_by, claims, state, boundary, history = unpack(
   redis.call('HMGET', KEYS[1], 'version', 'run', 'running', 'expires', 'owed', 'count', 'attempt', 'seq', 'committed',
     'mark', 'cancelled', 'cut', 'tethered', 'attended', 'answer_by',
-    'claims', 'state', 'boundary'))
+    'claims', 'state', 'boundary', 'history'))
 if not version then return false end
 local lapsed = running == '1' and tonumber(expires) <= now and 1 or 0
 local is_cancelled = running == '1' and cancelled == '1' and 1 or 0
@@ -30,15 +31,15 @@ local is_overdue = running ~= '1' and answer_by and tonumber(answer_by) <= now a
 local is_attended = attended and tonumber(attended) > now and 1 or 0
 local waiting, queued = redis.call('LRANGE', KEYS[4], 0, -1), {}
 for i, entry in ipairs(waiting) do queued[i] = string.sub(entry, 1, string.find(entry, '\0', 1, true) - 1) end
-local first, tools = tonumber(ARGV[1]), false
+local first, last, size, tools, messages = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), false, false
 if ARGV[4] == '1' then
-  first, tools = tonumber(boundary or 0), redis.call('HGET', KEYS[1], 'tools')
+  tools = redis.call('HGET', KEYS[1], 'tools')
+  if size < 0 or tonumber(history or 0) <= size then messages = range(KEYS[2], tonumber(boundary or 0), last, 0) end
 else
-  waiting = {}
+  waiting, messages = {}, range(KEYS[2], first, last, size)
 end
-local messages = range(KEYS[2], first, tonumber(ARGV[2]), tonumber(ARGV[3]))
 local receipts = {}
 for i = 5, #ARGV do receipts[i - 4] = redis.call('HGET', KEYS[3], ARGV[i]) end
 local status = {version, run, running, lapsed, expires, owed, count, attempt, seq, committed, mark, is_cancelled, cut,
-  tethered, is_attended, answer_by, is_overdue, claims, now, state, boundary, queued}
+  tethered, is_attended, answer_by, is_overdue, claims, now, state, boundary, history, queued}
 return {status, messages, tools, waiting, receipts}

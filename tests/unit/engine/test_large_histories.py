@@ -1,0 +1,347 @@
+"""Conversations that became large: what is still taken, and how often they are loaded."""
+
+from collections import Counter
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Any, cast
+
+import anyio
+import anyio.lowlevel
+import pytest
+from tests.support.faults import mortal
+from tests.support.runs import (
+    KEY,
+    OTHER,
+    PAINT,
+    QUICK,
+    SEEKING,
+    at_once,
+    followed,
+    outcome,
+    post,
+    record,
+    reply,
+    result,
+    says,
+    until,
+    worker,
+)
+
+from passback.core.changes import Loaded, Status
+from passback.core.errors import (
+    ConversationBusy,
+    HistoryTooLarge,
+    NothingToDo,
+    ResultConflict,
+    Reused,
+    UnknownToolCall,
+)
+from passback.core.events import Completed, HandedBack, TextDelta
+from passback.core.messages import CallId, ConversationId, ConversationKey, MessageId, RunRef
+from passback.core.ports import Store
+from passback.core.posts import StartRun
+from passback.engine.commands import Commands
+from passback.engine.loading import LARGE, Loads
+from passback.engine.runs import RunService
+from passback.models.scripted import ScriptedModel, calls
+from passback.models.scripted import says as words
+
+pytestmark = pytest.mark.anyio
+
+LIMIT = 40_000
+SMALL = replace(QUICK, history_bytes=LIMIT)
+"""A worker for small conversations: scaled down from 32 MiB."""
+
+COMMANDS = Commands(enabled=True)
+
+
+class Watched:
+    """A store that notes how it is asked for conversations.
+
+    Attributes:
+        most_at_once: loads of one conversation that overlapped.
+        most_whole: loads of whatever size, of any conversation, that overlapped.
+        brought: how many messages came with each load.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._loading: Counter[ConversationKey] = Counter()
+        self._whole = 0
+        self.most_at_once = 0
+        self.most_whole = 0
+        self.brought: list[int] = []
+
+    @property
+    def store(self) -> Store:
+        return cast("Store", self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def load(self, key: ConversationKey, /, **how: Any) -> Loaded:
+        is_whole = how.get("within") is None
+        self._loading[key] += 1
+        self._whole += is_whole
+        self.most_at_once = max(self.most_at_once, *self._loading.values())
+        self.most_whole = max(self.most_whole, self._whole)
+        for _ in range(5):
+            await anyio.lowlevel.checkpoint()
+        try:
+            loaded = await self._store.load(key, **how)
+        finally:
+            self._loading[key] -= 1
+            self._whole -= is_whole
+        self.brought.append(len(loaded.messages))
+        return loaded
+
+
+async def fill(runs: RunService, size: int, key: ConversationKey = KEY) -> None:
+    """A conversation of so many bytes, or some more."""
+    await followed(runs, await post(runs, says("x" * size, "filling"), key=key))
+
+
+# ---------------------------------------------------------------- the limit
+async def test_a_post_that_makes_a_history_too_large_is_refused_and_clearing_mends_it(
+    store: Store,
+) -> None:
+    model = ScriptedModel([words("hi")] * 2)
+    async with worker(store, model, tempo=SMALL, commands=COMMANDS) as runs:
+        await fill(runs, LIMIT // 2)
+        before = await record(runs), await store.status(KEY)
+        for on_busy in ("reject", "enqueue"):
+            with pytest.raises(HistoryTooLarge, match="post /clear") as refused:
+                await post(runs, says("y" * (LIMIT // 2), "y"), on_busy=on_busy)
+            assert refused.value.details == {"limit": LIMIT}
+        assert (await record(runs), await store.status(KEY)) == before
+        assert await outcome(runs, await post(runs, says("/clear", "clear"))) == Completed()
+        assert await reply(runs, says("y" * (LIMIT // 2), "y")) == "hi"
+
+
+async def test_a_first_post_that_is_too_large_begins_no_conversation(store: Store) -> None:
+    async with worker(store, ScriptedModel([]), tempo=SMALL) as runs:
+        with pytest.raises(HistoryTooLarge, match=r"begin a new one$"):
+            await post(runs, says("x" * LIMIT))
+        assert await store.status(KEY) == Status()
+
+
+async def test_results_that_have_no_room_are_refused_and_the_way_out_is_open(store: Store) -> None:
+    model = ScriptedModel([calls(("paint", {}), ("paint", {})), words("hi")])
+    async with worker(store, model, tempo=SMALL, commands=COMMANDS) as runs:
+        run = await post(runs, says("x" * (LIMIT // 2)), tools=[PAINT])
+        ended = await outcome(runs, run)
+        assert isinstance(ended, HandedBack)
+        for owed in ended.owed:
+            with pytest.raises(HistoryTooLarge):
+                await runs.start(StartRun(KEY, (result(owed.id, "y" * (LIMIT // 2)),)))
+        assert len((await store.status(KEY)).owed) == 2
+        assert await outcome(runs, await post(runs, says("/clear", "clear"))) == Completed()
+        assert await reply(runs, says("more", "m")) == "hi"
+
+
+async def test_what_waits_counts_too(store: Store) -> None:
+    gate = anyio.Event()
+    model = ScriptedModel([[gate, *words("one")], words("two")])
+    async with worker(store, model, tempo=SMALL) as runs:
+        going_on = await post(runs, says("a"))
+        queued = await post(runs, says("x" * (LIMIT // 2), "x"), on_busy="enqueue")
+        with pytest.raises(HistoryTooLarge):
+            await post(runs, says("y" * (LIMIT // 2), "y"), on_busy="enqueue")
+        gate.set()
+        await followed(runs, going_on)
+        assert await outcome(runs, queued) == Completed()
+
+
+async def test_a_large_command_needs_room_as_any_message(memory: Store) -> None:
+    async with worker(memory, ScriptedModel([words("hi")]), tempo=SMALL, commands=COMMANDS) as runs:
+        await fill(runs, LIMIT - 2_000)
+        for text in ("/help", "/clear " + "x" * 5_000):
+            with pytest.raises(HistoryTooLarge):
+                await post(runs, says(text + "x" * 2_000 * (text == "/help"), "large"))
+
+
+async def test_a_run_goes_on_however_large_its_conversation_becomes(store: Store) -> None:
+    """So does the worker that takes it over; only the next post is refused."""
+    gate = anyio.Event()
+    async with mortal(store, ScriptedModel([["on", gate]]), tempo=SMALL) as dying:
+        run = await post(dying.runs, says("x" * (LIMIT // 2)))
+        await until(dying.runs, run, TextDelta)
+        await dying.kill()
+    model = ScriptedModel([words("y" * LIMIT)])
+    seeking = replace(SEEKING, history_bytes=LIMIT)
+    async with worker(store, model, tempo=seeking, commands=COMMANDS) as runs:
+        assert await outcome(runs, run) == Completed()
+        with pytest.raises(HistoryTooLarge):
+            await post(runs, says("more", "m"))
+        assert len((await runs.messages(KEY, start=0, limit=10)).messages) == 2
+        await runs.delete(KEY)
+
+
+# ---------------------------------------------------------------- how it is loaded
+async def test_a_conversation_is_loaded_once_at_a_time_however_many_posts_come(
+    store: Store,
+) -> None:
+    """Eight small posts were eight times the history in memory at once."""
+    watched = Watched(store)
+    gate = anyio.Event()
+    refused: list[str] = []
+
+    async def try_to_post(runs: RunService) -> None:
+        try:
+            await post(runs, says("more", "m"))
+        except ConversationBusy as error:
+            refused.append(error.code)
+
+    async with worker(watched.store, ScriptedModel([[gate, *words("hi")]])) as runs:
+        run = await post(runs, says())
+        async with at_once() as tasks:
+            for _ in range(8):
+                tasks.start_soon(try_to_post, runs)
+        gate.set()
+        await followed(runs, run)
+    assert refused == ["conversation_busy"] * 8
+    assert (len(watched.brought), watched.most_at_once) == (8, 1)
+
+
+async def stored(store: Store, key: ConversationKey = KEY) -> Watched:
+    """A conversation with a large history, and a store that notes how it is loaded."""
+    async with worker(store, ScriptedModel([words("hi")])) as runs:
+        await fill(runs, LARGE, key)
+    return Watched(store)
+
+
+async def test_what_receipts_say_of_a_large_conversation_loads_no_message(store: Store) -> None:
+    gate = anyio.Event()
+    two_calls = calls(("paint", {}), ("paint", {}))
+    model = ScriptedModel([two_calls, [gate, *words("hi")]])
+    watched = await stored(store)
+    async with worker(watched.store, model) as runs:
+        keyed = StartRun(KEY, (says("paint", "p"),), (PAINT,), "key", frozenset({MessageId("p")}))
+        run = await runs.start(keyed)
+        assert isinstance(run, RunRef)
+        ended = await outcome(runs, run)
+        assert isinstance(ended, HandedBack)
+        first, second = (owed.id for owed in ended.owed)
+        parked = await runs.start(StartRun(KEY, (result(first),)))
+        watched.brought.clear()
+
+        unkeyed = replace(keyed, idempotency_key=None)
+        assert [await runs.start(each) for each in (keyed, unkeyed)] == [run, run]
+        assert await runs.start(StartRun(KEY, (result(first),))) == parked
+        refusals: list[tuple[type[Exception], StartRun]] = [
+            (NothingToDo, StartRun(KEY, ())),
+            (NothingToDo, StartRun(KEY, (), continues=True)),
+            (Reused, replace(keyed, messages=(says("other", "p"),))),
+            (Reused, replace(unkeyed, messages=(says("other", "p"),))),
+            (ResultConflict, StartRun(KEY, (result(first, "other"),))),
+            (UnknownToolCall, StartRun(KEY, (result(CallId("never")),))),
+        ]
+        for error, refused in refusals:
+            with pytest.raises(error):
+                await runs.start(refused)
+        assert sum(watched.brought) == 0
+
+        last = await runs.start(StartRun(KEY, (result(second),)))
+        assert isinstance(last, RunRef)
+        watched.brought.clear()
+        assert await runs.start(StartRun(KEY, (result(first),))) == last
+        with pytest.raises(ConversationBusy):
+            await post(runs, says("more", "m"))
+        assert sum(watched.brought) == 0
+        gate.set()
+        assert await outcome(runs, last) == Completed()
+
+
+async def test_what_receipts_do_not_say_is_judged_by_the_messages(store: Store) -> None:
+    gate = anyio.Event()
+    model = ScriptedModel([[gate, *words("one")], words("two"), words("three")])
+    watched = await stored(store)
+    async with worker(watched.store, model) as runs:
+        run = await post(runs, says("more", "m"))
+        resent = StartRun(KEY, (says("more", "n"), says("and more", "o")), resends=True)
+        with pytest.raises(ConversationBusy):
+            await runs.start(resent)
+        with pytest.raises(UnknownToolCall):
+            await runs.start(StartRun(KEY, (result(CallId("never")),)))
+        queued = await post(runs, says("later", "l"), on_busy="enqueue")
+        gate.set()
+        await followed(runs, run)
+        assert await outcome(runs, queued) == Completed()
+        assert await reply(runs, says("last", "z")) == "three"
+    assert watched.most_at_once == 1
+
+
+async def test_a_large_conversation_that_lost_its_worker_is_taken_over_by_a_post(
+    store: Store,
+) -> None:
+    await stored(store)
+    async with mortal(store, ScriptedModel([["on", anyio.Event()]])) as dying:
+        lost = await post(dying.runs, says("more", "m"))
+        await until(dying.runs, lost, TextDelta)
+        await dying.kill()
+    gate = anyio.Event()
+    async with worker(store, ScriptedModel([[gate, *words("on")]])) as runs:
+        with pytest.raises(ConversationBusy):
+            await post(runs, says("again", "a"))
+        gate.set()
+        assert await outcome(runs, lost) == Completed()
+
+
+async def test_what_is_too_large_already_is_not_loaded_to_refuse_a_post(store: Store) -> None:
+    watched = await stored(store)
+    tempo = replace(QUICK, history_bytes=LARGE)
+    model = ScriptedModel([words("hi")])
+    async with worker(watched.store, model, tempo=tempo, commands=COMMANDS) as runs:
+        for text in ("more", "/help"):
+            with pytest.raises(HistoryTooLarge):
+                await post(runs, says(text, "m"))
+        assert sum(watched.brought) == 0
+        assert await outcome(runs, await post(runs, says("/clear", "clear"))) == Completed()
+        assert await reply(runs, says("more", "m")) == "hi"
+
+
+async def test_a_large_conversation_whose_answers_are_overdue_goes_on_without(store: Store) -> None:
+    """And nothing of it is loaded to see that there is nothing to do."""
+    watched = await stored(store)
+    tempo = replace(QUICK, tool_timeout=0.001)
+    model = ScriptedModel([calls(("paint", {})), words("without")])
+    async with worker(watched.store, model, tempo=tempo) as runs:
+        await followed(runs, await post(runs, says("paint", "p"), tools=[PAINT]))
+        while (await runs.status(KEY)).owed or (await runs.status(KEY)).running:
+            await anyio.lowlevel.checkpoint()
+        assert len(model.requests) == 2
+
+
+# ---------------------------------------------------------------- turns
+async def test_who_waits_too_long_for_a_turn_is_told_to_come_again(memory: Store) -> None:
+    loads = Loads(memory, patience=0.01)
+    with anyio.fail_after(10):
+        async with loads.turn(KEY):
+            with pytest.raises(ConversationBusy):
+                await enter(loads.turn(KEY))
+            await enter(loads.turn(OTHER))
+        await enter(loads.turn(KEY))
+        async with loads.whole(KEY), loads.whole(OTHER):
+            with pytest.raises(ConversationBusy):
+                await enter(loads.whole(KEY))
+        await enter(loads.whole(KEY))
+
+
+async def enter(turn: AbstractAsyncContextManager[object]) -> None:
+    async with turn:
+        pass
+
+
+async def test_large_histories_of_many_conversations_are_loaded_in_turn(store: Store) -> None:
+    keys = [ConversationKey(KEY.owner, ConversationId(f"c{n}")) for n in range(4)]
+    for key in keys:
+        await stored(store, key)
+    watched = Watched(store)
+
+    async def ask(runs: RunService, key: ConversationKey) -> None:
+        await post(runs, says("more", "m"), key=key)
+
+    async with worker(watched.store, ScriptedModel([words("hi")] * 4)) as runs, at_once() as tasks:
+        for key in keys:
+            tasks.start_soon(ask, runs, key)
+    assert 1 <= watched.most_whole <= 2
