@@ -16,16 +16,8 @@ from urllib.parse import quote
 from passback.core.errors import ConfigurationError
 from passback.core.limits import Budget, Limits, Price
 from passback.core.messages import OwnerId
-from passback.core.permissions import Decision
+from passback.core.permissions import DECISIONS, Decision
 from passback.core.posts import OnBusy
-from passback.setting_lists import (
-    parse_hosts,
-    parse_keys,
-    parse_origins,
-    parse_permissions,
-    parse_roles,
-    parse_words,
-)
 
 PREFIX = "PASSBACK_"
 
@@ -35,7 +27,8 @@ MOST_WINDOW = 100_000_000
 
 
 # ---------------------------------------------------------------- kinds of values
-_text = str
+def _text(value: str) -> str:
+    return value
 
 
 def _number(low: float, high: float) -> Callable[[str], float]:
@@ -84,6 +77,54 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
+def _words(value: str) -> tuple[str, ...]:
+    return tuple(word for word in re.split(r"[,\s]+", value) if word)
+
+
+def _origins(value: str) -> frozenset[str]:
+    for origin in (origins := _words(value)):
+        if not re.fullmatch(r"https?://[^/\s*]+", origin):
+            raise ValueError("must be exact origins such as https://app.example.com")
+    return frozenset(origins)
+
+
+def _hosts(value: str) -> frozenset[str]:
+    for host in (hosts := _words(value.lower())):
+        if not re.fullmatch(r"[a-z0-9._-]+|\[[0-9a-f:]+\]", host):
+            raise ValueError("must be host names without scheme and port")
+    return frozenset(hosts)
+
+
+def _keys(value: str) -> Mapping[str, OwnerId]:
+    keys: dict[str, OwnerId] = {}
+    for entry in _words(value):
+        owner, colon, key = entry.partition(":")
+        if not (owner and colon and len(key) >= 16 and key.isascii()):
+            raise ValueError("must be OWNER:KEY, ...; each key of 16 or more ASCII characters")
+        if keys.setdefault(key, OwnerId(owner)) != owner:
+            raise ValueError(
+                f"must be a key of its own for each owner: {keys[key]!r} and {owner!r} have the same one"
+            )
+    return keys
+
+
+def _roles(value: str) -> frozenset[str]:
+    roles = frozenset(_words(value))
+    if not {"user", "tool"} <= roles <= {"user", "tool", "system"}:
+        raise ValueError("must be user,tool or user,tool,system")
+    return roles
+
+
+def _permissions(value: str) -> Mapping[str, Decision]:
+    permissions: dict[str, Decision] = {}
+    for entry in _words(value):
+        pattern, equals, decision = entry.rpartition("=")
+        if not (pattern and equals) or decision not in DECISIONS:
+            raise ValueError(f"must be PATTERN=DECISION, ...; decisions are {', '.join(DECISIONS)}")
+        permissions[pattern] = typing.cast("Decision", decision)
+    return permissions
+
+
 def _path(value: str) -> str:
     if not re.fullmatch(r"(/[\w.~-]+)+", value, re.ASCII):
         raise ValueError("must be a path such as /process")
@@ -92,7 +133,7 @@ def _path(value: str) -> str:
 
 def _prices(value: str) -> Mapping[str, Price]:
     prices: dict[str, Price] = {}
-    for entry in parse_words(value):
+    for entry in _words(value):
         found = re.fullmatch(r"(.+)=([\d.]+)/([\d.]+)(?:/([\d.]+))?", entry)
         if found is None:
             raise ValueError("must be MODEL=INPUT/OUTPUT or MODEL=INPUT/OUTPUT/CACHED, ...")
@@ -208,7 +249,7 @@ class Settings:
     permissions: Mapping[str, Decision] = field(
         default_factory=dict[str, Decision],
         metadata={
-            "parse": parse_permissions,
+            "parse": _permissions,
             "text": "which server tools may be called: PATTERN=allow, deny or ask, ...; the first that fits counts",
         },
     )
@@ -216,20 +257,20 @@ class Settings:
         True, _flag, "whether a message such as /help is a command, and not for the model"
     )
     wires: tuple[str, ...] = _setting(
-        ("agkit", "agent_api", "rest", "page"), parse_words, "what is served"
+        ("agkit", "agent_api", "rest", "page"), _words, "what is served"
     )
     process_path: str = _setting("/process", _path, "where the Agent API is served")
     allowed_hosts: frozenset[str] = _setting(
-        frozenset[str](), parse_hosts, "names under which the server is reached, beside localhost"
+        frozenset[str](), _hosts, "names under which the server is reached, beside localhost"
     )
     allowed_origins: frozenset[str] = _setting(
-        frozenset[str](), parse_origins, "origins of web pages elsewhere that may call the server"
+        frozenset[str](), _origins, "origins of web pages elsewhere that may call the server"
     )
     api_keys: Mapping[str, OwnerId] = field(
         default_factory=dict[str, OwnerId],
         repr=False,
         metadata={
-            "parse": parse_keys,
+            "parse": _keys,
             "text": "OWNER:KEY, ...: require one of these as bearer token",
         },
     )
@@ -239,7 +280,7 @@ class Settings:
         "serve everybody without a key, also beyond this machine",
     )
     allow_roles: frozenset[str] = _setting(
-        frozenset({"user", "tool"}), parse_roles, "roles of messages that clients may post"
+        frozenset({"user", "tool"}), _roles, "roles of messages that clients may post"
     )
     max_connections: int = _setting(
         4096,
