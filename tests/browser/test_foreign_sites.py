@@ -7,7 +7,7 @@ from playwright.async_api import Browser
 from tests.support.server import running_server
 from tests.support.wire import client_of, user
 
-pytestmark = [pytest.mark.anyio, pytest.mark.browser]
+pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.promise("P13")]
 
 PROBE = """
 async ([url, tag, attribute]) => {

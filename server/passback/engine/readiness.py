@@ -24,16 +24,17 @@ class Readiness:
     async def check(self) -> None:
         """Return when the store can be used. Raises StoreError otherwise."""
         async with self._asking:
-            if monotonic() >= self._counts_until:
-                self._error = await self._ask()
-                self._counts_until = monotonic() + READY_SECONDS
-        if (error := self._error) is not None:
+            error = await self._answer()
+        if error is not None:
             # a new one: what is raised again and again grows by its traceback each time
             raise type(error)(error.message, retry_after=error.retry_after)
 
-    async def _ask(self) -> StoreError | None:
-        try:
-            await self._ping()
-        except StoreError as error:
-            return error
-        return None
+    async def _answer(self) -> StoreError | None:
+        if monotonic() >= self._counts_until:
+            self._error = None
+            try:
+                await self._ping()
+            except StoreError as error:
+                self._error = error
+            self._counts_until = monotonic() + READY_SECONDS
+        return self._error

@@ -203,7 +203,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     @override
     def send_400_response(self, msg: str) -> None:
-        cycle: RequestResponseCycle | None = self.cycle
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # none before the first whole head
         if cycle is not None and not cycle.response_complete:
             if self.pipeline or cycle.response_started:
                 # an answer is on its way: nothing may stand in the middle of it
