@@ -174,18 +174,18 @@ async def test_a_conversation_of_version_3_is_counted_when_it_is_loaded_and_with
 async def test_a_file_of_version_3_counts_what_owners_spend(path: Path) -> None:
     run = RunRef(DONE, RunId("run"))
     async with SqliteStore(path) as store:
-        assert await store.spend(Spending(run, 1, "2026-01-31", Spent(5))) == Spent(5)
+        assert await store.spend(Spending(run, 1, "2026-01-31", Spent(5), 1)) == Spent(5)
 
 
 async def test_counts_that_are_old_are_gone_and_cleared_away(path: Path) -> None:
     run = RunRef(DONE, RunId("run"))
     async with SqliteStore(path) as store:
-        await store.spend(Spending(run, 1, "2026-01-31", Spent(5)))
-        await store.spend(Spending(run, 1, "2026-02-01", Spent(6)))
+        await store.spend(Spending(run, 1, "2026-01-31", Spent(5), 1))
+        await store.spend(Spending(run, 1, "2026-02-01", Spent(6), 2))
         with sqlite3.connect(path) as db:
             db.execute("UPDATE spent SET keep_until = 1")
         db.close()
-        assert await store.spend(Spending(run, 2, "2026-02-01", Spent(1))) == Spent(1)
+        assert await store.spend(Spending(run, 2, "2026-02-01", Spent(1), 1)) == Spent(1)
     db = sqlite3.connect(path)
     kept = db.execute("SELECT part FROM spent ORDER BY part").fetchall()
     db.close()

@@ -76,6 +76,10 @@ class _Watch:
         self._warned = False
         self._gave_up = False
 
+    @property
+    def estimate(self) -> int:
+        return self._shown.used
+
     # ---------------------------------------------------------------- before a call of the model
     def at_once(self, messages: Sequence[Message], /) -> Sequence[ModelMessage] | None:
         self._shown.feed(messages)

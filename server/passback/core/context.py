@@ -26,6 +26,11 @@ class Fitted:
 class Context(Protocol):
     """What one run's model is shown. It is given the whole transcript each time, which only grows from call to call."""
 
+    @property
+    def estimate(self) -> int:
+        """Tokens of a request as the transcript was last seen; 0: nothing is known of it."""
+        ...
+
     def at_once(self, messages: Sequence[Message], /) -> Sequence[ModelMessage] | None:
         """What the model is shown, where nothing has to be done or told before. None: ask `fit`."""
         ...
@@ -77,6 +82,10 @@ class ContextPolicy(Protocol):
 
 class Unbounded:
     """A policy for models whose window is not known: they are shown everything."""
+
+    @property
+    def estimate(self) -> int:
+        return 0
 
     def watch(self, _model: ModelClient, _frame: ModelRequest, /) -> Context:
         return self

@@ -196,10 +196,12 @@ class Spending:
         run: whose owner it is.
         epoch: of the lease.
         day: the date in UTC, as in 2026-01-31; what was counted earlier stays on the day on which it was.
-        spent: all of it since the lease began: the amounts only grow.
+        spent: all of it since the lease began, with what calls that go on may use: so an amount may fall again.
+        seq: numbers what is said under a lease, from 1; 0: nothing is counted, only asked.
     """
 
     run: RunRef
     epoch: int
     day: str
     spent: Spent
+    seq: int = 0

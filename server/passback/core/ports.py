@@ -283,8 +283,8 @@ class Store(Protocol):
     async def spend(self, spending: Spending, /) -> Spent:
         """Count what a run has spent under a lease; gives what all runs of its owner were counted for on that day.
 
-        It counts as far as it is more than was counted for that lease before: a repeat changes nothing, and one that
-        comes late neither. It is kept for two days.
+        It replaces what was counted for that lease, if its `seq` is newer: a repeat changes nothing, and one that comes
+        late neither. What is more than before, or less, counts on the day that is named. It is kept for two days.
         """
         ...
 

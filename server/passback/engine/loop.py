@@ -1,6 +1,7 @@
 """The agent's loop: turns until there is an outcome. It never waits for a client (P1)."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from passback.core.commands import CommandCall, CommandContext
@@ -180,9 +181,8 @@ class Loop:
         """Answer a command in the model's place."""
         context = CommandContext(self._log.run, self._brain.deps)
         commands = self._brain.commands
-        if commands.asks(call):
-            await self._meter.allow()
-        reply = await commands.obey(call, context, self._compact)
+        with await self._reserve() if commands.asks(call) else nullcontext():
+            reply = await commands.obey(call, context, self._compact)
         message = AssistantMessage(new_message_id(), reply.text, command=True)
         self._state = forgotten(self._state, call)
         events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
@@ -190,6 +190,9 @@ class Loop:
 
     async def _compact(self) -> Fitted:
         return await self._sight.compact(self._seen, self._count)
+
+    async def _reserve(self) -> AbstractContextManager[None]:
+        return await self._meter.reserve(self._sight, self._brain.price)
 
     def _count(self, usage: Usage | None) -> None:
         self._meter.add(usage, self._brain.price)
@@ -209,15 +212,15 @@ class Loop:
     async def _listen(self) -> Turn:
         answering = self._prepared or await self._asking()
         self._prepared = None
-        await self._meter.allow()
         message_id = new_message_id()
         assembler = Assembler(message_id, self._toolbox.whose, new_call_id)
-        self._assembler = assembler
-        self._log.append([TurnStarted(message_id)])
-        try:
-            await listen(answering, assembler, self._log.append)
-        finally:
-            self._count(assembler.spent)
+        with await self._reserve():
+            self._assembler = assembler
+            self._log.append([TurnStarted(message_id)])
+            try:
+                await listen(answering, assembler, self._log.append)
+            finally:
+                self._count(assembler.spent)
         events, turn = assembler.finish()
         if events:
             self._log.append(events)
@@ -237,8 +240,8 @@ class Loop:
         """What the model is shown; what had to be done for it is committed."""
         if (shown := self._sight.at_once(self._seen)) is not None:
             return shown
-        await self._meter.allow()
-        fitted = await self._sight.fit(self._seen, self._count)
+        with await self._reserve():
+            fitted = await self._sight.fit(self._seen, self._count)
         if fitted.append:
             await self._commit(fitted.append, fitted.events)
         elif fitted.events:
@@ -275,10 +278,7 @@ class Loop:
         return True
 
     async def _answer(self) -> bool:
-        """Make the calls of a committed turn that the server may make, and hand back what the client owes.
-
-        True: the run has ended.
-        """
+        """Make the server's calls of a committed turn, and hand back what the client owes. True: the run has ended."""
         await self._run_server_calls(await self._still_allowed(runnable(self._messages)))
         return await self._hand_back([], [])
 
@@ -320,9 +320,7 @@ class Loop:
 
     async def _close_perhaps_begun(self) -> None:
         """Close the calls of a sub-agent that the worker before may have begun (P10)."""
-        await self._interrupt(self._toolbox.perhaps_begun(runnable(self._messages)))
-
-    async def _interrupt(self, calls: Sequence[ToolCall]) -> None:
+        calls = self._toolbox.perhaps_begun(runnable(self._messages))
         for answer in closing(calls, "interrupted", new_message_id):
             await self._commit([answer], [resulted(answer)])
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from time import monotonic
@@ -10,6 +11,7 @@ from time import monotonic
 import anyio
 
 from passback.core.changes import Lease
+from passback.core.context import Context
 from passback.core.errors import StoreError
 from passback.core.events import RunEvent, UsageReported
 from passback.core.limits import (
@@ -24,14 +26,18 @@ from passback.core.limits import (
 from passback.core.messages import RunRef, Usage, together
 from passback.core.ports import Store
 from passback.core.state import State
+from passback.engine.turn import Turn
 
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 1.0
 """Seconds that a commit waits for the owner's count: what it says there is said again before the next model call."""
 
+_ANSWER = 500
+"""Tokens that an answer is taken to have before it is counted."""
 
 _NOTHING = Spent()
+_FREE = nullcontext()
 _ALL = Left()
 
 
@@ -66,8 +72,11 @@ class Meter:
         self._noted = _NOTHING
         self._began = monotonic()
         self._owner = owner
-        self._fresh = owner is not None
         self._told = _NOTHING
+        self._seq = 0
+        self._day = ""
+        self._reserved: list[Spent] = []
+        self._counting = Turn()
         self._stop: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -118,31 +127,60 @@ class Meter:
         return Spent(used.tokens, monotonic() - self._began, used.cost)
 
     # ---------------------------------------------------------------- what is left
-    async def allow(self) -> None:
-        """Ask whether a model may be called.
+    async def reserve(self, context: Context, price: Price) -> AbstractContextManager[None]:
+        """Count a model call before it is made, with what it may use, until what is given was entered and left.
+
+        Other calls that go on, here or in the owner's other runs, count with what they may use, too. Where a worker dies in
+        a call, that stays counted for its owner.
 
         Raises:
-            BudgetSpent: it may not.
+            BudgetSpent: nothing is left beside them.
             StoreError: what the owner has spent could not be found out.
         """
         if not self._is_set:
-            return
-        if self._counts_owner and not self._fresh:
-            await self._count()
-        self._fresh = False
-        if self.left().is_used_up:
+            return _FREE
+        asked = context.estimate
+        call = Spent(asked + _ANSWER, cost=price.of(Usage(asked, _ANSWER)))
+        allowed = False
+        # one after the other: two that see each other's call would both give up
+        async with self._counting:
+            self._reserved.append(call)
+            try:
+                if self._counts_owner:
+                    self._day = _today()
+                    await self._count()
+                allowed = not self._left(self._reserved_now() - call).is_used_up
+            finally:
+                if not allowed:
+                    self._reserved.remove(call)
+        if not allowed:
             raise BudgetSpent
+        return self._while_going_on(call)
+
+    @contextmanager
+    def _while_going_on(self, call: Spent) -> Generator[None]:
+        try:
+            yield
+        finally:
+            self._reserved.remove(call)
+
+    def _reserved_now(self) -> Spent:
+        return sum(self._reserved, _NOTHING)
 
     async def tell(self, *, ends: bool = False) -> None:
         """Count for the owner what is about to be committed, so that no death of a worker takes it back.
 
         If the store fails, the run goes on: it is counted before the next model call, or not at all.
         """
-        if not self._counts_owner or not (ends or self._used != replace(self._told, seconds=0.0)):
+        if not self._counts_owner:
+            return
+        used = self._used + self._reserved_now()
+        if not ends and used == replace(self._told, seconds=0.0):
             return
         with anyio.move_on_after(_PATIENCE, shield=True) as waiting:
             try:
-                await self._count()
+                async with self._counting:
+                    await self._count()
             except StoreError as error:
                 self._warn(error.code)
         if waiting.cancelled_caught:
@@ -150,9 +188,11 @@ class Meter:
 
     def left(self) -> Left:
         """Of all limits; the turns are not known here."""
-        if not self._is_set:
-            return _ALL
-        return tightest((self._budget.run.left(self._run_before + self._spent), self.left_beyond()))
+        return self._left() if self._is_set else _ALL
+
+    def _left(self, reserved: Spent = _NOTHING) -> Left:
+        spent = self._spent + reserved
+        return tightest((self._budget.run.left(self._run_before + spent), self._left_beyond(spent)))
 
     def with_left(self, events: Sequence[RunEvent], turns: int) -> tuple[RunEvent, ...]:
         """The same events, about to be told; those of a model call say what is left now, and so many turns."""
@@ -170,9 +210,9 @@ class Meter:
 
     def left_beyond(self) -> Left:
         """Of the limits that are not the run's own."""
-        if not self._is_set:
-            return _ALL
-        spent = self._spent
+        return self._left_beyond(self._spent) if self._is_set else _ALL
+
+    def _left_beyond(self, spent: Spent) -> Left:
         conversation = self._budget.conversation.left(self._before + spent)
         if self._owner is None:
             return conversation
@@ -180,10 +220,13 @@ class Meter:
         return tightest((conversation, owner))
 
     async def _count(self) -> None:
-        spent = self._spent
-        day = datetime.now(UTC).date().isoformat()
+        """Say what is spent and reserved, on the day on which the last call began: what it gives back is that day's."""
+        spent = self._spent + self._reserved_now()
+        self._seq += 1
+        day = self._day or _today()
         lease = self._lease
-        self._owner = await self._store.spend(Spending(lease.run, lease.epoch, day, spent))
+        said = Spending(lease.run, lease.epoch, day, spent, self._seq)
+        self._owner = await self._store.spend(said)
         self._told = spent
         self._look()
 
@@ -223,8 +266,11 @@ async def owner_spent(store: Store, budget: Budget, run: RunRef, /) -> Spent | N
     """What a run's owner has spent today; None: there is no need to know. Raises StoreError."""
     if not budget.owner.is_set:
         return None
-    day = datetime.now(UTC).date().isoformat()
-    return await store.spend(Spending(run, 0, day, Spent()))
+    return await store.spend(Spending(run, 0, _today(), Spent()))
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
 
 
 def _without(untold: Usage | None, told: Usage) -> Usage | None:

@@ -207,6 +207,7 @@ class PackedSpending:
     day: str
     lease: str
     amounts: PackedAmounts
+    seq: int
 
 
 def pack_spending(spending: Spending, /) -> PackedSpending:
@@ -218,6 +219,7 @@ def pack_spending(spending: Spending, /) -> PackedSpending:
         f"day:{spending.day}",
         f"run:{run.run_id}:{spending.epoch}",
         amounts,
+        spending.seq,
     )
 
 

@@ -278,7 +278,7 @@ class RedisStore:
         keys = [self._names.spent(packed.tag, part) for part in (packed.day, packed.lease)]
         return unpack_spent(
             await self._link.run(
-                Call(scripts.SPEND, keys, (SPENT_TTL, SPENT_MOST, *packed.amounts))
+                Call(scripts.SPEND, keys, (SPENT_TTL, SPENT_MOST, packed.seq, *packed.amounts))
             )
         )
 

@@ -8,34 +8,38 @@ from passback.stores.sqlite.rows import SWEEP_LIMIT, now
 
 
 def spend(db: sqlite3.Connection, spending: PackedSpending, /) -> Sequence[int]:
-    """Count what is more than what is known of a lease; gives the amounts of the day."""
-    known = _amounts(db, spending.tag, spending.lease)
-    more = [max(0, given - before) for given, before in zip(spending.amounts, known, strict=True)]
-    sums = _sum(_amounts(db, spending.tag, spending.day), more)
-    if any(more):
-        keep_until = now() + SPENT_TTL
-        db.executemany(
-            "INSERT OR REPLACE INTO spent VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                (spending.tag, part, *amounts, keep_until)
-                for part, amounts in ((spending.day, sums), (spending.lease, _sum(known, more)))
-            ),
-        )
-        db.execute(
-            "DELETE FROM spent WHERE rowid IN (SELECT rowid FROM spent WHERE keep_until <= ? LIMIT ?)",
-            (now(), SWEEP_LIMIT),
-        )
+    """Replace what is known of a lease by what is newer; gives the amounts of the day."""
+    *known, seq = _amounts(db, spending.tag, spending.lease)
+    *sums, _ = _amounts(db, spending.tag, spending.day)
+    if spending.seq <= seq:
+        return sums
+    changed = (given - before for given, before in zip(spending.amounts, known, strict=True))
+    sums = [_moved(total, by) for total, by in zip(sums, changed, strict=True)]
+    keep_until = now() + SPENT_TTL
+    db.executemany(
+        "INSERT OR REPLACE INTO spent VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            (spending.tag, spending.day, *sums, keep_until, 0),
+            (spending.tag, spending.lease, *spending.amounts, keep_until, spending.seq),
+        ),
+    )
+    db.execute(
+        "DELETE FROM spent WHERE rowid IN (SELECT rowid FROM spent WHERE keep_until <= ? LIMIT ?)",
+        (now(), SWEEP_LIMIT),
+    )
     return sums
 
 
 def _amounts(db: sqlite3.Connection, tag: str, part: str) -> Sequence[int]:
+    """And the number of what was said last."""
     row: sqlite3.Row | None = db.execute(
-        "SELECT tokens, milliseconds, billionths FROM spent"
+        "SELECT tokens, milliseconds, billionths, seq FROM spent"
         " WHERE tag = ? AND part = ? AND keep_until > ?",
         (tag, part, now()),
     ).fetchone()
-    return tuple(row) if row else (0, 0, 0)
+    return tuple(row) if row else (0, 0, 0, 0)
 
 
-def _sum(one: Sequence[int], other: Sequence[int]) -> Sequence[int]:
-    return tuple(min(SPENT_MOST, a + b) for a, b in zip(one, other, strict=True))
+def _moved(total: int, by: int) -> int:
+    """What is too large to be exact stays so: it does not fall."""
+    return total if total == SPENT_MOST else min(SPENT_MOST, max(0, total + by))

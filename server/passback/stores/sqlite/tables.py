@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 # The row of a conversation is written with every batch of events, so what may be large is kept apart from it.
 SCHEMA = """
@@ -93,6 +93,7 @@ CREATE TABLE spent (
     milliseconds INTEGER NOT NULL,
     billionths INTEGER NOT NULL,    -- of the currency
     keep_until INTEGER NOT NULL,
+    seq INTEGER NOT NULL DEFAULT 0, -- of a lease: what was said last
     PRIMARY KEY (tag, part)
 );
 CREATE INDEX spent_by_age ON spent (keep_until);
@@ -171,5 +172,16 @@ _FROM_5 = """
 ALTER TABLE conversations ADD COLUMN history_bytes INTEGER;
 """
 
-MIGRATIONS: Mapping[int, str] = {1: _FROM_1, 2: _FROM_2, 3: _FROM_3, 4: _FROM_4, 5: _FROM_5}
+_FROM_6 = """
+ALTER TABLE spent ADD COLUMN seq INTEGER NOT NULL DEFAULT 0;
+"""
+
+MIGRATIONS: Mapping[int, str] = {
+    1: _FROM_1,
+    2: _FROM_2,
+    3: _FROM_3,
+    4: _FROM_4,
+    5: _FROM_5,
+    6: _FROM_6,
+}
 """By the version that they lead away from, to the next."""

@@ -1,21 +1,24 @@
--- Counts what a run has spent under one lease, as far as it is more than what is known of it.
--- KEYS day lease | ARGV ttl most tokens milliseconds billionths
--- Gives the amounts of the day; no amount gets larger than `most`.
+-- Replaces what is known of a run under one lease by what is newer.
+-- KEYS day lease | ARGV ttl most seq tokens milliseconds billionths
+-- Gives the amounts of the day; none is larger than `most`, and one that is so large does not fall.
 local FIELDS = {'tokens', 'milliseconds', 'billionths'}
+local most, seq = tonumber(ARGV[2]), tonumber(ARGV[3])
 local sums = redis.call('HMGET', KEYS[1], unpack(FIELDS))
-local known = redis.call('HMGET', KEYS[2], unpack(FIELDS))
-local day, lease, grown = {}, {}, false
+local known = redis.call('HMGET', KEYS[2], 'seq', unpack(FIELDS))
+local newer = seq > tonumber(known[1] or 0)
+local day, lease = {}, {'seq', digits(seq)}
 for i, field in ipairs(FIELDS) do
-  local before, given = tonumber(known[i] or 0), tonumber(ARGV[i + 2])
-  local more = math.max(0, given - before)
-  sums[i] = math.min(tonumber(ARGV[2]), tonumber(sums[i] or 0) + more)
-  grown = grown or more > 0
-  day[2 * i - 1], day[2 * i] = field, digits(sums[i])
-  lease[2 * i - 1], lease[2 * i] = field, digits(before + more)
+  local sum, given = tonumber(sums[i] or 0), tonumber(ARGV[i + 3])
+  if newer and sum < most then
+    sum = math.min(most, math.max(0, sum + given - tonumber(known[i + 1] or 0)))
+  end
+  sums[i] = sum
+  day[#day + 1], day[#day + 2] = field, digits(sum)
+  lease[#lease + 1], lease[#lease + 2] = field, digits(given)
 end
 -- nothing above this line writes
 
-if grown then
+if newer then
   redis.call('HSET', KEYS[1], unpack(day))
   redis.call('HSET', KEYS[2], unpack(lease))
   redis.call('PEXPIRE', KEYS[1], ARGV[1])
