@@ -178,6 +178,12 @@ def test_scripts_without_spaces_are_searched() -> None:
     assert called(ask("请改变背景颜色为蓝色", tool)) == [("改变背景颜色", {"颜色": "蓝色"})]
 
 
+def test_a_letter_that_is_longer_in_lower_case_moves_nothing() -> None:
+    assert called(ask("İİİ box: hello", spec("box", p={"type": "string"}))) == [
+        ("box", {"p": "hello"})
+    ]
+
+
 def test_a_tool_can_be_named_by_its_whole_name() -> None:
     assert called(ask("run get_x1 now", spec("get_x1"))) == [("get_x1", {})]
 
