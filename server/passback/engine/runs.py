@@ -146,13 +146,11 @@ class RunService:
         loaded = await self._look(post, names)
         if not loaded.left_out or loaded.status.lapsed:
             return await self._judge(post, loaded)
-        match accept_unread(_standing(loaded), loaded.status.owed, post):
-            case Joins(run_id):
-                return RunRef(post.key, run_id)
-            case Parks(owed=owed):
-                return Parked(post.key, owed)
-            case None:
-                pass
+        verdict = accept_unread(_standing(loaded), loaded.status.owed, post)
+        if isinstance(verdict, Joins):
+            return RunRef(post.key, verdict.run_id)
+        if verdict is not None:
+            return Parked(post.key, verdict.owed)
         actor = self._agents.asked_in(post.messages, loaded.status.state.agent)
         if not actor.brain.commands.mends(post.messages):
             refuse_beyond(loaded, (), self._tempo.history_bytes, actor.brain.commands)

@@ -36,6 +36,7 @@ from passback.core.events import (
 )
 from passback.core.messages import AssistantMessage, RunRef, ToolMessage
 from passback.core.ports import Store
+from passback.core.posts import OnBusy
 from passback.engine.runs import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
@@ -262,11 +263,11 @@ async def test_many_that_stop_each_other_leave_a_sound_conversation(
             assert sorted(map(str, posts)) == [f"post {n}" for n in range(10)]
 
 
-@pytest.mark.parametrize("how", BOTH)
+@pytest.mark.parametrize("how", [*BOTH, "enqueue"])
 async def test_who_stops_may_come_in_the_instant_in_which_one_that_waits_begins(
-    store: Store, how: Stops
+    store: Store, how: OnBusy
 ) -> None:
-    """It is judged while the first runs, and stored while nothing does."""
+    """It is judged while the first runs, and stored while nothing does; one that only waits stops nobody."""
     owning, asked = Faults(store), Faults(store)
     gate, looked = anyio.Event(), anyio.Event()
 
@@ -278,15 +279,16 @@ async def test_who_stops_may_come_in_the_instant_in_which_one_that_waits_begins(
         looked.set()
         await asked.until("enqueue", 1)
 
-    model = ScriptedModel([[gate, *words("one")], half(), words("three")])
+    second_turn = words("two") if how == "enqueue" else half()
+    model = ScriptedModel([[gate, *words("one")], second_turn, words("three")])
     async with worker(owning.store, model) as runs, worker(asked.store, model) as other:
         first = await post(runs, says("a"))
         second = await post(runs, says("b"), on_busy="enqueue")
         owning.first["begin"] = let_the_third_come
         asked.first["enqueue"] = let_the_first_end
-        third = await stop(other, "c", how)
+        third = await post(other, says("c", "c"), on_busy=how)
         assert await outcome(runs, first) == Completed()
-        assert await outcome(runs, second) == Cancelled()
+        assert await outcome(runs, second) == (Completed() if how == "enqueue" else Cancelled())
         assert await outcome(runs, third) == Completed()
 
 
