@@ -68,9 +68,10 @@ def limits_of(settings: Settings, /) -> Limits:
 
 
 def bodies_of(settings: Settings, /) -> Bodies:
-    """How much may be arriving; without keys everybody is one owner."""
+    """How much may be arriving; one owner alone may have all of it."""
     most = max(settings.max_bodies_bytes, settings.max_body_bytes)
-    share = max(most // 2, settings.max_body_bytes) if settings.api_keys else most
+    are_several = len(set(settings.api_keys.values())) > 1
+    share = max(most // 2, settings.max_body_bytes) if are_several else most
     return Bodies(most, share)
 
 

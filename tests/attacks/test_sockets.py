@@ -104,17 +104,39 @@ async def test_ten_megabytes_behind_a_body_are_not_kept(
     assert memory_of(server) - before < 20 * MIB
 
 
-async def test_three_hundred_heads_of_thirteen_thousand_fields_are_not_kept(
-    server: Server,
-) -> None:
-    before = memory_of(server)
+async def test_three_hundred_heads_of_thirteen_thousand_fields_are_not_kept() -> None:
     head = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"a:\r\n" * 13_000
-    with ExitStack() as stack, anyio.fail_after(30):
-        for _ in range(300):
-            client = stack.enter_context(await connect(server))
-            await send(client, head)
+    async with running_server() as server:
         assert await healthy(server)
-        assert memory_of(server) - before < 80 * MIB
+        before = memory_of(server)
+        with ExitStack() as stack, anyio.fail_after(30):
+            for _ in range(300):
+                await send(stack.enter_context(await connect(server)), head)
+            assert await healthy(server)
+            assert memory_of(server) - before < 80 * MIB
+
+
+async def test_small_requests_without_end_on_one_connection_are_not_kept(server: Server) -> None:
+    before = memory_of(server)
+    request, sent = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 0
+    with await connect(server) as client, anyio.fail_after(30):
+        while sent < 5 * MIB and await send(client, request * 2000):
+            sent += len(request) * 2000
+    assert await healthy(server)
+    assert memory_of(server) - before < 30 * MIB
+
+
+async def test_answers_that_nobody_reads_keep_nobody_out_who_has_a_key(server: Server) -> None:
+    with ExitStack() as stack, anyio.fail_after(30):
+        for _ in range(64):
+            client = stack.enter_context(await connect(server))
+            for _ in range(40):
+                await send(client, b"GET /playground/chat.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        async with httpx.AsyncClient(
+            base_url=server.url, headers={"authorization": f"Bearer {KEY}"}
+        ) as alice:
+            answer = await alice.get("/commands")
+    assert answer.status_code == 200
 
 
 async def test_a_request_that_is_answered_before_it_ends_does_not_hold_its_socket(

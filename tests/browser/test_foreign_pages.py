@@ -203,8 +203,9 @@ async def test_a_foreign_page_holds_neither_a_frame_nor_a_window_of_the_page(
     async with foreign_page(browser, site.url("evil.test")) as page:
         await page.evaluate(FRAME, site.url("a.rebind.test"))
         await expect(page.frame_locator("iframe").locator("body")).to_have_text("elsewhere")
-        async with page.expect_event("requestfailed", lambda asked: asked.url == f"{fast_url}/"):
+        async with page.expect_response(f"{fast_url}/") as framed:
             await page.evaluate(FRAME, f"{fast_url}/")
+        assert (await framed.value).status == 403
         held = {}
         for name, url in (("theirs", site.url("a.rebind.test")), ("ours", fast_url)):
             async with page.expect_popup() as opening:

@@ -1,5 +1,8 @@
 """What other users of the machine could do with a SQLite file is told, and a link that they may have put is not followed."""
 
+import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -93,3 +96,25 @@ def test_what_is_no_file_for_a_store_is_told_without_a_traceback(place: str) -> 
     ended = passback("check", "--store", f"sqlite:///{place}")
     assert ended.returncode in {EXIT_FAILED, EXIT_USAGE}
     assert "Traceback" not in ended.stderr + ended.stdout
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files to others")
+@pytest.mark.parametrize("taken", ["store.db", "."])
+def test_what_belongs_to_another_user_is_told(path: Path, taken: str) -> None:
+    path.touch(mode=0o600)
+    os.chown(path.parent / taken, 12345, -1)
+    [warning] = _warnings(path)
+    assert warning.startswith(f"{(path.parent / taken).resolve()} belongs to another user")
+
+
+def test_a_probe_leaves_the_schema_of_a_newer_server_as_it_is(path: Path) -> None:
+    async def probe() -> int:
+        async with SqliteStore(path) as store:
+            with closing(sqlite3.connect(path)) as newer:
+                newer.execute("PRAGMA user_version = 1234")
+                newer.commit()
+                await store.ping()
+                version: int = newer.execute("PRAGMA user_version").fetchone()[0]
+                return version
+
+    assert anyio.run(probe) == 1234

@@ -1,5 +1,6 @@
 """Room that is kept for deletions: taken where there is plenty, given back when it is needed, on a disk that is really full."""
 
+import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -48,6 +49,8 @@ def mounting(folder: Path) -> tuple[str, ...]:
         command = (*begin, "sh", "-c", _MOUNTED, str(folder))
         if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0:
             return command
+    if os.environ.get("CI"):
+        pytest.fail("nobody may mount a file system here")
     pytest.skip("nobody may mount a file system here")
 
 

@@ -137,7 +137,7 @@ async def test_of_an_unknown_conversation_nothing_is_left_out(store: Store) -> N
 
 # ---------------------------------------------------------------- conversations of an older version
 @pytest.mark.redis
-async def test_a_conversation_that_nobody_counted_is_loaded_and_counted_with_its_next_write(
+async def test_a_conversation_that_nobody_counted_is_counted_when_it_is_loaded_and_kept_so_with_its_next_write(
     shared_redis: RedisServer, redis_url: str
 ) -> None:
     key = new_key()
@@ -146,9 +146,12 @@ async def test_a_conversation_that_nobody_counted_is_loaded_and_counted_with_its
         await parked(store, replace(change(key, 0, *many), state=State(boundary=1)))
         shared_redis.command("HDEL", f"pb:{{{tag(key)}}}:state", "history")
         assert (await store.status(key)).history_bytes is None
-        loaded = await store.load(key, within=0)
+        size = sum(len(dump_message(each)) for each in many[1:])
+        left_out = await store.load(key, within=size - 1)
+        assert (left_out.left_out, left_out.status.history_bytes) == (True, size)
+        loaded = await store.load(key, within=size)
         assert (loaded.left_out, loaded.messages) == (False, many[1:])
-        assert loaded.status.history_bytes == sum(len(dump_message(each)) for each in many[1:])
+        assert loaded.status.history_bytes == size
         held = await store.begin(
             change(key, loaded.status.version, user("more")), new_run(), opening(new_run()), lease=1
         )

@@ -105,7 +105,7 @@ async def test_it_reads_pages_cancels_and_deletes(server: Server, conversation: 
 
 # ---------------------------------------------------------------- cuts
 @pytest.mark.parametrize(("frames", "extra"), [(1, 0), (1, 9), (2, 30)])
-@pytest.mark.parametrize("message", ["count to 20", FOUR])
+@pytest.mark.parametrize("message", ["count to 60", FOUR])
 async def test_a_cut_behind_every_event_loses_and_doubles_nothing(
     slow: Server, conversation: str, frames: int, extra: int, message: str
 ) -> None:

@@ -26,7 +26,10 @@ README = (ROOT / "README.md").read_text()
 INSTALLED = (str(Path(sys.executable).with_name("passback")), "serve")
 ADDRESS = "http://127.0.0.1:8000"
 LEFT_OUT = "\n…\n\n"
-NEEDS_MORE = {"docker compose up --build", "scripts/test"}
+COMPOSE = """echo "REDIS_PASSWORD=$(openssl rand -hex 32)" >> .env
+echo "PASSBACK_API_KEYS=you:$(openssl rand -hex 32)" >> .env
+docker compose up --build"""
+NEEDS_MORE = {COMPOSE, "scripts/test"}
 """Commands that no test can run: containers, and the tests themselves."""
 
 

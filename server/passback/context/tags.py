@@ -28,9 +28,15 @@ TAGS: Final = (
 """All that `context` and `core.transcript` write."""
 
 _FIRST = "".join(sorted({letter for tag in TAGS for letter in (tag[0], tag[0].upper())}))
-_GAP = r"[\s/\u200b-\u200d\u2060\ufeff]*+"
+# characters that nobody sees: of Unicode's Cc, Cf and Default_Ignorable_Code_Point
+_UNSEEN = (
+    r"\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    r"\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
+)
+_GAP = rf"[\s/{_UNSEEN}]*+"
+_NAMES = "|".join(f"[{_UNSEEN}]*+".join(map(re.escape, tag)) for tag in TAGS)
 # The first letter is looked at before the names are: a text may have as many "<" as characters.
-_BEGINNING = re.compile(rf"<(?={_GAP}[{_FIRST}])(?={_GAP}(?i:{'|'.join(TAGS)})(?![\w-]))")
+_BEGINNING = re.compile(rf"<(?={_GAP}[{_FIRST}])(?={_GAP}(?i:{_NAMES})(?![\w-]))")
 
 
 def escape_tags(text: str, /) -> str:

@@ -1,4 +1,4 @@
-"""What a post means for a conversation whose messages were not read: as far as that can be said. Pure."""
+"""The meaning of a post for a conversation whose messages were not read, as far as that can be said. Pure."""
 
 from collections.abc import Collection
 
@@ -30,9 +30,11 @@ def accept_unread(
         _refuse_fresh(fresh, standing, owing, post)
         return None
     run_id = run_of_last(post, standing.receipts)
-    if run_id is None:
-        return None if standing.running or standing.overdue else Parks((), {}, tuple(owing))
-    return Joins(run_id)
+    if run_id is not None:
+        return Joins(run_id)
+    # tools may clash with the server's, and are stored even with a repeat
+    takes_messages = standing.running or standing.overdue or post.tools is not None
+    return None if takes_messages else Parks((), {}, tuple(owing))
 
 
 def _refuse_fresh(

@@ -10,7 +10,7 @@ from functools import partial
 import anyio
 
 from passback.core.admission import Begins, begins
-from passback.core.changes import Change, Lease, Loaded, Queued
+from passback.core.changes import Change, Lease, Loaded, Queued, Status
 from passback.core.events import (
     Failed,
     PlanUpdated,
@@ -87,7 +87,7 @@ class Caretaker:
         """
         if self._supervisor().is_leaving():
             return
-        async with self._loads.turn(key):
+        async with self._loads.one_at_a_time(key, recovers=True):
             again = await self._look_once(key, supersede=supersede)
         if again:
             await self.look_after(key)
@@ -97,9 +97,10 @@ class Caretaker:
         loaded = await self._loads.first(key)
         if not loaded.left_out:
             return await self._tend(key, loaded, supersede=supersede)
-        if not (loaded.status.lapsed or loaded.queue or loaded.status.overdue):
+        status = loaded.status
+        if not (status.lapsed or _begins_next(loaded, supersede=supersede) or _is_over(status)):
             return False
-        async with self._loads.whole(key) as whole:
+        async with self._loads.whole(key, recovers=True) as whole:
             return await self._tend(key, whole, supersede=supersede)
 
     async def _tend(self, key: ConversationKey, loaded: Loaded, *, supersede: bool) -> bool:
@@ -113,9 +114,9 @@ class Caretaker:
             if status.attempt >= self._tempo.max_attempts:
                 return await self._bury(run, loaded)
             await self._take_over(run, loaded)
-        elif loaded.queue and not status.running and (supersede or not status.owed):
+        elif _begins_next(loaded, supersede=supersede):
             await self._begin_next(key, loaded)
-        elif status.overdue and status.owed:
+        elif _is_over(status):
             await self._go_on_without(key, loaded)
         return False
 
@@ -262,6 +263,17 @@ class Caretaker:
             logger.info(
                 "tool calls timed out", extra={"action": "calls_timed_out", "run_id": run_id}
             )
+
+
+def _begins_next(loaded: Loaded, *, supersede: bool) -> bool:
+    """Return whether the first of the posts that wait begins; `supersede`: whatever the client owes."""
+    status = loaded.status
+    return bool(loaded.queue) and not status.running and (supersede or not status.owed)
+
+
+def _is_over(status: Status) -> bool:
+    """Return whether the run goes on without what the client owes."""
+    return status.overdue and bool(status.owed)
 
 
 def _answers(queue: Sequence[Queued]) -> list[Answer]:

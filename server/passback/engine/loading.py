@@ -1,52 +1,81 @@
 """Conversations as they are loaded: one at a time for each, few large ones at once, and none that became too large."""
 
-from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import asynccontextmanager
+import math
+from collections import Counter
+from collections.abc import AsyncGenerator, Collection, Generator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 import anyio
-from typing_extensions import override
 
 from passback.core.changes import Loaded
-from passback.core.errors import ConversationBusy, HistoryTooLarge
-from passback.core.messages import ConversationKey, Message, UserMessage, lone_text
+from passback.core.errors import ConversationBusy, HistoryTooLarge, ServerBusy
+from passback.core.messages import ConversationKey, Message, OwnerId, UserMessage, lone_text
 from passback.core.ports import Store
 from passback.core.posts import ReceiptName
 from passback.core.records import dump_message
 from passback.engine.commands import Commands
-from passback.engine.turn import Turn
+from passback.places import Places
 
-LARGE = 2**20
-"""Bytes of a history that is not read before it is known to be needed, and then in turn with other large ones."""
+LARGE = (
+    2**20
+)  # bytes of a history that is read only when it is needed, and then in turn with other large ones
 
-_AT_ONCE = 2
-"""Large histories that are held at once until it is decided what they are needed for."""
-
-_COMMAND = 4096
-"""Bytes of a command that is taken although there is no room."""
+_AT_ONCE = 2  # large histories that posts hold at once until it is decided what they are needed for
+_MOST_WAITING = 64  # posts of an owner that wait for others: each of them is held in memory
+_COMMAND = 4096  # bytes of a command that is taken although there is no room
 
 
 class Loads:
     """Has conversations loaded one after the other, however many posts come at once.
 
     Args:
-        patience: seconds that one of them waits for those before it.
+        store: has the conversations.
+        patience: seconds that a post waits for those before it. Recovery waits as long as it takes, and for no post's
+            large history.
     """
 
     def __init__(self, store: Store, *, patience: float = 30.0) -> None:
         self._store = store
         self._patience = patience
-        self._turns: dict[ConversationKey, _LoadTurn] = {}
-        self._large = anyio.Semaphore(_AT_ONCE)
+        self._locks: dict[ConversationKey, anyio.Lock] = {}
+        self._waiting = Counter[OwnerId]()
+        self._large = Places(_AT_ONCE, patience)
+        self._large_for_recovery = Places(1, math.inf)
 
-    def turn(self, key: ConversationKey) -> "_LoadTurn":
-        """The turn of a conversation, to be held while it is loaded and judged, and not for longer.
+    @asynccontextmanager
+    async def one_at_a_time(
+        self, key: ConversationKey, /, *, recovers: bool = False
+    ) -> AsyncGenerator[None]:
+        """Keep others from loading a conversation, to be held while it is loaded and judged, and not for longer.
 
-        Entering it raises `ConversationBusy` when that takes too long.
+        Raises:
+            ConversationBusy: it takes too long until nobody else does; never where it `recovers`.
+            ServerBusy: too many posts of the owner wait already; never where it `recovers`.
         """
-        turn = self._turns.get(key)
-        if turn is None:
-            turn = self._turns[key] = _LoadTurn(key, self._turns, self._patience)
-        return turn
+        lock = self._locks.get(key)
+        if lock is None:
+            lock = self._locks[key] = anyio.Lock(fast_acquire=True)
+        try:
+            if not lock.locked():
+                lock.acquire_nowait()
+            elif recovers:
+                await lock.acquire()
+            else:
+                await self._wait_for(lock, key)
+            try:
+                yield
+            finally:
+                lock.release()
+        finally:
+            # whoever waits has it by now
+            if not lock.locked():
+                self._locks.pop(key, None)
+
+    async def _wait_for(self, lock: anyio.Lock, key: ConversationKey) -> None:
+        with self._counted(key.owner), anyio.move_on_after(self._patience) as waiting:
+            await lock.acquire()
+        if waiting.cancelled_caught:
+            raise ConversationBusy("too many posts to this conversation at once", retry_after=1)
 
     async def first(self, key: ConversationKey, receipts: Collection[ReceiptName] = ()) -> Loaded:
         """A conversation, without its messages if they are large."""
@@ -54,54 +83,49 @@ class Loads:
 
     @asynccontextmanager
     async def whole(
-        self, key: ConversationKey, receipts: Collection[ReceiptName] = ()
+        self,
+        key: ConversationKey,
+        receipts: Collection[ReceiptName] = (),
+        *,
+        recovers: bool = False,
     ) -> AsyncGenerator[Loaded]:
-        """A conversation with its messages, which are large. Nothing else is loaded within.
+        """A conversation with its messages, which are large. Owners take turns; nothing else is loaded within.
 
         Raises:
-            ConversationBusy: others are, for too long.
+            ServerBusy: others are, for too long, or too many posts of the owner wait; never where it `recovers`.
         """
-        with anyio.move_on_after(self._patience) as waiting:
-            await self._large.acquire()
-        if waiting.cancelled_caught:
-            raise _too_many()
-        try:
+        async with self._place(key, recovers=recovers):
             yield await self._store.load(key, receipts=receipts)
+
+    @asynccontextmanager
+    async def _place(self, key: ConversationKey, *, recovers: bool) -> AsyncGenerator[None]:
+        async with AsyncExitStack() as held:
+            if recovers:
+                await held.enter_async_context(self._large_for_recovery.one(key))
+            else:
+                await self._enter_place(held, key)
+            yield
+
+    async def _enter_place(self, held: AsyncExitStack, key: ConversationKey) -> None:
+        try:
+            with self._counted(key.owner):
+                await held.enter_async_context(self._large.one(key))
+        except TimeoutError:
+            raise ServerBusy(
+                "too many large conversations are read at once; try again later", retry_after=1
+            ) from None
+
+    @contextmanager
+    def _counted(self, owner: OwnerId) -> Generator[None]:
+        if self._waiting[owner] >= _MOST_WAITING:
+            raise ServerBusy("too many posts wait at once; try again later", retry_after=1)
+        self._waiting[owner] += 1
+        try:
+            yield
         finally:
-            self._large.release()
-
-
-class _LoadTurn(Turn):
-    """Is forgotten when nobody has it or waits for it."""
-
-    __slots__ = ("_key", "_patience", "_turns")
-
-    def __init__(
-        self, key: ConversationKey, turns: "dict[ConversationKey, _LoadTurn]", patience: float
-    ) -> None:
-        super().__init__()
-        self._key = key
-        self._patience = patience
-        self._turns = turns
-
-    @override
-    async def __aenter__(self) -> None:
-        if self.take():
-            return
-        with anyio.move_on_after(self._patience) as waiting:
-            await super().__aenter__()
-        if waiting.cancelled_caught:
-            raise _too_many()
-
-    @override
-    def give_back(self) -> None:
-        super().give_back()
-        if self.is_free:
-            self._turns.pop(self._key, None)
-
-
-def _too_many() -> ConversationBusy:
-    return ConversationBusy("too many posts to this conversation at once", retry_after=1)
+            self._waiting[owner] -= 1
+            if not self._waiting[owner]:
+                del self._waiting[owner]
 
 
 # ---------------------------------------------------------------- what became too large
@@ -131,7 +155,6 @@ def _at_most(message: Message) -> int:
     if isinstance(message, UserMessage) and message.brief is None:
         text = lone_text(message.content)
         if text is not None:
-            return (
-                6 * len(text) + 4096
-            )  # as JSON writes control characters; ids and names have bounds
+            # as JSON writes control characters; ids and names have bounds
+            return 6 * len(text) + 4096
     return len(dump_message(message))

@@ -90,13 +90,20 @@ class Work:
     sight: Context | None = None
     prepared: Answering | None = None
     owner_spent: Spent | None = None
+    _told: list[Message] | None = None
+
+    def told(self) -> list[Message]:
+        """Return the transcript with all that the model is told, as its words; made once, for it may be large."""
+        if self._told is None:
+            self._told = self.brain.seen(self.messages)
+        return self._told
 
     def prepare(self) -> None:
         """Encode the first request ahead of its time, where the model is what comes first."""
         if unanswered(self.messages) or self.brain.told is not None:
             return
         self.sight = self.brain.watch(self.toolbox)
-        shown = self.sight.at_once(self.brain.seen(self.messages))
+        shown = self.sight.at_once(self.told())
         if shown is not None:
             schema = self.brain.output.asked(self.messages, self.state)
             self.prepared = self.brain.ask(self.toolbox, shown, schema)
@@ -115,7 +122,7 @@ class Loop:
         self._toolbox = work.toolbox
         self._log = log
         self._messages = list(work.messages)
-        self._seen = work.brain.seen(work.messages)
+        self._seen = work.told()
         self._turns = work.turns
         self._start = work.state.boundary
         self._state = self._stored = work.state

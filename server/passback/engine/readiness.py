@@ -1,4 +1,4 @@
-"""Whether the store can be used, asked at most once a second however often a probe asks."""
+"""The readiness of the store, asked for at most once a second however often a probe asks."""
 
 from collections.abc import Awaitable, Callable
 from time import monotonic
@@ -8,15 +8,18 @@ import anyio
 from passback.core.errors import StoreError
 
 READY_SECONDS = (
-    1.0  # for so long one answer of the store counts; anybody may ask, and each look is a write
+    1.0  # for which an answer of the store counts: anybody may ask, and each look is a write
 )
 
 
 class Readiness:
     """Remembers the last answer of `ping`; those who ask meanwhile wait for the same one."""
 
-    def __init__(self, ping: Callable[[], Awaitable[None]], /) -> None:
+    def __init__(
+        self, ping: Callable[[], Awaitable[None]], /, *, seconds: float = READY_SECONDS
+    ) -> None:
         self._ping = ping
+        self._seconds = seconds
         self._asking = anyio.Lock()
         self._counts_until = 0.0
         self._error: StoreError | None = None
@@ -36,5 +39,5 @@ class Readiness:
                 await self._ping()
             except StoreError as error:
                 self._error = error
-            self._counts_until = monotonic() + READY_SECONDS
+            self._counts_until = monotonic() + self._seconds
         return self._error

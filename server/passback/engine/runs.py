@@ -133,7 +133,7 @@ class RunService:
         names = receipt_names(post)
         for attempt in range(ATTEMPTS):
             self._supervisor.admit()
-            async with self._loads.turn(post.key):
+            async with self._loads.one_at_a_time(post.key):
                 answer = await self._look_and_judge(post, names)
             # whatever takes long waits without the turn, and without the messages
             found = await answer(attempt) if callable(answer) else answer

@@ -135,10 +135,20 @@ class Supervisor:
         *,
         refusable: bool = False,
     ) -> Lease | None:
-        """Take a lease, and work under it; gives it, or None if there was none to be had. Raises what `take` does.
+        """Take a lease, and work under it; gives it, or None if there was none to be had.
 
-        `refusable`: raises `TooManyRuns` instead where the owner has too many. Runs that were admitted before are not. A caller that is cancelled meanwhile leaves no lease behind that nobody works under. The opening is in the
-        stored log once the lease is taken.
+        A caller that is cancelled meanwhile leaves no lease behind that nobody works under. The opening is in the stored log
+        once the lease is taken.
+
+        Args:
+            owner: whose run it is.
+            take: takes the lease.
+            run: what to work on.
+            refusable: it is refused where its owner has too many runs; those that were admitted before are not.
+
+        Raises:
+            TooManyRuns: it is refused.
+            Exception: whatever `take` raises.
         """
         if self._tasks is None:
             raise RuntimeError("runs need `running()` around them")
@@ -250,8 +260,9 @@ class Supervisor:
                 active.log.abandon()
             self._forget(active)
             logger.info("run ended", extra={"action": "run_ended", **place})
-        if active.log.posts_wait or active.log.may_have_ended:
-            await self._contained(self._look_after, run.key)
+        if (active.log.posts_wait or active.log.may_have_ended) and self._tasks is not None:
+            # in a task of its own: this run is over, and no longer counts as one of its owner's
+            self._tasks.create_task(self._contained(self._look_after, run.key))
 
     async def _run(self, active: Active, loop: Loop, place: Mapping[str, str]) -> None:
         if active.scope.cancel_called:

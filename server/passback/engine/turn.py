@@ -13,11 +13,6 @@ class Turn:
         self._taken = False
         self._waiting: deque[asyncio.Future[None]] | None = None
 
-    @property
-    def is_free(self) -> bool:
-        """Whether nobody has it: then nobody waits."""
-        return not self._taken
-
     def take(self) -> bool:
         """Take it if it is free. False: it is not."""
         if self._taken:

@@ -1,7 +1,7 @@
 """What a post declares: the client's tools, and what the answer has to fit. A schema is data, and never fetched."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -18,7 +18,7 @@ from passback.core.errors import (
     SchemasBusy,
     ToolNameClash,
 )
-from passback.core.messages import TOOL_NAME, ConversationKey, JsonObject, ToolSpec, folded
+from passback.core.messages import TOOL_NAME, ConversationKey, JsonObject, OwnerId, ToolSpec, folded
 from passback.core.questions import ASK_USER
 from passback.places import Places, places_of
 from passback.schemas.declared import Unfit, fit, size
@@ -136,7 +136,7 @@ class _Judging:
         most = self._limits.schema_bytes
         if len(text) > most or (not text.isascii() and len(text.encode()) > most):
             raise Unfit(f"its schema is larger than {most} bytes")
-        judgement = _judgement(text, self._limits.depth)
+        judgement = _judgements_of(self._key.owner)(text, self._limits.depth)
         found = judgement.found or await self._judged(judgement)
         if isinstance(found, str):
             raise Unfit(found)
@@ -182,7 +182,8 @@ class _Judgement:
             return str(problem)
 
 
-@lru_cache(maxsize=256)
-def _judgement(text: str, depth: int) -> _Judgement:
-    """The same tools come with every post, so the last ones are remembered."""
-    return _Judgement(text, depth)
+@lru_cache(maxsize=64)
+def _judgements_of(owner: OwnerId) -> Callable[[str, int], _Judgement]:
+    """Return what is remembered of an owner's schemas: the same tools come with every post, and no other owner's push them out."""
+    del owner
+    return lru_cache(maxsize=128)(_Judgement)

@@ -21,38 +21,55 @@ HEADERS = 100  # fields of a head
 HEAD_BYTES = 64 * 1024  # of a head, and of what comes behind one without being a part of the body
 HEAD_SECONDS = 10.0  # for a head, and for the rest of a request that is answered already
 READ_BYTES = 1024 * 1024  # that a client reads at least in `send_seconds`, or all there is
+UNREAD_BYTES = (
+    256 * 1024 * 1024
+)  # of answers on all connections together that their clients have not read
+PIPELINED = 64  # requests on a connection that wait for the answer to the one before them
 _LINGER_SECONDS = 2.0
 
 
 class OpenConnections:
-    """The connections of one server: how many may be open, and which of them wait for a request.
+    """The connections of one server: how many may be open, which of them wait for a request, and whose answers are not read.
 
-    Only a request that is being answered keeps its place when all places are taken: whoever waits longest is closed for a
-    newcomer. Requests without a valid key are answered at once, so they cannot keep out those that have one.
+    When all places are taken, a newcomer gets that of the connection that has waited longest for a request, else of the one
+    whose answer has been unread longest. Requests without a valid key are answered at once: who has none can keep a place
+    only in these two ways, and so cannot keep out those who have one.
 
     Args:
         most: connections that may be open.
         send_seconds: for which a client may leave an answer unread.
     """
 
-    __slots__ = ("_most", "send_seconds", "waiting")
+    __slots__ = ("_most", "_unread", "_unread_bytes", "send_seconds", "waiting")
 
     def __init__(self, most: int = 4096, send_seconds: float = 30) -> None:
         self._most = most
+        self._unread: dict[BoundedHttpProtocol, int] = {}
+        self._unread_bytes = 0
         self.send_seconds = send_seconds
         self.waiting: dict[BoundedHttpProtocol, None] = {}
         """A set in the order in which they began to wait."""
 
     def make_room(self, connections: int, /) -> bool:
-        """Close the one that waits longest if there are too many `connections`. False: none waits."""
+        """Close one connection if there are too many. False: all are being answered."""
         if connections <= self._most:
             return True
-        longest = next(iter(self.waiting), None)
+        longest = next(iter(self.waiting), None) or next(iter(self._unread), None)
         if longest is None:
             return False
-        del self.waiting[longest]
-        longest.close()
+        self.waiting.pop(longest, None)
+        longest.give_way()
         return True
+
+    def note_unread(self, connection: "BoundedHttpProtocol", size: int, /) -> None:
+        """Count what a client has not read; those that have not read for longest are dropped if it is too much."""
+        self._unread_bytes += size - self._unread.get(connection, 0)
+        self._unread[connection] = size
+        while self._unread_bytes > UNREAD_BYTES and len(self._unread) > 1:
+            next(iter(self._unread)).give_way()
+
+    def forget_unread(self, connection: "BoundedHttpProtocol", /) -> None:
+        self._unread_bytes -= self._unread.pop(connection, 0)
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -64,6 +81,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     # beside uvicorn's own they would be more than 30: the dictionary of each connection then takes 1,584 bytes, not 288
     __slots__ = (
+        "_answering",
         "_beside",
         "_deadline",
         "_fault",
@@ -97,6 +115,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._in_head = True
         self._refused = False
         self._fault: ClientError | None = None
+        self._answering: RequestResponseCycle | None = None
         self._deadline = self._unread = None
         super().connection_made(transport)
         if not self._open.make_room(len(self.connections)):
@@ -110,6 +129,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._open.waiting.pop(self, None)
         self._request_has_come()
         self._stop_watching()
+        if self._answering is not None and not self._answering.response_complete:
+            # uvicorn tells only the request that came last
+            self._answering.disconnected = True
+            self._answering.message_event.set()
+        self.pipeline.clear()
         super().connection_lost(exc)
         self.left.set()
 
@@ -143,8 +167,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         in_head = self._in_head and self._head_bytes > 0
         if in_head and self._head_bytes > HEAD_BYTES:
             self._refuse(_head_too_large())
-        elif self._deadline is None and (in_head or self.cycle.response_complete):
+        elif self._deadline is None and self._answering is None:
             self._expect_request()
+
+    @override
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        # one read may bring a whole request and the beginning of the next
+        self._head_bytes = self._head_bytes or 1
 
     @override
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -165,10 +195,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             fields = sum(len(name) + len(value) + 4 for name, value in self.headers)
             if len(self.url) + fields > HEAD_BYTES:
                 self._break_off_head(_head_too_large())
+        if len(self.pipeline) >= PIPELINED:
+            self._break_off_head(BadRequest("too many requests wait on this connection"))
         self._in_head = False
         self._request_has_come()
         self._open.waiting.pop(self, None)
         super().on_headers_complete()
+        if not self.pipeline:
+            self._answering = self.cycle
         extensions: dict[str, Any] = {SEND_NOW: _SendNow(self, self.cycle)}
         self.scope["extensions"] = extensions
 
@@ -188,14 +222,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     @override
     def on_response_complete(self) -> None:
-        goes_on = bool(self.pipeline)
+        self._answering = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
         if self.transport.is_closing():
             self._watch_reading()
-        elif not goes_on:
+        elif self._answering is None:
             self._open.waiting[self] = None
-            if not self._in_head and self._deadline is None:
+            if self._deadline is None and (not self._in_head or self._head_bytes):
                 self._expect_request()
+        elif self.pipeline:
+            self.flow.pause_reading()  # each answer would let in as many requests as one read brings
 
     @override
     def timeout_keep_alive_handler(self) -> None:
@@ -203,19 +239,19 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     @override
     def send_400_response(self, msg: str) -> None:
-        cycle = cast("RequestResponseCycle | None", self.cycle)  # none before the first whole head
-        if cycle is not None and not cycle.response_complete:
-            if self.pipeline or cycle.response_started:
-                # an answer is on its way: nothing may stand in the middle of it
-                self.transport.abort()
-                return
-            cycle.disconnected = True  # what is written here is its answer
-            cycle.message_event.set()
         self._refuse(self._fault or BadRequest("this cannot be read as HTTP/1.1"))
 
     @override
     def _unsupported_upgrade_warning(self) -> None:
         """Say nothing: anybody can ask for an upgrade, and gets his answer."""
+
+    def give_way(self) -> None:
+        """Close the connection for another one: at once where something is unread, or it would keep its place for that."""
+        self._stop_watching()
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     def close(self) -> None:
         """Close the connection behind what was written to it, which the client has to read in time."""
@@ -241,21 +277,30 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if before - unread < READ_BYTES:
             self.transport.abort()
             return
+        self._open.note_unread(self, unread)
         seconds = self._open.send_seconds
         self._unread = self.loop.call_later(seconds, self._look_at_reading, unread)
 
     def _stop_watching(self) -> None:
+        self._open.forget_unread(self)
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
 
     # ---------------------------------------------------------------- what is refused
     def _break_off_head(self, fault: ClientError) -> None:
-        """Let the parser stop within a head; `send_400_response` then says why."""
+        """Let the parser stop within a head; `_refuse` then says why."""
         self._fault = fault
         raise ValueError(fault.code)
 
     def _refuse(self, error: ClientError) -> None:
+        """Answer what is no request, and close; nothing is written into an answer that is on its way."""
+        if self._answering is not None:
+            if self.pipeline or self._answering.response_started:
+                self.transport.abort()
+                return
+            self._answering.disconnected = True  # what is written here is its answer
+            self._answering.message_event.set()
         answer = error_answer({"type": "http", "headers": []}, error)
         status = HTTPStatus(answer.status_code)
         head = [f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode("ascii")]

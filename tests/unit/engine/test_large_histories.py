@@ -1,5 +1,6 @@
 """Conversations that became large: what is still taken, and how often they are loaded."""
 
+import asyncio
 from collections import Counter
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -34,10 +35,18 @@ from passback.core.errors import (
     NothingToDo,
     ResultConflict,
     Reused,
+    ServerBusy,
     UnknownToolCall,
 )
 from passback.core.events import Completed, HandedBack, TextDelta
-from passback.core.messages import CallId, ConversationId, ConversationKey, MessageId, RunRef
+from passback.core.messages import (
+    CallId,
+    ConversationId,
+    ConversationKey,
+    MessageId,
+    OwnerId,
+    RunRef,
+)
 from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.engine.commands import Commands
@@ -313,23 +322,75 @@ async def test_a_large_conversation_whose_answers_are_overdue_goes_on_without(st
 
 
 # ---------------------------------------------------------------- turns
-async def test_who_waits_too_long_for_a_turn_is_told_to_come_again(memory: Store) -> None:
+async def test_who_waits_too_long_for_others_is_told_to_come_again(memory: Store) -> None:
     loads = Loads(memory, patience=0.01)
     with anyio.fail_after(10):
-        async with loads.turn(KEY):
+        async with loads.one_at_a_time(KEY):
             with pytest.raises(ConversationBusy):
-                await enter(loads.turn(KEY))
-            await enter(loads.turn(OTHER))
-        await enter(loads.turn(KEY))
-        async with loads.whole(KEY), loads.whole(OTHER):
-            with pytest.raises(ConversationBusy):
-                await enter(loads.whole(KEY))
-        await enter(loads.whole(KEY))
+                await enter(loads.one_at_a_time(KEY))
+            await enter(loads.one_at_a_time(OTHER))
+        await enter(loads.one_at_a_time(KEY))
+        async with loads.whole(KEY):
+            with pytest.raises(ServerBusy):
+                await enter(loads.whole(OTHER))
+        await enter(loads.whole(OTHER))
 
 
-async def enter(turn: AbstractAsyncContextManager[object]) -> None:
-    async with turn:
-        pass
+async def test_an_owner_keeps_no_other_from_reading_a_large_conversation(memory: Store) -> None:
+    bobs = ConversationKey(OwnerId("bob"), KEY.id)
+    loads = Loads(memory)
+    with anyio.fail_after(10):
+        async with loads.whole(KEY), anyio.create_task_group() as tasks:
+            for n in range(10):
+                tasks.start_soon(
+                    enter, loads.whole(ConversationKey(KEY.owner, ConversationId(f"c{n}")))
+                )
+            await anyio.wait_all_tasks_blocked()
+            await enter(loads.whole(bobs))
+            tasks.cancel_scope.cancel()
+
+
+async def test_recovery_waits_for_no_large_conversation_of_a_post(memory: Store) -> None:
+    """And as long as it takes for the conversation itself, also when posts are given up."""
+    loads = Loads(memory, patience=0.01)
+    with anyio.fail_after(10):
+        async with loads.whole(KEY):
+            await enter(loads.whole(OTHER, recovers=True))
+        async with anyio.create_task_group() as tasks, loads.one_at_a_time(KEY):
+            tasks.start_soon(enter, loads.one_at_a_time(KEY, recovers=True))
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(ConversationBusy):
+                await enter(loads.one_at_a_time(KEY))
+
+
+async def test_so_many_posts_of_an_owner_wait_and_no_more(memory: Store) -> None:
+    bobs = ConversationKey(OwnerId("bob"), KEY.id)
+    loads = Loads(memory)
+    with anyio.fail_after(10):
+        async with (
+            loads.one_at_a_time(KEY),
+            loads.one_at_a_time(bobs),
+            anyio.create_task_group() as tasks,
+        ):
+            for _ in range(64):
+                tasks.start_soon(enter, loads.one_at_a_time(KEY))
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(ServerBusy):
+                await enter(loads.one_at_a_time(KEY))
+            tasks.start_soon(enter, loads.one_at_a_time(bobs))
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        await enter(loads.one_at_a_time(KEY))
+
+
+async def enter(context: AbstractAsyncContextManager[object]) -> None:
+    """Enter and leave, in a task of its own: who holds a lock cannot wait for it."""
+
+    async def enter_here() -> None:
+        async with context:
+            pass
+
+    await asyncio.create_task(enter_here())
 
 
 async def test_large_histories_of_many_conversations_are_loaded_in_turn(store: Store) -> None:

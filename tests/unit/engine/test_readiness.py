@@ -24,7 +24,7 @@ class _Store:
 
 async def test_many_probes_are_one_question() -> None:
     store = _Store()
-    ready = Readiness(store.ping)
+    ready = Readiness(store.ping, seconds=60)
     async with anyio.create_task_group() as tasks:
         for _ in range(200):
             tasks.start_soon(ready.check)
@@ -37,7 +37,7 @@ async def test_many_probes_are_one_question() -> None:
 async def test_a_bad_answer_counts_as_long_and_is_told_to_each() -> None:
     store = _Store(StoreFull("no room", retry_after=2))
     store.answers.set()
-    ready = Readiness(store.ping)
+    ready = Readiness(store.ping, seconds=60)
     told = []
     for _ in range(3):
         with pytest.raises(StoreFull, match="no room") as raised:

@@ -8,7 +8,7 @@ import pytest
 from starlette.requests import Request
 from starlette.types import ASGIApp
 from tests.support.played_connection import REQUEST, Clock, asked
-from tests.support.sse_site import Site
+from tests.support.sse_site import END, Site
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -17,7 +17,9 @@ from passback.transport.protocol import (
     HEAD_BYTES,
     HEAD_SECONDS,
     HEADERS,
+    PIPELINED,
     READ_BYTES,
+    UNREAD_BYTES,
     BoundedHttpProtocol,
     OpenConnections,
 )
@@ -102,7 +104,7 @@ async def test_a_head_has_so_many_fields(number: int, status: int) -> None:
 
 
 async def test_a_head_of_thousands_of_fields_is_refused_at_the_first_too_many() -> None:
-    """Three hundred of them cost two hundred MiB when they are kept."""
+    """Kept whole, three hundred of them would take two hundred MiB."""
     connection, written = asked(GREETING, with_headers(HEAD_BYTES // 9))
     assert b'"code":"headers_too_large"' in written.text
     assert len(connection.headers) == HEADERS + 1
@@ -167,6 +169,58 @@ async def test_junk_behind_a_request_that_waits_for_its_turn_ends_the_connection
     await site.is_left()
 
 
+async def test_a_next_head_that_is_too_large_is_not_told_within_an_answer() -> None:
+    site = Site()
+    connection, written = asked(site.app())
+    await anyio.wait_all_tasks_blocked()
+    before = written.text
+    connection.data_received(REQUEST[:9] + b"p" * HEAD_BYTES)
+    assert written.aborted
+    assert written.text == before
+    connection.connection_lost(None)
+    await site.is_left()
+
+
+async def test_requests_that_wait_for_an_answer_before_them_are_few() -> None:
+    """Whole requests of some bytes, which cost some KB each: the body of the first need not be read for them."""
+    site = Site()
+    connection, written = asked(site.app(), REQUEST * (PIPELINED + 1))
+    await anyio.wait_all_tasks_blocked()
+    assert not written.aborted
+    connection.data_received(REQUEST)
+    assert written.aborted
+    connection.connection_lost(None)
+    assert not connection.pipeline
+    await site.is_left()
+
+
+async def test_nothing_more_is_read_while_requests_wait() -> None:
+    """Not after each answer, either: one read brings thousands."""
+    connection, written = asked(GREETING, REQUEST * 10)
+    for left in range(9, 0, -1):
+        assert connection.flow.read_paused
+        while len(connection.pipeline) == left:
+            await anyio.lowlevel.checkpoint()
+    await anyio.wait_all_tasks_blocked()
+    assert not connection.flow.read_paused
+    assert written.text.count(b"HTTP/1.1 200 ") == 10
+    connection.connection_lost(None)
+
+
+async def test_all_that_wait_on_a_lost_connection_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Not only the one that came last: the one that is answered would write where nobody is."""
+    site = Site()
+    connection, written = asked(site.app(), REQUEST * 3)
+    await anyio.wait_all_tasks_blocked()
+    before = written.text
+    connection.connection_lost(None)
+    await site.is_left()
+    assert written.text == before
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
+
+
 async def test_junk_in_place_of_a_body_is_answered_once() -> None:
     connection, written = asked(ECHO, CHUNKED + b"\r\n")
     await anyio.wait_all_tasks_blocked()
@@ -202,6 +256,32 @@ async def test_the_rest_of_a_request_that_is_answered_is_not_waited_for(behind: 
     assert written.closed
     connection.connection_lost(None)
     assert clock.set_to == []
+
+
+@pytest.mark.parametrize("more", [b"\r\n", b"G"])
+async def test_a_byte_behind_a_request_does_not_end_its_answer(more: bytes) -> None:
+    """Old clients send a line break behind a body (RFC 9112, section 2.2). The rest is due when the answer is complete."""
+    site, clock = Site(), Clock()
+    connection, written = asked(site.app(), REQUEST, clock)
+    await anyio.wait_all_tasks_blocked()
+    connection.data_received(more)
+    assert HEAD_SECONDS not in clock.set_to
+    site.runs.say(END)
+    await anyio.wait_all_tasks_blocked()
+    assert written.text.endswith(b"0\r\n\r\n")
+    clock.ring(HEAD_SECONDS)
+    assert written.closed
+    connection.connection_lost(None)
+
+
+async def test_a_head_that_begins_behind_a_request_has_as_long_as_any() -> None:
+    clock = Clock()
+    connection, written = asked(GREETING, REQUEST + REQUEST[:9], clock)
+    await anyio.wait_all_tasks_blocked()
+    assert written.text.startswith(b"HTTP/1.1 200 ")
+    clock.ring(HEAD_SECONDS)
+    assert written.closed
+    connection.connection_lost(None)
 
 
 async def test_after_the_rest_of_an_answered_request_the_next_one_is_served() -> None:
@@ -309,6 +389,54 @@ async def test_a_newcomer_takes_the_place_of_the_one_that_waits_longest() -> Non
     assert not connections.waiting
     for remaining in tuple(state.connections):
         remaining.connection_lost(None)
+    await site.is_left()
+
+
+async def test_who_gives_way_with_an_answer_unread_is_dropped() -> None:
+    """It would keep its place, and what is unread, for as long as nobody reads."""
+    state, connections = ServerState(), OpenConnections(most=1)
+    first, answered = asked(GREETING, REQUEST, connections=connections, state=state)
+    await anyio.wait_all_tasks_blocked()
+    answered.unread = 1
+    second, _ = asked(GREETING, b"", connections=connections, state=state)
+    assert answered.aborted
+    for connection in (first, second):
+        connection.connection_lost(None)
+
+
+async def test_a_newcomer_takes_the_place_of_an_answer_that_is_unread_for_longest() -> None:
+    """Where none waits for a request: reading slowly needs no key, either."""
+    site, state, connections = Site(), ServerState(), OpenConnections(most=2)
+    arrived = [asked(site.app(), connections=connections, state=state) for _ in range(2)]
+    await anyio.wait_all_tasks_blocked()
+    for connection, written in reversed(arrived):
+        written.unread = 1000
+        connection.pause_writing()
+    last, accepted = asked(site.app(), b"", connections=connections, state=state)
+    assert [written.aborted for _, written in arrived] == [False, True]
+    assert not accepted.aborted
+    for connection in (arrived[0][0], arrived[1][0], last):
+        connection.connection_lost(None)
+    await site.is_left()
+
+
+async def test_what_is_unread_on_all_connections_together_is_bounded() -> None:
+    site, connections = Site(), OpenConnections()
+    arrived = [asked(site.app(), connections=connections) for _ in range(4)]
+    await anyio.wait_all_tasks_blocked()
+    for connection, written in arrived:
+        written.unread = UNREAD_BYTES // 2
+        connection.pause_writing()
+    assert [written.aborted for _, written in arrived] == [True, True, False, False]
+    reads, written = arrived[2]
+    written.unread = 0
+    reads.resume_writing()
+    again, more = asked(site.app(), connections=connections)
+    more.unread = UNREAD_BYTES // 2
+    again.pause_writing()
+    assert not arrived[3][1].aborted
+    for connection, _ in (*arrived, (again, more)):
+        connection.connection_lost(None)
     await site.is_left()
 
 

@@ -15,7 +15,7 @@ from tests.support.logged_runs import LoggedRuns
 
 from passback.core.errors import InvalidTool, SchemasBusy
 from passback.core.events import Completed, RunFinished
-from passback.core.messages import ConversationId, ConversationKey, OwnerId
+from passback.core.messages import ConversationId, ConversationKey, OwnerId, ToolSpec
 from passback.places import Places
 from passback.transport.access import Access
 from passback.transport.declarations import PLACES, parse_output_schema, parse_tools
@@ -59,9 +59,9 @@ async def test_tools_that_are_known_are_read_without_waiting() -> None:
     await post(tools(KNOWN, None), ALICE)
     await parse_output_schema(KNOWN, Limits(), "outputSchema", ALICE)
     with pytest.raises(StopIteration):
-        post(tools(KNOWN, None), BOB).send(None)
+        post(tools(KNOWN, None), ALICE).send(None)
     with pytest.raises(StopIteration):
-        parse_output_schema(KNOWN, Limits(), "outputSchema", BOB).send(None)
+        parse_output_schema(KNOWN, Limits(), "outputSchema", ALICE).send(None)
 
 
 async def test_what_is_wrong_with_a_schema_is_known_too() -> None:
@@ -69,7 +69,7 @@ async def test_what_is_wrong_with_a_schema_is_known_too() -> None:
     with pytest.raises(InvalidTool, match="not a valid JSON Schema"):
         await post(wrong, ALICE)
     with pytest.raises(InvalidTool, match="not a valid JSON Schema"):
-        post(wrong, BOB).send(None)
+        post(wrong, ALICE).send(None)
 
 
 # ---------------------------------------------------------------- turns
@@ -99,14 +99,27 @@ async def test_who_posts_new_tools_waits_for_one_judgement_of_another_owner(
 
 
 async def test_two_posts_of_the_same_new_tools_are_judged_once() -> None:
-    declared = tools(new())
+    declared, found = tools(new()), list[ToolSpec]()
     places = Places(1, 5.0)
     PLACES.set(places)
+
+    async def read(key: ConversationKey) -> None:
+        found.extend(await parse_tools(declared, Limits(), key))
+
     with anyio.fail_after(5):
-        async with anyio.create_task_group() as group, places.one(ALICE):
-            group.start_soon(post, declared, ALICE)
-            group.start_soon(post, declared, BOB)
+        async with anyio.create_task_group() as group, places.one(BOB):
+            group.start_soon(read, ALICE)
+            group.start_soon(read, ConversationKey(ALICE.owner, ConversationId("another")))
             await anyio.wait_all_tasks_blocked()
+    first, second = found
+    assert first.parameters is second.parameters
+
+
+async def test_an_owners_schemas_push_no_others_out() -> None:
+    declared = tools(new())
+    await post(declared, BOB)
+    for _ in range(300):
+        await post(tools(new()), ALICE)
     with pytest.raises(StopIteration):
         post(declared, BOB).send(None)
 

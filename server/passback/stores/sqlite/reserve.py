@@ -2,16 +2,14 @@
 
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 from passback.core.errors import StoreFull
 
-RESERVE_BYTES = (
-    4 * 2**20
-)  # what the file may have to grow by until the write-ahead log, of 4 MiB, can begin anew
+# what the file may have to grow by until the write-ahead log, of 4 MiB, can begin anew
+RESERVE_BYTES = 4 * 2**20
 LEAST_FREE = 256 * 2**10  # bytes: less is not enough for a post
-_PIECE = bytes(64 * 1024)
+_PIECE_BYTES = 64 * 1024
 
 
 def refuse_full_disk(store: Path, /) -> None:
@@ -21,22 +19,33 @@ def refuse_full_disk(store: Path, /) -> None:
 
 
 class Reserve:
-    """A file of zeros beside the store's, in the way while there is room and gone when it is needed."""
+    """A file beside the store's, there while there is room and gone when it is needed.
+
+    Its bytes are random: a file system that compresses would keep no room by zeros.
+    """
 
     def __init__(self, store: Path, /) -> None:
         self._path = store.with_name(f"{store.name}-reserve")
 
-    def fill(self) -> None:
-        """Take the room, unless it is taken, or the disk has not twice as much."""
-        with suppress(OSError):  # it is no condition for serving
+    def fill(self) -> bool:
+        """Take the room, if the disk has twice as much. False: it is not taken; no condition for serving."""
+        try:
             if shutil.disk_usage(self._path.parent).free < 2 * RESERVE_BYTES:
-                return
+                return False
             file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            try:
-                for _ in range(RESERVE_BYTES // len(_PIECE)):
-                    os.write(file, _PIECE)
-            finally:
-                os.close(file)
+        except FileExistsError:
+            return True
+        except OSError:
+            return False
+        try:
+            for _ in range(RESERVE_BYTES // _PIECE_BYTES):
+                os.write(file, os.urandom(_PIECE_BYTES))
+        except OSError:
+            self._path.unlink(missing_ok=True)
+            return False
+        finally:
+            os.close(file)
+        return True
 
     def release(self) -> bool:
         """Give the room back. False: there was none."""

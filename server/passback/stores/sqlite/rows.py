@@ -7,7 +7,6 @@ from typing import TypeAlias
 from passback.core.values import value
 from passback.stores.layout import PackedState, first_version
 from passback.stores.options import Keep, StoreOptions
-from passback.stores.sqlite.tables import SCHEMA_VERSION
 
 SWEEP_LIMIT = 20  # expired conversations and logs that one new run clears away
 
@@ -56,8 +55,12 @@ def find(db: sqlite3.Connection, tag: str, /) -> sqlite3.Row | None:
 
 
 def ping(db: sqlite3.Connection, /) -> None:
-    """Write a page that is as it was: the answer is that it can be written, which a full disk refuses."""
-    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    """Write a page that is as it was: the answer is that it can be written, which a full disk refuses.
+
+    The version is written as it is found: a newer server may have changed the schema meanwhile.
+    """
+    [version] = db.execute("PRAGMA user_version").fetchone()
+    db.execute(f"PRAGMA user_version = {int(version)}")
 
 
 def update(db: sqlite3.Connection, conversation: int, /, **columns: Value) -> None:

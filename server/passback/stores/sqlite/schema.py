@@ -65,15 +65,18 @@ def warn_of_others(path: Path, /) -> list[str]:
     if sys.platform == "win32":  # its modes say nothing
         return []
     file, folder = path.stat().st_mode & 0o777, path.parent.stat().st_mode
-    warnings: list[str] = []
+    warnings = [
+        f"{place} belongs to another user of this machine, who can change the store: use a folder of your own."
+        for place in (path, path.parent)
+        if place.stat().st_uid not in {os.getuid(), 0}
+    ]
     if file & 0o077:
         warnings.append(
             f"The store's file {path} is open to other users of this machine (mode {file:04o}): "
             "chmod 600 it."
         )
-    if (
-        folder & 0o022 and not folder & stat.S_ISVTX
-    ):  # where that is set, nobody replaces another's file
+    # where the sticky bit is set, nobody replaces another's file
+    if folder & 0o022 and not folder & stat.S_ISVTX:
         warnings.append(
             f"Other users of this machine can replace the store's file: its folder {path.parent} "
             f"has mode {folder & 0o777:04o}. chmod 700 it, or use a folder of your own."

@@ -223,7 +223,7 @@ class SqliteStore:
                 raise
             deleted = await self._write(name, lambda db: rows.delete(db, name))
         if self._reserve is not None and self._is_released:
-            await anyio.to_thread.run_sync(self._reserve.fill)
+            self._is_released = not await anyio.to_thread.run_sync(self._reserve.fill)
         return deleted
 
     async def _make_room(self) -> bool:

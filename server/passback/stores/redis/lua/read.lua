@@ -19,6 +19,16 @@ local function range(key, first, last, size)
   return found
 end
 
+-- Bytes of the messages from `first` to `last`: a record of an older version does not say how many there are.
+local function bytes_of(key, first, last)
+  local total = 0
+  for start = first, last, SLICE do
+    local slice = redis.call('LRANGE', key, start, math.min(start + SLICE - 1, last))
+    for _, message in ipairs(slice) do total = total + #message end
+  end
+  return total
+end
+
 local version, run, running, expires, owed, count, attempt, seq, committed, mark, cancelled, cut, tethered, attended,
   answer_by, claims, state, boundary, history = unpack(
   redis.call('HMGET', KEYS[1], 'version', 'run', 'running', 'expires', 'owed', 'count', 'attempt', 'seq', 'committed',
@@ -34,7 +44,8 @@ for i, entry in ipairs(waiting) do queued[i] = string.sub(entry, 1, string.find(
 local first, last, size, tools, messages = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), false, false
 if ARGV[4] == '1' then
   tools = redis.call('HGET', KEYS[1], 'tools')
-  if size < 0 or tonumber(history or 0) <= size then messages = range(KEYS[2], tonumber(boundary or 0), last, 0) end
+  history = history or digits(bytes_of(KEYS[2], tonumber(boundary or 0), tonumber(count or 0) - 1))
+  if size < 0 or tonumber(history) <= size then messages = range(KEYS[2], tonumber(boundary or 0), last, 0) end
 else
   waiting, messages = {}, range(KEYS[2], first, last, size)
 end
