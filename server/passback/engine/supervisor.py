@@ -155,9 +155,8 @@ class Supervisor:
         if refusable:
             self._owner_runs.refuse_more(owner)
         taken: asyncio.Future[Lease | None] = asyncio.get_running_loop().create_future()
-        task = self._tasks.create_task(self._start(take, run, taken))
         self._owner_runs.add(owner)
-        task.add_done_callback(lambda _: self._owner_runs.remove(owner))
+        self._tasks.create_task(self._start(owner, take, run, taken))
         return await taken
 
     def log_of(self, run: RunRef) -> RunLog | None:
@@ -207,6 +206,7 @@ class Supervisor:
     # ---------------------------------------------------------------- one run
     async def _start(
         self,
+        owner: OwnerId,
         take: Callable[[], Awaitable[Lease | None]],
         run: Assignment,
         taken: "asyncio.Future[Lease | None]",
@@ -214,20 +214,23 @@ class Supervisor:
         # encoded while the store is busy
         asyncio.get_running_loop().call_soon(run.work.prepare)
         try:
-            lease = await take()
-            entered = None if lease is None else self._enter(lease, run)
-            if not taken.done():
-                taken.set_result(lease)
-        except Exception as error:  # noqa: BLE001  # it is for the one who asked
-            if not taken.done():
-                taken.set_exception(error)
-            return
+            try:
+                lease = await take()
+                entered = None if lease is None else self._enter(lease, run)
+                if not taken.done():
+                    taken.set_result(lease)
+            except Exception as error:  # noqa: BLE001  # it is for the one who asked
+                if not taken.done():
+                    taken.set_exception(error)
+                return
+            finally:
+                taken.cancel()  # that one is not to wait for ever
+            if entered is not None:
+                del take, run, taken  # else they stay as long as the run
+                # the model is asked now: what the caller prepares for the run's readers delays nothing
+                await self._supervise(*entered)
         finally:
-            taken.cancel()  # that one is not to wait for ever
-        if entered is not None:
-            del take, run, taken  # else they stay as long as the run
-            # the model is asked now: what the caller prepares for the run's readers delays nothing
-            await self._supervise(*entered)
+            self._owner_runs.remove(owner)
 
     def _enter(self, lease: Lease, run: Assignment) -> tuple[Active, Loop]:
         active = Active(lease, run, self._writer, self._store)

@@ -141,10 +141,8 @@ def _apply(
 ) -> None:
     """Write what all changes have in common."""
     count = row["messages"]
-    kept = count if change.keep is None else min(count, change.keep)
-    size = history_bytes(db, row, kept, change.messages, change.state)
-    if kept < count:
-        count = kept
+    if change.keep is not None and change.keep < count:
+        count = change.keep
         db.execute(
             "DELETE FROM messages WHERE conversation = ? AND position >= ?", (row["id"], count)
         )
@@ -155,14 +153,16 @@ def _apply(
         " boundary = CASE WHEN boundary > ? THEN 0 ELSE boundary END WHERE conversation = ?",
         (change.owed, change.tools, key, change.owes, count, row["id"]),
     )
-    set_state(db, row["id"], change.state)
+    moved = set_state(db, row["id"], change.state)
+    end = add_messages(db, row["id"], count, change.messages)
+    anew = moved or count < row["messages"]
     update(
         db,
         row["id"],
         version=row["version"] + 1,
         nonce=change.nonce,
-        messages=add_messages(db, row["id"], count, change.messages),
-        history_bytes=size,
+        messages=end,
+        history_bytes=history_bytes(db, row, change.messages, anew=anew),
         keep_until=until(keep.conversation),
     )
 

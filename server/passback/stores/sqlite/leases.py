@@ -64,10 +64,11 @@ def commit(
     waits = commit.ends and queue.waits(db, row["id"])
     expires = now() + lease
     seq, log_bytes = _log(db, row, write, limits)
-    size = history_bytes(db, row, row["messages"], commit.messages, commit.state)
+    end = add_messages(db, row["id"], row["messages"], commit.messages)
+    moved = set_state(db, row["id"], commit.state)
     columns: dict[str, Value] = {
         "version": row["version"] + 1,
-        "messages": add_messages(db, row["id"], row["messages"], commit.messages),
+        "messages": end,
         "step": commit.step,
         "expires": expires,
         "look_at": min(expires, row["look_at"]),
@@ -75,7 +76,7 @@ def commit(
         "committed_epoch": write.epoch,
         "committed_seq": seq,
         "log_bytes": log_bytes,
-        "history_bytes": size,
+        "history_bytes": history_bytes(db, row, commit.messages, anew=moved),
     }
     if commit.ends:
         columns |= {"running": 0, "ended": this, "cut": commit.cut}
@@ -89,7 +90,6 @@ def commit(
     expiry = until((limits.waiting if waits else keep).conversation)
     update(db, row["id"], **columns, keep_until=expiry)
     db.execute("UPDATE extras SET owed = ? WHERE conversation = ?", (commit.owed, row["id"]))
-    set_state(db, row["id"], commit.state)
     if commit.hands_back:
         db.execute(
             "UPDATE extras SET owner = ?, owed_since = ? WHERE conversation = ?",

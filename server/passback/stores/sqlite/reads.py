@@ -44,7 +44,7 @@ def load(
     status = _status(db, row)
     start, count, size = status.state.boundary, status.message_count, status.history_bytes
     if size is None:
-        size = stored_bytes(db, row["id"], start, count)
+        size = stored_bytes(db, row["id"])
         status = replace(status, history_bytes=size)
     left_out = within is not None and size > within
     records = () if left_out else _records(db, row["id"], start, count)

@@ -98,43 +98,24 @@ def add_messages(
 
 
 def history_bytes(
-    db: sqlite3.Connection,
-    row: sqlite3.Row,
-    kept: int,
-    records: tuple[bytes, ...],
-    state: PackedState | None,
-    /,
+    db: sqlite3.Connection, row: sqlite3.Row, records: tuple[bytes, ...], /, *, anew: bool
 ) -> int:
-    """Bytes of the messages from the boundary on once `records` follow on the first `kept` and `state` is set.
+    """Bytes of the messages from the boundary on, once `records` are written.
 
-    Counted before any of it is written, and only anew where more changes than what follows.
+    `anew`: more has changed than what follows, so that all have to be counted.
     """
     known: int | None = row["history_bytes"]
-    follows = known is not None and kept == row["messages"]
-    if not follows or state is not None:
-        before = _boundary(db, row["id"])
-        start = (0 if before > kept else before) if state is None else state.boundary
-        if not follows or start != before:
-            known = stored_bytes(db, row["id"], start, kept)
-            records = records[max(0, start - kept) :]
-    return (known or 0) + sum(map(len, records))
+    return stored_bytes(db, row["id"]) if anew or known is None else known + sum(map(len, records))
 
 
-def stored_bytes(db: sqlite3.Connection, conversation: int, start: int, end: int, /) -> int:
-    """Bytes of the messages from one position up to another."""
+def stored_bytes(db: sqlite3.Connection, conversation: int, /) -> int:
+    """Count the messages from the boundary on."""
     found = db.execute(
-        "SELECT SUM(LENGTH(record)) FROM messages"
-        " WHERE conversation = ? AND position >= ? AND position < ?",
-        (conversation, start, end),
+        "SELECT SUM(LENGTH(record)) FROM messages WHERE conversation = :id"
+        " AND position >= (SELECT boundary FROM extras WHERE conversation = :id)",
+        {"id": conversation},
     ).fetchone()
     return found[0] or 0
-
-
-def _boundary(db: sqlite3.Connection, conversation: int) -> int:
-    found = db.execute(
-        "SELECT boundary FROM extras WHERE conversation = ?", (conversation,)
-    ).fetchone()
-    return int(found["boundary"])
 
 
 def add_receipts(
@@ -146,13 +127,21 @@ def add_receipts(
     )
 
 
-def set_state(db: sqlite3.Connection, conversation: int, state: PackedState | None, /) -> None:
-    """None keeps what is there."""
-    if state is not None:
-        db.execute(
-            "UPDATE extras SET state = ?, boundary = ? WHERE conversation = ?",
-            (*state, conversation),
-        )
+def set_state(db: sqlite3.Connection, conversation: int, state: PackedState | None, /) -> bool:
+    """None keeps what is there. True: the boundary is another one than before."""
+    if state is None:
+        return False
+    kept = db.execute(
+        "UPDATE extras SET state = ? WHERE conversation = ? AND boundary = ?",
+        (state.record, conversation, state.boundary),
+    )
+    if kept.rowcount:
+        return False
+    db.execute(
+        "UPDATE extras SET state = ?, boundary = ? WHERE conversation = ?",
+        (state.record, state.boundary, conversation),
+    )
+    return True
 
 
 # ---------------------------------------------------------------- going away
