@@ -35,10 +35,12 @@ class Places:
     Args:
         number: of places.
         seconds: how long one waits at most.
+        most_waiting: how many of an owner wait; each of them holds in memory what it is to work on.
     """
 
-    def __init__(self, number: int, seconds: float) -> None:
+    def __init__(self, number: int, seconds: float, *, most_waiting: int = 64) -> None:
         self.seconds = seconds
+        self._most_waiting = most_waiting
         self._number = number
         self._most = max(1, number - 1)
         self._taken = Counter[OwnerId]()
@@ -48,7 +50,9 @@ class Places:
 
     @asynccontextmanager
     async def one(self, key: ConversationKey, /) -> AsyncGenerator[None]:
-        """Have a place. Raises TimeoutError when there is none in time."""
+        """Have a place. Raises TimeoutError when there is none in time, at once where too many of the owner's wait."""
+        if sum(each.key.owner == key.owner for each in self._waiting) >= self._most_waiting:
+            raise TimeoutError
         waiter = _Waiter(key)
         self._waiting.append(waiter)
         self._give()

@@ -94,3 +94,17 @@ async def test_who_waits_too_long_is_told_so_and_holds_up_nobody() -> None:
                 raise AssertionError("there is no second place")
     async with places.one(key):
         pass
+
+
+async def test_so_many_of_an_owner_wait_and_no_more() -> None:
+    work = Work(Places(1, 60, most_waiting=2))
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            for name in ("a1", "a2", "a3", "b1"):
+                tasks.start_soon(work.do, name)
+                await anyio.wait_all_tasks_blocked()
+            with pytest.raises(TimeoutError):
+                await work.do("a4")
+            for number in range(4):
+                await work.end(number)
+    assert sorted(work.begun) == ["a1", "a2", "a3", "b1"]

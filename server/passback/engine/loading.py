@@ -1,15 +1,15 @@
 """Conversations as they are loaded: one at a time for each, few large ones at once, and none that became too large."""
 
 import math
-from collections import Counter
-from collections.abc import AsyncGenerator, Collection, Generator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+import sys
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 
 from passback.core.changes import Loaded
 from passback.core.errors import ConversationBusy, HistoryTooLarge, ServerBusy
-from passback.core.messages import ConversationKey, Message, OwnerId, UserMessage, lone_text
+from passback.core.messages import ConversationKey, Message, UserMessage, lone_text
 from passback.core.ports import Store
 from passback.core.posts import ReceiptName
 from passback.core.records import dump_message
@@ -21,7 +21,9 @@ LARGE = (
 )  # bytes of a history that is read only when it is needed, and then in turn with other large ones
 
 _AT_ONCE = 2  # large histories that posts hold at once until it is decided what they are needed for
-_MOST_WAITING = 64  # posts of an owner that wait for others: each of them is held in memory
+_MOST_WAITING = (
+    64  # posts that wait for a conversation to be loaded: each of them is held in memory
+)
 _COMMAND = 4096  # bytes of a command that is taken although there is no room
 
 
@@ -38,9 +40,8 @@ class Loads:
         self._store = store
         self._patience = patience
         self._locks: dict[ConversationKey, anyio.Lock] = {}
-        self._waiting = Counter[OwnerId]()
         self._large = Places(_AT_ONCE, patience)
-        self._large_for_recovery = Places(1, math.inf)
+        self._large_for_recovery = Places(1, math.inf, most_waiting=sys.maxsize)
 
     @asynccontextmanager
     async def one_at_a_time(
@@ -49,8 +50,7 @@ class Loads:
         """Keep others from loading a conversation, to be held while it is loaded and judged, and not for longer.
 
         Raises:
-            ConversationBusy: it takes too long until nobody else does; never where it `recovers`.
-            ServerBusy: too many posts of the owner wait already; never where it `recovers`.
+            ConversationBusy: it takes too long until nobody else does, or too many posts wait; never where it `recovers`.
         """
         lock = self._locks.get(key)
         if lock is None:
@@ -61,7 +61,7 @@ class Loads:
             elif recovers:
                 await lock.acquire()
             else:
-                await self._wait_for(lock, key)
+                await self._wait_for(lock)
             try:
                 yield
             finally:
@@ -71,11 +71,13 @@ class Loads:
             if not lock.locked():
                 self._locks.pop(key, None)
 
-    async def _wait_for(self, lock: anyio.Lock, key: ConversationKey) -> None:
-        with self._counted(key.owner), anyio.move_on_after(self._patience) as waiting:
-            await lock.acquire()
-        if waiting.cancelled_caught:
-            raise ConversationBusy("too many posts to this conversation at once", retry_after=1)
+    async def _wait_for(self, lock: anyio.Lock) -> None:
+        if lock.statistics().tasks_waiting < _MOST_WAITING:
+            with anyio.move_on_after(self._patience) as waiting:
+                await lock.acquire()
+            if not waiting.cancelled_caught:
+                return
+        raise ConversationBusy("too many posts to this conversation at once", retry_after=1)
 
     async def first(self, key: ConversationKey, receipts: Collection[ReceiptName] = ()) -> Loaded:
         """A conversation, without its messages if they are large."""
@@ -94,38 +96,15 @@ class Loads:
         Raises:
             ServerBusy: others are, for too long, or too many posts of the owner wait; never where it `recovers`.
         """
-        async with self._place(key, recovers=recovers):
-            yield await self._store.load(key, receipts=receipts)
-
-    @asynccontextmanager
-    async def _place(self, key: ConversationKey, *, recovers: bool) -> AsyncGenerator[None]:
+        places = self._large_for_recovery if recovers else self._large
         async with AsyncExitStack() as held:
-            if recovers:
-                await held.enter_async_context(self._large_for_recovery.one(key))
-            else:
-                await self._enter_place(held, key)
-            yield
-
-    async def _enter_place(self, held: AsyncExitStack, key: ConversationKey) -> None:
-        try:
-            with self._counted(key.owner):
-                await held.enter_async_context(self._large.one(key))
-        except TimeoutError:
-            raise ServerBusy(
-                "too many large conversations are read at once; try again later", retry_after=1
-            ) from None
-
-    @contextmanager
-    def _counted(self, owner: OwnerId) -> Generator[None]:
-        if self._waiting[owner] >= _MOST_WAITING:
-            raise ServerBusy("too many posts wait at once; try again later", retry_after=1)
-        self._waiting[owner] += 1
-        try:
-            yield
-        finally:
-            self._waiting[owner] -= 1
-            if not self._waiting[owner]:
-                del self._waiting[owner]
+            try:
+                await held.enter_async_context(places.one(key))
+            except TimeoutError:
+                raise ServerBusy(
+                    "too many large conversations are read at once; try again later", retry_after=1
+                ) from None
+            yield await self._store.load(key, receipts=receipts)
 
 
 # ---------------------------------------------------------------- what became too large
