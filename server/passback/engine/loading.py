@@ -16,14 +16,12 @@ from passback.core.records import dump_message
 from passback.engine.commands import Commands
 from passback.places import Places
 
-LARGE = (
-    2**20
-)  # bytes of a history that is read only when it is needed, and then in turn with other large ones
+# bytes of a history that is read only when it is needed, and then in turn with other large ones
+LARGE = 2**20
 
 _AT_ONCE = 2  # large histories that posts hold at once until it is decided what they are needed for
-_MOST_WAITING = (
-    64  # posts that wait for a conversation to be loaded: each of them is held in memory
-)
+# posts that wait for a conversation to be loaded: each of them is held in memory
+_MOST_WAITING = 64
 _COMMAND = 4096  # bytes of a command that is taken although there is no room
 
 

@@ -21,9 +21,8 @@ HEADERS = 100  # fields of a head
 HEAD_BYTES = 64 * 1024  # of a head, and of what comes behind one without being a part of the body
 HEAD_SECONDS = 10.0  # for a head, and for the rest of a request that is answered already
 READ_BYTES = 1024 * 1024  # that a client reads at least in `send_seconds`, or all there is
-UNREAD_BYTES = (
-    256 * 1024 * 1024
-)  # of answers on all connections together that their clients have not read
+# of answers on all connections together that their clients have not read
+UNREAD_BYTES = 256 * 1024 * 1024
 PIPELINED = 64  # requests on a connection that wait for the answer to the one before them
 _LINGER_SECONDS = 2.0
 
