@@ -17,6 +17,7 @@ from tests.support.runs import (
     QUICK,
     SEEKING,
     at_once,
+    call_ids,
     followed,
     outcome,
     post,
@@ -319,6 +320,28 @@ async def test_a_large_conversation_whose_answers_are_overdue_goes_on_without(st
         while (await runs.status(KEY)).owed or (await runs.status(KEY)).running:
             await anyio.lowlevel.checkpoint()
         assert len(model.requests) == 2
+
+
+async def test_a_post_that_waits_for_what_is_owed_loads_no_large_conversation(
+    store: Store,
+) -> None:
+    """Not when the run before it ends, either: there is nothing to do yet."""
+    watched, gate = await stored(store), anyio.Event()
+    model = ScriptedModel([[gate, *calls(("paint", {}))], words("painted"), words("more")])
+    async with worker(watched.store, model) as runs:
+        first = await post(runs, says("paint", "p"), tools=[PAINT])
+        queued = await post(runs, says("more", "m"), on_busy="enqueue")
+        watched.brought.clear()
+        gate.set()
+        await followed(runs, first)
+        while not watched.brought:
+            await anyio.lowlevel.checkpoint()
+        await anyio.wait_all_tasks_blocked()
+        assert sum(watched.brought) == 0
+        [paint] = await call_ids(runs)
+        await outcome(runs, await post(runs, result(paint, "blue")))
+        await followed(runs, queued)
+    assert len(model.requests) == 3
 
 
 # ---------------------------------------------------------------- turns

@@ -178,20 +178,21 @@ async def test_honest_checks_do_not_queue_behind_a_bomb() -> None:
 async def test_who_checks_arguments_waits_for_one_check_of_another_owner() -> None:
     done: list[str] = []
     bomb = ToolSpec("t", "", {"type": "object", **_doubling(60)})
+    places = Places(1, 60.0)
+    PLACES.set(places)
 
     async def check(key: ConversationKey) -> None:
         await objection(bomb, "{}", key)
         done.append(key.owner)
 
     with anyio.fail_after(30):
-        async with anyio.create_task_group() as tasks:
-            for _ in range(12):
+        async with anyio.create_task_group() as tasks, places.one(KEY):
+            for _ in range(3):
                 tasks.start_soon(check, KEY)
-            await anyio.lowlevel.checkpoint()
-            before = len(done)
-            await check(BOB)
-            tasks.cancel_scope.cancel()
-    assert done.index(BOB.owner) - before <= 1
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(check, BOB)
+            await anyio.wait_all_tasks_blocked()
+    assert done == [BOB.owner, *[KEY.owner] * 3]
 
 
 async def test_arguments_that_get_no_turn_in_time_do_not_fit() -> None:
