@@ -34,9 +34,13 @@ _UNSEEN = (
     r"\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
 )
 _GAP = rf"[\s/{_UNSEEN}]*+"
-_NAMES = "|".join(f"[{_UNSEEN}]*+".join(map(re.escape, tag)) for tag in TAGS)
+# each letter in both cases: a flag for that would look at every character of the classes between them
+_NAMES = "|".join(
+    f"[{_UNSEEN}]*+".join(f"[{re.escape(letter)}{letter.upper()}]" for letter in tag)
+    for tag in TAGS
+)
 # The first letter is looked at before the names are: a text may have as many "<" as characters.
-_BEGINNING = re.compile(rf"<(?={_GAP}[{_FIRST}])(?={_GAP}(?i:{_NAMES})(?![\w-]))")
+_BEGINNING = re.compile(rf"<(?={_GAP}[{_FIRST}])(?={_GAP}(?:{_NAMES})(?![\w-]))")
 
 
 def escape_tags(text: str, /) -> str:
