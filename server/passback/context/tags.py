@@ -25,7 +25,7 @@ TAGS: Final = (
     "last-user-message",
     "transcript",
 )
-"""All that `context` and `core.transcript` write."""
+"""All tags that `context` and `core.transcript` write."""
 
 _FIRST = "".join(sorted({letter for tag in TAGS for letter in (tag[0], tag[0].upper())}))
 # characters that nobody sees: of Unicode's Cc, Cf and Default_Ignorable_Code_Point

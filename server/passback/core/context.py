@@ -76,7 +76,7 @@ class ContextPolicy(Protocol):
         ...
 
     def is_large(self, messages: Sequence[Message], /) -> bool:
-        """Whether new messages alone may be too much for the window, so that `Context.refuse` has to be asked."""
+        """Return whether new messages alone may be too much for the window, so that `Context.refuse` has to be asked."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""How a posted thing is known again: by an idempotency key, by a message's id, and by what it says. Pure."""
+"""Repeats of what was posted, known by an idempotency key, by a message's id, and by what it says. Pure."""
 
 from collections.abc import Collection, Iterable
 

@@ -55,7 +55,7 @@ def _refuse_fresh(
 
 
 def _is_known(message: PostedMessage, post: StartRun, receipts: Receipts) -> bool:
-    """Whether a posted message is an equal repeat of one that has a receipt."""
+    """Return whether a posted message is an equal repeat of one that has a receipt."""
     if isinstance(message, Answer):
         known = receipts.get(for_call(message.call_id))
         if known is not None and known.fingerprint != print_of(message):

@@ -62,7 +62,7 @@ class Brain:
         return list(messages if self.builder is None else map(self.builder.shown, messages))
 
     def is_large(self, append: Sequence[Message]) -> bool:
-        """Whether new messages end with one that may be too large to be shown, and that nothing can shorten."""
+        """Return whether new messages end with one that may be too large to be shown, and that nothing can shorten."""
         last = append[-1] if append else None
         shown = isinstance(last, UserMessage | SystemMessage) and not unheard(last)
         return shown and self.context.is_large(self.seen(append))

@@ -93,7 +93,7 @@ class Caretaker:
             await self.look_after(key)
 
     async def _look_once(self, key: ConversationKey, *, supersede: bool) -> bool:
-        """Whether there is more to do."""
+        """Do what a conversation needs, loading no more than that takes. True: there may be more to do."""
         loaded = await self._loads.first(key)
         if not loaded.left_out:
             return await self._tend(key, loaded, supersede=supersede)

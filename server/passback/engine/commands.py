@@ -93,7 +93,7 @@ class Commands:
         return call
 
     def mends(self, messages: Sequence[Message]) -> bool:
-        """Whether the last of the messages is a built-in command that makes what is read of a conversation smaller."""
+        """Return whether the last of the messages is a built-in command that makes what is read of a conversation smaller."""
         call = command_in(messages[-1]) if self.enabled and messages else None
         return call is not None and call.name in _MENDING and call.name not in self.own
 

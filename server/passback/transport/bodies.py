@@ -1,4 +1,4 @@
-"""How much memory the bodies take that are still arriving: all together, and those of one owner."""
+"""The memory of the bodies that are still arriving, counted for all together and for each owner."""
 
 from passback.core.errors import ServerBusy
 from passback.core.messages import OwnerId

@@ -10,7 +10,7 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 def is_plain_id(text: str, /) -> bool:
-    """Whether an id may stand in a header and in a line of the log as it is; all ids that the server makes are such."""
+    """Return whether an id may stand in a header and in a line of the log as it is; all ids that the server makes are such."""
     return _PLAIN_ID.fullmatch(text) is not None
 
 

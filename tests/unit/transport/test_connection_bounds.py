@@ -145,36 +145,22 @@ async def test_no_transfer_coding_is_taken_but_chunked(coding: bytes) -> None:
 
 
 # ---------------------------------------------------------------- what is no request
-async def test_junk_behind_an_answer_that_goes_on_ends_the_connection() -> None:
+@pytest.mark.parametrize(
+    ("requests", "junk"),
+    [
+        (1, b"what is this\r\n\r\n"),
+        (2, b"what is this\r\n\r\n"),
+        (1, REQUEST[:9] + b"p" * HEAD_BYTES),
+    ],
+    ids=["behind it", "behind one that waits for its turn", "a head that is too large"],
+)
+async def test_junk_while_an_answer_goes_on_ends_the_connection(requests: int, junk: bytes) -> None:
+    """No refusal stands in the middle of an answer."""
     site = Site()
-    connection, written = asked(site.app())
+    connection, written = asked(site.app(), REQUEST * requests)
     await anyio.wait_all_tasks_blocked()
     before = written.text
-    connection.data_received(b"what is this\r\n\r\n")
-    assert written.aborted
-    assert written.text == before
-    connection.connection_lost(None)
-    await site.is_left()
-
-
-async def test_junk_behind_a_request_that_waits_for_its_turn_ends_the_connection() -> None:
-    site = Site()
-    connection, written = asked(site.app(), REQUEST + REQUEST)
-    await anyio.wait_all_tasks_blocked()
-    before = written.text
-    connection.data_received(b"what is this\r\n\r\n")
-    assert written.aborted
-    assert written.text == before
-    connection.connection_lost(None)
-    await site.is_left()
-
-
-async def test_a_next_head_that_is_too_large_is_not_told_within_an_answer() -> None:
-    site = Site()
-    connection, written = asked(site.app())
-    await anyio.wait_all_tasks_blocked()
-    before = written.text
-    connection.data_received(REQUEST[:9] + b"p" * HEAD_BYTES)
+    connection.data_received(junk)
     assert written.aborted
     assert written.text == before
     connection.connection_lost(None)

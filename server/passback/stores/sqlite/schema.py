@@ -56,12 +56,12 @@ def prepare_file(path: Path, /) -> None:
 
 
 def _is_shared(folder: Path) -> bool:
-    """Whether others than its owner may put files into a folder, as into the one for temporary files."""
+    """Return whether others than its owner may put files into a folder, as into the one for temporary files."""
     return bool(folder.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX))
 
 
 def warn_of_others(path: Path, /) -> list[str]:
-    """What others of this machine could do with the file, in words for its owner."""
+    """Warn the owner of a file of what others of this machine could do with it."""
     if sys.platform == "win32":  # its modes say nothing
         return []
     file, folder = path.stat().st_mode & 0o777, path.parent.stat().st_mode

@@ -31,7 +31,7 @@ def spend(db: sqlite3.Connection, spending: PackedSpending, /) -> Sequence[int]:
 
 
 def _amounts(db: sqlite3.Connection, tag: str, part: str) -> Sequence[int]:
-    """And the number of what was said last."""
+    """Read the amounts of a day or a lease, with the number of what was said last."""
     row: sqlite3.Row | None = db.execute(
         "SELECT tokens, milliseconds, billionths, seq FROM spent"
         " WHERE tag = ? AND part = ? AND keep_until > ?",
@@ -41,5 +41,5 @@ def _amounts(db: sqlite3.Connection, tag: str, part: str) -> Sequence[int]:
 
 
 def _moved(total: int, by: int) -> int:
-    """What is too large to be exact stays so: it does not fall."""
+    """Move an amount. One that is too large to be exact does not fall."""
     return total if total == SPENT_MOST else min(SPENT_MOST, max(0, total + by))
