@@ -2,11 +2,16 @@
 
 import json
 import os
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
 from tests.support import agentscope_judge
 from tests.support.agent_api import (
     PATH,
@@ -22,6 +27,8 @@ from tests.support.agent_api import (
 from tests.support.model_server import ModelServer, Reply, calls, event, says
 from tests.support.programs import missing
 from tests.support.wire import Client
+
+from passback.builders import Event, ResponseBuilder, encode
 
 pytestmark = pytest.mark.anyio
 
@@ -44,8 +51,14 @@ def _thinks(thought: str, *words: str) -> Reply:
 
 async def _judged(client: Client, name: str, **request: Any) -> tuple[list[Json], Json]:
     """What we sent, and what the package made of it."""
-    python = os.environ.get("TEST_AGENTSCOPE") or missing("agentscope-runtime")
     url, headers = str(client.http.base_url.join(PATH)), {"idempotency-key": name}
+    judged = await _judge(url, headers, request)
+    sent = await client.http.post(PATH, json=request, headers=headers)
+    return events_of(sent.content), judged
+
+
+async def _judge(url: str, headers: Json, request: Json) -> Json:
+    python = os.environ.get("TEST_AGENTSCOPE") or missing("agentscope-runtime")
     script = str(Path(agentscope_judge.__file__))
     with anyio.fail_after(50):
         done = await anyio.run_process(
@@ -54,8 +67,30 @@ async def _judged(client: Client, name: str, **request: Any) -> tuple[list[Json]
             env={**os.environ, "NO_PROXY": "*"},
             stderr=None,
         )
-    sent = await client.http.post(PATH, json=request, headers=headers)
-    return events_of(sent.content), json.loads(done.stdout)
+    judged: Json = json.loads(done.stdout)
+    return judged
+
+
+@asynccontextmanager
+async def _played(events: Sequence[Event]) -> AsyncGenerator[str]:
+    """The address of a server that answers every request with these events."""
+    body = "".join(f"data: {encode(event)}\n\n" for event in events).encode()
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(body)}\r\n"
+
+    async def answer(stream: SocketStream) -> None:
+        async with stream:
+            reader = BufferedByteReceiveStream(stream)
+            asked = (await reader.receive_until(b"\r\n\r\n", 65_536)).lower()
+            length = re.search(rb"content-length: (\d+)", asked)
+            await reader.receive_exactly(int(length[1]) if length else 0)
+            await stream.send(f"{head}connection: close\r\n\r\n".encode() + body)
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
+    port = listener.extra(SocketAttribute.local_port)
+    async with listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, answer)
+        yield f"http://127.0.0.1:{port}{PATH}"
+        tasks.cancel_scope.cancel()
 
 
 def _check_understood(sent: list[Json], judged: Json) -> None:
@@ -123,3 +158,23 @@ async def test_calls_of_the_client_and_of_the_server_are_understood(
     sent, judged = await _judged(client, f"{conversation}-2", **more)
     _check_understood(sent, judged)
     assert said(check_legal(sent)) == "Blue it is."
+
+
+async def test_a_message_that_announces_itself_is_understood() -> None:
+    events: list[Event] = []
+    response = ResponseBuilder("s", on_event=events.append)
+    response.created()
+    response.in_progress()
+    message = response.create_message_builder()
+    message.add_delta_content({"type": "text", "text": "Look"})
+    message.add_delta_content({"type": "text", "text": ": ", "index": 0})
+    message.content_completed(0)
+    image = message.create_content_builder("image", index=1)
+    image.set_image_url("https://example.com/image.jpg")
+    image.complete()
+    message.complete()
+    response.completed()
+    async with _played(events) as url:
+        judged = await _judge(url, {}, {"input": [user("look")]})
+    _check_understood(list(events), judged)
+    assert judged["rebuilt"] == ["Look: "]

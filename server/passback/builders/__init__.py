@@ -18,7 +18,7 @@ that is not legal then is a `Misuse`, which says what to do.
 
 from passback.builders.content import ContentBuilder
 from passback.builders.events import Event, Misuse, encode
-from passback.builders.message import MessageBuilder, MessageEnd, Role
+from passback.builders.message import MessageBuilder, MessageEnd, MessageType, Role
 from passback.builders.response import ResponseBuilder
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Event",
     "MessageBuilder",
     "MessageEnd",
+    "MessageType",
     "Misuse",
     "ResponseBuilder",
     "Role",

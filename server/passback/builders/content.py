@@ -55,10 +55,10 @@ class ContentBuilder:
     def add_text_delta(self, text: str | None) -> Event:
         """A piece of a text; None: an empty one."""
         piece = self._piece("" if text is None else text)
-        return self._numbered(self._event({"text": piece}, "in_progress", delta=True))
+        return self._home.emit(self._event({"text": piece}, "in_progress", delta=True))
 
     def encode_text_delta(self, text: str) -> str:
-        """As `encode(add_text_delta(text))`, without the object in between: for servers that send many."""
+        """As `encode(add_text_delta(text))`, without the object in between, so `on_event` has none: for servers that send many."""
         piece = quoted(self._piece(text))
         return f'{self._delta_head}{piece},"sequence_number":{self._home.number()}}}'
 
@@ -89,7 +89,7 @@ class ContentBuilder:
         known, given = self._known_data(), object_in(delta, "a delta of data")
         self._fields = {"data": _merged(known, given)}
         self._begun = True
-        return self._numbered(self._event({"data": given}, "in_progress", delta=True))
+        return self._home.emit(self._event({"data": given}, "in_progress", delta=True))
 
     # ---------------------------------------------------------------- media
     def set_image_url(self, image_url: str) -> Event:
@@ -124,12 +124,10 @@ class ContentBuilder:
     def complete(self) -> Event:
         """The whole part."""
         self._refuse(self.type)
-        fields = self._whole()
-        if not fields:
-            raise Misuse(f"this part of type {self.type!r} is empty: set it before complete()")
+        fields = self._filled()
         self._is_complete = True
         self._over = "this part is complete: create_content_builder() begins another"
-        part = self._numbered(self._event(fields, "completed", delta=False))
+        part = self._home.emit(self._event(fields, "completed", delta=False))
         self._home.close(part)
         return part
 
@@ -144,7 +142,7 @@ class ContentBuilder:
         self._fields = fields or None
 
     def fill(self, fields: Event) -> None:
-        """As `put`, with any values: raises Misuse for those that a part of this type does not hold."""
+        """As `put`, with any values: raises Misuse for those that a part of this type does not hold, and for none."""
         for key, value in fields.items():
             if self.type == "data":
                 object_in(value, key)
@@ -153,6 +151,7 @@ class ContentBuilder:
             else:
                 filled_in(value, key)
         self.put(fields)
+        self._filled()
 
     def cut(self, why: str, /) -> Event | None:
         """Nothing more can come. The part as it stands, and as no event told it; None: it is empty."""
@@ -169,7 +168,7 @@ class ContentBuilder:
     def _shown(self, fields: Event) -> Event:
         # reducers let what is no delta overwrite the last part, whatever its index: a later part has to begin as one
         begins, self._begun = self._index > 0 and not self._begun, True
-        return self._numbered(self._event(fields, "in_progress", delta=begins))
+        return self._home.emit(self._event(fields, "in_progress", delta=begins))
 
     def _event(self, fields: Event, status: str, *, delta: bool) -> Event:
         return {
@@ -182,10 +181,6 @@ class ContentBuilder:
             **fields,
         }
 
-    def _numbered(self, event: Event) -> Event:
-        event["sequence_number"] = self._home.number()
-        return event
-
     def _piece(self, text: str) -> str:
         if self._over or self.type != "text":
             self._refuse("text")
@@ -196,6 +191,12 @@ class ContentBuilder:
 
     def _whole(self) -> Event:
         return {"text": self._text.getvalue()} if self.type == "text" else self._fields or {}
+
+    def _filled(self) -> Event:
+        fields = self._whole()
+        if not fields:
+            raise Misuse(f"this part of type {self.type!r} is empty: set it before complete()")
+        return fields
 
     def _known_data(self) -> Event:
         self._refuse("data")

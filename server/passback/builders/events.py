@@ -28,7 +28,11 @@ class Home(Protocol):
     """What a message or a part is made for."""
 
     def number(self) -> int:
-        """The next `sequence_number`."""
+        """Draw the next `sequence_number`."""
+        ...
+
+    def emit(self, event: Event, /) -> Event:
+        """Give the event the next `sequence_number`, and tell it to those who listen; returns it."""
         ...
 
     def close(self, event: Event, /) -> None:
@@ -55,7 +59,7 @@ def one_of(value: object, what: str, legal: Collection[str], /) -> str:
     """Raises Misuse: it is none of these."""
     if not isinstance(value, str) or value not in legal:
         raise Misuse(f"{what} is one of {', '.join(legal)}, and this is {value!r}"[:400])
-    return value
+    return str(value)  # a member of an enumeration as its plain text
 
 
 def object_in(value: object, what: str, /) -> Event:

@@ -1,27 +1,62 @@
 """The builder of one message, which is made of parts."""
 
+from enum import StrEnum
 from typing import Final, Literal, TypeAlias, get_args
 from uuid import uuid4
 
 from pydantic import JsonValue
 
 from passback.builders.content import FIELDS, ContentBuilder
-from passback.builders.events import Event, Home, Misuse, filled_in, object_in, one_of
+from passback.builders.events import (
+    Event,
+    Home,
+    Misuse,
+    filled_in,
+    object_in,
+    one_of,
+    text_in,
+)
 
 Role: TypeAlias = Literal["assistant", "user", "system", "tool"]
 MessageEnd: TypeAlias = Literal["completed", "incomplete", "failed", "canceled", "rejected"]
-TYPES: Final = (
-    *("message", "reasoning", "heartbeat", "error", "a2ui_response", "a2ui_action"),
-    *("function_call", "function_call_output", "plugin_call", "plugin_call_output"),
-    *("component_call", "component_call_output", "mcp_call", "mcp_call_output"),
-    *("mcp_list_tools", "mcp_approval_request", "mcp_approval_response"),
-)
-"""The types of messages that the protocol has."""
 _NUMBER: Final = "sequence_number"
+_APPENDED: Final = ("text", "data")
+"""The types of parts that come in deltas; each has one field, of the same name."""
+
+
+class MessageType(StrEnum):
+    """The types of messages that the protocol has."""
+
+    MESSAGE = "message"
+    FUNCTION_CALL = "function_call"
+    FUNCTION_CALL_OUTPUT = "function_call_output"
+    PLUGIN_CALL = "plugin_call"
+    PLUGIN_CALL_OUTPUT = "plugin_call_output"
+    COMPONENT_CALL = "component_call"
+    COMPONENT_CALL_OUTPUT = "component_call_output"
+    MCP_LIST_TOOLS = "mcp_list_tools"
+    MCP_APPROVAL_REQUEST = "mcp_approval_request"
+    MCP_APPROVAL_RESPONSE = "mcp_approval_response"
+    MCP_TOOL_CALL = "mcp_call"
+    MCP_TOOL_CALL_OUTPUT = "mcp_call_output"
+    REASONING = "reasoning"
+    HEARTBEAT = "heartbeat"
+    ERROR = "error"
+    A2UI_RESPONSE = "a2ui_response"
+    A2UI_ACTION = "a2ui_action"
+
+    @classmethod
+    def all_values(cls) -> list[str]:
+        """Return all types, as plain texts."""
+        return [each.value for each in cls]
 
 
 class MessageBuilder:
-    """One message: `ResponseBuilder.create_message_builder` makes it, and `get_message_data` is then its first event."""
+    """One message: `ResponseBuilder.create_message_builder` makes it.
+
+    Its first event announces it. Send what `get_message_data` gives before the first part's event, or let the response's
+    `on_event` send all: a message that nobody has announced announces itself with its first content.
+    """
 
     def __init__(
         self,
@@ -35,12 +70,13 @@ class MessageBuilder:
         self._parts = list[JsonValue]()
         self._open: ContentBuilder | None = None
         self._over = ""  # why nothing more can come
+        self._is_given = False
         said = {} if metadata is None else object_in(metadata, "metadata")
         self._data: Event = {
             "object": "message",
             "status": "in_progress",
             "id": f"msg_{uuid4()}" if message_id is None else filled_in(message_id, "message_id"),
-            "type": one_of(message_type, "message_type", TYPES),
+            "type": one_of(message_type, "message_type", MessageType.all_values()),
             "role": one_of(role, "role", get_args(Role)),
             **({"metadata": said} if said else {}),
         }
@@ -50,11 +86,12 @@ class MessageBuilder:
         return str(self._data["id"])
 
     def get_message_data(self) -> Event:
-        """The first event, which announces the message."""
+        """Return the first event, which announces the message; also when it has announced itself. Once: it is sent once."""
         self._refuse_over()
-        if self._is_announced:
-            raise Misuse("this message is announced: get_message_data() is its first event, once")
-        self._data[_NUMBER] = self._home.number()
+        if self._is_given:
+            raise Misuse("get_message_data() has given the message's first event: send it once")
+        self._is_given = True
+        self._announce()
         return self._data
 
     def create_content_builder(
@@ -62,47 +99,66 @@ class MessageBuilder:
     ) -> ContentBuilder:
         """The next part. The one before has to be complete; an `index` has to be this one's place."""
         self._refuse_over()
-        self._refuse_unannounced()
         self._refuse_open("before the next one begins")
         one_of(content_type, "the type of a part", FIELDS)
         if index is not None and index != len(self._parts):
             raise Misuse(
                 f"the next part has the index {len(self._parts)}: parts come in their order"
             )
-        self._open = ContentBuilder(self, self.message_id, content_type, len(self._parts))
+        self._announce()
+        self._open = self._next_part(content_type)
         return self._open
 
     def add_content(self, content: Event) -> Event:
         """Add a part that was made elsewhere, whole; gives its event."""
+        self._refuse_over()
+        self._refuse_open("before the next one begins")
         given = object_in(content, "a part")
-        builder = self.create_content_builder(
-            one_of(given.get("type"), "the type of a part", FIELDS)
-        )
-        fields = {key: given[key] for key in FIELDS[builder.type] if given.get(key) is not None}
-        try:
-            builder.fill(fields)
-            return builder.complete()
-        except Misuse:
-            self._open = None  # nothing of it was sent
-            raise
+        part = self._next_part(one_of(given.get("type"), "the type of a part", FIELDS))
+        part.fill({key: given[key] for key in FIELDS[part.type] if given.get(key) is not None})
+        self._announce()
+        return part.complete()
+
+    def add_delta_content(self, content: Event) -> Event:
+        """Append a piece of a text or of data, `{"type", "text" or "data", "index"?}`; gives its event.
+
+        With an `index` it goes to the open part, which has to have it; without one it begins the next part.
+        """
+        given = object_in(content, "a delta")
+        content_type = one_of(given.get("type"), "the type of a delta", _APPENDED)
+        piece, index = given.get(content_type), given.get("index")
+        check = text_in if content_type == "text" else object_in
+        check(piece, f"the {content_type} of a delta")  # before a part is begun for it
+        part = self.create_content_builder(content_type) if index is None else self._opened(index)
+        if isinstance(piece, dict):
+            return part.add_data_delta(piece)
+        return part.add_text_delta(str(piece))
+
+    def content_completed(self, content_index: int) -> Event:
+        """Complete the open part, which has to have this index; gives its event, the whole part."""
+        return self._opened(content_index).complete()
 
     def complete(self, status: MessageEnd = "completed", *, usage: Event | None = None) -> Event:
         """The message with all its parts; another `status` where it was cut."""
         self._refuse_over()
-        self._refuse_unannounced()
         self._refuse_open("before its message ends")
-        ended = self._ended(one_of(status, "the status of a message's end", get_args(MessageEnd)))
+        one_of(status, "the status of a message's end", get_args(MessageEnd))
         used = {} if usage is None else object_in(usage, "usage")
         more = {"usage": used} if used else {}
-        self._data = {**ended, **more, _NUMBER: self._home.number()}
+        self._announce()
+        self._data = self._home.emit({**self._ended(status), **more})
         self._over = "this message has ended: create_message_builder() begins another"
         self._home.close(self._data)
         return self._data
 
     # ---------------------------------------------------------------- for the content's builder
     def number(self) -> int:
-        """The next `sequence_number`."""
+        """Draw the next `sequence_number`."""
         return self._home.number()
+
+    def emit(self, event: Event, /) -> Event:
+        """Number an event and tell it; returns it."""
+        return self._home.emit(event)
 
     def close(self, part: Event, /) -> None:
         """A part has ended."""
@@ -126,16 +182,25 @@ class MessageBuilder:
     def _is_announced(self) -> bool:
         return _NUMBER in self._data
 
+    def _announce(self) -> None:
+        if not self._is_announced:
+            self._home.emit(self._data)
+
+    def _next_part(self, content_type: str) -> ContentBuilder:
+        return ContentBuilder(self, self.message_id, content_type, len(self._parts))
+
+    def _opened(self, index: JsonValue) -> ContentBuilder:
+        self._refuse_over()
+        if self._open is None or index != len(self._parts):
+            raise Misuse(f"no part with the index {index!r} is open"[:400])
+        return self._open
+
     def _ended(self, status: str) -> Event:
         return {**self._data, "status": status, "content": self._parts}
 
     def _refuse_over(self) -> None:
         if self._over:
             raise Misuse(self._over)
-
-    def _refuse_unannounced(self) -> None:
-        if not self._is_announced:
-            raise Misuse("this message is not announced: send the event get_message_data() first")
 
     def _refuse_open(self, when: str) -> None:
         if self._open is not None:

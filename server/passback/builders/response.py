@@ -15,7 +15,7 @@ from passback.builders.events import (
     one_of,
     text_in,
 )
-from passback.builders.message import TYPES, MessageBuilder, MessageEnd, Role
+from passback.builders.message import MessageBuilder, MessageEnd, MessageType, Role
 
 _ENDS: Final = frozenset({"completed", "failed", "canceled", "rejected", "incomplete"})
 _CUT: Final = _ENDS - {"completed", "incomplete"}
@@ -30,7 +30,7 @@ _NEXT: Final[Mapping[str, frozenset[str]]] = {
 
 
 _OF_A_MESSAGE: Final[Mapping[str, Sequence[str]]] = {
-    "type": TYPES,
+    "type": MessageType.all_values(),
     "role": get_args(Role),
     "status": get_args(MessageEnd),
 }
@@ -43,6 +43,7 @@ class ResponseBuilder:
         session_id: which session it belongs to; None: one of its own, whose id is made.
         response_id: None: one is made.
         clock: seconds since 1970.
+        on_event: called with each event as it is made, in order, also with the one by which a message announces itself.
     """
 
     def __init__(
@@ -51,11 +52,13 @@ class ResponseBuilder:
         response_id: str | None = None,
         *,
         clock: Callable[[], float] = time.time,
+        on_event: Callable[[Event], object] | None = None,
     ) -> None:
         self._session_id = (
             str(uuid4()) if session_id is None else filled_in(session_id, "session_id")
         )
         self._clock = clock
+        self._on_event = on_event
         self._open: MessageBuilder | None = None
         self._number = 0
         self._begin(response_id)
@@ -184,9 +187,16 @@ class ResponseBuilder:
 
     # ---------------------------------------------------------------- for the other builders
     def number(self) -> int:
-        """The next `sequence_number`."""
+        """Draw the next `sequence_number`."""
         number, self._number = self._number, self._number + 1
         return number
+
+    def emit(self, event: Event, /) -> Event:
+        """Number an event and tell it; returns it."""
+        event["sequence_number"] = self.number()
+        if self._on_event is not None:
+            self._on_event(event)
+        return event
 
     def close(self, message: Event, /) -> None:
         """A message has ended."""
@@ -230,9 +240,8 @@ class ResponseBuilder:
             "created_at": self._created_at,
             "session_id": self._session_id,
             **more,
-            "sequence_number": self.number(),
         }
-        return self._data
+        return self.emit(self._data)
 
     def _end(
         self,

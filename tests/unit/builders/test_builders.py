@@ -151,6 +151,28 @@ def test_a_delta_is_encoded_as_its_event_would_be() -> None:
     assert one.complete() == other.complete()
 
 
+def test_a_message_grows_by_deltas_of_its_parts() -> None:
+    builder, message = _message()
+    events = [
+        message.add_delta_content({"type": "text", "text": "Hel"}),
+        message.add_delta_content({"type": "text", "text": "lo", "index": 0, "delta": True}),
+        message.content_completed(0),
+        message.add_delta_content({"type": "data", "data": {"a": "x"}}),
+        message.add_delta_content({"type": "data", "data": {"a": "y"}, "index": 1}),
+        message.content_completed(content_index=1),
+    ]
+    deltas = [(event["index"], event["delta"], event["status"]) for event in events]
+    growing, whole = "in_progress", "completed"
+    assert deltas == [
+        *((0, True, growing), (0, True, growing), (0, False, whole)),
+        *((1, True, growing), (1, True, growing), (1, False, whole)),
+    ]
+    assert (events[2]["text"], events[5]["data"]) == ("Hello", {"a": "xy"})
+    ended = message.complete()
+    assert ended["content"] == [events[2], events[5]]
+    assert builder.completed()["output"] == [ended]
+
+
 def test_parts_and_messages_that_were_made_elsewhere_are_added() -> None:
     builder, message = _message()
     part = message.add_content({"type": "text", "text": "a", "delta": True, "index": 7})
@@ -260,6 +282,14 @@ MISUSES: list[tuple[Callable[[], object], str]] = [
     (lambda: _ended_message().create_content_builder(), r"create_message_builder\(\) begins"),
     (lambda: _message()[1].add_content({"text": "a"}), "the type of a part .* this is None"),
     (lambda: _message()[1].add_content({"type": "image"}), r"is empty: set it before complete\(\)"),
+    (
+        lambda: _part()[0].add_delta_content({"type": "text", "text": "a"}),
+        r"complete\(\) it before",
+    ),
+    (lambda: _delta(index=1), "no part with the index 1 is open"),
+    (lambda: _delta(type="data", data={}), "'text': that is for 'data' only"),
+    (lambda: _part()[0].content_completed(1), "no part with the index 1 is open"),
+    (lambda: _ended_message().content_completed(0), r"create_message_builder\(\) begins"),
     (lambda: _twice(ContentBuilder.complete, _part()[1]), r"create_content_builder\(\) begins"),
     (lambda: _ended_part().add_text_delta("a"), r"create_content_builder\(\) begins"),
     (lambda: _ended_part().encode_text_delta("a"), r"create_content_builder\(\) begins"),
@@ -281,6 +311,10 @@ def _twice_begun() -> ResponseBuilder:
 
 def _added(**more: Any) -> None:
     _begun().add_message({"object": "message", "id": "x", **more})
+
+
+def _delta(**more: Any) -> None:
+    _part()[0].add_delta_content({"type": "text", "text": "a", "index": 0, **more})
 
 
 def _completed() -> ResponseBuilder:

@@ -133,15 +133,68 @@ def test_a_response_without_a_session_has_one_of_its_own() -> None:
 
 
 # ---------------------------------------------------------------- the announcement
-def test_a_message_is_announced_first_and_once() -> None:
+FIRSTS: list[Callable[[MessageBuilder], object]] = [
+    MessageBuilder.get_message_data,
+    MessageBuilder.create_content_builder,
+    lambda message: message.add_content({"type": "text", "text": "a"}),
+    lambda message: message.add_delta_content({"type": "text", "text": "a"}),
+    MessageBuilder.complete,
+]
+
+
+@pytest.mark.parametrize("first", FIRSTS)
+def test_a_message_announces_itself_first_and_once(
+    first: Callable[[MessageBuilder], object],
+) -> None:
+    events: list[Event] = []
+    response = ResponseBuilder("s", on_event=events.append)
+    response.created()
+    response.in_progress()
+    message = response.create_message_builder(message_id="m")
+    assert len(events) == 2
+    first(message)
+    announced = events[2]
+    assert (announced["object"], announced["sequence_number"]) == ("message", 2)
+    assert announced["status"] == "in_progress"
+    assert sum(event["status"] == "in_progress" for event in events if event.get("id") == "m") == 1
+
+
+def test_the_announcement_is_given_also_behind_the_first_content_and_once() -> None:
     message = _begun().create_message_builder()
-    steps: list[Callable[[], object]] = [message.create_content_builder, message.complete]
-    for step in steps:
-        with pytest.raises(Misuse, match=r"send the event get_message_data\(\) first"):
-            step()
-    assert message.get_message_data()["sequence_number"] == 2
-    with pytest.raises(Misuse, match="is announced"):
+    content = message.create_content_builder()
+    announced = message.get_message_data()
+    assert [announced["sequence_number"], content.set_text("a")["sequence_number"]] == [2, 3]
+    with pytest.raises(Misuse, match="send it once"):
         message.get_message_data()
+    content.complete()
     message.complete()
     with pytest.raises(Misuse, match=r"create_message_builder\(\) begins another"):
         message.get_message_data()
+
+
+REFUSED_FIRSTS: list[Callable[[MessageBuilder], object]] = [
+    lambda message: message.create_content_builder("magic"),
+    lambda message: message.create_content_builder("text", index=1),
+    lambda message: message.add_content({"type": "image"}),
+    lambda message: message.add_delta_content({"type": "image", "image_url": "u"}),
+    lambda message: message.add_delta_content({"type": "text", "text": 5}),
+    lambda message: message.add_delta_content({"type": "data", "data": "x"}),
+    lambda message: message.add_delta_content({"type": "text", "text": "a", "index": 0}),
+    lambda message: message.content_completed(0),
+    lambda message: message.complete("done"),  # type: ignore[arg-type]  # the misuse
+]
+
+
+@pytest.mark.parametrize("first", REFUSED_FIRSTS)
+def test_a_step_that_is_refused_announces_nothing(
+    first: Callable[[MessageBuilder], object],
+) -> None:
+    events: list[Event] = []
+    response = ResponseBuilder("s", on_event=events.append)
+    response.created()
+    response.in_progress()
+    message = response.create_message_builder()
+    with pytest.raises(Misuse):
+        first(message)
+    assert len(events) == 2
+    assert message.create_content_builder().set_text("a")["sequence_number"] == 3

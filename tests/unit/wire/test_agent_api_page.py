@@ -10,12 +10,14 @@ from tests.support.agent_api import check_legal
 PAGE = (Path(__file__).parents[3] / "docs" / "agent-api.md").read_text(encoding="utf-8")
 
 
-def test_the_builders_example_is_a_legal_response(capsys: pytest.CaptureFixture[str]) -> None:
-    [example] = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    exec(example, {})
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert len(check_legal(events)["output"][0]["content"]) == 2
-    assert events[3]["text"] == "Look: "
+def test_the_builders_examples_are_legal_responses(capsys: pytest.CaptureFixture[str]) -> None:
+    said: list[list[str]] = []
+    for example in re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE):
+        exec(example, {})
+        events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        contents = check_legal(events)["output"][0]["content"]
+        said.append([part.get("text", part["type"]) for part in contents])
+    assert said == [["Look: ", "image"], ["Hello"]]
 
 
 @pytest.mark.parametrize(
