@@ -293,7 +293,7 @@ class Settings:
         "seconds in which a client has to read what it is sent, a MiB of it at least",
     )
     max_body_bytes: int = _setting(
-        4 * 1024 * 1024, _count(1024, 2**30), "the largest body of a request"
+        6 * 1024 * 1024, _count(1024, 2**30), "the largest body of a request"
     )
     max_bodies_bytes: int = _setting(
         64 * 1024 * 1024,

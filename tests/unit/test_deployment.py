@@ -113,6 +113,6 @@ def test_the_proxy_waits_for_slow_clients_in_the_workers_place() -> None:
         "client_body_timeout": "10s",
         "send_timeout": "30s",
         "large_client_header_buffers": "4 8k",
-        "client_max_body_size": "4m",
+        "client_max_body_size": "6m",
         "proxy_request_buffering": "on",
     }.items() <= settings.items()

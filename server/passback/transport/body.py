@@ -124,7 +124,9 @@ async def _receive(request: Request) -> tuple[bool, bytes]:
 
 
 def _too_large(limits: Limits) -> BodyTooLarge:
-    return BodyTooLarge(f"the body is larger than {limits.body_bytes} bytes")
+    return BodyTooLarge(
+        f"the body is larger than {limits.body_bytes} bytes (PASSBACK_MAX_BODY_BYTES)"
+    )
 
 
 def _declared_length(headers: Headers) -> float:

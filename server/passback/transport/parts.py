@@ -151,7 +151,7 @@ def _check_media(content: Iterable[Part], most: int) -> None:
     size = sum(_inline_bytes(part) for part in content if isinstance(part, MediaPart))
     if size > most:
         raise AttachmentTooLarge(
-            f"the inline attachments of a message are larger than {most} bytes",
+            f"the inline attachments of a message are larger than {most} bytes (PASSBACK_MAX_ATTACHMENT_BYTES)",
             details={"limit": most},
         )
 

@@ -20,9 +20,13 @@ from passback.transport.signal import Signal
 
 @value
 class Limits:
-    """How much one request may ask of us. Sizes in bytes, times in seconds."""
+    """How much one request may ask of us. Sizes in bytes, times in seconds.
 
-    body_bytes: int = 4 * 1024 * 1024
+    A body has room for attachments of one and a half times their limit, in base64: what is too large is refused as that,
+    and not as a body.
+    """
+
+    body_bytes: int = 6 * 1024 * 1024
     body_seconds: float = 10
     result_bytes: int = 1024 * 1024
     data_bytes: int = 256 * 1024

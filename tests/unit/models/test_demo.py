@@ -115,7 +115,9 @@ def test_a_long_message_is_quoted_in_part() -> None:
 
 def test_parts_are_read_as_text() -> None:
     parts = (TextPart("look"), MediaPart("image", "data:,"), DataPart({"a": "ä"}))
-    assert text(ask(parts)).startswith('You said: "look\n[image]\n{"a": "ä"}".')
+    assert text(ask(parts)).startswith(
+        'I got an image (text/plain, 0 bytes). You said: "look\n{"a": "ä"}".'
+    )
 
 
 # ---------------------------------------------------------------- tools
@@ -384,6 +386,55 @@ def test_settings_of_a_real_model_are_not_ignored_in_silence() -> None:
         create("", base_url="http://127.0.0.1/v1")
 
 
-def test_it_takes_no_attachments_and_says_what_does() -> None:
-    why = DemoModel().refuses(MediaPart("image", "https://x/a.png"))
-    assert why == "the demo model reads text only: name a model such as openai:NAME"
+PIXEL = MediaPart("image", "data:image/png;base64,iVBORw0KGg==", name="dot.png")
+ATTACHMENTS: list[tuple[tuple[MediaPart, ...], str]] = [
+    ((PIXEL,), 'an image "dot.png" (image/png, 7 bytes)'),
+    (
+        (
+            MediaPart("audio", "data:audio/wav;base64,AAAA", "audio/wav"),
+            MediaPart("file", "data:;base64,AAA="),
+        ),
+        "a sound (audio/wav, 3 bytes) and a file (text/plain, 2 bytes)",
+    ),
+    (
+        (MediaPart("file", "https://example.com/a.pdf", "application/pdf"),),
+        "a file at https://example.com/a.pdf (application/pdf)",
+    ),
+    (
+        (MediaPart("image", f"https://example.com/{'a' * 3_000_000}"),),
+        f"an image at https://example.com/{'a' * 180}...",
+    ),
+    ((PIXEL,) * 22, ", ".join(['an image "dot.png" (image/png, 7 bytes)'] * 20) + " and 2 more"),
+]
+
+
+@pytest.mark.parametrize(("media", "said"), ATTACHMENTS)
+def test_it_says_which_attachments_it_got(media: tuple[MediaPart, ...], said: str) -> None:
+    assert {DemoModel().refuses(part) for part in media} == {None}
+    cannot = "I am only passback's demo model and cannot look at it."
+    assert text(ask(media)).startswith(f"I got {said}. {cannot}")
+    told = text(ask((TextPart("count to 2"), *media)))
+    assert told == f"I got {said}. 1 2 - counted by the demo model."
+
+
+def test_words_that_describe_an_attachment_name_no_tool() -> None:
+    named = MediaPart("file", "https://example.com/color.txt", name="background color")
+    assert called(ask((named,), *PAGE)) == []
+    assert called(ask((TextPart("the time zone"), named), *PAGE)) == [("get-time-zone", {})]
+
+
+def test_attachments_of_an_earlier_message_are_not_told_again() -> None:
+    earlier = UserMessage(MessageId("m0"), (PIXEL,))
+    said = text(answer(ModelRequest([earlier, user("hi")])))
+    assert said.startswith("Hello!")
+
+
+def test_an_attachment_in_a_result_is_described() -> None:
+    call = ToolCall(CallId("c"), "look", "{}")
+    messages: list[ModelMessage] = [
+        user("look"),
+        AssistantMessage(MessageId("a"), "", tool_calls=(call,)),
+        ToolMessage(MessageId("t"), CallId("c"), (TextPart("here"), PIXEL)),
+    ]
+    said = 'Done. look answered: "here\n[an image "dot.png" (image/png, 7 bytes)]".'
+    assert text(answer(ModelRequest(messages))) == said

@@ -26,6 +26,7 @@ from passback.core.messages import (
     UserMessage,
     as_text,
 )
+from passback.models.demo.attachments import described, listed
 from passback.models.demo.reading import NamedTool, arguments_for, named_tools
 
 WORD_DELAY = 0.03
@@ -45,7 +46,7 @@ _GREETING = re.compile(r"\W*(hi|hello|hey|hallo|good (morning|evening|afternoon)
 
 
 class DemoModel:
-    """Greets, counts, calls the tools that the user's words name, and quotes their results.
+    """Greets, counts, calls the tools that the user's words name, quotes their results, and says which attachments it got.
 
     Args:
         delay: seconds between two pieces of an answer.
@@ -71,7 +72,7 @@ class DemoModel:
             yield (delta,)
 
     def refuses(self, part: MediaPart, /) -> str | None:
-        return "the demo model reads text only: name a model such as openai:NAME"
+        return None
 
     async def check(self) -> None:
         """Rules are always there."""
@@ -105,13 +106,13 @@ def create(
 
 def answer(request: ModelRequest, /) -> list[ModelDelta]:
     """The whole answer to a request, piece by piece; equal requests get equal answers."""
-    words = _last_words(request.messages)
+    words, media = _last_words(request.messages)
     results = _last_results(request.messages)
     tools = [] if results else named_tools(words, request.tools)
     if tools:
         pieces = _call_pieces(tools, words)
     else:
-        text = _quote_results(results) if results else _reply(words, request)
+        text = _quote_results(results) if results else _reply(words, media, request)
         pieces = [TextChunk(piece) for piece in _PIECE.findall(text)]
     usage = Usage(input_tokens=_word_count(request.messages), output_tokens=len(pieces))
     return [*pieces, UsageChunk(usage), Finish("tool_calls" if tools else "stop")]
@@ -132,15 +133,18 @@ def _call_pieces(tools: Sequence[NamedTool], words: str) -> list[ModelDelta]:
 
 
 # ---------------------------------------------------------------- what it says
-def _reply(words: str, request: ModelRequest) -> str:
+def _reply(words: str, media: Sequence[MediaPart], request: ModelRequest) -> str:
+    got = f"I got {listed(media)}. " if media else ""
     if counted := _COUNT_TO.search(words):
         numbers = range(1, min(int(counted[1]), MAX_COUNT) + 1)
-        return f"{' '.join(str(number) for number in numbers)} - counted by the demo model."
-    if _GREETING.match(words) or not words.strip():
+        return f"{got}{' '.join(str(number) for number in numbers)} - counted by the demo model."
+    if got and not words.strip():
+        opening = "I am only passback's demo model and cannot look at it."
+    elif _GREETING.match(words) or not words.strip():
         opening = "Hello! I am passback's demo model: a few rules, no artificial intelligence."
     else:
         opening = f'You said: "{_short(words)}". I am only passback\'s demo model and cannot think.'
-    return f"{opening} {_offer(request)}"
+    return f"{got}{opening} {_offer(request)}"
 
 
 def _offer(request: ModelRequest) -> str:
@@ -159,11 +163,17 @@ def _quote_results(results: Sequence[tuple[str, ToolMessage]]) -> str:
 
 
 # ---------------------------------------------------------------- what was said
-def _last_words(messages: Sequence[ModelMessage]) -> str:
+def _last_words(messages: Sequence[ModelMessage]) -> tuple[str, Sequence[MediaPart]]:
+    """What the user said last, and what was attached to it."""
     for message in reversed(messages):
         if isinstance(message, UserMessage):
-            return _plain(message.content)[:_HEARD]
-    return ""
+            content = message.content
+            if isinstance(content, str):
+                return _plain(content)[:_HEARD], ()
+            words = tuple(part for part in content if not isinstance(part, MediaPart))
+            media = [part for part in content if isinstance(part, MediaPart)]
+            return _plain(words)[:_HEARD], media
+    return "", ()
 
 
 def _last_results(messages: Sequence[ModelMessage]) -> list[tuple[str, ToolMessage]]:
@@ -181,13 +191,9 @@ def _last_results(messages: Sequence[ModelMessage]) -> list[tuple[str, ToolMessa
 
 
 def _plain(content: Content) -> str:
-    text = as_text(content, media=_kind)
+    text = as_text(content, media=lambda part: f"[{described(part)}]")
     # A lone surrogate could not be sent on as UTF-8.
     return text.encode("utf-8", "replace").decode()
-
-
-def _kind(part: MediaPart) -> str:
-    return f"[{part.type}]"
 
 
 def _short(text: str) -> str:
