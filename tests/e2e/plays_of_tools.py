@@ -167,6 +167,16 @@ async def structured_data(client: Client) -> None:
     assert messages[2]["content"] == '{"customer":"Ann","open":120}'
     assert messages[4]["synthetic"] == "invalid"
     assert '"open" is a required property' in messages[4]["content"]
+    table = {"mediaType": "text/csv", "text": "customer,open\nBob,80\nAnn,120\n"}
+    answer = await client.post("t", words, structuredData={"invoices": table}, path=WAIT)
+    assert answer.json["output"] == {"customer": "Ann", "open": 120}
+    messages = await client.messages("t")
+    assert messages[0]["structuredData"] == {"invoices": table}
+    assert messages[2]["content"] == '{"customer":"Ann","open":120}'
+    table["text"] += "Cid\n"
+    posted = {**_post(words), "structuredData": {"invoices": table}}
+    refused = await client.http.post("/send-message", json=posted)
+    check_refusal(refused, 422, "invalid_request")
 
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

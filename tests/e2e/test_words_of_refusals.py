@@ -23,6 +23,12 @@ REFUSALS: dict[str, tuple[Json, int, str, str]] = {
         "data_too_large",
         f"structuredData is larger than {DATA_BYTES} bytes (PASSBACK_MAX_DATA_BYTES)",
     ),
+    "a table whose lines have other fields": (
+        {"structuredData": {"orders": {"mediaType": "text/csv", "text": "a,b\n1,2\n3\n"}}},
+        422,
+        "invalid_request",
+        "structuredData.orders is a table that cannot be read: line 3 has 1 field, and the header 2",
+    ),
     "an output schema that is no JSON": (
         {"outputSchema": '{"type": object}'},
         422,

@@ -63,25 +63,29 @@ async def objection(spec: ToolSpec, arguments: str, key: ConversationKey, /) -> 
     schema = to_json(spec.parameters)
     if len(schema) + len(arguments) <= _AT_ONCE:
         with suppress(TooMuch):
-            return _judge(schema, arguments, _AT_ONCE_SECONDS)
+            return judge(schema, arguments, _AT_ONCE_SECONDS)
     try:
         async with places_of(PLACES, 1, WAIT).one(key):
             alone = anyio.CapacityLimiter(1)  # the places say how many there are
-            return await anyio.to_thread.run_sync(
-                _judge, schema, arguments, _SECONDS, limiter=alone
-            )
+            return await anyio.to_thread.run_sync(judge, schema, arguments, _SECONDS, limiter=alone)
     except TooMuch:
         return _TOO_COMPLEX
     except TimeoutError:
         return _TOO_LATE
 
 
-def _judge(schema: bytes, arguments: str, seconds: float) -> str | None:
-    """Raises TooMuch after `seconds`, of this thread's CPU time."""
+def judge(schema: bytes, text: str, seconds: float, /, *, each: bool = False) -> str | None:
+    """As `objection`, here and now, of any JSON; `each`: the schema is of the items of a list.
+
+    Raises:
+        TooMuch: after `seconds`, of this thread's CPU time.
+    """
     token = until.set(thread_time() + seconds)
     try:
-        errors = _compiled(schema).iter_errors(_given(from_json(arguments)))
-        return "; ".join(map(_words, islice(errors, _ERRORS))) or None
+        fits, given = _compiled(schema), _given(from_json(text))
+        items = ((f"$[{n}]", item) for n, item in enumerate(given)) if each else (("$", given),)
+        errors = ((at, error) for at, item in items for error in fits.iter_errors(item))
+        return "; ".join(_words(at, error) for at, error in islice(errors, _ERRORS)) or None
     except LookupError:
         return _UNFIT
     except (RecursionError, ArithmeticError):
@@ -90,9 +94,10 @@ def _judge(schema: bytes, arguments: str, seconds: float) -> str | None:
         until.reset(token)
 
 
-def _words(error: ValidationError) -> str:
+def _words(at: str, error: ValidationError) -> str:
     best = _best_match([error])
-    return f"at {best.json_path[:_WORDS]}: {best.message[:_WORDS]}"
+    place = f"{at}{best.json_path.removeprefix('$')}"
+    return f"at {place[:_WORDS]}: {best.message[:_WORDS]}"
 
 
 # ---------------------------------------------------------------- the schema

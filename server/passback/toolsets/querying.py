@@ -3,12 +3,18 @@
 import json
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 
 import jmespath
 from jmespath.exceptions import JMESPathError
 from pydantic import JsonValue
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
+from passback.core.messages import JsonObject
+from passback.core.tables import BadTable, with_rows
+from passback.schemas.arguments import judge
+from passback.schemas.declared import Unfit, fit
+from passback.schemas.keywords import TooMuch
 from passback.toolsets.summary import summary
 
 if sys.platform != "win32":
@@ -16,31 +22,83 @@ if sys.platform != "win32":
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
+_PART = 16 * 1024 * 1024
+"""Characters of what is validated."""
+
+_JUDGE_SECONDS = 8.0
+"""Of CPU time, for a check: less than the query's own, so that it can say why it ends."""
+
 MEMORY = 1024 * 1024 * 1024
 """Bytes of address space for a query, of which Python itself takes a third."""
 
 
-def run_query(text: bytes, expression: str, summarised: bool, most: int, /) -> str:
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked of structured data.
+
+    Args:
+        expression: JMESPath; what it finds is worked on.
+        most: characters of the result that are wanted.
+        summarised: a summary of it is the result.
+        schema: whether it fits this JSON Schema is the result.
+    """
+
+    expression: str
+    most: int
+    summarised: bool = False
+    schema: JsonObject | None = None
+
+
+def run_query(text: bytes, query: Query, /) -> str:
     """As `answer_query`, in a process that is there for nothing else: its memory is bounded from now on."""
     _confine()
-    return answer_query(text, expression, summarised, most)
+    return answer_query(text, query)
 
 
-def answer_query(text: bytes, expression: str, summarised: bool, most: int, /) -> str:
-    """What a JMESPath expression finds in a JSON text, or a summary of that, as JSON: of a long one the first `most` characters.
+def answer_query(text: bytes, query: Query, /) -> str:
+    """What a query finds in a JSON text, in which tables are their rows: JSON, or words on whether it fits.
 
     Raises:
         ValueError: for the model: why there is no result.
     """
     try:
-        found: JsonValue = jmespath.search(expression, from_json(text))
-        return _dumped(summary(found) if summarised else found, most)
+        found: JsonValue = jmespath.search(query.expression, with_rows(from_json(text)))
+        if query.schema is not None:
+            return _judged(found, query.schema)
+        return _dumped(summary(found) if query.summarised else found, query.most)
+    except BadTable as problem:
+        raise ValueError(f"A table in the data cannot be read: {problem}.") from None
     except JMESPathError as error:
         raise ValueError(f"The expression is not valid JMESPath: {str(error)[:400]}") from None
     except (MemoryError, RecursionError):
         raise ValueError("The expression takes too much memory.") from None
     except (ArithmeticError, TypeError):
         raise ValueError("The expression cannot be applied to these values.") from None
+
+
+def _judged(found: JsonValue, schema: JsonObject) -> str:
+    """Of a list of records each one is judged, unless the schema is one of lists."""
+    try:
+        fitting = fit(dict(schema), of=None)
+    except Unfit as problem:
+        raise ValueError(f"The schema cannot be used: {problem}.") from None
+    text = _dumped(found, _PART)
+    if len(text) == _PART:
+        raise ValueError("This part of the data is too large to be validated at once.")
+    kinds = fitting.get("type")
+    is_of_lists = "array" in kinds if isinstance(kinds, list) else kinds == "array"
+    each = (
+        isinstance(found, list) and not is_of_lists and all(isinstance(one, dict) for one in found)
+    )
+    try:
+        wrong = judge(to_json(fitting), text, _JUDGE_SECONDS, each=each)
+    except TooMuch:
+        raise ValueError("The check takes too long: ask for less.") from None
+    if wrong is not None:
+        return f"It does not fit: {wrong}"
+    return (
+        f"Each of the {len(found)} rows fits." if each and isinstance(found, list) else "It fits."
+    )
 
 
 def _confine() -> None:

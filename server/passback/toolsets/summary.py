@@ -1,12 +1,12 @@
-"""A statistical summary of JSON: of records field by field, of values as one column."""
+"""A summary of JSON by the standard library's statistics: of records field by field, of values as one column."""
 
-import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from math import isfinite
-from statistics import fmean
+from statistics import StatisticsError, mean, median, stdev
+from typing import Final
 
 from pydantic import JsonValue
 
@@ -23,6 +23,12 @@ _TYPES: Mapping[type, str] = {
     list: "list",
     dict: "object",
     type(None): "null",
+}
+
+_FIGURES: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
+    "mean": mean,
+    "median": median,
+    "stdev": stdev,
 }
 
 
@@ -61,10 +67,15 @@ def _of_list(items: list[JsonValue]) -> JsonValue:
 
 
 def _column(values: Sequence[JsonValue]) -> dict[str, JsonValue]:
-    told: dict[str, JsonValue] = {"types": dict(Counter(map(_kind, values)))}
+    types = Counter(map(_kind, values))
+    told: dict[str, JsonValue] = {"types": dict(types)}
     numbers = [*_numbers(values)]
     if numbers:
-        told |= {"min": min(numbers), "max": max(numbers), "mean": _mean(numbers)}
+        told |= {"min": min(numbers), "max": max(numbers), **_statistics(numbers)}
+    elif types.keys() <= {"text", "null"} and types["text"]:
+        # dates, as they are mostly written, are in their order
+        texts = [value for value in values if isinstance(value, str)]
+        told |= {"min": _cut(min(texts)), "max": _cut(max(texts))}
     simple = Counter(_hashable(values))
     if simple:
         told["distinct"] = len(simple)
@@ -91,12 +102,15 @@ def _numbers(values: Iterable[JsonValue]) -> Iterable[float]:
             yield value
 
 
-def _mean(numbers: Sequence[float]) -> float:
-    try:
-        return fmean(numbers)
-    except OverflowError:
-        exact = sum(map(Fraction, numbers), Fraction()) / len(numbers)
-    return float(exact) if abs(exact) <= Fraction(sys.float_info.max) else round(exact)
+def _statistics(numbers: Sequence[float]) -> dict[str, JsonValue]:
+    """Those that a double can hold; of a single number there is no deviation."""
+    told: dict[str, JsonValue] = {}
+    for name, compute in _FIGURES.items():
+        with suppress(OverflowError, StatisticsError):
+            figure = compute(numbers)
+            if isinstance(figure, int) or isfinite(figure):
+                told[name] = figure
+    return told
 
 
 def _kind(value: JsonValue) -> str:

@@ -4,17 +4,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, NotRequired, TypeAlias
 
+import anyio.to_thread
 from pydantic import Field, JsonValue
 from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from passback.core.errors import DataTooLarge, InvalidRequest
 from passback.core.messages import Brief, ConversationKey, PostedMessage, UserMessage
+from passback.core.tables import BadTable, Table, check_table, tables_in
 from passback.transport.declarations import parse_output_schema
 from passback.transport.parts import Posted
 from passback.transport.wires import Limits
 
 _NOTHING = Brief()
+
+_AT_ONCE = 16 * 1024
+"""Characters of tables that are checked on the event loop; each table counts as some more."""
+_EACH = 100
+_PLACE = 200
 
 _Words: TypeAlias = Annotated[str, Field(max_length=4_000)]
 
@@ -24,7 +31,8 @@ class PostedBrief(Posted):
 
     structured_data: JsonValue = Field(
         None,
-        description="Data to work on, any JSON; null: none any more. It is shown to the model, and to data tools.",
+        description="Data to work on, any JSON; null: none any more. It is shown to the model, and to data tools. "
+        '`{"mediaType": "text/csv" or "text/tab-separated-values", "text"}`, also as the value of a key, is a table.',
     )
     intent: _Words | None = Field(None, description="What the user wants, in the client's words.")
     constraints: Annotated[list[_Words], Field(fail_fast=True, max_length=100)] | None = Field(
@@ -45,13 +53,16 @@ async def read_brief(posted: PostedBrief, limits: Limits, key: ConversationKey, 
 
     Raises:
         DataTooLarge: more than `limits.data_bytes`, as compact JSON.
+        InvalidRequest: it has a table that cannot be read.
         InvalidOutputSchema: says what is wrong with it.
         SchemasBusy: it could not be judged in time.
     """
     if posted.model_fields_set.isdisjoint(PostedBrief.model_fields):
         return _NOTHING
     data, schema = posted.structured_data, posted.output_schema
-    refuse_large(_name(type(posted), "structured_data"), data, limits)
+    name = _name(type(posted), "structured_data")
+    refuse_large(name, data, limits)
+    await _refuse_bad_tables(name, data)
     return Brief(
         data,
         (posted.intent or "").strip(),
@@ -71,6 +82,24 @@ def refuse_large(name: str, data: JsonValue, limits: Limits, /) -> None:
             f"{name} is larger than {limits.data_bytes} bytes (PASSBACK_MAX_DATA_BYTES)",
             details={"limit": limits.data_bytes},
         )
+
+
+async def _refuse_bad_tables(name: str, data: JsonValue) -> None:
+    tables = [(f"{name}.{key}" if key else name, table) for key, table in tables_in(data)]
+    if sum(_EACH + len(table.text) for _, table in tables) <= _AT_ONCE:
+        _check_tables(tables)
+    else:
+        await anyio.to_thread.run_sync(_check_tables, tables)
+
+
+def _check_tables(tables: Sequence[tuple[str, Table]]) -> None:
+    for place, table in tables:
+        try:
+            check_table(table)
+        except BadTable as problem:
+            raise InvalidRequest(
+                f"{place[:_PLACE]} is a table that cannot be read: {problem}"
+            ) from None
 
 
 def briefed(

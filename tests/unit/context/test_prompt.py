@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import JsonValue
 from pydantic_core import to_json
 
 from passback.context.outline import outline
@@ -210,6 +211,49 @@ def test_what_is_left_out_is_counted() -> None:
         ],
     }
     assert outline(10**5000) == "a number of many digits"
+
+
+TABLE: JsonValue = {
+    "mediaType": "text/csv",
+    "text": "customer,open\n" + "Ann,120\n" * 4000,
+}
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        (
+            TABLE,
+            {
+                "mediaType": "text/csv",
+                "columns": ["customer", "open"],
+                "first": [["Ann", "120"]] * 3,
+                "characters": 32_014,
+            },
+        ),
+        (
+            {"mediaType": "text/csv", "text": ",".join(map(str, range(62)))},
+            {
+                "mediaType": "text/csv",
+                "columns": [str(n) for n in range(60)],
+                "first": [],
+                "characters": 175,
+                "...": "2 more columns",
+            },
+        ),
+        # from before tables were read: as any object
+        ({"mediaType": "text/csv", "text": "a,a"}, {"mediaType": "text/csv", "text": "a,a"}),
+    ],
+)
+def test_a_table_is_outlined_by_its_columns_and_first_rows(
+    data: JsonValue, shown: JsonValue
+) -> None:
+    assert outline(data) == shown
+    assert outline({"orders": data}) == {"orders": shown}
+    # neither is one for the tools
+    elsewhere: JsonValue = {"mediaType": "text/csv", "text": "a,b"}
+    assert outline([elsewhere]) == {"items": 1, "first": [elsewhere]}
+    assert outline({"a": {"b": elsewhere}}) == {"a": {"b": elsewhere}}
 
 
 @pytest.mark.promise("P11")

@@ -30,17 +30,19 @@ PICTURE: dict[str, Any] = {
 }
 
 
-def _app(runs: LoggedRuns) -> ASGIApp:
-    limits = Limits(data_bytes=20, attachment_bytes=100)
+def _app(runs: LoggedRuns, data_bytes: int) -> ASGIApp:
+    limits = Limits(data_bytes=data_bytes, attachment_bytes=100)
     roles = frozenset({"user", "tool", "system"})
     services = Services(runs, Signal(), dict, limits=limits, allow_roles=roles)
     return build_site([build(services)], Access())
 
 
-async def _post(*messages: dict[str, Any], **said: Any) -> tuple[Answer, LoggedRuns]:
+async def _post(
+    *messages: dict[str, Any], data_bytes: int = 20, **said: Any
+) -> tuple[Answer, LoggedRuns]:
     runs = LoggedRuns(RunStarted(RUN.run_id), RunFinished(Completed()))
     body = {"messages": list(messages), **said}
-    return await ask_json(_app(runs), "POST", "/send-message", body), runs
+    return await ask_json(_app(runs, data_bytes), "POST", "/send-message", body), runs
 
 
 async def _read(*messages: dict[str, Any], **said: Any) -> list[Brief | None]:
@@ -130,6 +132,40 @@ async def test_a_refusal_says_what_is_wrong() -> None:
     assert answer.json["details"] == {"limit": 20}
 
 
+def _table(text: str) -> dict[str, Any]:
+    return {"mediaType": "text/csv", "text": text}
+
+
+@pytest.mark.parametrize("rows", [1, 20_000])
+async def test_a_table_is_kept_as_it_was_posted(rows: int) -> None:
+    data: JsonValue = {"orders": _table("a,b\n" + "1,x\n" * rows), "year": 2026}
+    answer, runs = await _post(HELLO, structuredData=data, data_bytes=200_000)
+    assert answer.status == 200
+    [message] = runs.posts[0].messages
+    assert isinstance(message, UserMessage)
+    assert message.brief == Brief(data)
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            _table("a,a\n"),
+            "structuredData is a table that cannot be read: its header has the column 'a' twice",
+        ),
+        (
+            {"x": 1, "orders": _table("a,b\n" + "1,2\n" * 20_000 + "3\n")},
+            "structuredData.orders is a table that cannot be read: line 20002 has 1 field, and the header 2",
+        ),
+    ],
+)
+async def test_a_table_that_cannot_be_read_is_refused(data: Any, message: str) -> None:
+    answer, runs = await _post(HELLO, structuredData=data, data_bytes=200_000)
+    assert (answer.status, answer.json["code"], runs.posts) == (422, "invalid_request", [])
+    assert answer.json["message"] == message
+
+
 @pytest.mark.promise("P12")
 async def test_without_a_message_of_the_user_there_is_nothing_to_say_it_of() -> None:
     answer, runs = await _post(RESULT, intent="buy")
@@ -145,7 +181,7 @@ async def test_attachments_have_a_limit() -> None:
 
 # ---------------------------------------------------------------- in the history
 async def test_the_history_shows_what_was_posted() -> None:
-    said = {
+    said: dict[str, Any] = {
         "structuredData": {"a": 1},
         "intent": "buy",
         "constraints": ["cheap"],
