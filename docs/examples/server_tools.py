@@ -3,6 +3,7 @@
 passback serve server_tools:agent
 """
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from passback import Agent, ToolContext, ToolError, tool
@@ -51,14 +52,32 @@ def reserve(item: str, packets: int, context: ToolContext) -> str:
     return f"done, {left} left"
 
 
+# what is yielded before the last value is progress, and that is the result
+@tool
+async def pack(item: str, packets: int) -> AsyncIterator[str]:
+    """Make a parcel of packets that were put aside."""
+    yield f"weighing {packets} packets of {item}"
+    grams = 250 * packets
+    yield f"a parcel of {grams} g"
+
+
+# by its arguments: where nothing is ordered, nothing is changed
+@tool(read_only=lambda packets: packets == 0)
+async def supplier(item: str, packets: int = 0) -> str:
+    """Order packets from the supplier; without a number, ask for the price."""
+    return f"{packets} packets of {item} are on their way" if packets else f"{item}: 3 euros"
+
+
 # plays what a real model would say; leave `model` out to use that of your settings
 script = ScriptedModel(
     [
         calls(
             ("delivery_days", {"item": "cocoa"}),
             ("in_stock", {"item": "cocoa"}),
+            ("supplier", {"item": "cocoa"}),
             ("reserve", {"item": "cocoa", "packets": 2}),
             ("reserve", {"item": "cocoa", "packets": 2}),
+            ("pack", {"item": "cocoa", "packets": 2}),
         ),
         says("Two packets are yours, ", "two more come in 4 days."),
     ],
@@ -68,6 +87,6 @@ script = ScriptedModel(
 agent = Agent(
     model=script,
     prompt="You look after a warehouse.",
-    tools=[in_stock, delivery_days, reserve],
+    tools=[in_stock, delivery_days, reserve, pack, supplier],
     deps=Warehouse(),
 )

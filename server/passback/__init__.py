@@ -16,6 +16,7 @@ from passback.core.permissions import Permission
 from passback.core.toolsets import ToolContext
 from passback.toolsets.functions import ToolError, tool
 from passback.toolsets.mcp import MCPServer
+from passback.toolsets.results import Result
 
 __all__ = [
     "Agent",
@@ -23,6 +24,7 @@ __all__ = [
     "Limits",
     "MCPServer",
     "Permission",
+    "Result",
     "ToolContext",
     "ToolError",
     "tool",

@@ -17,20 +17,28 @@ async def server_tools(client: Client) -> None:
     assert Listener().told(answer) == [
         'calls delivery_days {"item": "cocoa"}',
         'calls in_stock {"item": "cocoa"}',
+        'calls supplier {"item": "cocoa"}',
         f"calls reserve {reserve}",
         f"calls reserve #2 {reserve}",
+        'calls pack {"item": "cocoa", "packets": 2}',
         "complete: delivery_days",
         "complete: in_stock",
+        "complete: supplier",
         "complete: reserve",
         "complete: reserve #2",
+        "complete: pack",
         # together: the first one fails, and waits for its second attempt while the other one runs
         "in_stock: 3",
+        "supplier: cocoa: 3 euros",
         "delivery_days: cocoa: 4 days",
         # one by one: the second one sees what the first one left
         "reserve: looking for cocoa",
         "reserve: done, 1 left",
         "reserve #2: looking for cocoa",
         "reserve #2: of cocoa, 1 are missing",
+        # a generator: progress, then its result
+        "pack: weighing 2 packets of cocoa",
+        "pack: a parcel of 500 g",
         "text: Two packets are yours, two more come in 4 days.",
         "completed end_turn",
         DONE,
@@ -38,11 +46,13 @@ async def server_tools(client: Client) -> None:
     results = [each for each in await client.messages("c") if each["role"] == "tool"]
     assert [each["content"] for each in results] == [
         "3",
+        "cocoa: 3 euros",
         "cocoa: 4 days",
         "done, 1 left",
         "of cocoa, 1 are missing",
+        "a parcel of 500 g",
     ]
-    assert [each.get("isError", False) for each in results] == [False, False, False, True]
+    assert [each.get("isError", False) for each in results] == [*[False] * 4, True, False]
 
 
 @plays("permissions")

@@ -85,7 +85,10 @@ def test_a_model_without_a_json_schema_is_told_at_start() -> None:
         ({"name": 5}, "tool: name takes a text, not 5"),
         ({"seconds": "60"}, "tool: seconds takes a number above 0, not str"),
         ({"retries": -1}, "tool: retries takes a whole number from 0 on, not -1"),
-        ({"read_only": None}, "tool: read_only takes True or False, not None"),
+        (
+            {"read_only": None},
+            "tool: read_only takes True, False, or a function of the tool's arguments, not None",
+        ),
     ],
 )
 def test_so_is_a_tool(given: Mapping[str, Any], told: str) -> None:

@@ -40,7 +40,7 @@ class Toolset(Protocol):
     async def specs(self) -> Sequence[ToolSpec]: ...
 
     def is_read_only(self, name: str, /) -> bool:
-        """Whether calls of this tool may run together with others."""
+        """Whether all calls of this tool may run together with others: it changes nothing."""
         ...
 
     def is_repeatable(self, name: str, /) -> bool:
@@ -56,6 +56,15 @@ class Toolset(Protocol):
 
         None: it is a sub-agent, and its client owes something. The call is made again when that is answered.
         """
+        ...
+
+
+@runtime_checkable
+class ReadOnlyCalls(Protocol):
+    """What a toolset may be besides: one with tools of which some calls change nothing, and others do."""
+
+    async def is_read_only_call(self, call: ToolCall, /) -> bool:
+        """Whether a call may run together with others, and be made again, by its arguments; never raises."""
         ...
 
 

@@ -3,10 +3,11 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from contextlib import AbstractContextManager, aclosing, closing, contextmanager
 from math import inf
-from typing import Any
+from threading import Event
+from typing import Any, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -17,6 +18,9 @@ _GRACE = 0.5
 """Seconds that a function has to end when it is cancelled, before it is left behind."""
 
 _left: "set[asyncio.Task[Any]]" = set()
+
+Hear: TypeAlias = Callable[[Any], bool]
+"""Takes what a generator yields, in the thread that it runs in; True: nothing more is wanted."""
 
 
 class StrayCancellation(Exception):
@@ -115,7 +119,20 @@ async def called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> 
     Raises:
         StrayCancellation, StrayExit: in place of all that is no `Exception`; whatever else it raises, too.
     """
-    task = asyncio.create_task(_run(function, *args, **kwargs))
+    return await _own_task(_run(function, *args, **kwargs), function)
+
+
+async def drained(hear: Hear, function: Callable[..., Any], /, **kwargs: Any) -> Any:
+    """As `called`. If the function gives a generator, async or plain, `hear` takes what that yields; gives what it returns.
+
+    A plain generator runs in a thread. It is closed in the end, whatever that is: by itself, after a value after which
+    nothing more is wanted, by an error of `hear`, or by a cancellation, which a plain one notices when it next yields.
+    """
+    return await _own_task(_drain(hear, function, kwargs), function)
+
+
+async def _own_task(work: Coroutine[Any, Any, Any], function: Callable[..., Any]) -> Any:
+    task = asyncio.create_task(_without_exit(work))
     try:
         await asyncio.wait([task])
     finally:
@@ -134,16 +151,61 @@ def left_behind() -> int:
     return len(_left)
 
 
-async def _run(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+async def _without_exit(work: Coroutine[Any, Any, Any]) -> Any:
     try:
-        if inspect.iscoroutinefunction(function):
-            return await function(*args, **kwargs)
-        result = await anyio.to_thread.run_sync(
-            lambda: function(*args, **kwargs), abandon_on_cancel=True
-        )
-        return await result if inspect.isawaitable(result) else result
+        return await work
     except (SystemExit, KeyboardInterrupt) as error:  # of a task these end the event loop
         raise StrayExit(type(error).__name__) from error
+
+
+async def _run(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function(*args, **kwargs)
+    result = await anyio.to_thread.run_sync(
+        lambda: function(*args, **kwargs), abandon_on_cancel=True
+    )
+    return await result if inspect.isawaitable(result) else result
+
+
+async def _drain(hear: Hear, function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
+    yields = inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function)
+    result = function(**kwargs) if yields else await _run(function, **kwargs)
+    if isinstance(result, AsyncGenerator):
+        return await _drain_async(hear, result)
+    if isinstance(result, Generator):
+        return await _drain_plain(hear, result)
+    return result
+
+
+async def _drain_async(hear: Hear, generator: AsyncGenerator[Any, Any]) -> None:
+    task = asyncio.current_task()
+    async with aclosing(generator):
+        async for value in generator:
+            # one that swallows its cancellation would go on for as long as it likes
+            if (task is not None and task.cancelling()) or hear(value):
+                return
+            await asyncio.sleep(0)  # one that never waits would keep everything else from running
+
+
+async def _drain_plain(hear: Hear, generator: Generator[Any, Any, Any]) -> Any:
+    left = Event()
+    try:
+        return await anyio.to_thread.run_sync(
+            _exhaust, hear, generator, left, abandon_on_cancel=True
+        )
+    finally:
+        left.set()
+
+
+def _exhaust(hear: Hear, generator: Generator[Any, Any, Any], left: Event) -> Any:
+    with closing(generator):
+        while True:
+            try:
+                value = next(generator)
+            except StopIteration as end:
+                return end.value
+            if left.is_set() or hear(value):
+                return None
 
 
 async def _stop(task: "asyncio.Task[Any]", function: Callable[..., Any]) -> None:

@@ -138,7 +138,7 @@ class Caretaker:
         state = loaded.status.state
         actor = self._agents.asked_in(loaded.messages, state.agent)
         toolbox = await actor.equipment.toolbox(loaded.tools)
-        begun = toolbox.perhaps_begun(runnable(loaded.messages))
+        begun = await toolbox.perhaps_begun(runnable(loaded.messages))
         append = closing(begun, "interrupted", new_message_id)
         events = self._voiding(loaded, append)
         change = _closing_change(run.key, loaded, append)

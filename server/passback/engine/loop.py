@@ -304,7 +304,7 @@ class Loop:
         return made
 
     async def _run_server_calls(self, calls: Sequence[ToolCall]) -> None:
-        for batch in self._toolbox.batches(calls):
+        for batch in await self._toolbox.batches(calls):
             await self._run_together(batch)
 
     async def _run_together(self, calls: Sequence[ToolCall]) -> None:
@@ -327,7 +327,7 @@ class Loop:
 
     async def _close_perhaps_begun(self) -> None:
         """Close the calls of a sub-agent that the worker before may have begun (P10)."""
-        calls = self._toolbox.perhaps_begun(runnable(self._messages))
+        calls = await self._toolbox.perhaps_begun(runnable(self._messages))
         for answer in closing(calls, "interrupted", new_message_id):
             await self._commit([answer], [resulted(answer)])
 

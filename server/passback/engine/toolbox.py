@@ -21,7 +21,7 @@ from passback.core.messages import (
 from passback.core.permissions import Permission
 from passback.core.records import dump_message
 from passback.core.text import mended
-from passback.core.toolsets import Toolset
+from passback.core.toolsets import ReadOnlyCalls, Toolset
 from passback.core.values import value
 from passback.engine.assembler import Executor
 from passback.engine.calling import CallBroken, boundary
@@ -109,13 +109,13 @@ class Toolbox:
                 for call in calls:
                     tasks.start_soon(self._run_one, call, context(call), send)
 
-    def perhaps_begun(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
+    async def perhaps_begun(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Of open calls, those that a lost worker may have begun and that must not be made twice (P10)."""
         return [
             call
-            for batch in self.batches(calls)[:1]
+            for batch in (await self.batches(calls))[:1]
             for call in batch
-            if call.name in self._server and not self._toolset(call).is_repeatable(call.name)
+            if call.name in self._server and not await self._is_repeatable(call)
         ]
 
     def _toolset(self, call: ToolCall) -> Toolset:
@@ -124,7 +124,7 @@ class Toolbox:
             raise ValueError(f"no tool {call.name!r} here")
         return self._server[call.name][1]
 
-    def batches(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
+    async def batches(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
         """What may run together: neighbouring read-only calls, every other one alone, in the model's order.
 
         A batch may begin when the results of the one before are stored, so that only the first open one may have begun.
@@ -132,13 +132,24 @@ class Toolbox:
         batches: list[list[ToolCall]] = []
         together = False
         for call in calls:
-            read_only = call.name in self._server and self._toolset(call).is_read_only(call.name)
+            read_only = call.name in self._server and await self._is_read_only(call)
             if read_only and together:
                 batches[-1].append(call)
             else:
                 batches.append([call])
             together = read_only
         return batches
+
+    async def _is_read_only(self, call: ToolCall) -> bool:
+        return self._toolset(call).is_read_only(call.name) or await self._only_reads(call)
+
+    async def _is_repeatable(self, call: ToolCall) -> bool:
+        return self._toolset(call).is_repeatable(call.name) or await self._only_reads(call)
+
+    async def _only_reads(self, call: ToolCall) -> bool:
+        """Whether a call changes nothing where others of its tool do."""
+        toolset = self._toolset(call)
+        return isinstance(toolset, ReadOnlyCalls) and await toolset.is_read_only_call(call)
 
     async def _run_one(
         self,

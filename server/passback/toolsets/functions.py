@@ -3,7 +3,7 @@
 import inspect
 import logging
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, overload
@@ -17,7 +17,6 @@ from pydantic import (
     ValidationError,
     create_model,
 )
-from pydantic_core import to_json
 
 from passback.core.arguments import (
     Takes,
@@ -33,6 +32,7 @@ from passback.core.errors import ConfigurationError
 from passback.core.messages import (
     TOOL_NAME,
     TOOL_NAME_RULE,
+    Content,
     JsonObject,
     ToolCall,
     ToolResult,
@@ -41,13 +41,20 @@ from passback.core.messages import (
 from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
 from passback.core.text import plain_problem, shortened
 from passback.core.toolsets import ToolContext
-from passback.engine.calling import CallBroken, CallLate, boundary, called
+from passback.engine.calling import CallBroken, CallLate, boundary, called, drained
+from passback.toolsets.results import NoResult, Yields, refuse_return
 from passback.toolsets.validation import runs_code
 
+logger = logging.getLogger(__name__)
+
 Function: TypeAlias = Callable[..., Any]
+ReadOnly: TypeAlias = Callable[..., bool]
+"""Says of a call, by those of its arguments that it names, whether it changes nothing."""
 
 _PAUSE = 0.1
 """Seconds before the first further attempt; before each later one twice as long."""
+
+_DECIDING = 5.0  # seconds that a function `read_only` has for one call
 
 
 class _Unfit(Exception):
@@ -63,6 +70,7 @@ class FunctionTool:
     """A function that the model may call.
 
     Args:
+        read_only: whether it changes nothing; a function says it of each call.
         seconds: deadline of one call; then the result is an error.
         result_limit: characters of a result; what is longer is cut, and says so.
         retries: how often it is called again, within the deadline, when it raises anything but a `ToolError`.
@@ -73,7 +81,7 @@ class FunctionTool:
     spec: ToolSpec
     arguments: type[BaseModel]
     context_parameter: str | None = None
-    read_only: bool = False
+    read_only: bool | ReadOnly = False
     repeatable: bool = False
     seconds: float = 60
     result_limit: int = 64 * 1024
@@ -86,22 +94,52 @@ class FunctionTool:
         return self.function(*args, **kwargs)
 
     async def run(self, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Never raises: bad arguments, an exception and a passed deadline are error results."""
+        """Never raises: bad arguments, an exception, a passed deadline and what is no result are error results."""
         ids = {"run_id": context.run.run_id, "call_id": context.call_id}
         try:
-            with boundary("tool", ids, self.seconds, passing=(_Unfit, ToolError)):
+            with boundary("tool", ids, self.seconds, passing=(_Unfit, ToolError, NoResult)):
                 values = await self._read(call.arguments)
                 if self.context_parameter is not None:
                     values[self.context_parameter] = context
-                return ToolResult(self._cut(_text(await self._insist(values, ids))))
+                content = await self._insist(values, context, ids)
+                return ToolResult(self._cut(content) if isinstance(content, str) else content)
         except _Unfit as unfit:
-            return ToolResult(self._cut(f"The arguments are not valid.\n{unfit}"), is_error=True)
+            return self._failed(f"The arguments are not valid.\n{unfit}")
+        except NoResult as problem:
+            extra = {"action": "tool_without_result", **ids}
+            logger.log(
+                logging.ERROR, "tool %s: no result: %s", self.spec.name, problem, extra=extra
+            )
+            return self._failed(
+                f"The tool {self.spec.name!r} gave what cannot be a result: {problem}."
+            )
         except ToolError as error:
-            return ToolResult(self._cut(str(error)), is_error=True)
+            return self._failed(str(error))
         except CallLate:
-            return ToolResult(f"The tool did not answer in {self.seconds:g} s.", is_error=True)
+            return self._failed(f"The tool did not answer in {self.seconds:g} s.")
         except CallBroken as broken:
-            return ToolResult(f"The tool failed: {broken}.", is_error=True)
+            return self._failed(f"The tool failed: {broken}.")
+
+    async def only_reads(self, call: ToolCall) -> bool:
+        """Whether a call changes nothing. What its function `read_only` raises, or is no bool, is logged and means no."""
+        if isinstance(self.read_only, bool):
+            return self.read_only
+        ids = {"call_id": call.id}
+        try:
+            with boundary("read_only", ids, _DECIDING, done="decided", passing=_Unfit):
+                values = await self._read(call.arguments)
+                names = _named(self.read_only, values)
+                said = await called(self.read_only, **{name: values[name] for name in names})
+        except (_Unfit, CallBroken):
+            return False
+        if not isinstance(said, bool):
+            logger.error(
+                "read_only of the tool %s gave no bool but %s",
+                self.spec.name,
+                type(said).__name__,
+                extra={"action": "read_only_failed", **ids},
+            )
+        return said is True
 
     async def _read(self, arguments: str) -> dict[str, Any]:
         """The arguments by their names. Code of the author's that judges them may take long: not on the event loop."""
@@ -113,15 +151,29 @@ class FunctionTool:
         names = (info.alias or field for field, info in self.arguments.model_fields.items())
         return dict(zip(names, (value for _, value in given), strict=True))
 
-    async def _insist(self, values: Mapping[str, Any], ids: Mapping[str, str]) -> object:
+    async def _insist(
+        self, values: Mapping[str, Any], context: ToolContext, ids: Mapping[str, str]
+    ) -> Content:
+        told = (ToolError, NoResult)
         for attempt in range(self.retries):
             with (
                 suppress(CallBroken),
-                boundary("attempt", ids, passing=ToolError, level=logging.WARNING),
+                boundary("attempt", ids, passing=told, level=logging.WARNING),
             ):
-                return await called(self.function, **values)
+                return await self._attempt(values, context)
             await anyio.sleep(_PAUSE * 2**attempt)
-        return await called(self.function, **values)
+        return await self._attempt(values, context)
+
+    async def _attempt(self, values: Mapping[str, Any], context: ToolContext) -> Content:
+        """Raises NoResult, and whatever the function raises."""
+        yields = Yields(context.progress)
+        try:
+            return yields.result(await drained(yields, self.function, **values))
+        finally:
+            yields.end()
+
+    def _failed(self, words: str) -> ToolResult:
+        return ToolResult(self._cut(words), is_error=True)
 
     def _cut(self, words: str) -> str:
         words = words.encode(errors="replace").decode()  # a lone surrogate could not be stored
@@ -137,7 +189,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    read_only: bool = False,
+    read_only: bool | ReadOnly = False,
     repeatable: bool = False,
     seconds: float = 60,
     permission: Permission | Decision = ALLOWED,
@@ -151,7 +203,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    read_only: bool = False,
+    read_only: bool | ReadOnly = False,
     repeatable: bool = False,
     seconds: float = 60,
     permission: Permission | Decision = ALLOWED,
@@ -161,10 +213,12 @@ def tool(
 
     Args:
         function: plain or async; a plain one runs in a thread. A parameter annotated with `ToolContext` is
-            filled in by the server and not shown to the model.
+            filled in by the server and not shown to the model. Of a generator, async or plain, the last value, or the
+            first `Result`, is the result; those before are progress.
         name: instead of the function's own.
         description: instead of the docstring.
-        read_only: changes nothing, so it may run together with others, and again after a crash.
+        read_only: changes nothing, so it may run together with others, and again after a crash; or a plain function that
+            says so of one call, by its validated arguments: it is given those that it names as parameters.
         repeatable: it may be called again when it is not known whether a call was carried out.
         seconds: deadline of one call.
         permission: whether it may be called, where neither the server's settings nor the agent say so: "ask" hands an
@@ -182,7 +236,11 @@ def tool(
         label = name or str(getattr(function, "__name__", ""))
         if not TOOL_NAME.fullmatch(label):
             raise ConfigurationError(f"a tool cannot be named {label!r}: {TOOL_NAME_RULE}")
-        context_parameter, arguments = _arguments(function, label)
+        hints = _hints(function, label)
+        context_parameter, arguments = _arguments(function, hints, label)
+        refuse_return(function, hints.get("return", Any), label)
+        if not isinstance(read_only, bool):
+            _refuse_decider(read_only, arguments, label)
         words = description if description is not None else inspect.getdoc(function) or ""
         spec = ToolSpec(label, words, _schema(arguments, label))
         return FunctionTool(
@@ -191,7 +249,7 @@ def tool(
             arguments,
             context_parameter,
             read_only=read_only,
-            repeatable=repeatable or read_only,
+            repeatable=repeatable or read_only is True,
             seconds=seconds,
             permission=allowance,
             retries=retries,
@@ -215,7 +273,10 @@ class Functions:
         return [one.spec for one in self._tools.values()]
 
     def is_read_only(self, name: str, /) -> bool:
-        return self._tools[name].read_only
+        return self._tools[name].read_only is True
+
+    async def is_read_only_call(self, call: ToolCall, /) -> bool:
+        return await self._tools[call.name].only_reads(call)
 
     def is_repeatable(self, name: str, /) -> bool:
         return self._tools[name].repeatable
@@ -232,19 +293,26 @@ _TAKES: Mapping[str, Takes] = {
     "description": Takes("a text in Unicode", either(nothing, text)),
     "seconds": Takes("a number above 0", above_zero),
     "retries": Takes("a whole number from 0 on", whole(0)),
-    "read_only": Takes("True or False", flag),
+    "read_only": Takes(
+        "True, False, or a function of the tool's arguments", either(flag, callable)
+    ),
     "repeatable": Takes("True or False", flag),
 }
 
 
-def _arguments(function: Function, label: str) -> tuple[str | None, type[BaseModel]]:
-    """The parameter that takes the context, if any, and a model of all others."""
+def _hints(function: Function, label: str) -> dict[str, Any]:
     try:
-        hints = typing.get_type_hints(function, include_extras=True)
+        return typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError) as error:
         raise ConfigurationError(
             f"tool {label!r}: its annotations cannot be read: {error}"
         ) from error
+
+
+def _arguments(
+    function: Function, hints: Mapping[str, Any], label: str
+) -> tuple[str | None, type[BaseModel]]:
+    """The parameter that takes the context, if any, and a model of all others."""
     context_parameter: str | None = None
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
@@ -274,11 +342,27 @@ def _schema(arguments: type[BaseModel], label: str) -> JsonObject:
     return schema
 
 
-def _text(value: object) -> str:
-    """JSON has no infinity and no NaN: there they are null."""
-    if isinstance(value, str):
-        return value
-    return to_json(value, fallback=str, inf_nan_mode="null").decode()
+def _refuse_decider(read_only: ReadOnly, arguments: type[BaseModel], label: str) -> None:
+    """Raise ConfigurationError where a function `read_only` cannot be asked about the calls of its tool."""
+    if inspect.iscoroutinefunction(read_only) or inspect.isasyncgenfunction(read_only):
+        raise ConfigurationError(
+            f"tool {label!r}: read_only takes a plain function, not an async one"
+        )
+    names = dict.fromkeys(info.alias or "" for info in arguments.model_fields.values())
+    try:
+        inspect.signature(read_only).bind(**dict.fromkeys(_named(read_only, names)))
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"tool {label!r}: read_only takes a function of the tool's arguments "
+            f"({', '.join(names) or 'it has none'}) by their names: {error}"
+        ) from None
+
+
+def _named(read_only: ReadOnly, names: Iterable[str]) -> list[str]:
+    """Those of the names that a function has parameters for."""
+    parameters = inspect.signature(read_only).parameters
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    return [name for name in names if takes_all or name in parameters]
 
 
 def misfits(error: ValidationError, /, *, of: str) -> str:

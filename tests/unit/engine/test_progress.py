@@ -1,6 +1,6 @@
 """What tools tell of their progress reaches readers, from any thread, in bounds, and only while the call goes on."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from threading import Thread
 
 import anyio.to_thread
@@ -49,6 +49,32 @@ async def test_words_have_a_length(memory: Store) -> None:
         return "read"
 
     assert await said_while(memory, read) == ["a" * 1000]
+
+
+@pytest.mark.promise("P11")
+async def test_what_a_generator_yields_is_told_in_the_same_bounds(memory: Store) -> None:
+    @tool
+    async def count() -> AsyncIterator[str]:
+        """Count, and never wait."""
+        for number in range(1000):
+            yield f"number {number}"
+        yield "counted"
+
+    @tool
+    def count_in_a_thread() -> Iterator[str]:
+        """Count there."""
+        for number in range(20_000):
+            yield f"number {number}"
+        yield "counted"
+
+    script = ScriptedModel([calls(("count", {}), ("count_in_a_thread", {})), words("done")])
+    async with worker(memory, script, count, count_in_a_thread) as runs:
+        said = await events(runs, await post(runs, says()))
+    results = [event for event in said if isinstance(event, ToolResulted)]
+    assert [(event.content, event.is_error) for event in results] == [("counted", False)] * 2
+    steps = told(said)
+    assert steps.count("number 0") == 2
+    assert len(steps) < 200
 
 
 async def test_after_its_end_a_call_tells_nothing(memory: Store) -> None:

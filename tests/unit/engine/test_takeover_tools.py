@@ -150,6 +150,42 @@ async def test_a_tool_that_had_begun_is_called_again_only_if_that_is_harmless(
         assert len(given) == len(called)
 
 
+@pytest.mark.parametrize(
+    ("command", "times", "answers"),
+    [("ls", 4, ["ls done", "ls done"]), ("rm", 1, [INTERRUPTED, "ls done"])],
+)
+@pytest.mark.promise("P10")
+async def test_whether_a_call_only_reads_is_asked_again_by_the_next_worker(
+    store: Store, command: str, times: int, answers: list[str]
+) -> None:
+    ran: Counter[str] = Counter()
+    begun = anyio.Event()
+
+    def make(*, first: bool) -> FunctionTool:
+        @tool(read_only=lambda command: command == "ls")
+        async def shell(command: str) -> str:
+            ran[command] += 1
+            if first:
+                if ran[command] == (command == "ls") + 1:
+                    begun.set()
+                await anyio.sleep_forever()
+            return f"{command} done"
+
+        return shell
+
+    turn = calls(("shell", {"command": command}), ("shell", {"command": "ls"}))
+    async with (
+        worker(store, ScriptedModel([words("so")]), make(first=False)) as other,
+        mortal(store, ScriptedModel([turn]), make(first=True)) as dying,
+    ):
+        run = await post(dying.runs, says())
+        await begun.wait()
+        await dying.kill()
+        assert await outcome(other, run) == Completed()
+        assert [message.content for message in await tool_messages(other)] == answers
+    assert ran[command] == times
+
+
 @pytest.mark.promise("P10")
 async def test_a_tool_begins_only_when_the_result_before_it_is_stored(memory: Store) -> None:
     """Else a worker's death in between would leave two that had begun, and the second one would be called again."""

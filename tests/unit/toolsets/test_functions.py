@@ -176,7 +176,6 @@ def test_a_name_that_providers_refuse_is_refused(name: str) -> None:
         (3, "3"),
         ({"a": [1, "ü"]}, '{"a":[1,"ü"]}'),
         (Place(city="Rome"), '{"city":"Rome"}'),
-        (Ellipsis, '"Ellipsis"'),
         ([math.nan, math.inf, {"a": -math.inf}], '[null,null,{"a":null}]'),
         ("lone \ud800 half", "lone ? half"),
     ],
@@ -320,6 +319,87 @@ async def test_a_toolset_knows_its_tools_by_name() -> None:
     assert await tools.call(ToolCall(CallId("c"), "two", "{}"), CONTEXT) == ToolResult("2")
 
 
+# ---------------------------------------------------------------- read-only by a call's arguments
+def raises(command: str) -> bool:
+    raise RuntimeError(command)
+
+
+def only(command: str) -> bool:
+    return command == "ls"
+
+
+class Asks:
+    def __call__(self, *, options: Sequence[str], command: object) -> bool:
+        return command == "ls" and not options
+
+
+FAILED = "read_only failed"
+
+
+@pytest.mark.parametrize(
+    ("read_only", "arguments", "reads", "logged"),
+    [
+        (only, '{"command": "ls"}', True, []),
+        (only, '{"command": "rm"}', False, []),
+        # as the tool would get them
+        (lambda options: options == ("-l",), '{"command": "ls", "options": ["-l"]}', True, []),
+        (lambda **given: given == {"command": "ls", "options": ()}, '{"command": "ls"}', True, []),
+        (Asks(), '{"command": "ls"}', True, []),
+        (lambda command, more="ls": command == more, '{"command": "ls"}', True, []),
+        (lambda: True, '{"command": "ls"}', True, []),
+        # what is not valid, and what is no answer
+        (lambda: True, '{"command": 5}', False, []),
+        (lambda: True, "{", False, []),
+        (raises, '{"command": "ls"}', False, [FAILED]),
+        (lambda: 1, '{"command": "ls"}', False, ["read_only of the tool run_it gave no bool but int"]),
+        (lambda: None, '{"command": "ls"}', False, ["read_only of the tool run_it gave no bool but NoneType"]),
+    ],
+)  # fmt: skip
+async def test_a_function_says_of_one_call_whether_it_only_reads(
+    read_only: Callable[..., bool],
+    arguments: str,
+    reads: bool,
+    logged: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @tool(read_only=read_only)
+    def run_it(context: ToolContext, command: str, options: tuple[str, ...] = ()) -> None: ...
+
+    tools = Functions([run_it])
+    call = ToolCall(CallId("c"), "run_it", arguments)
+    assert await tools.is_read_only_call(call) is reads
+    assert caplog.messages == logged
+    # of the tool as such neither can be said
+    assert not tools.is_read_only("run_it")
+    assert not tools.is_repeatable("run_it")
+
+
+async def decides(command: str) -> bool:
+    return True
+
+
+TAKES = r"read_only takes a function of the tool's arguments \(command\) by their names: "
+
+
+@pytest.mark.parametrize(
+    ("read_only", "why"),
+    [
+        (decides, "read_only takes a plain function, not an async one"),
+        (lambda order: order == "tea", TAKES + "missing a required argument: 'order'"),
+        (
+            lambda command, context: command in context,
+            TAKES + "missing a required argument: 'context'",
+        ),
+        (lambda command, /: bool(command), TAKES + ".*command"),
+    ],
+)
+def test_a_function_that_cannot_say_it_is_refused(read_only: Callable[..., bool], why: str) -> None:
+    def work(command: str, context: ToolContext) -> None: ...
+
+    with pytest.raises(ConfigurationError, match=f"tool 'work': {why}"):
+        tool(read_only=read_only)(work)
+
+
 def test_two_tools_of_one_name_are_refused() -> None:
     def same() -> None: ...
 
@@ -355,12 +435,16 @@ class Stage:
             await self.ends[name].wait()
             return name
 
-        return [tool(name="read", read_only=True)(perform), tool(name="write")(perform)]
+        reads = tool(name="either", read_only=lambda name: name.startswith("r"))(perform)
+        return [tool(name="read", read_only=True)(perform), tool(name="write")(perform), reads]
 
 
-async def test_neighbouring_read_only_calls_run_together_and_others_alone_in_order() -> None:
+@pytest.mark.parametrize(("read", "write"), [("read", "write"), ("either", "either")])
+async def test_neighbouring_read_only_calls_run_together_and_others_alone_in_order(
+    read: str, write: str
+) -> None:
     stage = Stage()
-    asked = [("read", "r1"), ("read", "r2"), ("write", "w1"), ("write", "w2"), ("read", "r3")]
+    asked = [(read, "r1"), (read, "r2"), (write, "w1"), (write, "w2"), (read, "r3")]
     script = [calls(*((kind, {"name": name}) for kind, name in asked)), words("done")]
     said: list[object] = []
 
@@ -370,10 +454,10 @@ async def test_neighbouring_read_only_calls_run_together_and_others_alone_in_ord
         at_once() as tasks,
     ):
 
-        async def read() -> None:
+        async def follow() -> None:
             said.extend(await events(runs, await post(runs, says())))
 
-        tasks.start_soon(read)
+        tasks.start_soon(follow)
         for ended, expected in [
             ((), ["r1", "r2"]),
             (("r2", "r1"), ["r1", "r2", "w1"]),

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final, Literal, TypeAlias, assert_never
+from typing import Final, assert_never
 
 import mcp.types as protocol
 from pydantic import JsonValue
@@ -10,16 +10,11 @@ from pydantic_core import from_json, to_json
 
 from passback.core.messages import Content, DataPart, MediaPart, Part, TextPart, ToolResult
 from passback.core.text import mended, shortened
-
-_Kind: TypeAlias = Literal["image", "audio", "file"]
+from passback.toolsets.results import MEDIA_CHARACTERS, MEDIA_TYPE, MediaKind, media_kind
 
 _MOST_PARTS = 100
-_MEDIA_CHARACTERS = 512 * 1024
-"""Of all media of one result, in base64: with a text as long as it may be the result is one that can be stored."""
-
 _NAME_CHARACTERS = 256
 _URL_CHARACTERS = 2048
-_MEDIA_TYPE: Final = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}", re.ASCII)
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _WEB: Final = re.compile(r"https?://")
 
@@ -50,7 +45,7 @@ class _Room:
 
     def __init__(self, limit: int) -> None:
         self._characters = limit
-        self._media = _MEDIA_CHARACTERS
+        self._media = MEDIA_CHARACTERS
 
     def part(self, block: protocol.ContentBlock) -> Iterator[Part]:
         match block:
@@ -83,11 +78,11 @@ class _Room:
         yield DataPart(from_json(text))
 
     def _medium(
-        self, kind: _Kind, data: str, media_type: str | None, name: str | None
+        self, kind: MediaKind, data: str, media_type: str | None, name: str | None
     ) -> Iterator[Part]:
         shown = kind if name is None else f"{kind} {name[:_NAME_CHARACTERS]}"
         known = media_type or "application/octet-stream"
-        if not (_MEDIA_TYPE.fullmatch(known) and _BASE64.fullmatch(data)):
+        if not (MEDIA_TYPE.fullmatch(known) and _BASE64.fullmatch(data)):
             yield from self.text(f"[left out: {shown}, which is not valid]")
         elif len(data) > self._media:
             yield from self.text(f"[left out: {shown}, which is larger than the limit]")
@@ -105,7 +100,9 @@ class _Room:
             yield from self.text(f"[{address}]\n{resource.text}")
         else:
             media_type = resource.mime_type
-            yield from self._medium(_kind(media_type), resource.blob, media_type, address)
+            yield from self._medium(
+                media_kind(media_type or ""), resource.blob, media_type, address
+            )
 
     def _link(self, link: protocol.ResourceLink) -> Iterator[Part]:
         """A part only when it leads to the web: what else it may be, nobody here can open."""
@@ -114,19 +111,9 @@ class _Room:
             yield from self.text(f"[resource {link.name}: {url}]")
             return
         media_type = link.mime_type
-        if media_type is not None and not _MEDIA_TYPE.fullmatch(media_type):
+        if media_type is not None and not MEDIA_TYPE.fullmatch(media_type):
             media_type = None
         yield MediaPart("file", mended(url), media_type, mended(link.name[:_NAME_CHARACTERS]))
-
-
-def _kind(media_type: str | None) -> _Kind:
-    match (media_type or "").partition("/")[0]:
-        case "image":
-            return "image"
-        case "audio":
-            return "audio"
-        case _:
-            return "file"
 
 
 def _says_the_same(content: Sequence[protocol.ContentBlock], structured: JsonValue) -> bool:
