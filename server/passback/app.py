@@ -68,6 +68,10 @@ class Application:
         """As `Casting.refuse_clashes`."""
         await self._backend.refuse_clashes()
 
+    async def unasked_writes(self) -> Sequence[str]:
+        """As `Casting.unasked_writes`."""
+        return await self._backend.unasked_writes()
+
     def running(self) -> AbstractAsyncContextManager[Sequence[str]]:
         """As `Backend.running`."""
         return self._backend.running()

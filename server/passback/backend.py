@@ -33,6 +33,7 @@ class Backend:
         self.models = casting.models
         self.connected = casting.connected
         self.refuse_clashes = casting.refuse_clashes
+        self.unasked_writes = casting.unasked_writes
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[Sequence[str]]:

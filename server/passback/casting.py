@@ -1,19 +1,22 @@
 """From what a user writes to what runs: agents with their models, tools and rules."""
 
 import importlib
+import logging
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from passback.agent import Agent
 from passback.context.compaction import Compaction
 from passback.core.errors import ConfigurationError
 from passback.core.limits import Budget, price_of
-from passback.core.permissions import Rule, by_pattern
+from passback.core.messages import CallId, ToolCall
+from passback.core.permissions import Rule, by_pattern, decision_for
 from passback.core.ports import ModelClient
 from passback.core.questions import ASK_USER
-from passback.core.toolsets import Connected
+from passback.core.toolsets import Connected, Toolset
 from passback.engine.agents import Actor, Agents
 from passback.engine.brain import Brain
+from passback.engine.calling import CallBroken, boundary
 from passback.engine.commands import Commands
 from passback.engine.judging import Judge
 from passback.engine.output import OutputJudge
@@ -23,6 +26,7 @@ from passback.models.fallback import Fallback
 from passback.schemas.arguments import objection
 from passback.settings import Settings
 from passback.toolsets.agents import AgentTool, AgentTools
+from passback.toolsets.plan import PlanTools
 
 MODELS: Mapping[str, str] = {
     "demo": "passback.models.demo",
@@ -41,7 +45,7 @@ class Casting:
         self._opened: dict[str, ModelClient] = {}
         self._models: dict[int, ModelClient] = {}
         self._connected: dict[int, Connected] = {}
-        self._equipped: list[tuple[str, Equipment]] = []
+        self._equipped: list[tuple[Agent, str, Equipment]] = []
 
     @property
     def models(self) -> Sequence[ModelClient]:
@@ -55,9 +59,36 @@ class Casting:
 
     async def refuse_clashes(self) -> None:
         """Raises ConfigurationError when two tools of an agent have one name, also where it works for another."""
-        for whose, equipment in self._equipped:
+        for _agent, whose, equipment in self._equipped:
             with blaming(whose):
                 await equipment.toolbox()
+
+    async def unasked_writes(self) -> Sequence[str]:
+        """Names of tools that may change something and that need no permission, of all agents, each once.
+
+        A tool on which a function of its agent decides, call by call, is none of them, nor is what an agent brings by itself.
+        """
+        found: dict[str, None] = {}
+        for agent, _whose, equipment in self._equipped:
+            for toolset in equipment.toolsets:
+                if isinstance(toolset, AgentTools | PlanTools):
+                    continue
+                names = [spec.name for spec in await toolset.specs()]
+                writing = (name for name in names if not toolset.is_read_only(name))
+                found |= {name: None for name in writing if self._is_allowed(agent, toolset, name)}
+        return tuple(found)
+
+    def _is_allowed(self, agent: Agent, toolset: Toolset, name: str) -> bool:
+        """Whether a tool may be called, whatever its arguments, as far as no function decides."""
+        for decisions in (self._settings.permissions, agent.permissions):
+            if callable(decisions):
+                return False
+            if decision := decision_for(name, decisions or {}):
+                return decision == "allow"
+        # a toolset of others may want to see the arguments of a call, and what cannot be judged is not made
+        with suppress(CallBroken), boundary("permission", {"tool": name}, level=logging.DEBUG):
+            return toolset.permission(ToolCall(CallId(""), name, "{}")).decision == "allow"
+        return False
 
     def agents(self, given: Sequence[Agent]) -> Agents:
         """Raises ConfigurationError for agents that cannot work."""
@@ -96,7 +127,7 @@ class Casting:
         self._connected |= {id(one): one for one in own if isinstance(one, Connected)}
         toolsets = (*own, *self._delegates(agent, callers))
         equipment = Equipment(toolsets, (ASK_USER,) if agent.ask_user else ())
-        self._equipped.append((whose, equipment))
+        self._equipped.append((agent, whose, equipment))
         return Actor(brain, equipment, agent.name or "")
 
     def _budget(self, agent: Agent) -> Budget:

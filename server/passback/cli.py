@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,6 @@ from passback.app import Application
 from passback.collecting import collect_seldom
 from passback.core.errors import ConfigurationError, PassbackError
 from passback.core.ports import ModelClient
-from passback.core.toolsets import Connected
 from passback.engine.calling import left_behind
 from passback.loading import load_agent
 from passback.logs import log_to_stderr
@@ -51,6 +50,7 @@ _REPLAY_GRACE = 1
 _KEEP_ALIVE = 75
 """Seconds for which an idle connection stays open: longer than proxies and clients keep theirs. Else they send a request just
 when it is closed, and nobody knows whether it came."""
+_SHOWN_TOOLS = 20
 _LATE = 15
 """Seconds beyond the grace, after which a worker that still does not end is killed."""
 
@@ -318,8 +318,12 @@ async def check(settings: Settings, agents: Sequence[Agent]) -> int:
     healthy = await _report("store", application.store.location, lambda: _check_store(application))
     for model in application.models:
         healthy &= await _report("model", model.name, partial(_check_model, model))
-    for one in application.connected:
-        healthy &= await _report("tools", one.name, partial(_check_tools, one))
+    async with AsyncExitStack() as stack:
+        for one in application.connected:
+            await stack.enter_async_context(one.running())
+        for one in application.connected:
+            healthy &= await _report("tools", one.name, one.ready)
+        _tell_unasked(await application.unasked_writes())
     return 0 if healthy else EXIT_FAILED
 
 
@@ -350,9 +354,17 @@ async def _check_model(model: ModelClient) -> Sequence[str]:
     return ()
 
 
-async def _check_tools(toolset: Connected) -> Sequence[str]:
-    async with toolset.running():
-        return await toolset.ready()
+def _tell_unasked(names: Sequence[str]) -> None:
+    if not names:
+        return
+    shown = ", ".join(names[:_SHOWN_TOOLS])
+    more = len(names) - _SHOWN_TOOLS
+    count = (
+        "1 tool may write and needs"
+        if len(names) == 1
+        else f"{len(names)} tools may write and need"
+    )
+    print(f"{'allowed':<9} {count} no permission: {shown}{f' and {more} more' if more > 0 else ''}")
 
 
 # ---------------------------------------------------------------- replay

@@ -78,11 +78,16 @@ def test_check_says_which_servers_answer(tmp_path: Path) -> None:
     ended = passback(
         "check", "my_agent:agent", "--store", f"sqlite:///{tmp_path}/s.db", cwd=tmp_path
     )
-    assert ended.stdout.splitlines()[-3:] == [
+    *_, silent, good, missing, allowed = ended.stdout.splitlines()
+    assert [silent, good, missing] == [
         f"tools     silent: {SILENT}",
         "tools     good: ok",
         f"tools     missing: {MISSING}",
     ]
+    # of those that are there
+    assert allowed.startswith(
+        "allowed   16 tools may write and need no permission: good__add, good__put, good__wipe, "
+    )
     assert ended.returncode == 1
 
 
@@ -93,7 +98,7 @@ def test_the_agent_of_the_page_is_that_of_the_examples() -> None:
 
 
 def test_check_says_what_the_page_shows(tmp_path: Path) -> None:
-    shown = blocks_of(PAGE)[-1].text
+    [shown] = [block.text for block in blocks_of(PAGE) if block.text.startswith("settings ")]
     ended = passback(
         "check", "mcp_agent:agent", "--store", f"sqlite:///{tmp_path}/s.db", cwd=EXAMPLES
     )

@@ -47,6 +47,8 @@ class Raw:
     def __init__(self, pages: list[list[Json]], *, endless: bool = False) -> None:
         self.pages = pages
         self._endless = endless
+        self.instructions: str | None = None
+        """What it says of the use of its tools."""
 
     def answers(self, request: Json) -> Iterator[Json]:
         """What a message is answered with; notifications with nothing."""
@@ -67,6 +69,7 @@ class Raw:
             "protocolVersion": "2025-11-25",
             "capabilities": {"tools": {"listChanged": self.tells_of_changes}},
             "serverInfo": {"name": "raw", "version": "1"},
+            **({} if self.instructions is None else {"instructions": self.instructions}),
         }
 
     def _page(self, request: Json) -> Json:

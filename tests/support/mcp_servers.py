@@ -58,9 +58,11 @@ async def running(server: MCPServer, seconds: float = 30) -> AsyncGenerator[MCPS
             yield server
 
 
-async def called(server: MCPServer, tool: str, **arguments: JsonValue) -> ToolResult:
+async def called(
+    server: MCPServer, tool: str, context: ToolContext = CONTEXT, /, **arguments: JsonValue
+) -> ToolResult:
     call = ToolCall(CallId("call"), f"{server.name}__{tool}", json.dumps(arguments))
-    return await server.call(call, CONTEXT)
+    return await server.call(call, context)
 
 
 async def names(server: MCPServer) -> list[str]:

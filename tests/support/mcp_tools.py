@@ -55,6 +55,9 @@ BLOCKS: dict[str, list[ContentBlock]] = {
 }
 
 
+INSTRUCTIONS = "Add before you put."
+
+
 class Waiting:
     """A call that is never answered, and those who want to know of it."""
 
@@ -107,6 +110,15 @@ def fail() -> CallToolResult:
     return CallToolResult(content=[TextContent(text="It is broken.")], is_error=True)
 
 
+async def advance(
+    context: Context[Any, Any], steps: list[tuple[float, float | None, str | None]]
+) -> str:
+    """Says how far it is, step by step."""
+    for done, total, message in steps:
+        await context.report_progress(done, total, message)
+    return "arrived"
+
+
 async def grow(context: Context[Any, Any], name: str) -> str:
     """Has one tool more from now on."""
     context.mcp_server.add_tool(lambda: "grown", name=name, description="New.")
@@ -144,14 +156,14 @@ def die() -> None:
 
 def tools() -> MCPServer[Any]:
     """A new server; each has a state of its own."""
-    server = MCPServer("tools", log_level="CRITICAL")
+    server = MCPServer("tools", instructions=INSTRUCTIONS, log_level="CRITICAL")
     waiting = Waiting()
     server.add_tool(add, annotations=ToolAnnotations(read_only_hint=True))
     server.add_tool(put, annotations=ToolAnnotations(idempotent_hint=True))
     hints = ToolAnnotations(read_only_hint=True, destructive_hint=True)
     server.add_tool(wipe, annotations=hints)
     plain: tuple[Any, ...] = (
-        *(show, data, fail, header, whisper, linger, grow, environment, die),
+        *(show, data, fail, header, whisper, linger, advance, grow, environment, die),
         *(waiting.wait, waiting.begun, waiting.cancelled),
     )
     for each in plain:

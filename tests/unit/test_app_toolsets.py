@@ -2,9 +2,13 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import anyio
 import pytest
+from pydantic_core import from_json
 from tests.support.bridge import ask_json
 from tests.support.mcp_servers import ROOT, names, tools
 
@@ -12,9 +16,12 @@ from passback.agent import Agent
 from passback.app import Application
 from passback.core.deltas import Finish, ModelDelta, TextChunk, ToolCallChunk
 from passback.core.errors import ConfigurationError
+from passback.core.messages import ToolCall, ToolResult, ToolSpec
+from passback.core.permissions import Permission
+from passback.core.toolsets import ToolContext
 from passback.models.scripted import ScriptedModel
 from passback.settings import load
-from passback.toolsets.functions import Functions, tool
+from passback.toolsets.functions import Functions, FunctionTool, tool
 from passback.toolsets.mcp import MCPServer
 
 pytestmark = pytest.mark.anyio
@@ -68,6 +75,68 @@ async def test_what_is_wrong_beside_a_server_is_not_wrapped_in_a_group() -> None
     with anyio.fail_after(30), pytest.raises(ConfigurationError, match="are named 'mine'"):
         async with application.running():
             pass
+
+
+# ---------------------------------------------------------------- what nobody is asked about
+def named(name: str, **said: Any) -> FunctionTool:
+    def act() -> None: ...
+
+    return tool(name=name, **said)(act)
+
+
+class Own:
+    """A toolset of somebody else's, which looks at arguments that a call may not have."""
+
+    async def specs(self) -> Sequence[ToolSpec]:
+        return [ToolSpec(name, "", {"type": "object"}) for name in ("own", "picky")]
+
+    def is_read_only(self, name: str, /) -> bool:
+        return False
+
+    def is_repeatable(self, name: str, /) -> bool:
+        return False
+
+    def permission(self, call: ToolCall, /) -> Permission:
+        arguments = from_json(call.arguments)
+        return Permission("allow" if call.name == "own" else arguments["decision"])
+
+    async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
+        return ToolResult("done")
+
+
+WRITES = (
+    named("write"),
+    named("delete"),
+    named("asks", permission="ask"),
+    named("never", permission="deny"),
+    named("read", read_only=True),
+    named("shell", read_only=lambda: True),
+)
+
+
+@pytest.mark.parametrize(
+    ("permissions", "settings", "unasked"),
+    [
+        (None, {}, ["write", "delete", "shell"]),
+        ({"delete": "ask", "asks": "allow"}, {}, ["write", "asks", "shell"]),
+        ({"delete": "ask"}, {"PASSBACK_PERMISSIONS": "delete=allow,s*=deny"}, ["write", "delete"]),
+        # a function of the agent decides on the rest
+        (lambda _call, _run: "ask", {"PASSBACK_PERMISSIONS": "asks=allow"}, ["asks"]),
+    ],
+)
+async def test_tools_that_may_write_and_need_no_permission_are_known(
+    permissions: Any, settings: dict[str, str], unasked: list[str]
+) -> None:
+    agent = Agent(ScriptedModel([]), tools=WRITES, permissions=permissions, data_tools=True)
+    application = Application(load(MEMORY | settings), agent)
+    assert list(await application.unasked_writes()) == unasked
+
+
+async def test_they_are_those_of_all_agents_and_toolsets_once() -> None:
+    helper = Agent(ScriptedModel([]), name="helper", tools=[mine, named("help")], plan=True)
+    agent = Agent(ScriptedModel([]), name="boss", tools=[mine], toolsets=[Own()], agents=[helper])
+    application = Application(load(MEMORY), agent, replace(agent, name="other"))
+    assert sorted(await application.unasked_writes()) == ["help", "mine", "own"]
 
 
 def test_who_has_no_server_does_not_load_the_package() -> None:

@@ -293,8 +293,23 @@ def test_check_says_that_all_is_well(tmp_path: Path) -> None:
     (tmp_path / "my_agent.py").write_text(AGENT)
     store = f"sqlite:///{tmp_path}/state/passback.db"
     ended = passback("check", "my_agent:agent", "--store", store, cwd=tmp_path)
-    assert ended.stdout == f"settings  ok\nstore     {store}: ok\nmodel     demo: ok\n"
+    assert ended.stdout == (
+        f"settings  ok\nstore     {store}: ok\nmodel     demo: ok\n"
+        "allowed   1 tool may write and needs no permission: roll\n"
+    )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_check_names_the_first_of_many_tools_that_need_no_permission(tmp_path: Path) -> None:
+    many = '[tool(name=f"tool{number}")(lambda: None) for number in range(22)]'
+    text = f"from passback import Agent, tool\n\nagent = Agent(tools={many})\n"
+    (tmp_path / "many.py").write_text(text)
+    ended = passback("check", "many:agent", "--store", "memory:", cwd=tmp_path)
+    names = ", ".join(f"tool{number}" for number in range(20))
+    assert ended.stdout.splitlines()[-1] == (
+        f"allowed   22 tools may write and need no permission: {names} and 2 more"
+    )
+    assert ended.returncode == 0
 
 
 def test_check_says_what_is_wrong_and_goes_on(tmp_path: Path) -> None:

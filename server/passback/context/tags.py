@@ -1,7 +1,8 @@
 """The tags of the prompt, and words of others that look like them.
 
 What the application wrote stands between tags in a user's message. Words of the user, results of tools (which a client or a
-foreign server wrote), and a summary of both are shown with `&lt;` where one of these tags would begin.
+foreign server wrote), what such a server says of its tools, and a summary are shown with `&lt;` where one of these tags would
+begin.
 """
 
 import re
@@ -21,6 +22,7 @@ TAGS: Final = (
     "constraint",
     "instructions",
     "output_schema",
+    "mcp_server",
     "earlier-conversation",
     "last-user-message",
     "transcript",

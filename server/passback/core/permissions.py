@@ -56,6 +56,11 @@ def allowance(name: str, digest: str, /) -> str:
     return f"{name} {digest}"
 
 
+def decision_for(name: str, decisions: Mapping[str, Decision], /) -> Decision | None:
+    """What the first pattern that fits a tool's name says; None: none fits."""
+    return next((decisions[each] for each in decisions if fnmatchcase(name, each)), None)
+
+
 def by_pattern(decisions: Mapping[str, Decision], /) -> Rule:
     """A rule that goes by the tool's name: the first of the patterns (`delete_*`, `*`) that fits it decides.
 
@@ -71,6 +76,6 @@ def by_pattern(decisions: Mapping[str, Decision], /) -> Rule:
 
     # async, so that no thread is needed for it
     async def judge(call: ToolCall, _run: RunRef, /) -> Decision | None:
-        return next((rules[each] for each in rules if fnmatchcase(call.name, each)), None)
+        return decision_for(call.name, rules)
 
     return judge

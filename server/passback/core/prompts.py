@@ -1,6 +1,6 @@
 """The doors through which the engine learns what a model is told beside the words of the transcript."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeAlias
 
 from passback.core.messages import Message, RunRef
@@ -14,6 +14,10 @@ class PromptBuilder(Protocol):
 
         Pure: the same on every worker, and in every turn.
         """
+        ...
+
+    def instructed(self, said: Mapping[str, str], /) -> str:
+        """What servers of tools say of their use, by the servers' names, as a part of the prompt that is not cached."""
         ...
 
 

@@ -69,6 +69,21 @@ class ReadOnlyCalls(Protocol):
 
 
 @runtime_checkable
+class Instructing(Protocol):
+    """What a toolset may be besides: one whose tools come from a server that says how they are to be used."""
+
+    @property
+    def name(self) -> str:
+        """Of the server, as the model is told it."""
+        ...
+
+    @property
+    def instructions(self) -> str:
+        """The server's own words, of bounded length, as they are; none: the empty text."""
+        ...
+
+
+@runtime_checkable
 class Connected(Protocol):
     """What a toolset may be besides: one that has connections or processes, which live as long as its application."""
 

@@ -81,6 +81,10 @@ class Brain:
         """The model's answer to what it is shown, begun by entering it."""
         return self.model.stream(self._request(toolbox, messages, schema, told))
 
+    def _instructed(self, toolbox: Toolbox) -> str:
+        said = toolbox.instructions
+        return self.builder.instructed(said) if said and self.builder is not None else ""
+
     def _request(
         self,
         toolbox: Toolbox,
@@ -89,6 +93,8 @@ class Brain:
         told: str,
     ) -> ModelRequest:
         system, static = self.prompt, None
+        if instructed := self._instructed(toolbox):
+            told = f"{instructed}\n\n{told}" if told else instructed
         if told:
             system, static = "\n\n".join(filter(None, (system, told))), len(system)
         return ModelRequest(messages, system, toolbox.specs(), self.options, schema, static)

@@ -21,7 +21,7 @@ from passback.core.messages import (
 from passback.core.permissions import Permission
 from passback.core.records import dump_message
 from passback.core.text import mended
-from passback.core.toolsets import ReadOnlyCalls, Toolset
+from passback.core.toolsets import Instructing, ReadOnlyCalls, Toolset
 from passback.core.values import value
 from passback.engine.assembler import Executor
 from passback.engine.calling import CallBroken, boundary
@@ -41,12 +41,19 @@ class Toolbox:
     """Server tools by name, and the client tools that the conversation declared.
 
     A client tool that an older declaration left under a server tool's name is not offered: server tools win.
+
+    Args:
+        instructions: what servers of tools say of their use, by the servers' names.
     """
 
     def __init__(
-        self, server: Mapping[str, tuple[ToolSpec, Toolset]], client: Iterable[ToolSpec]
+        self,
+        server: Mapping[str, tuple[ToolSpec, Toolset]],
+        client: Iterable[ToolSpec],
+        instructions: Mapping[str, str] | None = None,
     ) -> None:
         self._server = server
+        self.instructions = instructions or {}
         taken = {folded(name) for name in server}
         self.declared = tuple(client)
         self._client = {spec.name: spec for spec in self.declared if folded(spec.name) not in taken}
@@ -186,12 +193,15 @@ class Equipment:
     async def toolbox(self, declared: Sequence[ToolSpec] = ()) -> Toolbox:
         """Raises ConfigurationError when two tools have one name, whichever toolsets they are of."""
         server: dict[str, tuple[ToolSpec, Toolset]] = {}
+        instructions: dict[str, str] = {}
         for toolset in self.toolsets:
             for spec in await toolset.specs():
                 if spec.name in server:
                     raise ConfigurationError(f"two tools are named {spec.name!r}")
                 server[spec.name] = (spec, toolset)
-        return Toolbox(server, (*self.client, *declared))
+            if isinstance(toolset, Instructing) and toolset.instructions:
+                instructions[toolset.name] = toolset.instructions
+        return Toolbox(server, (*self.client, *declared), instructions)
 
 
 def _storable(result: ToolResult) -> ToolResult:

@@ -16,6 +16,7 @@ from passback.context.outline import outline
 from passback.context.prompt import (
     ASK_GUIDE,
     DATA_GUIDE,
+    SERVERS_GUIDE,
     Layers,
     output_guide,
     static_prompt,
@@ -295,3 +296,12 @@ def test_the_page_has_the_guides() -> None:
     blocks = re.findall(r"(?:^> .*\n)+", PAGE, re.MULTILINE)
     quoted = ["\n".join(line.removeprefix("> ") for line in each.splitlines()) for each in blocks]
     assert sorted(quoted) == sorted([ASK_GUIDE, DATA_GUIDE])
+
+
+def test_the_page_of_mcp_servers_has_what_the_model_is_told_of_them() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "mcp.md").read_text()
+    said = {"notes": "Look for a note before you keep it a second time."}
+    guide, block = Layers().instructed(said).split("\n<mcp_server name", 1)
+    assert guide == SERVERS_GUIDE
+    assert "".join(f"> {line}\n" for line in guide.splitlines()) in page
+    assert f"```text\n<mcp_server name{block}\n```\n" in page

@@ -84,7 +84,11 @@ def test_all_else_stays_as_it_is(text: str) -> None:
 def test_all_tags_that_are_written_are_known() -> None:
     brief = Brief({"a": 1}, "buy", ("soon",), "go", {"type": "object"}, "2026-01-31T12:00:00+00:00")
     [summary] = view([SummaryMessage(MessageId("s"), "notes", 0, "asked")])
-    texts = [shown(replace(user("hi"), brief=brief)), cast("UserMessage", summary).content]
+    texts = [
+        shown(replace(user("hi"), brief=brief)),
+        cast("UserMessage", summary).content,
+        Layers().instructed({"notes": "Add."}),
+    ]
     found = set(re.findall(r"<([\w-]+)", "".join(map(str, texts))))
     assert found | {"transcript"} == set(TAGS)
 

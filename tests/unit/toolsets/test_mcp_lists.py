@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.mcp_raw import Json, tool
-from tests.support.mcp_servers import called, names, raw, running, tools
+from tests.support.mcp_servers import called, names, raw, running, serving, tools
+from tests.support.mcp_tools import tools as tool_server
 
 from passback.agent import Agent
 from passback.core.errors import ConfigurationError, ToolsetUnavailable
@@ -105,6 +106,25 @@ async def test_a_permission_is_that_of_all_the_tools_of_a_server() -> None:
     assert tools(permission="ask").permission(call) == Permission("ask")
     with pytest.raises(ConfigurationError, match="has to be one of allow, deny, ask"):
         tools(permission="perhaps")
+
+
+async def test_tools_that_may_write_may_have_a_permission_of_their_own() -> None:
+    async with (
+        serving(tool_server().streamable_http_app()) as url,
+        running(MCPServer.http("t", url, trust_hints=True, write_permission="ask")) as server,
+    ):
+        said = {
+            name: server.permission(ToolCall(CallId("call"), f"t__{name}", "{}")).decision
+            for name in ("add", "put", "wipe", "fail", "unknown")
+        }
+    assert said == dict.fromkeys(said, "ask") | {"add": "allow"}
+    with pytest.raises(ConfigurationError, match="has to be one of allow, deny, ask"):
+        tools(trust_hints=True, write_permission="perhaps")
+    for write in ("ask", "allow", Permission("ask", "It writes.")):
+        with pytest.raises(
+            ConfigurationError, match="'t': write_permission needs trust_hints=True"
+        ):
+            tools(write_permission=write)
 
 
 async def test_a_tool_without_a_name_is_left_out(tmp_path: Path) -> None:

@@ -1,12 +1,16 @@
 """The tools of MCP servers that behave: by stdio and by HTTP, called and answered."""
 
 from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import Any
 
 import anyio
 import pytest
-from tests.support.mcp_servers import called, names, running, serving, tools, until_it_has
+from tests.support.mcp_servers import CONTEXT, called, names, running, serving, tools, until_it_has
 from tests.support.mcp_tools import tools as tool_server
+from tests.support.runs import events, post, says, worker
 
+from passback.core.events import ToolProgressed, ToolResulted
 from passback.core.messages import (
     Content,
     DataPart,
@@ -15,6 +19,9 @@ from passback.core.messages import (
     ToolResult,
     ToolSpec,
 )
+from passback.models.scripted import ScriptedModel, calls
+from passback.models.scripted import says as words
+from passback.stores.open import open_store
 from passback.toolsets.mcp import MCPServer
 
 pytestmark = pytest.mark.anyio
@@ -159,6 +166,35 @@ async def test_a_failure_stays_one(stdio: MCPServer) -> None:
     refused = await called(stdio, "add", a="x")
     assert refused.is_error
     assert "a valid integer" in str(refused.content)
+
+
+# ---------------------------------------------------------------- progress
+async def test_a_call_tells_how_far_it_is(stdio: MCPServer) -> None:
+    steps: list[Any] = [
+        [1, None, None],
+        [2, 10, None],
+        [2.5, 10, "reading"],
+        [3, None, "x" * 2000],
+    ]
+    async with (
+        serving(tool_server().streamable_http_app()) as url,
+        running(MCPServer.http("t", url)) as http,
+    ):
+        for server in (stdio, http):
+            told: list[str] = []
+            context = replace(CONTEXT, progress=told.append)
+            result = await called(server, "advance", context, steps=steps)
+            assert result == ToolResult("arrived")
+            assert told == ["1", "2 of 10", "reading (2.5 of 10)", "x" * 1000]
+
+
+async def test_readers_of_the_run_are_told_of_it(stdio: MCPServer) -> None:
+    script = ScriptedModel([calls(("t__advance", {"steps": [[1, 3, "reading"]]})), words("so")])
+    async with open_store("memory:") as store, worker(store, script, toolsets=[stdio]) as runs:
+        said = await events(runs, await post(runs, says()))
+    [step] = [event for event in said if isinstance(event, ToolProgressed)]
+    [result] = [event for event in said if isinstance(event, ToolResulted)]
+    assert step == ToolProgressed(result.call_id, "reading (1 of 3)")
 
 
 # ---------------------------------------------------------------- deadlines and cancelling

@@ -26,6 +26,9 @@ _ALL_SCHEMA_VALUES = 8_000
 """Objects, arrays and booleans in all schemas of one server: checking them costs up to two seconds of a thread."""
 
 _SHOWN_NAMES = 5
+_INSTRUCTION_CHARACTERS = 8192
+"""Of what a server says of its tools: it is in every request to the model."""
+
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -41,13 +44,16 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The tools by their names here, and sentences about those that are left out."""
+    """The tools by their names here, what their server says of their use, and sentences about what is left out."""
 
     tools: Mapping[str, Offered] = field(default_factory=dict[str, Offered])
+    instructions: str = ""
     warnings: Sequence[str] = ()
 
 
-def catalogue(server: str, described: Sequence[Described], /, *, trust_hints: bool) -> Catalogue:
+def catalogue(
+    server: str, described: Sequence[Described], instructions: str, /, *, trust_hints: bool
+) -> Catalogue:
     """Choose and name the tools. May take seconds: not for the event loop."""
     tools: dict[str, Offered] = {}
     problems: dict[str, list[str]] = {}
@@ -68,7 +74,12 @@ def catalogue(server: str, described: Sequence[Described], /, *, trust_hints: bo
         tools[name] = Offered(
             spec, one.name, trust_hints and one.read_only, trust_hints and one.repeatable
         )
-    return Catalogue(tools, tuple(_sentences(problems)))
+    warnings = list(_sentences(problems))
+    instructions = mended(instructions.strip())
+    if len(instructions) > _INSTRUCTION_CHARACTERS:
+        instructions = f"{instructions[:_INSTRUCTION_CHARACTERS]}\n[cut]"
+        warnings.append(f"cut its instructions after {_INSTRUCTION_CHARACTERS} characters")
+    return Catalogue(tools, instructions, tuple(warnings))
 
 
 def _named(server: str, tool: str) -> str:

@@ -1,7 +1,7 @@
 """A connection by the package `mcp`: its errors become ours here, and its values too."""
 
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from typing import Final, cast
@@ -32,6 +32,7 @@ _LISTEN_AGAIN = 1.0
 """Seconds until a stream of changes that was cut is opened again."""
 
 _REFUSAL_CHARACTERS = 500
+_PROGRESS_CHARACTERS = 1000
 
 _CLOSED = ("Connection closed", "SSE stream")
 """What the package says when a connection ends: servers use the same code for whatever they like."""
@@ -109,6 +110,10 @@ class _Connection:
         self._secrets = target.secrets()
         self._result_limit = result_limit
 
+    @property
+    def instructions(self) -> str:
+        return self._client.instructions or ""
+
     async def tools(self, most: int, /) -> Sequence[Described]:
         found: list[protocol.Tool] = []
         cursor: str | None = None
@@ -129,13 +134,20 @@ class _Connection:
             )
         return [_described(tool) for tool in found]
 
-    async def call(self, name: str, arguments: Mapping[str, JsonValue], /) -> ToolResult:
+    async def call(
+        self, name: str, arguments: Mapping[str, JsonValue], tell: Callable[[str], None], /
+    ) -> ToolResult:
+        async def hear(progress: float, total: float | None, message: str | None) -> None:
+            tell(_progress_words(progress, total, message))
+
         # not `call_tool`: it would apply the server's own output schema, for as long as that takes
         request = protocol.CallToolRequest(
             params=protocol.CallToolRequestParams(name=name, arguments=dict(arguments))
         )
         try:
-            result = await self._client.session.send_request(request, protocol.CallToolResult)
+            result = await self._client.session.send_request(
+                request, protocol.CallToolResult, progress_callback=hear
+            )
         except MCPError as error:
             return self._refused(error)
         except ValidationError:
@@ -172,6 +184,14 @@ class _Connection:
                 pass
             await anyio.sleep(_LISTEN_AGAIN)
             self._line.change()
+
+
+def _progress_words(done: float, total: float | None, message: str | None) -> str:
+    count = f"{done:.10g}" if total is None else f"{done:.10g} of {total:.10g}"
+    if not message:
+        return count
+    text = message[:_PROGRESS_CHARACTERS]
+    return text if total is None else f"{text} ({count})"
 
 
 def _described(tool: protocol.Tool) -> Described:

@@ -37,6 +37,11 @@ class Forgotten(Lost):
 class Session(Protocol):
     """One connection, from its first answer to its end."""
 
+    @property
+    def instructions(self) -> str:
+        """What the server says of the use of its tools: nothing of it is checked yet."""
+        ...
+
     async def tools(self, most: int, /) -> Sequence[Described]:
         """All tools; when there are more than `most`, some of the rest may be missing.
 
@@ -45,8 +50,12 @@ class Session(Protocol):
         """
         ...
 
-    async def call(self, name: str, arguments: Mapping[str, JsonValue], /) -> ToolResult:
+    async def call(
+        self, name: str, arguments: Mapping[str, JsonValue], tell: Callable[[str], None], /
+    ) -> ToolResult:
         """Ask for a call; when this is cancelled, the server is told so. A refusal is a result with `is_error`.
+
+        `tell` hears how far the call is, as often as the server says it.
 
         Raises:
             Forgotten: it was not made.

@@ -118,7 +118,13 @@ class Keeper:
 
     async def _look(self, session: Session) -> Catalogue:
         described = await session.tools(MOST_TOOLS)
-        choose = partial(catalogue, self._name, described, trust_hints=self._terms.trust_hints)
+        choose = partial(
+            catalogue,
+            self._name,
+            described,
+            session.instructions,
+            trust_hints=self._terms.trust_hints,
+        )
         return await anyio.to_thread.run_sync(choose, limiter=_one_at_a_time)
 
     async def _leave(self, ended: anyio.Event) -> None:

@@ -3,7 +3,7 @@
 import importlib
 import importlib.util
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -17,6 +17,7 @@ from passback.core.errors import ConfigurationError, ToolsetUnavailable
 from passback.core.messages import ToolCall, ToolResult, ToolSpec, folded
 from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
 from passback.core.toolsets import ToolContext
+from passback.toolsets.mcp.catalogue import Offered
 from passback.toolsets.mcp.door import Connect, Forgotten, Lost, Session
 from passback.toolsets.mcp.keeper import Keeper
 from passback.toolsets.mcp.targets import Address, Child, Target, Terms, check
@@ -60,6 +61,7 @@ class MCPServer:
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         permission: Permission | Decision = ALLOWED,
+        write_permission: Permission | Decision | None = None,
         trust_hints: bool = False,
         seconds: float = _SECONDS,
         start_seconds: float = _START_SECONDS,
@@ -75,6 +77,8 @@ class MCPServer:
             cwd: the folder that it runs in; None: that of this process.
             permission: whether its tools may be called, where neither the server's settings nor the agent say so, as
                 in `tool`.
+            write_permission: in its place for tools without `readOnlyHint`, so that "ask" asks a person before all that may
+                change something; it needs `trust_hints`. None: as `permission`.
             trust_hints: believe what it says of its own tools: one that only reads may run together with others, and
                 one that may be repeated is called again when nobody knows whether a call was carried out.
             seconds: deadline of one call.
@@ -86,7 +90,8 @@ class MCPServer:
         """
         folder = None if cwd is None else os.fspath(cwd)
         allowance = permission_of(permission)
-        terms = Terms(allowance, trust_hints, seconds, start_seconds, result_limit)
+        writes = None if write_permission is None else permission_of(write_permission)
+        terms = Terms(allowance, trust_hints, seconds, start_seconds, result_limit, writes)
         words = command if isinstance(command, str) else tuple(command)
         return cls(name, Child(words, dict(env or {}), folder), terms)
 
@@ -99,6 +104,7 @@ class MCPServer:
         *,
         headers: Mapping[str, str] | None = None,
         permission: Permission | Decision = ALLOWED,
+        write_permission: Permission | Decision | None = None,
         trust_hints: bool = False,
         seconds: float = _SECONDS,
         start_seconds: float = _START_SECONDS,
@@ -111,6 +117,7 @@ class MCPServer:
             url: of http or https.
             headers: sent with each request, such as `{"Authorization": "Bearer ..."}`; never shown.
             permission: as for `stdio`.
+            write_permission: as for `stdio`.
             trust_hints: as for `stdio`.
             seconds: as for `stdio`.
             start_seconds: as for `stdio`.
@@ -120,7 +127,8 @@ class MCPServer:
             ConfigurationError: as `stdio`.
         """
         allowance = permission_of(permission)
-        terms = Terms(allowance, trust_hints, seconds, start_seconds, result_limit)
+        writes = None if write_permission is None else permission_of(write_permission)
+        terms = Terms(allowance, trust_hints, seconds, start_seconds, result_limit, writes)
         return cls(name, Address(url, dict(headers or {})), terms)
 
     @override
@@ -160,16 +168,28 @@ class MCPServer:
             return ()
         return [one.spec for one in self._keeper.catalogue.tools.values()]
 
+    @property
+    def instructions(self) -> str:
+        """What the server says of the use of its tools; nothing while none of them is offered."""
+        found = self._keeper.catalogue if self._keeper else None
+        return found.instructions if found is not None and found.tools else ""
+
     def is_read_only(self, name: str, /) -> bool:
-        tool = self._keeper.catalogue.tools.get(name) if self._keeper else None
+        tool = self._offered(name)
         return tool is not None and tool.read_only
 
     def is_repeatable(self, name: str, /) -> bool:
-        tool = self._keeper.catalogue.tools.get(name) if self._keeper else None
+        tool = self._offered(name)
         return tool is not None and tool.repeatable
 
     def permission(self, call: ToolCall, /) -> Permission:
-        return self._terms.permission
+        writes = self._terms.write_permission
+        if writes is None or self.is_read_only(call.name):
+            return self._terms.permission
+        return writes
+
+    def _offered(self, name: str) -> Offered | None:
+        return self._keeper.catalogue.tools.get(name) if self._keeper else None
 
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
         try:
@@ -177,10 +197,12 @@ class MCPServer:
         except ValueError:
             return _failed("The arguments cannot be read.")
         with anyio.move_on_after(self._terms.seconds):
-            return await self._call(call.name, arguments)
+            return await self._call(call.name, arguments, context.progress)
         return _failed(f"The tool did not answer in {self._terms.seconds:g} s.")
 
-    async def _call(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
+    async def _call(
+        self, name: str, arguments: Mapping[str, JsonValue], tell: Callable[[str], None]
+    ) -> ToolResult:
         """A server that has forgotten the connection has done nothing, and is asked again by a new one."""
         forgot: Session | None = None
         while True:
@@ -191,7 +213,7 @@ class MCPServer:
             if tool is None:
                 return _failed(f"The MCP server {self._name!r} has no such tool any more.")
             try:
-                return await session.call(tool.remote, arguments)
+                return await session.call(tool.remote, arguments, tell)
             except Forgotten:
                 if forgot is not None:
                     return self._unavailable()

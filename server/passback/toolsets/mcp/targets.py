@@ -55,6 +55,7 @@ class Terms:
     seconds: float
     start_seconds: float
     result_limit: int
+    write_permission: Permission | None = None
 
 
 def check(name: str, target: Target, terms: Terms, /) -> None:
@@ -70,6 +71,11 @@ def check(name: str, target: Target, terms: Terms, /) -> None:
             )
     elif not _is_web(target.url):
         raise ConfigurationError(f"the MCP server {name!r} has no URL of http or https")
+    if terms.write_permission is not None and not terms.trust_hints:
+        raise ConfigurationError(
+            f"the MCP server {name!r}: write_permission needs trust_hints=True, as only the server says which of its tools "
+            "write; permission holds for all of them"
+        )
     if not min(terms.seconds, terms.start_seconds, terms.result_limit) > 0:
         raise ConfigurationError(f"the MCP server {name!r} has a limit that is not above 0")
 
