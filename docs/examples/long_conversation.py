@@ -24,5 +24,5 @@ script = ScriptedModel(
 agent = Agent(
     model=script,
     prompt="You know plants.",
-    window=1_000,
+    window=1_400,
 )

@@ -22,6 +22,6 @@ script = ScriptedModel([says("It is on its way.")], per_message=True)
 agent = Agent(
     model=script,
     prompt="You answer for a shop.",
+    conduct="- Promise no date of delivery.",
     context=who_asks,
-    tell_time=True,
 )

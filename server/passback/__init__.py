@@ -10,7 +10,7 @@
 `passback serve module:agent` serves it.
 """
 
-from passback.agent import Agent
+from passback.agent import Agent, Fork
 from passback.core.limits import Budget, Limits
 from passback.core.permissions import Permission
 from passback.core.toolsets import ToolContext
@@ -21,6 +21,7 @@ from passback.toolsets.results import Result
 __all__ = [
     "Agent",
     "Budget",
+    "Fork",
     "Limits",
     "MCPServer",
     "Permission",

@@ -9,6 +9,7 @@ from pydantic import BaseModel, JsonValue, PydanticUserError, ValidationError
 
 from passback.context.prompt import (
     ASK_GUIDE,
+    CONDUCT,
     DATA_GUIDE,
     PASTED,
     Layers,
@@ -35,7 +36,7 @@ from passback.core.limits import Budget
 from passback.core.messages import JsonObject, ToolSpec
 from passback.core.permissions import Decision, Rule, by_pattern
 from passback.core.ports import ModelClient
-from passback.core.prompts import RunContext
+from passback.core.prompts import RunContext, section
 from passback.core.toolsets import Toolset
 from passback.engine.output import AnswerCheck
 from passback.engine.told import Told, run_context
@@ -52,6 +53,33 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Fork:
+    """A copy of the agent in whose `agents` it is, to which that one may give tasks as if it were a tool.
+
+    It begins with all that the agent's model was shown when it made the call, with its prompt, tools, permissions and
+    model: what the model's service has in its cache of the agent counts for the fork as well. A fork cannot fork.
+
+    Args:
+        name: of the tool.
+        description: what the model is told of it.
+        concurrent: whether several of them, other sub-agents and read-only tools may work side by side.
+
+    Raises:
+        ConfigurationError: an argument that is not what it takes.
+    """
+
+    name: str = "fork"
+    description: str = (
+        "Gives one task to a copy of you that knows all that was said here; its last words are the result. For a part of the work that "
+        "needs what was said, and whose details you do not need to see. Several called together work side by side."
+    )
+    concurrent: bool = True
+
+    def __post_init__(self) -> None:
+        refuse_misfit_fields(self, FORK_TAKES)
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """An agent.
 
@@ -60,9 +88,13 @@ class Agent:
         prompt: what the model is told first.
         tools: server tools: functions, decorated with `@tool` or plain.
         toolsets: other sources of server tools, such as an `MCPServer`.
-        agents: other agents, that it may give tasks to as if they were tools; each needs a name and a description.
+        agents: other agents, that it may give tasks to as if they were tools; each needs a name and a description. A
+            `Fork` is a copy of itself.
         name: what clients and other agents ask for it by; None: as `passback serve MODULE:NAME` names it.
         description: what other agents are told of it.
+        concurrent: while it works for another agent, whether it may work beside that one's other sub-agents and read-only
+            tools; False: alone, one task at a time.
+        conduct: the section of rules behind the prompt; an empty text leaves them out.
         max_turns: model calls in one run; None: what the settings say.
         budget: what runs of it may spend; the settings' limits hold as well, the tighter ones count. While it works for
             another agent, that one's count.
@@ -75,7 +107,9 @@ class Agent:
         ask_user: whether the model may ask the user by the built-in tool `ask_user`, also where the client has not
             declared that it shows such questions.
         plan: whether it has the tool `update_plan`, by which it says what it means to do.
-        context: gives text that the model is told in one run only, behind the prompt: a function of the run, plain or async.
+        context: gives text that the model is told in one run only, behind the prompt, such as what is remembered of the
+            owner: a function of the run, plain or async. It is called once in each run and has 30 seconds; up to 64 KiB
+            of its text are told. Where it fails, the model is told that something is missing.
         tell_time: whether the model is told when each message came.
         data_tools: whether the model may query, summarise and validate the structured data of posts; it is then shown no
             more than an outline of what is large.
@@ -93,9 +127,11 @@ class Agent:
     prompt: str = ""
     tools: Sequence[FunctionTool | Function] = ()
     toolsets: Sequence[Toolset] = ()
-    agents: Sequence["Agent"] = ()
+    agents: Sequence["Agent | Fork"] = ()
     name: str | None = None
     description: str = ""
+    concurrent: bool = True
+    conduct: str = CONDUCT
     max_turns: int | None = None
     options: JsonObject = field(default_factory=dict[str, JsonValue])
     permissions: Mapping[str, Decision] | Rule | None = None
@@ -104,7 +140,7 @@ class Agent:
     plan: bool = False
     budget: Budget = field(default_factory=Budget)
     context: Told | None = None
-    tell_time: bool = False
+    tell_time: bool = True
     data_tools: bool = False
     output_schema: JsonObject | type[BaseModel] | None = None
     commands: Mapping[str, Handler] = field(default_factory=dict[str, Handler])
@@ -168,13 +204,15 @@ class Agent:
             ASK_GUIDE if self.ask_user else "",
             "" if schema is None else output_guide(schema),
         ]
-        return static_prompt(prompt or self.prompt, guides)
+        return static_prompt(prompt or self.prompt, self.conduct, guides)
 
     def layers(self) -> Layers:
         return Layers(PASTED if self.data_tools else None)
 
     def run_context(self) -> RunContext | None:
-        return None if self.context is None else run_context(self.context)
+        if self.context is None:
+            return None
+        return run_context(self.context, shown=partial(section, "Context"))
 
     def answer_check(self) -> AnswerCheck | None:
         """What the author's own model says of an answer, beyond its schema. None: there is no such model."""
@@ -211,9 +249,11 @@ TAKES: Mapping[str, Takes] = {
     "prompt": Takes("a text in Unicode", text),
     "tools": Takes("a list of functions", several(callable)),
     "toolsets": Takes("a list of toolsets, such as an MCPServer", several(a(Toolset))),
-    "agents": Takes("a list of Agents", several(a(Agent))),
+    "agents": Takes("a list of Agents and Forks", several(either(a(Agent), a(Fork)))),
     "name": Takes("a text", either(nothing, text)),
     "description": Takes("a text in Unicode", text),
+    "concurrent": Takes("True or False", flag),
+    "conduct": Takes("a text in Unicode", text),
     "max_turns": Takes("a whole number from 1 on", either(nothing, whole(1))),
     "options": Takes("a dict of JSON", json_object),
     "permissions": Takes(
@@ -240,6 +280,12 @@ TAKES: Mapping[str, Takes] = {
     ),
 }
 """What an `Agent` is checked for when it is made; `deps` may be anything."""
+
+FORK_TAKES: Mapping[str, Takes] = {
+    "name": Takes("a text", text),
+    "description": TAKES["description"],
+    "concurrent": TAKES["concurrent"],
+}
 
 
 def _unfit(model: type[BaseModel], answer: str) -> str | None:

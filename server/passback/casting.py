@@ -5,7 +5,7 @@ import logging
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from passback.agent import Agent
+from passback.agent import Agent, Fork
 from passback.context.compaction import Compaction
 from passback.core.errors import ConfigurationError
 from passback.core.limits import Budget, price_of
@@ -137,11 +137,14 @@ class Casting:
         return budget
 
     def _delegates(self, agent: Agent, callers: tuple[Agent, ...]) -> Sequence[AgentTools]:
-        tools = [
-            AgentTool.of(self._actor(other, (*callers, agent)), other.description)
-            for other in agent.agents
-        ]
+        tools = [self._delegate(other, (*callers, agent)) for other in agent.agents]
         return [AgentTools(tools)] if tools else []
+
+    def _delegate(self, other: Agent | Fork, callers: tuple[Agent, ...]) -> AgentTool:
+        if isinstance(other, Fork):
+            return AgentTool.fork(other.name, other.description, concurrent=other.concurrent)
+        actor = self._actor(other, callers)
+        return AgentTool.of(actor, other.description, concurrent=other.concurrent)
 
     def _window(self, agent: Agent) -> int:
         """Tokens; 0: nothing is left out."""

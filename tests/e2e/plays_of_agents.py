@@ -40,6 +40,47 @@ async def sub_agents(client: Client) -> None:
     assert roles(messages) == ["user", "assistant", *["child"] * 9, "tool", "assistant"]
 
 
+@plays("side_by_side")
+async def side_by_side(client: Client) -> None:
+    """What they say comes in any order, each line with its own call."""
+    told = Listener().told(await client.post("c", user("To Graz, please."), include=ALL))
+    assert sorted(told[4:-3]) == [
+        'calls trains > reserve {"town": "Graz"}',
+        'calls weather > forecast {"town": "Graz"}',
+        "complete: trains > reserve",
+        "complete: weather > forecast",
+        "trains > reserve: seat 21 to Graz",
+        "trains says: Seat 21 is yours.",
+        "trains: Seat 21 is yours.",
+        "weather > forecast: sun in Graz",
+        "weather says: It will be sunny.",
+        "weather: It will be sunny.",
+    ]
+    assert told[-3:] == [
+        "text: It will be sunny, and you have seat 21.",
+        "completed end_turn",
+        DONE,
+    ]
+
+
+@plays("forks")
+async def forks(client: Client) -> None:
+    told = Listener().told(await client.post("c", user("When can we leave?"), include=ALL))
+    assert sorted(line for line in told if " says: " in line) == [
+        "fork #2 says: 2 months",
+        "fork says: 1 months",
+    ]
+    assert told[-3] == "text: Page 1 says 1 month, page 2 says 2."
+    asked = [each["message"] for each in await client.messages("c") if each["role"] == "child"]
+    tasks = [each["content"] for each in asked if each["role"] == "user"]
+    assert sorted(tasks) == ["Page 1: how long?", "Page 2: how long?"]
+
+
+@plays("memory")
+async def memory(client: Client) -> None:
+    assert (await client.post("c", user("The usual."))).text == "Black tea, as ever?"
+
+
 @plays("several_agents")
 async def several_agents(client: Client) -> None:
     assert (await client.post("c", user("My kettle is cold."))).text == "Is it plugged in?"
@@ -104,7 +145,7 @@ async def long_conversation(client: Client) -> None:
     for words in (*["How do I keep ferns?"] * 9, "/compact"):
         answer = await client.post("c", user(words), include=["context"])
         told.append([line for line in Listener().told(answer) if line.startswith("context")])
-    full, room, asked = '"window": 1000', '"step": "summary"', 9
+    full, room, asked = '"window": 1400', '"step": "summary"', 9
     assert [[full in line, room in line] for lines in told for line in lines[-1:]] == [
         [True, False],
         [True, False],

@@ -158,7 +158,7 @@ class Stage:
 
     def asked(self) -> list[list[str]]:
         """What the model was shown, each time since the last `play`."""
-        return [asked(request.json["messages"]) for request in self.model.requests]
+        return [asked(request.shown) for request in self.model.requests]
 
     def seen(self, answer: Answer) -> str:
         """What an answer is: `runs`, `waits, runs`, `joins 1`, `owes zone, color`, or a refusal's status and code."""

@@ -171,7 +171,7 @@ async def test_generation_parameters_reach_the_models_service_also_behind_a_resu
     await _post(one, conversation, user("again"))
     told = [{key: each.json[key] for key in asked if key in each.json} for each in model.requests]
     assert told == [{**asked, "stop": ["END"]}] * 2 + [{}]
-    assert [message["content"] for message in model.requests[0].json["messages"][-1:]] == ["go"]
+    assert [message["content"] for message in model.requests[0].shown[-1:]] == ["go"]
 
 
 # ---------------------------------------------------------------- ends

@@ -86,7 +86,7 @@ async def test_interrupt_stops_the_run_and_keeps_what_it_said(
         ("user", "two", False),
         ("assistant", "second answer", False),
     ]
-    assert [each["role"] for each in model.requests[1].json["messages"]][-3:] == [
+    assert [each["role"] for each in model.requests[1].shown][-3:] == [
         "user",
         "assistant",
         "user",
@@ -114,7 +114,7 @@ async def test_rollback_stops_the_run_and_takes_back_what_was_asked_and_said(
         ("user", "two", False),
         ("assistant", "second answer", False),
     ]
-    shown = [each["content"] for each in model.requests[2].json["messages"]]
+    shown = [each["content"] for each in model.requests[2].shown]
     assert shown[-3:] == ["hi", "fine", "two"]
 
 

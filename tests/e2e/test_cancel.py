@@ -43,7 +43,7 @@ async def test_cancel_on_another_worker_ends_the_run_within_a_second_and_hangs_u
     ]
     model.play(says("fine"))
     assert (await other.post(conversation, user("go on"))).text == "fine"
-    shown = [each["content"] for each in model.requests[0].json["messages"]]
+    shown = [each["content"] for each in model.requests[0].shown]
     assert shown[-3:] == ["hi", "half an answer", "go on"]
 
 

@@ -42,7 +42,7 @@ async def test_a_deadline_is_kept_by_another_worker_after_the_first_was_killed(
             ("tool", TIMEOUT, False),
             ("assistant", "Then without.", False),
         ]
-        shown = [each["content"] for each in model.requests[1].json["messages"]]
+        shown = [each["content"] for each in model.requests[1].shown]
         assert shown[-2:] == ["UTC", f"Error: {TIMEOUT}"]
         late = await client.http.post(
             "/send-message",

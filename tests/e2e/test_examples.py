@@ -7,6 +7,7 @@ import ast
 import re
 import runpy
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +21,14 @@ from tests.support.server import running_server
 from tests.support.wire import client_of
 
 from passback import Agent
-from passback.core.messages import UserMessage
+from passback.core.messages import (
+    ConversationId,
+    ConversationKey,
+    OwnerId,
+    RunId,
+    RunRef,
+    UserMessage,
+)
 from passback.models.scripted import ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -79,14 +87,56 @@ async def test_the_model_is_told_what_the_page_says_of_the_layers() -> None:
             pass
     [request] = agent.model.requests
     prompt, customer = request.system[: request.static], request.system[request.static :]
-    assert prompt.strip() == "You answer for a shop."
-    assert customer.strip() == "You talk to Ann, a customer since 2019, who likes short answers."
+    assert prompt.strip() == (
+        "# Role\nYou answer for a shop.\n\n# Rules\n- Promise no date of delivery."
+    )
+    assert customer.strip() == (
+        "# Context\nYou talk to Ann, a customer since 2019, who likes short answers."
+    )
     [asked] = request.messages
     assert isinstance(asked, UserMessage)
     assert re.fullmatch(
         r"<user_context>\n<time>\S+\+00:00</time>\n</user_context>\n\nWhere is it\?",
         str(asked.content),
     )
+
+
+@pytest.mark.promise("P17")
+async def test_the_model_is_told_what_is_remembered_of_the_owner_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the owner's name is: no path leads out of the folder."""
+    shutil.copytree(EXAMPLES / "memories", tmp_path / "memories")
+    monkeypatch.chdir(tmp_path)
+    example = runpy.run_path(str(EXAMPLES / "memory.py"))
+    agent, remembered = example["agent"], example["remembered"]
+    assert isinstance(agent, Agent)
+    assert isinstance(agent.model, ScriptedModel)
+    async with agent.session(owner="anonymous") as session:
+        async for _ in session.submit("The usual."):
+            pass
+    [request] = agent.model.requests
+    assert request.system[request.static :].strip() == (
+        "# Context\nWhat you know of this customer:\n\n"
+        "Likes black tea, without sugar.\n\nHad a new kettle in 2024, which leaks."
+    )
+    outside = tmp_path / "ben"
+    outside.mkdir()
+    (outside / "secret.md").write_text("secret")
+    mine = tmp_path / "memories" / "ann"
+    mine.mkdir()
+    (mine / "tea.md").write_text("green")
+    (mine / "theirs.md").symlink_to(outside / "secret.md")
+    told = {owner: remembered(run_of(owner)) for owner in NASTY_OWNERS}
+    assert told == dict.fromkeys(NASTY_OWNERS, "")
+    assert remembered(run_of("ann")).endswith("customer:\n\ngreen")
+
+
+NASTY_OWNERS = ("../ben", "..", ".", "", "ann/../../ben", "/etc", "ann\0", "ANN", "ann\n", "nobody")
+
+
+def run_of(owner: str) -> RunRef:
+    return RunRef(ConversationKey(OwnerId(owner), ConversationId("c")), RunId("r"))
 
 
 # ---------------------------------------------------------------- nothing is left unproven

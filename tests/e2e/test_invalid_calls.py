@@ -19,7 +19,7 @@ BLUE = calls(("b", "set-color", '{"color": "blue"}'))
 
 def told(model: ModelServer) -> list[Json]:
     """The messages of the last request, without the user's."""
-    messages: list[Json] = model.requests[-1].json["messages"]
+    messages: list[Json] = model.requests[-1].shown
     return [message for message in messages if message["role"] != "user"]
 
 

@@ -63,7 +63,7 @@ async def test_a_tool_round_trip_asks_the_model_twice_with_paired_messages(
     assert {request.headers[header] for request in (one, two)} == {before + KEY}
     [tool] = two.json["tools"]
     assert tool.get("function", tool)["name"] == "set-color"
-    assert len(two.json["messages"]) == 3
+    assert len(two.shown) == 3
 
 
 @pytest.mark.promise("P5")

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import anyio
 from tests.support.runs import KEY
@@ -61,8 +62,8 @@ def _limits(given: dict[str, float]) -> Limits:
 
 @asynccontextmanager
 async def serving(agent: Agent, **given: str) -> AsyncGenerator[RunService]:
-    """The runs of a server with one agent and these settings."""
-    served = backend(agent, **given)
+    """The runs of a server with one agent, told nothing but what was posted, and these settings."""
+    served = backend(replace(agent, conduct="", tell_time=False), **given)
     with anyio.fail_after(10):
         async with served.running():
             yield served.runs

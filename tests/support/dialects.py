@@ -42,7 +42,7 @@ class Dialect:
 
     def asked(self, request: Request) -> list[tuple[str, list[str]]]:
         """The messages of a request, as role and texts."""
-        return [(each["role"], self.said(each)) for each in request.json["messages"]]
+        return [(each["role"], self.said(each)) for each in request.shown]
 
     @override
     def __str__(self) -> str:

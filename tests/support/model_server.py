@@ -10,6 +10,7 @@ leaving the context is an AssertionError that shows it.
 """
 
 import json
+import re
 import sys
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -37,6 +38,8 @@ class Act(Enum):
 
 Step: TypeAlias = Json | bytes | float | anyio.Event | Act
 """An event, raw bytes, seconds to wait, a gate to wait at, a misdeed. Each event is one chunk on the wire."""
+
+_TIME = re.compile(r"<user_context>\n<time>[^<]*</time>\n</user_context>\n{0,2}")
 
 DONE = b"data: [DONE]\n\n"
 
@@ -67,6 +70,25 @@ class Request:
     def json(self) -> Json:
         parsed: Json = json.loads(self.body)
         return parsed
+
+    @property
+    def shown(self) -> list[Json]:
+        """The messages, without what an agent is told where nobody says otherwise: its rules, and the time."""
+        messages: list[Json] = self.json["messages"]
+        spoken = messages[1:] if messages and messages[0]["role"] == "system" else messages
+        return [{**each, "content": _untimed(each["content"])} for each in spoken]
+
+
+def _untimed(content: Any) -> Any:
+    if isinstance(content, str):
+        return _TIME.sub("", content)
+    if not isinstance(content, list):
+        return content
+    timeless = [
+        {**part, "text": _TIME.sub("", part["text"])} if "text" in part else part
+        for part in content
+    ]
+    return [part for part in timeless if part.get("text", True)]
 
 
 # ---------------------------------------------------------------- writing replies

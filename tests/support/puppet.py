@@ -47,8 +47,8 @@ async def _play(request: ModelRequest) -> AsyncGenerator[Sequence[ModelDelta]]:
     if not isinstance(last, UserMessage) or not isinstance(last.content, str):
         yield [TextChunk("Done."), Finish("stop")]
         return
-    # behind it, a prompt may say more
-    order, _ = json.JSONDecoder().raw_decode(last.content)
+    # before and behind it, a prompt may say more
+    order, _ = json.JSONDecoder().raw_decode(last.content, last.content.index("{"))
     if thought := order.get("think"):
         yield [ReasoningChunk(thought)]
     if text := order.get("say"):

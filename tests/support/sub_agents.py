@@ -46,18 +46,22 @@ def helper(
     *tools: FunctionTool,
     name: str = "helper",
     agents: Sequence[AgentTool] = (),
-    together: bool = False,
+    concurrent: bool = True,
 ) -> AgentTool:
     equipment = Equipment((Functions(tools), AgentTools(agents)))
     actor = Actor(Brain(model, "help", max_turns=3), equipment, name)
-    return AgentTool.of(actor, "Helps.", together=together)
+    return AgentTool.of(actor, "Helps.", concurrent=concurrent)
 
 
 @asynccontextmanager
 async def boss(
-    store: Store, model: ModelClient, *helpers: AgentTool, tempo: Tempo = QUICK
+    store: Store,
+    model: ModelClient,
+    *helpers: AgentTool,
+    tempo: Tempo = QUICK,
+    tools: Sequence[FunctionTool] = (),
 ) -> AsyncGenerator[RunService]:
-    equipment = Equipment([AgentTools(helpers)])
+    equipment = Equipment([AgentTools(helpers), Functions(tools)])
     agents = Agents([Actor(Brain(model, "lead", max_turns=5), equipment)])
     service = RunService(store, agents, tempo)
     with anyio.fail_after(20):

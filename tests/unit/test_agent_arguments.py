@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from passback import Agent, tool
-from passback.agent import TAKES
+from passback import Agent, Fork, tool
+from passback.agent import FORK_TAKES, TAKES
 from passback.app import Application
 from passback.core.errors import ConfigurationError
 from passback.models.scripted import ScriptedModel
@@ -27,7 +27,9 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"tools": 5}, "a list of functions, not 5"),
     ({"tools": [5]}, "a list of functions, not [5]"),
     ({"toolsets": [PlanTools]}, "such as an MCPServer, not [the class PlanTools]"),
-    ({"agents": [5]}, "a list of Agents, not [5]"),
+    ({"agents": [5]}, "a list of Agents and Forks, not [5]"),
+    ({"concurrent": 0}, "True or False, not 0"),
+    ({"conduct": None}, "a text in Unicode, not None"),
     ({"name": 5}, "a text, not 5"),
     ({"description": b""}, "a text in Unicode, not bytes"),
     ({"max_turns": 0}, "a whole number from 1 on, not 0"),
@@ -77,6 +79,21 @@ def test_a_model_without_a_json_schema_is_told_at_start() -> None:
 
     with pytest.raises(ConfigurationError, match="output_schema has no JSON Schema"):
         Application(load({"PASSBACK_STORE": "memory:"}), Agent(output_schema=Odd))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"name": None}, "Fork: name takes a text, not None"),
+        ({"description": 5}, "Fork: description takes a text in Unicode, not 5"),
+        ({"concurrent": "no"}, "Fork: concurrent takes True or False, not str"),
+    ],
+)
+def test_so_is_a_fork(given: Mapping[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        Fork(**given)
+    assert raised.value.message == told
+    assert set(FORK_TAKES) == {one.name for one in fields(Fork)}
 
 
 @pytest.mark.parametrize(

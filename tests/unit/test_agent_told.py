@@ -1,5 +1,6 @@
 """What an `Agent` says becomes what its runs are told and held to."""
 
+import re
 from typing import Any
 
 import pytest
@@ -7,9 +8,17 @@ from pydantic import BaseModel
 
 from passback import Agent
 from passback.app import Application
-from passback.context.prompt import ASK_GUIDE, DATA_GUIDE, PASTED, Layers, output_guide
+from passback.context.prompt import (
+    ASK_GUIDE,
+    CONDUCT,
+    DATA_GUIDE,
+    PASTED,
+    Layers,
+    output_guide,
+)
 from passback.core.errors import ConfigurationError
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId, RunRef
+from passback.models.scripted import ScriptedModel, says
 from passback.settings import Settings
 
 RUN = RunRef(ConversationKey(OwnerId("ann"), ConversationId("c")), RunId("r"))
@@ -25,20 +34,32 @@ SCHEMA = Answer.model_json_schema()
 @pytest.mark.parametrize(
     ("agent", "told"),
     [
-        (Agent(), ""),
-        (Agent(prompt="You sell."), "You sell."),
-        (Agent(prompt="You sell.", data_tools=True), f"You sell.\n\n{DATA_GUIDE}"),
-        (Agent(ask_user=True), ASK_GUIDE),
-        (Agent(output_schema=Answer), output_guide(SCHEMA)),
+        (Agent(), f"# Rules\n{CONDUCT}"),
+        (Agent(conduct=""), ""),
+        (Agent(prompt="You sell."), f"# Role\nYou sell.\n\n# Rules\n{CONDUCT}"),
+        (
+            Agent(prompt="## Salesman\nYou sell.", conduct="Be kind."),
+            "## Salesman\nYou sell.\n\n# Rules\nBe kind.",
+        ),
+        (Agent(prompt="#1 of all shops", conduct=""), "# Role\n#1 of all shops"),
+        (
+            Agent(prompt="You sell.", data_tools=True, conduct=""),
+            f"# Role\nYou sell.\n\n{DATA_GUIDE}",
+        ),
+        (Agent(ask_user=True), f"# Rules\n{CONDUCT}\n\n{ASK_GUIDE}"),
+        (Agent(output_schema=Answer, conduct=""), output_guide(SCHEMA)),
     ],
 )
-def test_a_guide_is_given_for_what_the_agent_uses(agent: Agent, told: str) -> None:
+def test_the_prompt_has_sections_and_a_guide_for_what_the_agent_uses(
+    agent: Agent, told: str
+) -> None:
     assert agent.told() == told
 
 
 def test_the_settings_prompt_takes_the_place_of_the_agents_words_only() -> None:
-    agent = Agent(prompt="You sell.", data_tools=True)
-    assert agent.told("You buy.") == f"You buy.\n\n{DATA_GUIDE}"
+    agent = Agent(prompt="You sell.", data_tools=True, conduct="Be kind.")
+    rules = "# Rules\nBe kind."
+    assert agent.told("You buy.") == f"# Role\nYou buy.\n\n{rules}\n\n{DATA_GUIDE}"
 
 
 @pytest.mark.parametrize("schema", [Answer, SCHEMA])
@@ -70,5 +91,32 @@ async def test_data_tools_are_offered_where_the_agent_wants_them() -> None:
 async def test_a_context_is_asked_of_the_authors_function() -> None:
     context = Agent(context=lambda run: f"for {run.key.owner}").run_context()
     assert context is not None
-    assert await context(RUN) == "for ann"
+    assert await context(RUN) == "# Context\nfor ann"
     assert Agent().run_context() is None
+
+
+@pytest.mark.anyio
+async def test_the_time_stays_with_its_message_and_nothing_before_it_changes() -> None:
+    """What the model's service has in its cache of a request, the next one begins with."""
+    model = ScriptedModel([says("one"), says("two")])
+    async with Agent(model=model, prompt="You sell.").session() as session:
+        for words in ("hi", "go on"):
+            async for _ in session.submit(words):
+                pass
+    first, second = model.requests
+    assert first.system == second.system == f"# Role\nYou sell.\n\n# Rules\n{CONDUCT}"
+    assert second.messages[: len(first.messages)] == first.messages
+    timed = r"<user_context>\n<time>\d{4}-\S+\+00:00</time>\n</user_context>\n\n"
+    for message, words in ((second.messages[0], "hi"), (second.messages[2], "go on")):
+        assert re.fullmatch(timed + words, str(message.content))
+
+
+@pytest.mark.anyio
+async def test_an_agent_may_be_told_nothing_but_the_words() -> None:
+    model = ScriptedModel([says("one")])
+    async with Agent(model=model, conduct="", tell_time=False).session() as session:
+        async for _ in session.submit("hi"):
+            pass
+    [request] = model.requests
+    assert request.system == ""
+    assert [message.content for message in request.messages] == ["hi"]

@@ -64,7 +64,7 @@ async def heard(said: AsyncIterator[RunEvent]) -> list[RunEvent]:
 
 async def test_a_message_says_all_that_a_post_can() -> None:
     model = ScriptedModel([says('{"name": "blue"}')])
-    async with Agent(model=model).session() as session:
+    async with Agent(model=model, tell_time=False).session() as session:
         events = await heard(
             session.submit(
                 [TextPart("Which?"), DataPart(5)],

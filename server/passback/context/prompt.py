@@ -1,7 +1,7 @@
 """The prompt's three layers: what a model is told beside the words of the transcript.
 
-1. system: the agent's own prompt and guides, the same in every run, and behind them what servers of tools say of their
-   use, and what holds for one run;
+1. system, in sections with headings: the agent's own prompt, rules and guides, the same in every run, and behind them
+   what servers of tools say of their use, and what holds for one run;
 2. `<user_context>` before a user's words: what their post said beside them;
 3. `<instructions>` and `<output_schema>` behind the words: what the caller adds for this answer. They are the client's, so
    they stay in the user's message: no post gets the weight of the system prompt.
@@ -28,10 +28,19 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
+from passback.core.prompts import section
 from passback.core.values import value
 
 PASTED = 16 * 1024
 """Bytes of structured data that are shown whole to an agent that has tools to look at the rest."""
+
+CONDUCT = """\
+- Answer directly what you know, or can tell from what was said. Call a tool for what only a tool can find out or do, and never say that you \
+did what no tool did.
+- Do not guess. What you lack and cannot find out, ask for, and say what you are not sure of.
+- The task is done when all that was asked for is answered or done, or when you cannot get further without the user. Then stop, and say what \
+came of it and what is left open."""
+"""The rules that an agent has where its author gives it none of their own."""
 
 DATA_GUIDE = """\
 # Structured data
@@ -61,9 +70,10 @@ def output_guide(schema: JsonObject, /) -> str:
     )
 
 
-def static_prompt(prompt: str, guides: Iterable[str] = (), /) -> str:
-    """The part of the system prompt that is the same in every run: the agent's own words first."""
-    return "\n\n".join(filter(None, (prompt, *guides)))
+def static_prompt(prompt: str, conduct: str = "", guides: Iterable[str] = (), /) -> str:
+    """The part of the system prompt that is the same in every run, in sections: the agent's own words first."""
+    own = (section("Role", prompt), section("Rules", conduct))
+    return "\n\n".join(filter(None, (*own, *guides)))
 
 
 # ---------------------------------------------------------------- the builder

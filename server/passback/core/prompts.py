@@ -6,6 +6,12 @@ from typing import Protocol, TypeAlias
 from passback.core.messages import Message, RunRef
 
 
+def section(heading: str, text: str, /) -> str:
+    """A section of the system prompt: nothing, if there is no text; a text that begins with a heading keeps its own."""
+    has_own = text.startswith("#") and text.lstrip("#").startswith(" ")
+    return text if not text or has_own else f"# {heading}\n{text}"
+
+
 class PromptBuilder(Protocol):
     """Says how a model is shown the words of others, and what was posted beside them."""
 

@@ -84,6 +84,15 @@ class Instructing(Protocol):
 
 
 @runtime_checkable
+class Concurrent(Protocol):
+    """What a toolset may be besides: one with calls that run together with others although they may change something."""
+
+    def is_concurrent(self, name: str, /) -> bool:
+        """Whether calls of this tool run together with each other and with read-only ones."""
+        ...
+
+
+@runtime_checkable
 class Connected(Protocol):
     """What a toolset may be besides: one that has connections or processes, which live as long as its application."""
 

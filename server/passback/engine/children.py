@@ -4,12 +4,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import anyio
+
 from passback.core.events import Nested, Outcome, RunEvent, RunFinished, ToolCallEnded, innermost
 from passback.core.messages import CallId, ChildMessage, Message, RunRef, ToolSpec
 from passback.core.state import State
-from passback.core.toolsets import ToolContext
+from passback.core.values import value
+from passback.engine.brain import Brain
 from passback.engine.log import End
 from passback.engine.spending import Meter
+from passback.engine.toolbox import ServerCall, Toolbox
 
 
 class Journal(Protocol):
@@ -34,12 +38,30 @@ class Journal(Protocol):
         ...
 
 
+@value
+class Origin:
+    """What a sub-agent begins with: an agent, and of a fork all that the model of the calling one was shown.
+
+    Args:
+        brain: the agent's.
+        toolbox: its tools.
+        messages: the transcript of the agent that is forked, up to the message that makes the call.
+        seen: the same, as its model is shown it.
+        told: what its model is told in this run only; None: this is no fork.
+    """
+
+    brain: Brain
+    toolbox: Toolbox
+    messages: Sequence[Message] = ()
+    seen: Sequence[Message] = ()
+    told: Callable[[], Awaitable[str]] | None = None
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class CallContext(ToolContext):
-    """What the call of a sub-agent needs beside what every tool is told.
+class CallContext(ServerCall):
+    """What the call of a sub-agent needs beside what the toolbox does.
 
     Attributes:
-        ended: to be called when the call has.
         show: as `Journal.append`, of the calling loop.
         write: as `Journal.commit`, of the calling loop, which keeps the conversation's state.
         transcript: what was said in this call before.
@@ -49,12 +71,15 @@ class CallContext(ToolContext):
         depth: how many agents call each other.
         meter: counts what the run spends.
         allowed: tools for which a person has allowed all calls, each as an `allowance`.
+        origin: what a fork of the calling agent begins with; None: it is a fork itself.
+        limiters: how many sub-agents of the run work at once, by their depth; one is made when it is first needed.
     """
 
-    ended: Callable[[], None] = field(kw_only=True)
     show: Callable[[Sequence[RunEvent]], None] = field(kw_only=True)
     write: Callable[[Sequence[Message], Sequence[RunEvent]], Awaitable[None]] = field(kw_only=True)
     meter: Meter = field(kw_only=True)
+    origin: Callable[[], Origin | None] = field(kw_only=True)
+    limiters: dict[int, anyio.CapacityLimiter] = field(kw_only=True)
     transcript: tuple[Message, ...] = ()
     declared: Sequence[ToolSpec] = ()
     leaving: Callable[[], bool] = bool

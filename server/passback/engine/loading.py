@@ -9,7 +9,7 @@ import anyio
 
 from passback.core.changes import Loaded
 from passback.core.errors import ConversationBusy, HistoryTooLarge, ServerBusy
-from passback.core.messages import ConversationKey, Message, UserMessage, lone_text
+from passback.core.messages import Brief, ConversationKey, Message, UserMessage, lone_text
 from passback.core.ports import Store
 from passback.core.posts import ReceiptName
 from passback.core.records import dump_message
@@ -129,9 +129,13 @@ def refuse_beyond(
 
 def _at_most(message: Message) -> int:
     """Bytes that the record of a message cannot exceed, without writing it where that is dear."""
-    if isinstance(message, UserMessage) and message.brief is None:
+    if isinstance(message, UserMessage) and not _says_more_than_words(message.brief):
         text = lone_text(message.content)
         if text is not None:
             # as JSON writes control characters; ids and names have bounds
             return 6 * len(text) + 4096
     return len(dump_message(message))
+
+
+def _says_more_than_words(brief: Brief | None) -> bool:
+    return brief is not None and brief != Brief(at=brief.at)

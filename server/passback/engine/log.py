@@ -90,7 +90,7 @@ class RunLog:
         self._held_at = monotonic()
         self._events = list(opening)
         self._numbered = len(self._events)  # events that were written or are in doubt
-        self._in_doubt: list[Commit | LogWrite] = []  # one or two
+        self._in_doubt: list[Commit | LogWrite] = []  # one for each producer at most, and a write
         self._behind: list[RunEvent] = []  # what is shown when the commit in doubt is
         self._commits_in_doubt = 0
         self._step = 0

@@ -1,8 +1,10 @@
 """The agent's loop: turns until there is an outcome. It never waits for a client (P1)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+
+import anyio
 
 from passback.core.commands import CommandCall, CommandContext
 from passback.core.context import Context, Fitted
@@ -26,6 +28,7 @@ from passback.core.limits import Spent
 from passback.core.messages import (
     UNUSED,
     AssistantMessage,
+    CallId,
     Message,
     ModelMessage,
     SummaryMessage,
@@ -49,12 +52,13 @@ from passback.core.transcript import (
 )
 from passback.engine.assembler import Assembler, Turn
 from passback.engine.brain import Answering, Brain
-from passback.engine.children import CallContext, Journal, nested
+from passback.engine.children import CallContext, Journal, Origin, nested
 from passback.engine.commands import forgotten
 from passback.engine.listening import listen
 from passback.engine.log import End
 from passback.engine.progress import Progress
 from passback.engine.spending import BudgetSpent, Meter
+from passback.engine.told import ToldOnce
 from passback.engine.toolbox import Toolbox
 from passback.engine.turns import committed, in_vain, reason, resulted, tool_message
 
@@ -77,6 +81,9 @@ class Work:
         sight: what the model is shown, once it was looked at.
         prepared: the first request, once it is encoded.
         owner_spent: what the runs of its owner have spent today, if it was asked for.
+        seen: the transcript as the model is shown it, once that is known.
+        told: what the agent that it is a fork of is told in this run only; None: it is no fork.
+        limiters: how many sub-agents of the run work at once, by their depth.
     """
 
     brain: Brain
@@ -90,20 +97,24 @@ class Work:
     sight: Context | None = None
     prepared: Answering | None = None
     owner_spent: Spent | None = None
-    _told: list[Message] | None = None
+    seen: list[Message] | None = None
+    told: Callable[[], Awaitable[str]] | None = None
+    limiters: dict[int, anyio.CapacityLimiter] = field(
+        default_factory=dict[int, anyio.CapacityLimiter]
+    )
 
-    def told(self) -> list[Message]:
+    def shown(self) -> list[Message]:
         """Return the transcript with all that the model is told, as its words; made once, for it may be large."""
-        if self._told is None:
-            self._told = self.brain.seen(self.messages)
-        return self._told
+        if self.seen is None:
+            self.seen = self.brain.seen(self.messages)
+        return self.seen
 
     def prepare(self) -> None:
         """Encode the first request ahead of its time, where the model is what comes first."""
         if unanswered(self.messages) or self.brain.told is not None:
             return
         self.sight = self.brain.watch(self.toolbox)
-        shown = self.sight.at_once(self.told())
+        shown = self.sight.at_once(self.shown())
         if shown is not None:
             schema = self.brain.output.asked(self.messages, self.state)
             self.prepared = self.brain.ask(self.toolbox, shown, schema)
@@ -122,7 +133,7 @@ class Loop:
         self._toolbox = work.toolbox
         self._log = log
         self._messages = list(work.messages)
-        self._seen = work.told()
+        self._seen = work.shown()
         self._turns = work.turns
         self._start = work.state.boundary
         self._state = self._stored = work.state
@@ -132,7 +143,10 @@ class Loop:
         self._depth = work.depth
         self._sight = work.sight or work.brain.watch(work.toolbox)
         self._prepared = work.prepared
-        self._told: str | None = None
+        self._is_fork = work.told is not None
+        self._told = work.told or ToldOnce(work.brain.told, log.run)
+        self._counts_told = False
+        self._limiters = work.limiters
         self._leaving = leaving
         self._meter = meter
         self._assembler: Assembler | None = None
@@ -235,13 +249,12 @@ class Loop:
 
     async def _asking(self) -> Answering:
         brain = self._brain
-        if self._told is None:
-            self._told = "" if brain.told is None else await brain.told(self._log.run)
-            if self._told:
-                self._sight = brain.watch(self._toolbox, self._told)
+        told = await self._told()
+        if told and not self._counts_told:
+            self._sight, self._counts_told = brain.watch(self._toolbox, told), True
         shown = await self._shown()
         schema = brain.output.asked(self._messages, self._state)
-        return brain.ask(self._toolbox, shown, schema, self._told)
+        return brain.ask(self._toolbox, shown, schema, told)
 
     async def _shown(self) -> Sequence[ModelMessage]:
         """What the model is shown; what had to be done for it is committed."""
@@ -285,9 +298,12 @@ class Loop:
         return True
 
     async def _answer(self) -> bool:
-        """Make the server's calls of a committed turn, and hand back what the client owes. True: the run has ended."""
-        await self._run_server_calls(await self._still_allowed(runnable(self._messages)))
-        return await self._hand_back([], [])
+        """Make the server's calls of a committed turn, and hand back what the client owes.
+
+        True: the run has ended, or is left to another worker in the middle of a sub-agent's work.
+        """
+        calls = await self._still_allowed(runnable(self._messages))
+        return await self._run_server_calls(calls) or await self._hand_back([], [])
 
     async def _still_allowed(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
         """The calls that may be made; those that were allowed and are denied by now are answered."""
@@ -303,17 +319,26 @@ class Loop:
                 await self._commit([answer], [resulted(answer)])
         return made
 
-    async def _run_server_calls(self, calls: Sequence[ToolCall]) -> None:
+    async def _run_server_calls(self, calls: Sequence[ToolCall]) -> bool:
+        """Run calls, those after a sub-agent that was left not at all: they may rely on its work. True: one was left."""
         for batch in await self._toolbox.batches(calls):
-            await self._run_together(batch)
+            open_calls = await self._run_together(batch)
+            if open_calls and open_calls & {call.id for call in runnable(self._messages)}:
+                return True
+        return False
 
-    async def _run_together(self, calls: Sequence[ToolCall]) -> None:
+    async def _run_together(self, calls: Sequence[ToolCall]) -> set[CallId]:
+        """Run calls; gives those without a result: a sub-agent waits for the client in them, or was left."""
+        open_calls: set[CallId] = set()
         async with self._toolbox.run(calls, self._context) as given:
             async for call, result in given:
                 if isinstance(result, StoreError):
                     raise result
-                if result is not None:
+                if result is None:
+                    open_calls.add(call.id)
+                else:
                     await self._commit_result(call, result)
+        return open_calls
 
     async def _commit_result(self, call: ToolCall, result: ToolResult) -> None:
         # of a call that was approved, readers have not seen the end yet
@@ -349,6 +374,20 @@ class Loop:
             meter=self._meter,
             allowed=self._allowed,
             data=data_of(self._messages, self._state.data),
+            origin=self._origin,
+            limiters=self._limiters,
+        )
+
+    def _origin(self) -> Origin | None:
+        """What a fork begins with that is called now. None: this is one."""
+        if self._is_fork:
+            return None
+        last = len(self._messages) - 1
+        while not isinstance(self._messages[last], AssistantMessage):
+            last -= 1
+        before = slice(last)
+        return Origin(
+            self._brain, self._toolbox, self._messages[before], self._seen[before], self._told
         )
 
     async def _hand_back(self, append: Sequence[Message], events: Sequence[RunEvent]) -> bool:

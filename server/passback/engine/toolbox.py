@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import anyio
@@ -21,13 +21,24 @@ from passback.core.messages import (
 from passback.core.permissions import Permission
 from passback.core.records import dump_message
 from passback.core.text import mended
-from passback.core.toolsets import Instructing, ReadOnlyCalls, Toolset
+from passback.core.toolsets import Concurrent, Instructing, ReadOnlyCalls, ToolContext, Toolset
 from passback.core.values import value
 from passback.engine.assembler import Executor
 from passback.engine.calling import CallBroken, boundary
-from passback.engine.children import CallContext
 
-ContextOf: TypeAlias = Callable[[ToolCall], CallContext]
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ServerCall(ToolContext):
+    """What the toolbox needs to know of a call, beside what every tool is told.
+
+    Attributes:
+        ended: to be called when the call has.
+    """
+
+    ended: Callable[[], None] = field(kw_only=True)
+
+
+ContextOf: TypeAlias = Callable[[ToolCall], ServerCall]
 
 RESULT_BYTES = 1024 * 1024
 """The largest result of a server tool, whatever the toolset (P11)."""
@@ -132,23 +143,26 @@ class Toolbox:
         return self._server[call.name][1]
 
     async def batches(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
-        """What may run together: neighbouring read-only calls, every other one alone, in the model's order.
+        """What may run together: neighbouring read-only calls and sub-agents, every other one alone, in the model's order.
 
         A batch may begin when the results of the one before are stored, so that only the first open one may have begun.
         """
         batches: list[list[ToolCall]] = []
         together = False
         for call in calls:
-            read_only = call.name in self._server and await self._is_read_only(call)
-            if read_only and together:
+            may_join = call.name in self._server and await self._runs_beside_others(call)
+            if may_join and together:
                 batches[-1].append(call)
             else:
                 batches.append([call])
-            together = read_only
+            together = may_join
         return batches
 
-    async def _is_read_only(self, call: ToolCall) -> bool:
-        return self._toolset(call).is_read_only(call.name) or await self._only_reads(call)
+    async def _runs_beside_others(self, call: ToolCall) -> bool:
+        toolset = self._toolset(call)
+        if isinstance(toolset, Concurrent) and toolset.is_concurrent(call.name):
+            return True
+        return toolset.is_read_only(call.name) or await self._only_reads(call)
 
     async def _is_repeatable(self, call: ToolCall) -> bool:
         return self._toolset(call).is_repeatable(call.name) or await self._only_reads(call)
@@ -161,7 +175,7 @@ class Toolbox:
     async def _run_one(
         self,
         call: ToolCall,
-        context: CallContext,
+        context: ServerCall,
         send: MemoryObjectSendStream[tuple[ToolCall, Given]],
     ) -> None:
         given: Given

@@ -1,8 +1,13 @@
-"""A sub-agent is a tool: it is given a task, works on it in a transcript of its own, and its last words are the result."""
+"""A sub-agent is a tool: it is given a task, works on it in a transcript of its own, and its last words are the result.
+
+It sees the task and nothing else, or begins as a fork of the agent that calls it, with all that one was shown.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
+import anyio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from passback.core.errors import ConfigurationError, LeaseLost, PassbackError, StoreError
@@ -12,6 +17,7 @@ from passback.core.messages import (
     TOOL_NAME,
     TOOL_NAME_RULE,
     AssistantMessage,
+    Brief,
     Message,
     ToolCall,
     ToolResult,
@@ -23,11 +29,19 @@ from passback.core.permissions import ALLOWED, Permission
 from passback.core.state import State
 from passback.core.toolsets import ToolContext
 from passback.engine.agents import Actor
-from passback.engine.children import CallContext, ChildJournal
+from passback.engine.children import CallContext, ChildJournal, Origin
 from passback.engine.loop import Loop, Work
 
 DEEPEST = 5
 """How many agents may call each other."""
+
+AT_ONCE = 8
+"""How many sub-agents of a run work at the same time, of those that are equally deep: so none waits for its own caller."""
+
+FORK_GUIDE = """\
+You are a fork now: a copy of the agent that you were until here. Work on this task alone, with what you know, and do not go on with \
+anything else. The agent gets your last words as the result, and nothing else of what you do: say in them all that it needs."""
+"""Stands behind the task of a fork, as its instructions."""
 
 
 class Task(BaseModel):
@@ -39,26 +53,49 @@ class Task(BaseModel):
     )
 
 
+class ForkTask(Task):
+    """A task for one who knows all that was said."""
+
+    model_config = ConfigDict(title="Task")
+
+    task: str = Field(
+        min_length=1, description="What to do. All that was said before this call is known."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class AgentTool:
     """An agent that another one may give tasks to.
 
     Args:
-        together: whether it may work beside other read-only calls.
+        spec: as the model is told of it.
+        actor: who works; None: a fork of the agent that calls it.
+        concurrent: whether it may work beside other sub-agents and read-only calls.
     """
 
-    actor: Actor
     spec: ToolSpec
-    together: bool = False
+    actor: Actor | None
+    concurrent: bool = True
 
     @classmethod
-    def of(cls, actor: Actor, description: str, *, together: bool = False) -> "AgentTool":
+    def of(cls, actor: Actor, description: str, *, concurrent: bool = True) -> "AgentTool":
         """Raises ConfigurationError when its name cannot be a tool's."""
-        if not TOOL_NAME.fullmatch(actor.name):
-            raise ConfigurationError(
-                f"an agent that others call cannot be named {actor.name!r}: {TOOL_NAME_RULE}"
-            )
-        return cls(actor, ToolSpec(actor.name, description, Task.model_json_schema()), together)
+        spec = ToolSpec(callable_name(actor.name), description, Task.model_json_schema())
+        return cls(spec, actor, concurrent)
+
+    @classmethod
+    def fork(cls, name: str, description: str, *, concurrent: bool = True) -> "AgentTool":
+        """Raises ConfigurationError as `of`."""
+        spec = ToolSpec(callable_name(name), description, ForkTask.model_json_schema())
+        return cls(spec, None, concurrent)
+
+
+def callable_name(name: str, /) -> str:
+    if not TOOL_NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"an agent that others call cannot be named {name!r}: {TOOL_NAME_RULE}"
+        )
+    return name
 
 
 class AgentTools:
@@ -77,7 +114,10 @@ class AgentTools:
         return [one.spec for one in self._tools.values()]
 
     def is_read_only(self, name: str, /) -> bool:
-        return self._tools[name].together
+        return False  # whatever its tools do
+
+    def is_concurrent(self, name: str, /) -> bool:
+        return self._tools[name].concurrent
 
     def is_repeatable(self, name: str, /) -> bool:
         return True  # it goes on from what it has written down
@@ -94,23 +134,36 @@ class AgentTools:
             task = Task.model_validate_json(call.arguments).task
         except ValidationError:
             return ToolResult("The arguments have to be a task, as a text.", is_error=True)
-        opening = () if context.transcript else (UserMessage(new_message_id(), task),)
-        return await self._work(self._tools[call.name].actor, context, opening)
+        limiter = context.limiters.setdefault(context.depth, anyio.CapacityLimiter(AT_ONCE))
+        async with limiter:
+            origin = await self._origin(call, context)
+            if origin is None:
+                return ToolResult("A fork cannot fork again: do this yourself.", is_error=True)
+            return await self._work(origin, context, task)
 
-    async def _work(
-        self, actor: Actor, context: CallContext, opening: Sequence[Message]
-    ) -> ToolResult | None:
+    async def _origin(self, call: ToolCall, context: CallContext) -> Origin | None:
+        actor = self._tools[call.name].actor
+        if actor is None:
+            return context.origin()
+        return Origin(actor.brain, await actor.equipment.toolbox(context.declared))
+
+    async def _work(self, origin: Origin, context: CallContext, task: str) -> ToolResult | None:
+        brain = origin.brain
+        opening = () if context.transcript else (_asked(task, origin),)
+        own = (*context.transcript, *opening)
         journal = ChildJournal(context, opening)
-        toolbox = await actor.equipment.toolbox(context.declared)
         work = Work(
-            actor.brain,
-            toolbox,
-            (*context.transcript, *opening),
-            sum(isinstance(each, AssistantMessage) for each in context.transcript),
+            brain,
+            origin.toolbox,
+            (*origin.messages, *own),
+            sum(isinstance(each, AssistantMessage) for each in own),
             taken_over=context.taken_over,
             depth=context.depth + 1,
             allowed=context.allowed,
             state=State(data=context.data),
+            seen=[*origin.seen, *brain.seen(own)],
+            told=origin.told,
+            limiters=context.limiters,
         )
         loop = Loop(work, journal, context.leaving, context.meter)
         try:
@@ -119,7 +172,15 @@ class AgentTools:
             raise
         except PassbackError as error:
             return ToolResult(f"The agent failed: {error.message}", is_error=True)
-        return _result(journal.outcome, loop.messages)
+        return _result(journal.outcome, loop.messages[len(origin.messages) :])
+
+
+def _asked(task: str, origin: Origin) -> UserMessage:
+    """The message by which a sub-agent is given its task."""
+    at = datetime.now(UTC).isoformat(timespec="seconds") if origin.brain.tells_time else ""
+    guide = "" if origin.told is None else FORK_GUIDE
+    brief = Brief(instructions=guide, at=at) if at or guide else None
+    return UserMessage(new_message_id(), task, brief=brief)
 
 
 def _result(outcome: Outcome | None, messages: Sequence[Message]) -> ToolResult | None:

@@ -15,6 +15,7 @@ from pydantic_core import to_json
 from passback.context.outline import outline
 from passback.context.prompt import (
     ASK_GUIDE,
+    CONDUCT,
     DATA_GUIDE,
     SERVERS_GUIDE,
     Layers,
@@ -127,8 +128,9 @@ def test_the_agent_that_was_asked_stays_named() -> None:
 
 # ---------------------------------------------------------------- the system prompt
 def test_guides_stand_behind_the_agents_own_words() -> None:
-    assert static_prompt("You sell.", ["", "# A", "# B"]) == "You sell.\n\n# A\n\n# B"
-    assert static_prompt("", []) == ""
+    told = static_prompt("You sell.", "Be kind.", ["", "# A", "# B"])
+    assert told == "# Role\nYou sell.\n\n# Rules\nBe kind.\n\n# A\n\n# B"
+    assert static_prompt("") == ""
     assert output_guide({"type": "object"}).endswith(':\n{"type":"object"}')
 
 
@@ -295,7 +297,7 @@ def test_the_page_shows_what_the_model_is_shown() -> None:
 def test_the_page_has_the_guides() -> None:
     blocks = re.findall(r"(?:^> .*\n)+", PAGE, re.MULTILINE)
     quoted = ["\n".join(line.removeprefix("> ") for line in each.splitlines()) for each in blocks]
-    assert sorted(quoted) == sorted([ASK_GUIDE, DATA_GUIDE])
+    assert sorted(quoted) == sorted([ASK_GUIDE, CONDUCT, DATA_GUIDE])
 
 
 def test_the_page_of_mcp_servers_has_what_the_model_is_told_of_them() -> None:

@@ -86,7 +86,9 @@ def unspeakable(words: str, context: CommandContext) -> Any:
 
 
 def backend(agent: Agent, **settings: str) -> Backend:
-    return Backend(load({**MEMORY, **settings}), [agent])
+    """Of an agent that is told nothing but what was posted."""
+    bare = replace(agent, conduct="", tell_time=False)
+    return Backend(load({**MEMORY, **settings}), [bare])
 
 
 async def test_commands_are_answered_without_the_model() -> None:

@@ -30,11 +30,13 @@ from tests.support.runs import (
     until,
     worker,
 )
+from tests.support.sub_agents import boss, helper
 
 from passback.core.errors import ShuttingDown
 from passback.core.events import (
     Cancelled,
     Completed,
+    HandedBack,
     Position,
     Rewound,
     RunFinished,
@@ -44,7 +46,7 @@ from passback.core.events import (
 )
 from passback.core.messages import RunRef, ToolMessage
 from passback.core.ports import Store
-from passback.models.scripted import ScriptedModel, Step, calls
+from passback.models.scripted import ScriptedModel, Step, Turn, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import FunctionTool, tool
 
@@ -238,6 +240,49 @@ async def test_a_tool_that_ends_within_the_grace_is_not_called_again(store: Stor
         assert await outcome(other, run) == Completed()
         assert await contents(other) == ["hi", "", "worked", "so"]
     assert begun == ["once"]
+
+
+# ---------------------------------------------------------------- sub-agents
+async def _left_to(store: Store, lead: Turn, owes: Turn, write: FunctionTool) -> RunRef:
+    """A run that a worker leaves while one sub-agent waits for the client, and another is at its first turn."""
+    gate = anyio.Event()
+    busy = ScriptedModel([[gate, *calls(("look", {}))]])
+    owing = helper(ScriptedModel([owes]), name="owing")
+    helpers = owing, helper(busy, look, write, name="busy")
+    async with boss(store, ScriptedModel([lead]), *helpers, tools=[write]) as leaving:
+        run = await post(leaving, says(), tools=[PAINT])
+        while not busy.open_streams:
+            await anyio.lowlevel.checkpoint()
+        async with at_once() as tasks:
+            tasks.start_soon(leaving.drain, 5)
+            await let_pass(leaving)
+            gate.set()
+    return run
+
+
+@pytest.mark.promise("P10")
+async def test_what_follows_a_sub_agent_that_is_left_is_left_too(store: Store) -> None:
+    """It is handed back, and a tool is called, only when the sub-agent has done its work."""
+    made: list[str] = []
+
+    @tool
+    async def write() -> str:
+        made.append("written")
+        return "written"
+
+    tasks = calls(("owing", {"task": "go"}), ("busy", {"task": "go"}), ("write", {}))
+    run = await _left_to(store, tasks, calls(("paint", {})), write)
+    assert made == []
+    assert (await store.status(KEY)).owed == ()
+    later = ScriptedModel([words("done")])
+    helpers = helper(ScriptedModel([words("it is blue")]), name="owing"), helper(later, name="busy")
+    async with boss(store, ScriptedModel([words("ok")]), *helpers, tools=[write]) as other:
+        assert isinstance(await outcome(other, run), HandedBack)
+        assert made == ["written"]
+        (owed,) = await call_ids(other)
+        assert await reply(other, result(owed)) == "ok"
+        given = [m.content for m in await record(other) if isinstance(m, ToolMessage)]
+    assert given == ["done", "written", "it is blue"]
 
 
 # ---------------------------------------------------------------- what else may happen then

@@ -19,11 +19,11 @@ from passback.core.events import Cancelled, Completed, Outcome, TextDelta, ToolC
 from passback.core.messages import RunId, RunRef, ToolCall
 from passback.core.permissions import Decision
 from passback.core.ports import Store
-from passback.engine.calling import StrayExit, left_behind
+from passback.engine.calling import left_behind
 from passback.engine.commands import Commands
 from passback.engine.judging import Judge
 from passback.engine.supervisor import BROKEN
-from passback.engine.told import run_context
+from passback.engine.told import MISSING, run_context
 from passback.models.scripted import ScriptedModel, Step, says
 from passback.schemas.arguments import objection
 from passback.toolsets.functions import FunctionTool, tool
@@ -106,14 +106,17 @@ async def test_a_command_that_is_cancelled_by_nobody_has_failed(memory: Store) -
         assert await reply(runs, user("/do")) == "The command failed: StrayCancellation."
 
 
-async def test_a_context_that_is_cancelled_by_nobody_breaks_its_run_alone(memory: Store) -> None:
-    model = ScriptedModel([goes_on()])
+async def test_a_context_that_is_cancelled_by_nobody_is_missing_in_its_run_alone(
+    memory: Store,
+) -> None:
+    model = ScriptedModel([goes_on(), says("so")])
     told = run_context(tells)
 
     async def at_last(run: RunRef) -> str:
         return "" if run.key == OTHER else await told(run)
 
-    assert await beside_another(memory, model, told=at_last) == BROKEN
+    assert await beside_another(memory, model, told=at_last) == Completed()
+    assert model.requests[1].system.endswith(MISSING)
 
 
 async def test_a_model_that_is_cancelled_by_nobody_breaks_its_run_alone(memory: Store) -> None:
@@ -140,8 +143,7 @@ async def test_whatever_a_function_raises_is_its_own_failure(
         raise ending
 
     does = tool(name="raises")(now if plain else later)
-    with pytest.raises(StrayExit, match=ending.__name__):
-        await run_context(tell)(RunRef(OTHER, RunId("r")))
+    assert await run_context(tell)(RunRef(OTHER, RunId("r"))) == MISSING
     async with worker(memory, ScriptedModel([called("raises"), says("so")]), does) as runs:
         assert await reply(runs, user()) == "so"
         assert await results(runs) == ["The tool failed: StrayExit."]

@@ -1,13 +1,18 @@
 """Agents that give tasks to others: what these say, what becomes of them, and how they go on."""
 
+import re
+from dataclasses import replace
+
 import anyio
+import anyio.lowlevel
 import pytest
 from tests.support.faults import Faults
 from tests.support.runs import (
     DYING,
     KEY,
-    at_once,
+    PAINT,
     events,
+    let_pass,
     outcome,
     post,
     record,
@@ -19,6 +24,8 @@ from tests.support.runs import (
 )
 from tests.support.sub_agents import TASK, answers, boss, helper, said_by_children
 
+from passback import Agent
+from passback.context.prompt import Layers
 from passback.core.deltas import Finish, UsageChunk
 from passback.core.errors import ModelRejected
 from passback.core.events import (
@@ -27,18 +34,26 @@ from passback.core.events import (
     Failed,
     Nested,
     TextDelta,
+    ToolCallStarted,
     ToolResulted,
 )
 from passback.core.messages import (
     AssistantMessage,
+    CallId,
     ChildMessage,
+    ToolCall,
     Usage,
     UserMessage,
 )
 from passback.core.ports import Store
 from passback.core.state import State, usage_of
+from passback.core.transcript import SYNTHETIC_TEXT
+from passback.engine.agents import Actor
+from passback.engine.brain import Brain
+from passback.engine.toolbox import Equipment
 from passback.models.scripted import ScriptedModel, Turn, calls, says
-from passback.toolsets.functions import tool
+from passback.toolsets.agents import AT_ONCE, AgentTool, AgentTools
+from passback.toolsets.functions import Functions, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -71,7 +86,7 @@ async def test_what_sub_agents_use_counts_also_of_those_that_work_together(store
     lead = ScriptedModel([[UsageChunk(Usage(1)), *tasks], [UsageChunk(Usage(20)), *says("done")]])
     one = ScriptedModel([[UsageChunk(Usage(300)), *says("here")]])
     other = ScriptedModel([[UsageChunk(Usage(4000)), *says("there")]])
-    both = helper(one, together=True), helper(other, name="other", together=True)
+    both = helper(one), helper(other, name="other")
     async with boss(store, lead, *both) as runs:
         assert await outcome(runs, await post(runs, user())) == Completed()
         state = (await runs.status(KEY)).state
@@ -132,27 +147,102 @@ async def test_agents_call_each_other_only_so_deep(memory: Store) -> None:
     assert answers(innermost) == ["Too many agents call each other."]
 
 
-async def test_sub_agents_may_work_side_by_side(memory: Store) -> None:
-    """Each waits until the other has begun."""
-    begun = anyio.Event(), anyio.Event()
-    one = ScriptedModel([["a", begun[1], *says("one")]])
-    two = ScriptedModel([["b", begun[0], *says("two")]])
-    both = calls(("one", {"task": "go"}), ("two", {"task": "go"}))
-    lead = ScriptedModel([both, says("ok")])
-    helpers = helper(one, name="one", together=True), helper(two, name="two", together=True)
-    async with boss(memory, lead, *helpers) as runs, at_once() as tasks:
+async def test_sub_agents_work_side_by_side_whatever_their_tools_do() -> None:
+    """Each tool waits until the other sub-agent has got to it, too."""
+    arrived: list[str] = []
+    both = anyio.Event()
+
+    def meeting(name: str) -> Agent:
+        @tool
+        async def meet() -> str:
+            arrived.append(name)
+            if len(arrived) == 2:
+                both.set()
+            await both.wait()
+            return "met"
+
+        model = ScriptedModel([calls(("meet", {})), says(name)])
+        return Agent(model=model, name=name, description="Meets.", tools=[meet])
+
+    tasks = calls(("one", {"task": "go"}), ("two", {"task": "go"}))
+    lead = Agent(model=ScriptedModel([tasks, says("ok")]), agents=[meeting("one"), meeting("two")])
+    with anyio.fail_after(5):
+        async with lead.session() as session:
+            said = [event async for event in session.submit("go")]
+            messages = await session.messages()
+    assert sorted(map(str, answers(messages))) == ["one", "two"]
+    # events of both come in between each other, each with its own call
+    parents = [event.call_id for event in said if isinstance(event, Nested)]
+    begun = [event.call_id for event in said if isinstance(event, ToolCallStarted)]
+    assert {*parents} == {*begun}
+    texts = {
+        event.call_id: event.event.text
+        for event in said
+        if isinstance(event, Nested) and isinstance(event.event, TextDelta)
+    }
+    assert [texts[call_id] for call_id in begun] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("order", "batches"),
+    [
+        ("a b", "a+b"),
+        ("a a", "a+a"),
+        ("read a b read", "read+a+b+read"),
+        ("a write b", "a write b"),
+        ("a b alone alone read", "a+b alone alone read"),
+        ("client a", "client a"),
+    ],
+)
+async def test_what_may_change_something_runs_alone_but_for_sub_agents(
+    order: str, batches: str
+) -> None:
+    model = ScriptedModel([])
+    agents = [helper(model, name="a"), helper(model, name="b")]
+    agents.append(helper(model, name="alone", concurrent=False))
+    functions = [
+        tool(name=name, read_only=name == "read")(lambda: "") for name in ("read", "write")
+    ]
+    equipment = Equipment([AgentTools(agents), Functions(functions)])
+    toolbox = await equipment.toolbox([replace(PAINT, name="client")])
+    made = [ToolCall(CallId(""), name, "{}") for name in order.split()]
+    together = ["+".join(call.name for call in batch) for batch in await toolbox.batches(made)]
+    assert together == batches.split()
+
+
+@pytest.mark.promise("P11")
+async def test_only_so_many_sub_agents_work_at_once(memory: Store) -> None:
+    gate = anyio.Event()
+    other = ScriptedModel([[gate, *says("done")]] * (AT_ONCE + 2))
+    tasks = calls(*[("helper", {"task": "go"})] * (AT_ONCE + 2))
+    async with boss(memory, ScriptedModel([tasks, says("ok")]), helper(other)) as runs:
         run = await post(runs, user())
-
-        async def watch(text: str, event: anyio.Event) -> None:
-            async with runs.follow(run) as batches:
-                async for batch in batches:
-                    if TextDelta(text) in said_by_children([each.event for each in batch]):
-                        event.set()
-
-        tasks.start_soon(watch, "a", begun[0])
-        tasks.start_soon(watch, "b", begun[1])
+        while other.open_streams < AT_ONCE:
+            await anyio.lowlevel.checkpoint()
+        await let_pass(runs)
+        assert other.open_streams == AT_ONCE
+        gate.set()
         assert await outcome(runs, run) == Completed()
-        assert sorted(map(str, answers(await record(runs)))) == ["aone", "btwo"]
+        assert answers(await record(runs)) == ["done"] * (AT_ONCE + 2)
+
+
+async def test_a_sub_agent_is_told_when_its_task_came_to_the_letter_in_every_turn(
+    memory: Store,
+) -> None:
+    @tool
+    def look() -> str:
+        return "seen"
+
+    inner = ScriptedModel([calls(("look", {})), says("ok")])
+    brain = Brain(inner, "help", builder=Layers(), tells_time=True)
+    actor = Actor(brain, Equipment([Functions([look])]), "helper")
+    async with boss(memory, ScriptedModel([TASK, says("ok")]), AgentTool.of(actor, "")) as runs:
+        assert await reply(runs, user()) == "ok"
+    first, second = (str(request.messages[0].content) for request in inner.requests)
+    assert first == second
+    assert re.fullmatch(
+        r"<user_context>\n<time>\S+\+00:00</time>\n</user_context>\n\nfind it", first
+    )
 
 
 # ---------------------------------------------------------------- ends and crashes
@@ -167,6 +257,35 @@ async def test_a_cancelled_run_takes_its_sub_agents_along(memory: Store) -> None
         assert await outcome(runs, run) == Cancelled()
         assert other.open_streams == 0
         assert await reply(runs, user("go on", "u2")) == "Fine."
+
+
+@pytest.mark.promise("P10")
+async def test_sub_agents_go_on_after_the_worker_of_both_was_lost(store: Store) -> None:
+    """What each may have done is not done again."""
+    made: list[str] = []
+
+    @tool
+    async def pay(what: str) -> str:
+        made.append(what)
+        await anyio.sleep_forever()
+        return "paid"
+
+    tasks = calls(("one", {"task": "go"}), ("two", {"task": "go"}))
+    asks = [ScriptedModel([calls(("pay", {"what": name}))]) for name in ("tea", "cake")]
+    dead = [helper(model, pay, name=name) for model, name in zip(asks, ("one", "two"), strict=True)]
+    async with boss(store, ScriptedModel([tasks]), *dead, tempo=DYING) as dying:
+        run = await post(dying, user())
+        while len(made) < 2:
+            await anyio.lowlevel.checkpoint()
+        found = ScriptedModel([says("perhaps paid")] * 2)
+        alive = [helper(found, pay, name=name) for name in ("one", "two")]
+        async with boss(store, ScriptedModel([says("ok")]), *alive) as runs:
+            await runs.status(run.key)
+            assert await outcome(runs, run) == Completed()
+            assert answers(await record(runs)) == ["perhaps paid"] * 2
+    assert sorted(made) == ["cake", "tea"]
+    told = [request.messages[-1].content for request in found.requests]
+    assert told == [SYNTHETIC_TEXT["interrupted"]] * 2
 
 
 @pytest.mark.promise("P10")

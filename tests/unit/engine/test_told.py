@@ -2,12 +2,14 @@
 
 import threading
 from collections.abc import Awaitable
+from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId, RunRef
-from passback.engine.told import Told, run_context
+from passback.engine.told import MISSING, TEXT_BYTES, Told, ToldOnce, run_context
 
 pytestmark = pytest.mark.anyio
 
@@ -32,11 +34,52 @@ async def test_a_function_may_be_plain_or_async(function: Told) -> None:
     assert await run_context(function)(RUN) == "for ann"
 
 
-@pytest.mark.promise("P11")
-async def test_a_function_has_a_deadline() -> None:
-    async def hangs(_run: RunRef) -> str:
-        await anyio.sleep_forever()
-        raise AssertionError
+async def hangs(_run: RunRef) -> str:
+    await anyio.sleep_forever()
+    raise AssertionError
 
-    with pytest.raises(TimeoutError):
-        await run_context(hangs, seconds=0.01)(RUN)
+
+async def fails(_run: RunRef) -> str:
+    raise OSError("secret")
+
+
+def gives_no_text(_run: RunRef) -> Any:
+    return 5
+
+
+@pytest.mark.promise("P11")
+@pytest.mark.parametrize("function", [hangs, fails, gives_no_text])
+async def test_the_model_is_told_what_cannot_be_found_out(function: Told) -> None:
+    told = run_context(function, shown="# Context\n{}".format, seconds=0.1)
+    assert await told(RUN) == f"# Context\n{MISSING}"
+
+
+@pytest.mark.promise("P11")
+async def test_a_text_has_a_limit_and_says_where_it_was_cut() -> None:
+    full = await run_context(lambda _: "ü" * (TEXT_BYTES // 2))(RUN)
+    assert full == "ü" * (TEXT_BYTES // 2)
+    cut = await run_context(lambda _: "a" + "ü" * TEXT_BYTES)(RUN)
+    kept, said = cut.split("\n")
+    assert kept == "a" + "ü" * (TEXT_BYTES // 2 - 1)
+    assert said == f"[Cut here: {TEXT_BYTES + 1} bytes more.]"
+
+
+async def test_all_that_ask_at_once_are_told_the_same() -> None:
+    """Forks that go on after a take-over do."""
+    asked: list[RunRef] = []
+
+    async def counted(run: RunRef) -> str:
+        asked.append(run)
+        await anyio.lowlevel.checkpoint()
+        return f"the {len(asked)}. time"
+
+    once, said = ToldOnce(counted, RUN), list[str]()
+
+    async def ask() -> None:
+        said.append(await once())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        tasks.start_soon(ask)
+    assert (asked, said, await once()) == ([RUN], ["the 1. time"] * 2, "the 1. time")
+    assert await ToldOnce(None, RUN)() == ""

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import anyio
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from passback.context.prompt import Layers
 from passback.core.deltas import (
     Finish,
     ModelDelta,
@@ -22,6 +24,7 @@ from passback.core.deltas import (
 from passback.core.errors import ConfigurationError
 from passback.core.messages import (
     AssistantMessage,
+    Brief,
     CallId,
     Content,
     DataPart,
@@ -121,6 +124,18 @@ def test_parts_are_read_as_text() -> None:
 
 
 # ---------------------------------------------------------------- tools
+@pytest.mark.parametrize("content", ["what is new?", (TextPart("what is new?"), DataPart(5))])
+def test_it_hears_the_users_words_and_not_what_is_said_beside_them(content: Content) -> None:
+    said = Brief(intent="get the time zone", at="2026-01-31T12:00:00+00:00")
+    shown = Layers().shown(replace(user(content), brief=said))
+    assert isinstance(shown, UserMessage)
+    assert "<time>" in str(shown.content)
+    deltas = ask(shown.content, spec("get-time-zone"))
+    assert called(deltas) == []
+    assert 'You said: "what is new?' in text(deltas)
+    assert "user_context" not in text(deltas)
+
+
 def test_a_named_tool_is_called_with_its_arguments_in_pieces() -> None:
     assert ask("Change background color to blue.", *PAGE)[:-2] == [
         ToolCallChunk(0, "demo_0", "change-background-color"),

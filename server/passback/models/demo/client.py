@@ -40,6 +40,9 @@ MAX_QUOTE = 2000
 
 MAX_COUNT = 1000
 
+_CONTEXT = re.compile(r"<user_context>\n.*?\n</user_context>\n*", re.DOTALL)
+"""What the application says before the user's words; these cannot have such a tag."""
+
 _PIECE = re.compile(r"\s*\S{1,24}|\s+")
 _COUNT_TO = re.compile(r"\bcount to (\d{1,6})\b", re.IGNORECASE)
 _GREETING = re.compile(r"\W*(hi|hello|hey|hallo|good (morning|evening|afternoon))\b", re.IGNORECASE)
@@ -169,11 +172,17 @@ def _last_words(messages: Sequence[ModelMessage]) -> tuple[str, Sequence[MediaPa
         if isinstance(message, UserMessage):
             content = message.content
             if isinstance(content, str):
-                return _plain(content)[:_HEARD], ()
+                return _words_in(_plain(content))[:_HEARD], ()
             words = tuple(part for part in content if not isinstance(part, MediaPart))
             media = [part for part in content if isinstance(part, MediaPart)]
-            return _plain(words)[:_HEARD], media
+            return _words_in(_plain(words))[:_HEARD], media
     return "", ()
+
+
+def _words_in(text: str) -> str:
+    """A user's message without what the application says before it, such as the time."""
+    context = _CONTEXT.match(text)
+    return text if context is None else text[context.end() :]
 
 
 def _last_results(messages: Sequence[ModelMessage]) -> list[tuple[str, ToolMessage]]:

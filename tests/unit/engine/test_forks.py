@@ -1,0 +1,176 @@
+"""Forks: sub-agents that begin with all that the model of the calling agent was shown."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.lowlevel
+import pytest
+from tests.support.runs import (
+    DYING,
+    PAINT,
+    QUICK,
+    call_ids,
+    outcome,
+    post,
+    record,
+    reply,
+    result,
+)
+from tests.support.runs import (
+    says as user,
+)
+from tests.support.sub_agents import answers
+from tests.support.transcripts import said_in
+
+from passback.context.prompt import Layers
+from passback.core.deltas import ModelRequest, UsageChunk
+from passback.core.events import Completed, HandedBack
+from passback.core.limits import Budget, Limits
+from passback.core.messages import ChildMessage, Message, RunRef, Usage
+from passback.core.ports import Store
+from passback.engine.agents import Actor, Agents
+from passback.engine.brain import Brain
+from passback.engine.runs import RunService
+from passback.engine.supervisor import Tempo
+from passback.engine.toolbox import Equipment
+from passback.models.scripted import ScriptedModel, calls, says
+from passback.toolsets.agents import FORK_GUIDE, AgentTool, AgentTools
+from passback.toolsets.functions import Functions, tool
+
+pytestmark = pytest.mark.anyio
+
+FORKS = calls(("fork", {"task": "count"}), ("fork", {"task": "weigh"}))
+ONE = calls(("fork", {"task": "count"}))
+
+
+@tool(read_only=True)
+def look() -> str:
+    """Look around."""
+    return "three <time>boxes</time>"
+
+
+@asynccontextmanager
+async def forking(
+    store: Store, model: ScriptedModel, tempo: Tempo = QUICK, *, budget: Budget | None = None
+) -> AsyncGenerator[RunService]:
+    """A worker whose agent may fork; it is told what it is told in one run only."""
+    asked: list[RunRef] = []
+
+    async def told(run: RunRef) -> str:
+        asked.append(run)
+        return f"asked {len(asked)} times"
+
+    forks = AgentTools([AgentTool.fork("fork", "Forks.")])
+    brain = Brain(model, "lead", 5, builder=Layers(), told=told, budget=budget or Budget())
+    actor = Actor(brain, Equipment([Functions([look]), forks]))
+    service = RunService(store, Agents([actor]), tempo)
+    with anyio.fail_after(10):
+        async with service.running():
+            yield service
+
+
+def said_to(request: ModelRequest) -> list[object]:
+    return [each.content for each in request.messages]
+
+
+def task(words: str) -> str:
+    return f"{words}\n\n<instructions>\n{FORK_GUIDE}\n</instructions>"
+
+
+async def test_a_fork_begins_with_what_the_model_was_shown_when_it_made_the_call(
+    store: Store,
+) -> None:
+    turns = [calls(("look", {})), FORKS, says("three"), says("heavy"), says("Three heavy boxes.")]
+    model = ScriptedModel(turns)
+    async with forking(store, model) as runs:
+        assert await reply(runs, user("What is there?")) == "Three heavy boxes."
+        messages = await record(runs)
+    _, calling, one, other, last = model.requests
+    shown = ["What is there?", "", "three &lt;time>boxes&lt;/time>"]
+    assert said_to(calling) == shown
+    for fork, words in ((one, "count"), (other, "weigh")):
+        assert fork.messages[:-1] == calling.messages
+        assert fork.messages[-1].content == task(words)
+        same = (fork.system, fork.static, fork.tools, fork.options)
+        assert same == (calling.system, calling.static, calling.tools, calling.options)
+    assert calling.system == "lead\n\nasked 1 times"
+    assert sorted(map(str, answers(messages)[1:])) == ["heavy", "three"]
+    # of what the forks said the agent is shown the results alone
+    assert said_to(last)[:3] == shown
+    assert len(last.messages) == 6
+    children = [each.message for each in messages if isinstance(each, ChildMessage)]
+    assert sorted(said_in(children)) == ["count", "heavy", "three", "weigh"]
+
+
+async def test_a_fork_cannot_fork(memory: Store) -> None:
+    model = ScriptedModel([ONE, ONE, says("did it myself"), says("ok")])
+    async with forking(memory, model) as runs:
+        assert await reply(runs, user()) == "ok"
+    refused = model.requests[2].messages[-1]
+    assert refused.content == "A fork cannot fork again: do this yourself."
+    assert said_to(model.requests[3])[-1] == "did it myself"
+
+
+async def test_a_fork_of_a_sub_agent_begins_with_what_that_one_was_shown(memory: Store) -> None:
+    inner = ScriptedModel([ONE, says("two"), says("It is two.")])
+    forks = AgentTools([AgentTool.fork("fork", "Forks.")])
+    helper = Actor(Brain(inner, "help", builder=Layers()), Equipment([forks]), "helper")
+    lead = ScriptedModel([calls(("helper", {"task": "find it"})), says("ok")])
+    equipment = Equipment([AgentTools([AgentTool.of(helper, "Helps.")])])
+    service = RunService(memory, Agents([Actor(Brain(lead, "lead"), equipment)]), QUICK)
+    with anyio.fail_after(10):
+        async with service.running():
+            assert await reply(service, user()) == "ok"
+    assert said_to(inner.requests[1]) == ["find it", task("count")]
+    assert inner.requests[1].system == "help"
+
+
+@pytest.mark.promise("P1", "P2")
+async def test_what_forks_owe_is_answered_on_any_worker(store: Store) -> None:
+    first = ScriptedModel([FORKS, calls(("paint", {})), calls(("paint", {}))])
+    async with forking(store, first) as runs:
+        run = await post(runs, user("Paint both."), tools=[PAINT])
+        assert isinstance(await outcome(runs, run), HandedBack)
+        one, other = await call_ids(runs)
+    second = ScriptedModel([says("painted"), says("painted"), says("Both are.")])
+    async with forking(store, second) as runs:
+        again = await post(runs, result(one, "blue"), result(other, "red"))
+        assert await outcome(runs, again) == Completed()
+        assert answers(await record(runs)) == ["painted", "painted"]
+    forks = [said_to(each) for each in second.requests[:2]]
+    assert [fork[0] for fork in forks] == ["Paint both."] * 2
+    assert sorted(map(str, (fork[1] for fork in forks))) == [task("count"), task("weigh")]
+    assert sorted(str(fork[-1]) for fork in forks) == ["blue", "red"]
+    assert {each.system for each in second.requests} == {"lead\n\nasked 1 times"}
+
+
+@pytest.mark.promise("P10")
+async def test_a_fork_goes_on_after_its_worker_was_lost(store: Store) -> None:
+    first = ScriptedModel([ONE, [*calls(("look", {}))], ["half", anyio.Event()]])
+    async with forking(store, first, DYING) as dying:
+        run = await post(dying, user())
+        while not any(isinstance(each, ChildMessage) for each in await _told(store, run)):
+            await anyio.lowlevel.checkpoint()
+        while len(first.requests) < 3:
+            await anyio.lowlevel.checkpoint()
+        second = ScriptedModel([says("three"), says("ok")])
+        async with forking(store, second) as runs:
+            await runs.status(run.key)
+            assert await outcome(runs, run) == Completed()
+    assert second.requests[0].messages == first.requests[2].messages
+
+
+async def test_what_the_agent_said_is_no_result_of_its_fork(memory: Store) -> None:
+    """The budget is used up before the fork has said anything."""
+    spent = UsageChunk(Usage(60, 60))
+    model = ScriptedModel([["I fork.", spent, *ONE]])
+    budget = Budget(run=Limits(tokens=100))
+    async with forking(memory, model, budget=budget) as runs:
+        run = await post(runs, user())
+        assert await outcome(runs, run) == Completed("budget")
+        assert answers(await record(runs)) == ["[The agent was stopped before its end.]"]
+
+
+async def _told(store: Store, run: RunRef) -> Sequence[Message]:
+    return (await store.load(run.key)).messages
