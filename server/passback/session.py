@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -39,6 +40,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Parked, Runs
 from passback.core.posts import StartRun
+from passback.core.state import ConversationState, seen_by_owner
 from passback.settings import load, variable
 from passback.transport.requests import conversation_id as checked_id
 from passback.transport.submissions import (
@@ -191,7 +193,10 @@ class Session:
     def decide(
         self, call_id: str, *, approved: bool, reason: str = "", always: bool = False
     ) -> AsyncGenerator[RunEvent]:
-        """Whether a call may be made that is owed an approval; as `answer`."""
+        """Whether a call may be made that is owed an approval; as `answer`.
+
+        `always` is an answer for all later calls of the tool, too: nobody is asked, until `retract` takes it back.
+        """
         given = {"call_id": call_id, "approved": approved, "reason": reason, "always": always}
         return self._events(partial(read_decision, given))
 
@@ -230,6 +235,23 @@ class Session:
             return (await self._open.runs.status(self._key)).owed
         except UnknownConversation:
             return ()
+
+    async def state(self) -> ConversationState:
+        """Plan, usage, cost, seconds, refusals, lasting permissions and structured data. Within `async with` only."""
+        runs = self._open.runs
+        try:
+            status = await runs.status(self._key)
+            return seen_by_owner(status.state, await runs.data(self._key))
+        except UnknownConversation:
+            return ConversationState()
+
+    async def retract(self, tool: str) -> None:
+        """Take back what was answered for good (`always`) about a tool. Within `async with` only.
+
+        Raises ConversationBusy while a run goes on.
+        """
+        with suppress(UnknownConversation):
+            await self._open.runs.retract(self._key, tool)
 
     async def messages(self) -> Sequence[Message]:
         """The whole conversation, oldest first. Within `async with` only."""

@@ -198,7 +198,7 @@ NEARLY: tuple[Any, ...] = (
         {"Approved": True},
         {"approve": True},
         {"answer": "yes"},
-        {"approved": False, "always": True},
+        {"approved": None, "always": True},
     ),
 )
 

@@ -28,7 +28,7 @@ AGENT, RULE = (block.text for block in BLOCKS if block.language == "python")
 async def test_the_page_prints_what_it_shows(tmp_path: Path) -> None:
     (tmp_path / "my_files.py").write_text(AGENT)
     async with running_server("my_files:agent", cwd=str(tmp_path)) as server:
-        assert await check_commands(BLOCKS, server.url, tmp_path) == 2
+        assert await check_commands(BLOCKS, server.url, tmp_path) == 3
 
 
 def test_the_function_of_the_page_judges(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
+from pydantic import JsonValue
 
 from passback.core.changes import Held, Inbox, Owing, Page, Place, Status
 from passback.core.commands import Command
@@ -51,6 +52,7 @@ class LoggedRuns:
         self.cancelled: list[RunRef] = []
         self.pages: list[tuple[OwnerId, Place | None, int]] = []
         self.claims: dict[tuple[ConversationKey, CallId], str] = {}
+        self.retracted: list[tuple[ConversationKey, str]] = []
         self.remains: Left | None = None
         self.over = False
         self.readers = 0
@@ -176,6 +178,13 @@ class LoggedRuns:
     async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         await self.status(key)
         return Page(self.history[start : start + limit], start, len(self.history))
+
+    async def data(self, key: ConversationKey, /) -> JsonValue:
+        return (await self.status(key)).state.data
+
+    async def retract(self, key: ConversationKey, tool: str, /) -> None:
+        await self.status(key)
+        self.retracted.append((key, tool))
 
     async def delete(self, key: ConversationKey, /) -> None:
         await self.status(key)

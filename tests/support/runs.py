@@ -112,8 +112,8 @@ def approval(call_id: CallId, *, always: bool = False) -> ApprovalMessage:
     return ApprovalMessage(MessageId("yes"), call_id, True, always=always)
 
 
-def denial(call_id: CallId, reason: str = "") -> ApprovalMessage:
-    return ApprovalMessage(MessageId("no"), call_id, False, reason)
+def denial(call_id: CallId, reason: str = "", *, always: bool = False) -> ApprovalMessage:
+    return ApprovalMessage(MessageId("no"), call_id, False, reason, always)
 
 
 async def post(

@@ -1,6 +1,7 @@
 """A conversation with an agent from Python, without HTTP."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -8,12 +9,15 @@ import anyio.lowlevel
 import pytest
 
 from passback.agent import Agent
+from passback.core.deltas import UsageChunk
 from passback.core.errors import ConfigurationError, UnknownToolCall
 from passback.core.events import Completed, HandedBack, RunEvent, RunFinished, TextDelta
-from passback.core.messages import ToolSpec
+from passback.core.messages import ToolSpec, Usage
+from passback.core.permissions import LastingPermission, declaration_digest
+from passback.core.state import ConversationState
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.session import Session
-from passback.toolsets.functions import tool
+from passback.toolsets.functions import Functions, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -119,3 +123,35 @@ async def test_mistakes_are_told_where_they_are_made(tmp_path: Path) -> None:
     session = Agent().session(store=f"sqlite:///{tmp_path}/file/talks.db")
     with anyio.fail_after(10), pytest.raises(ConfigurationError):
         await anext(session.submit("hi"))
+
+
+async def test_the_state_of_a_session_is_one_value() -> None:
+    @tool(permission="ask")
+    def erase() -> str:
+        return "erased"
+
+    async def read(said: AsyncIterator[RunEvent]) -> None:
+        async for _ in said:
+            pass
+
+    script = [calls(("erase", {})), says("kept"), calls(("erase", {})), says("kept")]
+    used = UsageChunk(Usage(1000, 100))
+    agent = Agent(model=ScriptedModel([[used, *each] for each in script]), tools=[erase])
+    [spec] = await Functions([erase]).specs()
+    never = LastingPermission("erase", declaration_digest(spec), False, "No.")
+    settings = {"prices": "scripted=2/8"}
+    with anyio.fail_after(10):
+        async with agent.session(settings=settings) as session:
+            assert await session.state() == ConversationState()
+            await session.retract("erase")
+            await read(session.submit("go", structured_data=[{"a": 1}]))
+            [owed] = await session.owed()
+            await read(session.decide(owed.id, approved=False, reason="No.", always=True))
+            await read(session.submit("again"))
+            state = await session.state()
+            assert [each.tool for each in state.refusals] == ["erase", "erase"]
+            assert replace(state, refusals=(), seconds=0) == ConversationState(
+                usage=Usage(4000, 400), cost=0.0112, permissions=(never,), data=[{"a": 1}]
+            )
+            await session.retract("erase")
+            assert (await session.state()).permissions == ()

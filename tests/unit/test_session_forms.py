@@ -158,7 +158,6 @@ REFUSED: list[tuple[Callable[[Session], AsyncIterator[RunEvent]], type[ClientErr
     (lambda s: s.answer("c", object()), InvalidRequest, "content: "),  # type: ignore[arg-type]
     (lambda s: s.answer("c", "x" * 2_000), ResultTooLarge, "the result of a tool is larger"),
     (lambda s: s.decide("c", approved=None), InvalidRequest, "approved: "),  # type: ignore[arg-type]
-    (lambda s: s.decide("c", approved=False, always=True), InvalidRequest, "the payload of resume"),
 ]
 
 

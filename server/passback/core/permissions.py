@@ -1,7 +1,7 @@
 """Whether a server tool may be called: `allow`, `deny`, or `ask` a person. Pure."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -33,6 +33,12 @@ class Permission:
 
 ALLOWED: Final = Permission("allow")
 
+MOST_LASTING: Final = 64
+"""Lasting permissions of a conversation: about a tool whose own is gone a person is asked again."""
+
+REASON_CHARACTERS: Final = 1000
+"""What is kept of a reason beside the messages, which have all of it."""
+
 
 def permission_of(given: Permission | Decision, /) -> Permission:
     """What an author wrote. Raises ConfigurationError for a decision that there is not."""
@@ -51,9 +57,32 @@ def declaration_digest(spec: ToolSpec, /) -> str:
     return sha256(declared.encode()).hexdigest()[:32]
 
 
-def allowance(name: str, digest: str, /) -> str:
-    """What a person allows for good: a tool, as it is declared."""
-    return f"{name} {digest}"
+@dataclass(frozen=True, slots=True)
+class LastingPermission:
+    """A person's answer for all calls to come of a tool, in one conversation, as long as its declaration has this `digest`.
+
+    `reason` is why they are denied.
+    """
+
+    tool: str
+    digest: str
+    approved: bool
+    reason: str = ""
+
+
+Lasting: TypeAlias = Mapping[tuple[str, str], LastingPermission]
+"""What people have answered for good, by the tool's name and the digest of its declaration."""
+
+
+def with_newest(
+    known: Iterable[LastingPermission], newer: Iterable[LastingPermission], /
+) -> tuple[LastingPermission, ...]:
+    """Join lasting permissions, oldest first: of one tool and declaration the newest counts. The oldest of too many go."""
+    newest: dict[tuple[str, str], LastingPermission] = {}
+    for each in (*known, *newer):
+        newest.pop((each.tool, each.digest), None)
+        newest[each.tool, each.digest] = each
+    return tuple(newest.values())[-MOST_LASTING:]
 
 
 def decision_for(name: str, decisions: Mapping[str, Decision], /) -> Decision | None:

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from pydantic import JsonValue
+
 from passback.core.changes import (
     Change,
     Commit,
@@ -374,6 +376,20 @@ class Runs(Protocol):
 
     async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         """Raises UnknownConversation."""
+        ...
+
+    async def data(self, key: ConversationKey, /) -> JsonValue:
+        """The structured data that counts, which is looked for in the messages. Raises UnknownConversation, ServerBusy."""
+        ...
+
+    async def retract(self, key: ConversationKey, tool: str, /) -> None:
+        """Take back what people have answered for good about a tool; nothing happens where nobody has.
+
+        Raises:
+            UnknownConversation: there is none.
+            ConversationBusy: a run is going on, or too many others write to the conversation.
+            ServerBusy: too many large conversations are read at once.
+        """
         ...
 
     async def delete(self, key: ConversationKey, /) -> None:

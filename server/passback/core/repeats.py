@@ -36,7 +36,7 @@ def print_of(message: PostedMessage, /) -> str:
     """The fingerprint by which a repeat of a message, or of an answer, is known."""
     if isinstance(message, ApprovalMessage):
         given = "approved" if message.approved else "denied"
-        decision = "approved always" if message.always else given
+        decision = f"{given} always" if message.always else given
         return fingerprint((TextPart(decision), TextPart(message.reason)))
     is_error = message.is_error if isinstance(message, ToolMessage) else False
     brief = message.brief if isinstance(message, UserMessage) else None

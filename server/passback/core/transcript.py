@@ -33,7 +33,7 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.permissions import allowance
+from passback.core.permissions import REASON_CHARACTERS, LastingPermission
 from passback.core.values import value
 
 SYNTHETIC_TEXT: Mapping[Synthetic, str] = {
@@ -176,21 +176,26 @@ def written(answer: Answer, mint: MintMessageId, /) -> tuple[Message, ...]:
     """What a client's answer adds to the transcript: a denial is a result, too."""
     if isinstance(answer, ToolMessage) or answer.approved:
         return (answer,)
-    text = SYNTHETIC_TEXT["denied"] + (f" The user says: {answer.reason}" if answer.reason else "")
+    text = SYNTHETIC_TEXT["denied"]
+    if answer.always:
+        text += " Nor is any other call of this tool in this conversation."
+    if answer.reason:
+        text += f" The user says: {answer.reason}"
     result = ToolMessage(mint(), answer.call_id, text, is_error=True, synthetic="denied")
     return answer, result
 
 
-def always_allowed(messages: Iterable[Message], /) -> frozenset[str]:
-    """The tools for which no approval is asked any more in this conversation, by no agent, each as an `allowance`."""
-    return frozenset(
-        allowance(said.tool, said.digest)
-        for said in map(_innermost, messages)
-        if isinstance(said, ApprovalMessage) and said.approved and said.always
-    )
+def lasting_permissions(messages: Iterable[Message], /) -> Iterator[LastingPermission]:
+    """What people have answered for all calls to come, of whatever agent in this conversation; oldest first."""
+    for message in messages:
+        said = innermost(message)
+        # without a digest it is of a version that went by names alone
+        if isinstance(said, ApprovalMessage) and said.always and said.digest:
+            reason = said.reason[:REASON_CHARACTERS]
+            yield LastingPermission(said.tool, said.digest, said.approved, reason)
 
 
-def _innermost(message: Message) -> Message:
+def innermost(message: Message, /) -> Message:
     """What a sub-agent says or is told, however deep it is."""
     while isinstance(message, ChildMessage):
         message = message.message

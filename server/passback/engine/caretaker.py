@@ -35,6 +35,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Store
 from passback.core.posts import Receipt
+from passback.core.state import State
 from passback.core.transcript import closing, runnable, unanswered, waiting
 from passback.engine.active import Assignment
 from passback.engine.agents import Agents
@@ -181,16 +182,17 @@ class Caretaker:
         # what the client answered with a later post is not to be closed as superseded
         posted = (*_answers(loaded.queue), *fresh)
         verdict = begins(loaded.messages, posted, new_message_id, overdue=loaded.status.overdue)
+        change = _beginning(key, loaded, verdict, queued.run_id)
         change = replace(
-            _beginning(key, loaded, verdict, queued.run_id),
+            change,
             tools=post.tools,
             keep=loaded.status.message_count if rolled_back else None,
             pops=queued.run_id,
             tethered=post.on_disconnect == "cancel",
-            state=loaded.status.state if rolled_back else None,
+            state=change.state or (loaded.status.state if rolled_back else None),
         )
         client = loaded.tools if post.tools is None else post.tools
-        work = await self._work(client, loaded, verdict)
+        work = await self._work(client, loaded, change)
         opening = opening_of(queued.run_id, verdict.append)
         if loaded.status.state.plan != plan:
             opening = (*opening, PlanUpdated(loaded.status.state.plan))
@@ -244,8 +246,8 @@ class Caretaker:
         if any(each.stops for each in queue if each.run_id in late):
             self._supervisor().cancel(run)
 
-    async def _work(self, client: Sequence[ToolSpec], loaded: Loaded, verdict: Begins) -> Work:
-        messages, state = (*loaded.messages, *verdict.append), loaded.status.state
+    async def _work(self, client: Sequence[ToolSpec], loaded: Loaded, change: Change) -> Work:
+        messages, state = (*loaded.messages, *change.append), change.state or loaded.status.state
         actor = self._agents.asked_in(messages, state.agent)
         toolbox = await actor.equipment.toolbox(client)
         return Work(actor.brain, toolbox, messages, state=state)
@@ -256,7 +258,7 @@ class Caretaker:
         run_id = new_run_id()
         verdict = begins(loaded.messages, _answers(loaded.queue), new_message_id, overdue=True)
         change = _beginning(key, loaded, verdict, run_id)
-        work = await self._work(loaded.tools, loaded, verdict)
+        work = await self._work(loaded.tools, loaded, change)
         opening = opening_of(run_id, verdict.append)
         cut = any(each.stops for each in loaded.queue)
         if await self._begin(change, run_id, Assignment(opening, work, cut=cut), loaded.queue):
@@ -290,7 +292,15 @@ def _beginning(key: ConversationKey, loaded: Loaded, verdict: Begins, run_id: Ru
         verdict.append,
         {name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()},
         mark=mark_of(loaded.status.message_count, verdict.append),
+        state=state_behind(loaded, verdict.append),
     )
+
+
+def state_behind(loaded: Loaded, append: Sequence[Message], /) -> State | None:
+    """Return a conversation's state when messages are posted that may have answers of people; None: as it is."""
+    state = loaded.status.state
+    changed = state.with_answers(append, loaded.messages)
+    return None if changed is state else changed
 
 
 def mark_of(count: int, append: Sequence[Message], /) -> int:

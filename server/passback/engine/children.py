@@ -8,6 +8,7 @@ import anyio
 
 from passback.core.events import Nested, Outcome, RunEvent, RunFinished, ToolCallEnded, innermost
 from passback.core.messages import CallId, ChildMessage, Message, RunRef, ToolSpec
+from passback.core.permissions import Lasting, LastingPermission
 from passback.core.state import State
 from passback.core.values import value
 from passback.engine.brain import Brain
@@ -70,7 +71,7 @@ class CallContext(ServerCall):
         taken_over: whether another worker was at this call, and was lost.
         depth: how many agents call each other.
         meter: counts what the run spends.
-        allowed: tools for which a person has allowed all calls, each as an `allowance`.
+        lasting: what people have answered for good.
         origin: what a fork of the calling agent begins with; None: it is a fork itself.
         limiters: how many sub-agents of the run work at once, by their depth; one is made when it is first needed.
     """
@@ -85,7 +86,7 @@ class CallContext(ServerCall):
     leaving: Callable[[], bool] = bool
     taken_over: bool = False
     depth: int = 0
-    allowed: frozenset[str] = frozenset()
+    lasting: Lasting = field(default_factory=dict[tuple[str, str], LastingPermission])
 
 
 class ChildJournal:

@@ -1,11 +1,17 @@
 """Which calls of a turn are made: arguments have to fit, and server tools need permission."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 from passback.core.messages import RunRef, ToolCall, ToolSpec
-from passback.core.permissions import Permission, Rule, allowance, declaration_digest
+from passback.core.permissions import (
+    Lasting,
+    LastingPermission,
+    Permission,
+    Rule,
+    declaration_digest,
+)
 from passback.core.ports import ArgumentCheck
 from passback.core.questions import ASK_USER, unanswerable
 from passback.core.values import value
@@ -39,17 +45,12 @@ class Judge:
     rules: Sequence[Rule] = ()
     seconds: float = SECONDS
 
-    async def judge(
-        self, turn: Turn, toolbox: Toolbox, run: RunRef, allowed: Collection[str]
-    ) -> Turn:
-        """The same turn; its refused calls are invalid, and those marked that a person is asked about.
-
-        Of tools in `allowed`, as they are declared, a person has allowed all calls.
-        """
+    async def judge(self, turn: Turn, toolbox: Toolbox, run: RunRef, lasting: Lasting) -> Turn:
+        """The same turn; its refused calls are invalid, and those marked that a person is asked about."""
         refused: list[InvalidCall] = []
         marked: list[ToolCall] = []
         verdicts = [await self._of_client(call, toolbox, run) for call in turn.client]
-        verdicts += [await self._of_server(call, toolbox, run, allowed) for call in turn.server]
+        verdicts += [await self._of_server(call, toolbox, run, lasting) for call in turn.server]
         for verdict in verdicts:
             if isinstance(verdict, InvalidCall):
                 refused.append(verdict)
@@ -64,16 +65,20 @@ class Judge:
         return replace(call, asks="question") if spec == ASK_USER else None
 
     async def _of_server(
-        self, call: ToolCall, toolbox: Toolbox, run: RunRef, allowed: Collection[str]
+        self, call: ToolCall, toolbox: Toolbox, run: RunRef, lasting: Lasting
     ) -> _Verdict:
         permission = await self._permission(call, toolbox, run)
         if permission.decision == "deny":
-            return InvalidCall(call, _denial(permission), announced=True, synthetic="denied")
-        if permission.decision == "allow":
+            return _denied(call, permission)
+        if permission.decision == "allow" and not lasting:
             return None
         spec = toolbox.server_tool(call)
         digest = declaration_digest(spec)
-        if allowance(call.name, digest) in allowed:
+        answered = lasting.get((call.name, digest))
+        # who said never also means calls that nobody would have asked about
+        if answered is not None and not answered.approved:
+            return _denied(call, _never(answered))
+        if answered is not None or permission.decision == "allow":
             return None
         # nobody is asked about a call that could not be made
         if objection := await self._objection(call, spec, run):
@@ -116,6 +121,15 @@ class Judge:
 
 def _invalid(call: ToolCall, objection: str) -> InvalidCall:
     return InvalidCall(call, f"Not executed: {objection}", announced=True)
+
+
+def _denied(call: ToolCall, permission: Permission) -> InvalidCall:
+    return InvalidCall(call, _denial(permission), announced=True, synthetic="denied")
+
+
+def _never(answered: LastingPermission) -> Permission:
+    said = f" The user says: {answered.reason}" if answered.reason else ""
+    return Permission("deny", f"the user allows no call of this tool in this conversation.{said}")
 
 
 def _denial(permission: Permission) -> str:

@@ -37,9 +37,9 @@ from passback.core.messages import (
     ToolResult,
     Usage,
 )
+from passback.core.permissions import Lasting
 from passback.core.state import State
 from passback.core.transcript import (
-    always_allowed,
     boundary,
     closing,
     data_of,
@@ -77,7 +77,7 @@ class Work:
         state: what the conversation knows beside its messages.
         taken_over: whether another worker was at it, and was lost.
         depth: how many agents call each other.
-        allowed: tools for which a person has allowed all calls, as the calling agent knows.
+        lasting: what people have answered for good, as the calling agent knows; None: as `state` and `messages` say.
         sight: what the model is shown, once it was looked at.
         prepared: the first request, once it is encoded.
         owner_spent: what the runs of its owner have spent today, if it was asked for.
@@ -93,7 +93,7 @@ class Work:
     state: State = field(default_factory=State)
     taken_over: bool = False
     depth: int = 0
-    allowed: frozenset[str] = frozenset()
+    lasting: Lasting | None = None
     sight: Context | None = None
     prepared: Answering | None = None
     owner_spent: Spent | None = None
@@ -138,7 +138,7 @@ class Loop:
         self._start = work.state.boundary
         self._state = self._stored = work.state
         # approvals come with posts only
-        self._allowed = always_allowed(work.messages).union(work.state.allowed, work.allowed)
+        self._lasting = work.lasting if work.lasting is not None else _lasting(work)
         self._taken_over = work.taken_over
         self._depth = work.depth
         self._sight = work.sight or work.brain.watch(work.toolbox)
@@ -184,7 +184,7 @@ class Loop:
                 raise in_vain(self._messages)
             self._turns += 1
             turn = await self._brain.judge.judge(
-                await self._ask(), self._toolbox, self._log.run, self._allowed
+                await self._ask(), self._toolbox, self._log.run, self._lasting
             )
             if await self._settle(turn):
                 return
@@ -372,7 +372,7 @@ class Loop:
             taken_over=self._taken_over,
             depth=self._depth,
             meter=self._meter,
-            allowed=self._allowed,
+            lasting=self._lasting,
             data=data_of(self._messages, self._state.data),
             origin=self._origin,
             limiters=self._limiters,
@@ -417,7 +417,7 @@ class Loop:
         if not cut:
             self._state = self._state.settled()
         # before the write: if its reply is lost, the log sends it again ahead of whatever comes next
-        state = self._keep(append)
+        state = self._keep(append, ends=True)
         end = End(owed(self._messages), cut)
         await self._log.commit(tuple(append), told, end, state)
 
@@ -430,15 +430,21 @@ class Loop:
         state = self._keep(append)
         await self._log.commit(tuple(append), self._with_left(events), None, state)
 
-    def _keep(self, append: Sequence[Message]) -> State | None:
+    def _keep(self, append: Sequence[Message], *, ends: bool = False) -> State | None:
         """Gives what the state is then; None: as it is stored."""
         self._assembler = None
+        self._state = self._state.with_answers(append, self._messages)
         self._messages.extend(append)
         self._seen.extend(self._brain.seen(append))
         usage = self._state.usage_with(append)
         if any(isinstance(message, SummaryMessage) for message in append):
             read = self._messages[self._state.boundary - self._start :]
             self._state = self._state.with_boundary(self._start + boundary(self._messages), read)
-        self._state = self._meter.note(self._state, self._stored, usage)
+        self._state = self._meter.note(self._state, self._stored, usage, ends=ends)
         stored, self._stored = self._stored, self._state
         return None if self._state == stored else self._state
+
+
+def _lasting(work: Work) -> Lasting:
+    known = work.state.permissions(work.messages)
+    return {(each.tool, each.digest): each for each in known}

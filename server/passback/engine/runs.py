@@ -9,8 +9,10 @@ from functools import partial
 from typing import TypeAlias, assert_never
 
 import anyio
+from pydantic import JsonValue
 
 from passback.core.admission import (
+    BUSY,
     Begins,
     Joins,
     Parks,
@@ -61,12 +63,12 @@ from passback.core.messages import (
 )
 from passback.core.ports import Parked, Store, Take
 from passback.core.posts import Receipt, ReceiptName, StartRun, dated, for_call, receipt_names
-from passback.core.transcript import waiting
+from passback.core.transcript import data_of, waiting
 from passback.core.unread import accept_unread
 from passback.engine.active import Assignment
 from passback.engine.agents import Actor, Agents
 from passback.engine.attachments import refuse_attachments
-from passback.engine.caretaker import Caretaker, mark_of, opening_of
+from passback.engine.caretaker import Caretaker, mark_of, opening_of, state_behind
 from passback.engine.claims import Claims
 from passback.engine.loading import Loads, refuse_beyond
 from passback.engine.loop import Work
@@ -265,7 +267,7 @@ class RunService:
         toolbox = await actor.equipment.toolbox(client)
         opening = opening_of(run.run_id, verdict.append)
         messages = (*loaded.messages, *verdict.append)
-        work = Work(actor.brain, toolbox, messages, state=loaded.status.state)
+        work = Work(actor.brain, toolbox, messages, state=change.state or loaded.status.state)
         work.owner_spent = await owner_spent(self._store, actor.brain.budget, run)
         assignment = Assignment(opening, work, tethered=change.tethered)
         take = partial(self._store.begin, change, run.run_id, opening, lease=self._tempo.lease)
@@ -341,6 +343,35 @@ class RunService:
         await self.status(key)
         return await self._store.page(key, start=start, limit=limit)
 
+    async def data(self, key: ConversationKey, /) -> JsonValue:
+        await self.status(key)
+        loaded = await self._read(key)
+        return data_of(loaded.messages, loaded.status.state.data)
+
+    async def retract(self, key: ConversationKey, tool: str, /) -> None:
+        for attempt in range(ATTEMPTS):
+            await self.status(key)
+            loaded = await self._read(key)
+            if loaded.status.running:
+                raise ConversationBusy(BUSY, retry_after=1)
+            known = loaded.status.state.permissions(loaded.messages)
+            left = tuple(each for each in known if each.tool != tool)
+            if left == known:
+                return
+            state, owing = replace(loaded.status.state, lasting=left), loaded.status.owed
+            change = Change(key, new_nonce(), loaded.status.version, owed=owing, state=state)
+            if await self._store.park(change):
+                return
+            await step_aside(attempt)
+        raise ConversationBusy("too many requests for this conversation at once", retry_after=1)
+
+    async def _read(self, key: ConversationKey) -> Loaded:
+        loaded = await self._loads.first(key)
+        if not loaded.left_out:
+            return loaded
+        async with self._loads.whole(key) as whole:
+            return whole
+
     def commands(self, agent: str = "", /) -> Sequence[Command]:
         return self._agents.named(agent).brain.commands.all
 
@@ -389,6 +420,7 @@ def _change(
         post.tools,
         mark=mark_of(loaded.status.message_count, verdict.append),
         tethered=post.on_disconnect == "cancel",
+        state=state_behind(loaded, verdict.append),
     )
 
 

@@ -98,12 +98,13 @@ class Meter:
         """Whether no model call was counted under this lease."""
         return self._used == _NOTHING
 
-    def note(self, state: State, stored: State, usage: Usage) -> State:
+    def note(self, state: State, stored: State, usage: Usage, *, ends: bool = False) -> State:
         """The state with the usage of its transcript, and with what was spent.
 
-        That is noted where the state is written anyway or there is something to note; else the state stays as it is.
+        That is noted where the run ends, the state is written anyway or there is something to note; else the state stays as
+        it is.
         """
-        changed = usage != state.usage or state != stored
+        changed = ends or usage != state.usage or state != stored
         if not (changed or self._used != self._noted or self._is_set):
             return state
         self._noted = self._used

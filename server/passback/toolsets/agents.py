@@ -159,7 +159,7 @@ class AgentTools:
             sum(isinstance(each, AssistantMessage) for each in own),
             taken_over=context.taken_over,
             depth=context.depth + 1,
-            allowed=context.allowed,
+            lasting=context.lasting,
             state=State(data=context.data),
             seen=[*origin.seen, *brain.seen(own)],
             told=origin.told,

@@ -11,15 +11,16 @@ from passback.core.messages import ApprovalMessage, CallId
 from passback.transport.parts import Posted
 
 _YES: Final = frozenset({"yes", "true", "approve", "approved", "allow"})
-_EXPECTED: Final = (
-    'the payload of resume has to be {"approved": true or false, "reason"?: text, "always"?: true or false}, '
-    "and only what is approved can be approved always"
-)
+_EXPECTED: Final = 'the payload of resume has to be {"approved": true or false, "reason"?: text, "always"?: true or false}'
 _NO: Final = frozenset({"no", "false", "deny", "denied", "reject", "rejected"})
 
 
 class Approval(Posted):
-    """Whether a call may be made. `reason` is what the model is told of a denial; `always` allows the tool for good."""
+    """Whether a call may be made. `reason` is what the model is told of a denial.
+
+    `always` is an answer for all later calls of the tool in the conversation, too: they are made, or denied, and nobody is
+    asked.
+    """
 
     approved: bool
     reason: Annotated[str, Field(max_length=10_000)] = ""
@@ -33,8 +34,6 @@ def read_approval(call_id: CallId, payload: JsonValue, /) -> ApprovalMessage:
         InvalidRequest: none of them; says what is expected.
     """
     approval = _read(payload)
-    if approval.always and not approval.approved:
-        raise InvalidRequest(_EXPECTED)
     reason = approval.reason.strip()
     return ApprovalMessage(new_message_id(), call_id, approval.approved, reason, approval.always)
 

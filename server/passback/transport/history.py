@@ -21,6 +21,8 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
+from passback.core.permissions import LastingPermission
+from passback.core.state import seen_by_owner
 from passback.transport.briefs import BriefView, show_brief
 from passback.transport.native import owed_call
 from passback.transport.parts import show_content
@@ -60,11 +62,30 @@ class OwedView(TypedDict):
     claimedUntil: str | None
 
 
+class RefusalView(TypedDict):
+    """A call that was denied, by a person or by a rule; `reason` is what the model was told."""
+
+    toolCallId: str
+    name: str
+    reason: str
+
+
+class PermissionView(TypedDict):
+    """A person's answer for all calls to come of a tool; `reason` is why they are denied."""
+
+    name: str
+    decision: Literal["allow", "deny"]
+    reason: NotRequired[str]
+
+
 class ConversationView(TypedDict):
     """A conversation without its messages.
 
     `runId` is the newest run that has begun; `owed` is what the client has to answer; `queued` are the runs of those
-    posts that wait, in their order. `usage` is that of all messages together, `plan` what the agent means to do.
+    posts that wait, in their order. `usage` is that of all messages together, `cost` of all model calls, in the currency of
+    the server's prices, `seconds` for how long runs have worked on it; `plan` is what the agent means to do. `refusals` are
+    the newest calls that were denied, `permissions` what was answered for good. `structuredData` is there when it was
+    asked for: what counts of the data that was posted.
     """
 
     id: str
@@ -75,10 +96,17 @@ class ConversationView(TypedDict):
     owed: list[OwedView]
     messageCount: int
     usage: UsageView
+    cost: float
+    seconds: float
     plan: list[PlanEntryView]
+    refusals: list[RefusalView]
+    permissions: list[PermissionView]
+    structuredData: NotRequired[JsonValue]
 
 
 def conversation_view(conversation_id: ConversationId, status: Status, /) -> ConversationView:
+    """The view without structured data."""
+    state = seen_by_owner(status.state)
     return {
         "id": conversation_id,
         "status": "running" if status.running else "idle",
@@ -87,9 +115,26 @@ def conversation_view(conversation_id: ConversationId, status: Status, /) -> Con
         "queued": list(status.queued),
         "owed": owed_views(status),
         "messageCount": status.message_count,
-        "usage": usage_view(status.state.usage),
-        "plan": [plan_entry(each) for each in status.state.plan],
+        "usage": usage_view(state.usage),
+        "cost": state.cost,
+        "seconds": state.seconds,
+        "plan": [plan_entry(each) for each in state.plan],
+        "refusals": [
+            {"toolCallId": each.call_id, "name": each.tool, "reason": each.reason}
+            for each in state.refusals
+        ],
+        "permissions": [_permission(each) for each in state.permissions],
     }
+
+
+def _permission(answered: LastingPermission) -> PermissionView:
+    shown: PermissionView = {
+        "name": answered.tool,
+        "decision": "allow" if answered.approved else "deny",
+    }
+    if answered.reason:
+        shown["reason"] = answered.reason
+    return shown
 
 
 def owed_views(status: Status, /) -> list[OwedView]:

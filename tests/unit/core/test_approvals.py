@@ -50,11 +50,12 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
+from passback.core.permissions import MOST_LASTING, LastingPermission, with_newest
 from passback.core.posts import OnBusy, Receipt, ReceiptName, for_call
 from passback.core.transcript import (
     UNMADE,
-    always_allowed,
     futile_turns,
+    lasting_permissions,
     owed,
     paired,
     runnable,
@@ -142,18 +143,43 @@ def test_a_turn_whose_calls_were_denied_is_not_futile() -> None:
     assert futile_turns([user(), asks(C1), closed("c1", "invalid"), asks(A), NO_A]) == 0
 
 
-def test_only_what_was_approved_for_good_is_not_asked_again() -> None:
+def test_what_was_answered_for_good_is_a_tool_as_it_was_declared() -> None:
+    """What is said of one call alone is not, nor what an older version said of a name."""
+    copied = replace(says_yes("g", always=True, tool="copy"), digest="2")
     messages: list[Message] = [
         replace(says_yes("a", always=True, tool="save"), digest="1"),
-        says_yes("b", tool="send"),
-        says_no("c", tool="pay"),
-        replace(says_no("d", tool="drop"), always=True),
-        ChildMessage(
-            CallId("e"), ChildMessage(CallId("f"), says_yes("g", always=True, tool="copy"))
-        ),
+        replace(says_yes("b", tool="send"), digest="1"),
+        replace(says_no("c", tool="pay"), digest="1"),
+        replace(says_no("d", "x" * 2000, tool="drop"), always=True, digest="1"),
+        says_yes("h", always=True, tool="named"),
+        ChildMessage(CallId("e"), ChildMessage(CallId("f"), copied)),
         user(),
     ]
-    assert always_allowed(messages) == {"save 1", "copy "}
+    assert list(lasting_permissions(messages)) == [
+        LastingPermission("save", "1", True),
+        LastingPermission("drop", "1", False, "x" * 1000),
+        LastingPermission("copy", "2", True),
+    ]
+
+
+def test_of_several_lasting_answers_on_a_tool_the_newest_counts_and_the_oldest_of_too_many_goes() -> (
+    None
+):
+    yes, no = LastingPermission("a", "1", True), LastingPermission("a", "1", False, "No.")
+    other = LastingPermission("a", "2", True)
+    assert with_newest([yes, other], [no]) == (other, no)
+    assert with_newest([other, no], [yes]) == (other, yes)
+    many = [LastingPermission(f"tool_{number}", "1", False) for number in range(MOST_LASTING)]
+    assert with_newest([yes, *many[1:]], []) == (yes, *many[1:])
+    assert with_newest([yes, *many], [other]) == (*many[1:], other)
+
+
+def test_a_denial_for_good_is_told_to_the_model_as_one() -> None:
+    talk = Talk(*ASKING[:1], asks(A))
+    talk.post(replace(says_no("a", "No."), always=True))
+    assert talk.messages[-1] == denied(
+        "a", " Nor is any other call of this tool in this conversation. The user says: No."
+    )
 
 
 # ---------------------------------------------------------------- what a post means
@@ -270,6 +296,8 @@ def test_what_does_not_settle_all_is_stored_and_the_rest_is_named(
         (says_yes("a"), says_no("a")),
         (says_no("a"), says_yes("a")),
         (says_yes("a"), says_yes("a", always=True)),
+        (says_no("a"), replace(says_no("a"), always=True)),
+        (says_yes("a", always=True), replace(says_no("a"), always=True)),
         (says_no("a"), says_no("a", "Not now.")),
         (says_yes("a"), result("a")),
     ],

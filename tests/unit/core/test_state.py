@@ -10,11 +10,22 @@ from passback.core.messages import (
     Message,
     MessageId,
     RunId,
+    ToolCall,
+    ToolMessage,
     Usage,
     UserMessage,
 )
+from passback.core.permissions import LastingPermission
 from passback.core.plans import PlanEntry
-from passback.core.state import State, usage_of
+from passback.core.records import dump_state, load_state
+from passback.core.state import (
+    MOST_REFUSALS,
+    ConversationState,
+    Refusal,
+    State,
+    seen_by_owner,
+    usage_of,
+)
 
 PLAN = (PlanEntry("look"),)
 
@@ -62,20 +73,76 @@ def test_what_is_taken_back_was_not_used_but_stays_paid() -> None:
     assert added.with_taken_back(MESSAGES, None) == known
 
 
-def test_a_boundary_takes_along_what_was_allowed_before_it() -> None:
-    """What is approved once, denied, or said behind the boundary, is not."""
-    messages: list[Message] = [
-        approval("rm"),
-        approval("once", always=False),
-        approval("no", approved=False),
-        USER,
-        approval("later"),
-    ]
-    known = State(PLAN, boundary=10, allowed=("shell", "cat"))
-    moved = known.with_boundary(14, messages)
-    assert moved == State(PLAN, boundary=14, allowed=("cat", "rm 1", "shell"))
-    assert moved.with_boundary(15, messages[4:]).allowed == ("cat", "later 1", "rm 1", "shell")
-    assert moved.with_boundary(14, messages[4:]) == moved
+# ---------------------------------------------------------------- what was answered for good, and denied
+def lasting(tool: str, *, approved: bool = True) -> LastingPermission:
+    return LastingPermission(tool, "1", approved)
+
+
+def test_what_an_older_version_knew_to_be_allowed_is_gathered_with_a_boundary() -> None:
+    """It kept what stood before the boundary, as texts; the rest is in the messages that are still read."""
+    messages: list[Message] = [approval("rm"), approval("once", always=False), USER, approval("x")]
+    known = State(PLAN, boundary=10, allowed=("cat 1", "by-name", "x 1"))
+    gathered = (lasting("cat"), lasting("rm"), lasting("x"))
+    assert known.permissions(messages) == gathered
+    moved = known.with_boundary(13, messages)
+    assert moved == State(PLAN, boundary=13, lasting=gathered)
+    assert moved.with_boundary(14, messages[3:]) == replace(moved, boundary=14)
+
+
+def test_a_lasting_answer_changes_what_was_known_and_is_never_gathered_again() -> None:
+    messages: list[Message] = [approval("rm"), approval("cat")]
+    no = approval("rm", approved=False)
+    denied = State(PLAN).with_answers([no], messages)
+    assert denied == State(PLAN, lasting=(lasting("cat"), lasting("rm", approved=False)))
+    assert denied.permissions([*messages, no, approval("later")]) == denied.lasting
+    taken_back = replace(denied, lasting=())
+    assert taken_back.permissions(messages) == ()
+    assert load_state(dump_state(taken_back)) == taken_back
+
+
+def refused(number: int, text: str = "No.") -> ToolMessage:
+    call_id = CallId(f"c{number}")
+    return ToolMessage(MessageId("t"), call_id, text, is_error=True, synthetic="denied")
+
+
+def asking(*numbers: int) -> AssistantMessage:
+    calls = tuple(ToolCall(CallId(f"c{n}"), f"tool_{n}", "{}") for n in numbers)
+    return AssistantMessage(MessageId("a"), "", calls)
+
+
+def test_refusals_are_kept_with_their_tools_the_newest_only() -> None:
+    nested = ChildMessage(CallId("a"), refused(2, "x" * 2000))
+    messages: list[Message] = [asking(1, 4), ChildMessage(CallId("a"), asking(2))]
+    closed = ToolMessage(MessageId("t"), CallId("c4"), "over", True, "interrupted")
+    append: list[Message] = [refused(1), nested, asking(3), refused(3), closed, refused(9)]
+    state = State(PLAN).with_answers(append, messages)
+    first = (
+        Refusal(CallId("c1"), "tool_1", "No."),
+        Refusal(CallId("c2"), "tool_2", "x" * 1000),
+        Refusal(CallId("c3"), "tool_3", "No."),
+        Refusal(CallId("c9"), "", "No."),
+    )
+    assert state == State(PLAN, refusals=first)
+    assert state.with_answers([closed, USER], messages) is state
+    many = state.with_answers([refused(n) for n in range(MOST_REFUSALS - 1)], [])
+    assert [each.call_id for each in many.refusals][:2] == ["c9", "c0"]
+    assert len(many.refusals) == MOST_REFUSALS
+
+
+def test_a_refusal_goes_with_the_run_that_is_taken_back() -> None:
+    state = State().with_answers([asking(1, 2), refused(1), refused(2)], [])
+    kept = state.with_taken_back([asking(2), ChildMessage(CallId("a"), refused(2))], None)
+    assert kept.refusals == state.refusals[:1]
+
+
+def test_its_owner_sees_of_a_state_what_concerns_him() -> None:
+    state = State(PLAN, Usage(1), cost=0.5, seconds=2, lasting=(lasting("rm"),))
+    state = state.with_answers([asking(1), refused(1)], [])
+    seen = ConversationState(
+        PLAN, Usage(1), 0.5, 2, state.refusals, (lasting("rm"),), {"rows": [1]}
+    )
+    assert seen_by_owner(state, {"rows": [1]}) == seen
+    assert seen_by_owner(State()) == ConversationState()
 
 
 # ---------------------------------------------------------------- the plan

@@ -21,8 +21,9 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
+from passback.core.permissions import LastingPermission
 from passback.core.plans import PlanEntry
-from passback.core.state import State
+from passback.core.state import Refusal, State
 from passback.transport.history import MessageView, conversation_view, view
 
 ID, CALL = MessageId("m"), CallId("c")
@@ -117,6 +118,19 @@ MESSAGES: list[tuple[Message, MessageView]] = [
 @pytest.mark.parametrize(("message", "shown"), MESSAGES)
 def test_a_message_is_shown(message: Message, shown: MessageView) -> None:
     assert view(message) == shown
+
+
+def test_a_conversation_is_shown_with_what_it_cost_and_what_people_have_answered() -> None:
+    refusals = (Refusal(CALL, "rm", "No."),)
+    lasting = (LastingPermission("ls", "1", True), LastingPermission("rm", "1", False, "Never."))
+    status = Status(state=State(cost=0.5, seconds=2.5, refusals=refusals, lasting=lasting))
+    shown = conversation_view(ConversationId("c"), status)
+    assert (shown["cost"], shown["seconds"]) == (0.5, 2.5)
+    assert shown["refusals"] == [{"toolCallId": CALL, "name": "rm", "reason": "No."}]
+    assert shown["permissions"] == [
+        {"name": "ls", "decision": "allow"},
+        {"name": "rm", "decision": "deny", "reason": "Never."},
+    ]
 
 
 def test_a_conversation_is_shown_with_its_usage_and_its_plan() -> None:

@@ -72,7 +72,6 @@ REFUSED: list[tuple[Json, str, str]] = [
     ({"input": [output("", "x")]}, "invalid_request", "input.0.content.0.data.call_id: "),
     ({"input": [{**output("c", "x"), "content": [text("x")]}]}, "invalid_request", "'data'"),
     ({"input": [decision("c", "yes")]}, "invalid_request", "approve"),
-    ({"input": [decision("c", False, always=True)]}, "invalid_request", "input.0: always"),
     ({"input": [decision("c", False, reason="x" * 10_001)]}, "invalid_request", "reason"),
     ({"n": 2}, "invalid_request", "n has to be 1"),
     ({"n": "1"}, "invalid_request", "n: "),

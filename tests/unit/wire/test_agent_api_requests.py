@@ -172,7 +172,7 @@ async def test_results_and_decisions_are_read() -> None:
         failed,
         output("c3", "x", is_error=True),
         decision("c4", True, id="x", always=True),
-        decision("c5", False, reason=" no "),
+        decision("c5", False, reason=" no ", always=True),
         decision("c6", True, reason=None),
     )
     ids = [message.id for message in messages]
@@ -181,7 +181,7 @@ async def test_results_and_decisions_are_read() -> None:
         ToolMessage(ids[1], CallId("c2"), (DataPart({"a": 1}),), is_error=True),
         ToolMessage(ids[2], CallId("c3"), "x", is_error=True),
         ApprovalMessage(ids[3], CallId("c4"), True, always=True),
-        ApprovalMessage(ids[4], CallId("c5"), False, "no"),
+        ApprovalMessage(ids[4], CallId("c5"), False, "no", always=True),
         ApprovalMessage(ids[5], CallId("c6"), True),
     )
 

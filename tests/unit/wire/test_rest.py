@@ -21,6 +21,7 @@ from passback.core.messages import (
     RunRef,
     UserMessage,
 )
+from passback.core.state import State
 from passback.transport.access import Access
 from passback.transport.signal import Signal
 from passback.transport.site import build_site
@@ -75,8 +76,26 @@ async def test_a_conversation_is_told_without_its_messages() -> None:
         ],
         "messageCount": 2,
         "usage": {"inputTokens": 0, "outputTokens": 0, "cachedTokens": 0, "reasoningTokens": 0},
+        "cost": 0.0,
+        "seconds": 0.0,
         "plan": [],
+        "refusals": [],
+        "permissions": [],
     }
+
+
+async def test_structured_data_is_told_to_who_asks_for_it() -> None:
+    runs = _runs(replace(IDLE, state=State(data={"rows": [1]})))
+    assert "structuredData" not in (await _get(runs, "/conversations/c")).json
+    asked = await _get(runs, "/conversations/c?include=other,structuredData")
+    assert asked.json["structuredData"] == {"rows": [1]}
+
+
+async def test_what_was_answered_for_good_is_taken_back_by_the_tools_name() -> None:
+    runs = _runs()
+    gone = await ask(_app(runs), "DELETE", "/conversations/c/permissions/rm")
+    assert (gone.status, gone.body) == (204, b"")
+    assert runs.retracted == [(KEY, "rm")]
 
 
 async def test_owed_calls_are_told_with_their_deadline_and_their_claims() -> None:
@@ -102,6 +121,7 @@ async def test_a_conversation_whose_run_goes_on_is_running() -> None:
 ROUTES = [
     ("GET", "/conversations/{}"),
     ("DELETE", "/conversations/{}"),
+    ("DELETE", "/conversations/{}/permissions/rm"),
     ("GET", "/conversations/{}/messages"),
     ("GET", "/conversations/{}/stream"),
     ("POST", "/conversations/{}/cancel"),

@@ -120,7 +120,7 @@ class ResultData(Named):
 
 
 class ApprovalData(Named):
-    """The body of an `mcp_approval_response`. `always` allows the tool in this session for good."""
+    """The body of an `mcp_approval_response`. `always` is for later calls of the tool in this session, too."""
 
     approval_request_id: _CallId
     approve: bool

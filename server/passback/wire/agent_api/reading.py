@@ -156,8 +156,6 @@ def _result(services: Services, message: AgentInput) -> ToolMessage:
 
 def _approval(message: AgentInput) -> PostedMessage:
     given = _body(message, ApprovalData)
-    if given.always and not given.approve:
-        raise InvalidRequest("always: only what is approved can be approved always")
     decision: JsonValue = {
         "approved": given.approve,
         "reason": given.reason or "",

@@ -39,6 +39,8 @@ from passback.transport.routing import Endpoint
 from passback.transport.wires import Services, Wire
 from passback.wire.rest.asked import ID, OF_CONVERSATION, count_of, key_of
 
+_PERMISSION = "/conversations/{id}/permissions/{name}"
+_STRUCTURED_DATA = "structuredData"
 _PAGE = 100
 _LARGEST_PAGE = 1000
 
@@ -72,6 +74,7 @@ def build(services: Services, /) -> Wire:
     return Wire(
         routes=[
             Endpoint("/conversations/{id}", wire.conversation, methods=["GET", "DELETE"]),
+            Endpoint(_PERMISSION, wire.permission, methods=["DELETE"]),
             Endpoint("/conversations/{id}/messages", wire.messages, methods=["GET"]),
             Endpoint("/conversations/{id}/stream", wire.stream, methods=["GET"]),
             Endpoint("/conversations/{id}/cancel", wire.cancel, methods=["POST"]),
@@ -101,7 +104,15 @@ class _Rest:
         if request.method == "DELETE":
             await self._runs.delete(key)
             return empty_answer(request.scope)
-        return json_answer(request.scope, conversation_view(key.id, await self._runs.status(key)))
+        shown = conversation_view(key.id, await self._runs.status(key))
+        if _STRUCTURED_DATA in request.query_params.get("include", "").split(","):
+            shown["structuredData"] = await self._runs.data(key)
+        return json_answer(request.scope, shown)
+
+    async def permission(self, request: Request) -> Response:
+        """Take back what was answered for good about a tool."""
+        await self._runs.retract(key_of(request), request.path_params["name"])
+        return empty_answer(request.scope)
 
     async def messages(self, request: Request) -> Response:
         start = count_of(request, "after", 0, most=2**53)
@@ -210,19 +221,48 @@ _PATHS: Mapping[str, JsonValue] = {
                             "cachedTokens": 640,
                             "reasoningTokens": 0,
                         },
+                        "cost": 0.0124,
+                        "seconds": 21.5,
                         "plan": [
                             {"content": "Read the file.", "priority": "high", "status": "completed"}
                         ],
+                        "refusals": [
+                            {
+                                "toolCallId": "call_0b6f4c1d2e3a495867f8a9b0",
+                                "name": "delete_file",
+                                "reason": "This call was not allowed. The user says: I need it.",
+                            }
+                        ],
+                        "permissions": [{"name": "read_file", "decision": "allow"}],
                     },
                 )
             },
             *OF_CONVERSATION,
+            "server_busy",
+            parameters=[
+                parameter(
+                    "include",
+                    "query",
+                    f"`{_STRUCTURED_DATA}`: also the structured data that counts, whole.",
+                )
+            ],
         ),
         "delete": operation(
             "deleteConversation",
             "Remove a conversation, its runs and what they said.",
             {"204": {"description": "It is gone.", "headers": dict(REQUEST_ID_HEADER)}},
             *OF_CONVERSATION,
+        ),
+    },
+    _PERMISSION: {
+        "parameters": [ID, parameter("name", "path", "The tool's name.")],
+        "delete": operation(
+            "retractPermission",
+            "Take back what was answered for good about a tool, a denial as well as an approval.",
+            {"204": {"description": "Nothing holds for good.", "headers": dict(REQUEST_ID_HEADER)}},
+            *OF_CONVERSATION,
+            "conversation_busy",
+            "server_busy",
         ),
     },
     "/conversations/{id}/messages": {

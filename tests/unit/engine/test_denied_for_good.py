@@ -1,0 +1,246 @@
+"""What a person denies for good is not asked about again, until it is taken back; refusals are kept with the state."""
+
+from time import monotonic
+
+import anyio
+import anyio.lowlevel
+import pytest
+from tests.support.deeds import Deeds, asked, called, results
+from tests.support.faults import Faults
+from tests.support.runs import (
+    DYING,
+    KEY,
+    OTHER,
+    approval,
+    call_ids,
+    denial,
+    outcome,
+    post,
+    reply,
+    says,
+    worker,
+)
+from tests.support.sub_agents import TASK, boss, erase, helper
+
+from passback.core.changes import Change
+from passback.core.errors import ConversationBusy, UnknownConversation
+from passback.core.events import Completed, HandedBack
+from passback.core.messages import Brief, MessageId, PostedMessage, UserMessage
+from passback.core.permissions import by_pattern
+from passback.core.ports import Store
+from passback.core.state import State
+from passback.engine.loading import LARGE
+from passback.engine.runs import RunService
+from passback.models.scripted import ScriptedModel
+from passback.models.scripted import says as words
+
+pytestmark = pytest.mark.anyio
+
+NEVER = "Not executed: the user allows no call of this tool in this conversation."
+ONCE = "This call was not allowed."
+FOR_GOOD = f"{ONCE} Nor is any other call of this tool in this conversation."
+
+
+async def lasting(runs: RunService) -> list[tuple[str, bool, str]]:
+    """What the conversation's state says was answered for good."""
+    known = (await runs.status(KEY)).state.lasting or ()
+    return [(each.tool, each.approved, each.reason) for each in known]
+
+
+async def refusals(runs: RunService) -> list[tuple[str, str]]:
+    return [(each.tool, each.reason) for each in (await runs.status(KEY)).state.refusals]
+
+
+async def test_a_denial_for_good_is_for_the_tool_in_this_conversation(store: Store) -> None:
+    deeds = Deeds()
+    tools = [deeds.tool("pay", "ask"), deeds.tool("look")]
+    model = ScriptedModel(
+        [
+            *[called("pay"), called("pay", "look"), words("one")],
+            *[called("pay"), words("two"), called("pay")],
+        ]
+    )
+    async with worker(store, model, *tools) as runs:
+        [call] = await asked(runs)
+        assert await reply(runs, denial(call, "No money.", always=True)) == "one"
+        assert await lasting(runs) == [("pay", False, "No money.")]
+        assert await refusals(runs) == [
+            ("pay", f"{FOR_GOOD} The user says: No money."),
+            ("pay", f"{NEVER} The user says: No money."),
+        ]
+        # who said never is not overruled by a rule that asks nobody
+        async with worker(store, model, *tools, rules=[by_pattern({"pay": "allow"})]) as lax:
+            assert await reply(lax, says("again")) == "two"
+        assert deeds.done == {"look": 1}
+        assert len(await asked(runs, OTHER)) == 1
+
+
+async def test_the_newest_answer_for_good_counts(store: Store) -> None:
+    """Of two calls that were asked about together, each gets its own answer all the same."""
+    deeds = Deeds()
+    model = ScriptedModel([called("pay", "pay"), called("pay"), words("so"), called("pay")])
+    async with worker(store, model, deeds.tool("pay", "ask")) as runs:
+        one, other = await asked(runs)
+        posted = [denial(one, always=True), approval(other, always=True)]
+        assert await reply(runs, *posted) == "so"
+        assert deeds.done == {"pay": 2}
+        assert await lasting(runs) == [("pay", True, "")]
+
+
+async def test_what_is_taken_back_is_asked_about_again(store: Store) -> None:
+    deeds = Deeds()
+    model = ScriptedModel([called("pay"), words("no"), called("pay"), called("pay"), words("yes")])
+    async with worker(store, model, deeds.tool("pay", "ask")) as runs:
+        [call] = await asked(runs)
+        assert await reply(runs, denial(call, always=True)) == "no"
+        for _ in range(2):  # the second time there is nothing to take back
+            await runs.retract(KEY, "pay")
+            assert await lasting(runs) == []
+        [call] = await asked(runs)
+        # also while a call is owed, which stays so
+        await runs.retract(KEY, "other")
+        assert await call_ids(runs) == [call]
+        await outcome(runs, await post(runs, approval(call, always=True)))
+        assert deeds.done == {"pay": 2}
+        await runs.retract(KEY, "pay")
+        assert await lasting(runs) == []
+
+
+async def test_what_is_owed_stays_owed_when_something_is_taken_back(store: Store) -> None:
+    deeds = Deeds()
+    model = ScriptedModel([called("pay"), called("send"), words("sent")])
+    async with worker(store, model, deeds.tool("pay", "ask"), deeds.tool("send", "ask")) as runs:
+        [pay] = await asked(runs)
+        ending = await outcome(runs, await post(runs, denial(pay, always=True)))
+        assert isinstance(ending, HandedBack)
+        await runs.retract(KEY, "pay")
+        [send] = await call_ids(runs)
+        assert await reply(runs, approval(send)) == "sent"
+        assert deeds.done == {"send": 1}
+
+
+async def test_nothing_is_taken_back_while_a_run_goes_on_or_where_nothing_is(memory: Store) -> None:
+    gate = anyio.Event()
+    async with worker(memory, ScriptedModel([["a", gate, *words("b")]])) as runs:
+        with pytest.raises(UnknownConversation):
+            await runs.retract(KEY, "pay")
+        run = await post(runs, says())
+        with pytest.raises(ConversationBusy) as raised:
+            await runs.retract(KEY, "pay")
+        assert raised.value.retry_after == 1
+        gate.set()
+        assert await outcome(runs, run) == Completed()
+
+
+async def test_taking_back_that_is_overtaken_for_ever_gives_up(memory: Store) -> None:
+    deeds, faults = Deeds(), Faults(memory)
+    model = ScriptedModel([called("pay"), words("no")])
+    async with (
+        worker(memory, model, deeds.tool("pay", "ask")) as runs,
+        worker(faults.store, ScriptedModel([])) as slow,
+    ):
+        [call] = await asked(runs)
+        assert await reply(runs, denial(call, always=True)) == "no"
+
+        async def overtake() -> None:
+            status = await memory.status(KEY)
+            nonce = f"nonce-{status.version}"
+            assert await memory.park(Change(KEY, nonce, status.version, (says("x"),)))
+            faults.first["park"] = overtake
+
+        faults.first["park"] = overtake
+        with pytest.raises(ConversationBusy):
+            await slow.retract(KEY, "pay")
+        assert await lasting(runs) == [("pay", False, "")]
+        faults.first.clear()
+        await slow.retract(KEY, "pay")
+        assert await lasting(runs) == []
+
+
+async def test_a_sub_agent_is_denied_what_was_denied_for_good(store: Store) -> None:
+    said = [called("erase"), words("left"), called("erase"), words("left again")]
+    lead = ScriptedModel([TASK, words("one"), TASK, words("two")])
+    async with boss(store, lead, helper(ScriptedModel(said), erase)) as runs:
+        assert await reply(runs, says()) == ""
+        [call] = await call_ids(runs)
+        assert await reply(runs, denial(call, always=True)) == "one"
+        assert await reply(runs, says("again", "u2")) == "two"
+        assert await refusals(runs) == [("erase", FOR_GOOD), ("erase", NEVER)]
+
+
+async def test_a_rule_that_denies_is_a_refusal_also_of_what_was_approved(store: Store) -> None:
+    deeds = Deeds()
+    tools = [deeds.tool("pay", "ask"), deeds.tool("look", "deny")]
+    model = ScriptedModel([called("pay", "look"), words("so")])
+    async with worker(store, model, *tools) as runs:
+        [call] = await asked(runs)
+        async with worker(store, model, *tools, rules=[by_pattern({"pay": "deny"})]) as strict:
+            assert await reply(strict, approval(call)) == "so"
+        denied = "Not executed: this tool may not be called"
+        assert await refusals(runs) == [("look", denied), ("pay", denied)]
+        assert (await runs.status(KEY)).state.lasting is None
+
+
+async def test_who_takes_a_run_over_knows_what_was_denied(store: Store) -> None:
+    """The state was stored with the answer itself, and with the turn in which a rule denied."""
+    deeds = Deeds("stuck")
+    tools = [deeds.tool("pay", "ask"), deeds.tool("look", "deny"), deeds.tool("stuck")]
+    model = ScriptedModel([called("pay"), called("look", "pay", "stuck")])
+    rescue = ScriptedModel([called("pay"), words("rescued")])
+    async with worker(store, model, *tools) as first:
+        [call] = await asked(first)
+    async with worker(store, model, *tools, tempo=DYING) as dying:
+        run = await post(dying, denial(call, "No.", always=True))
+        await deeds.begun.wait()
+        async with worker(store, rescue, *tools) as runs:
+            assert await outcome(runs, run) == Completed()
+            assert [tool for tool, _ in await refusals(runs)] == ["pay", "look", "pay", "pay"]
+            assert await lasting(runs) == [("pay", False, "No.")]
+            assert "pay done" not in await results(runs)
+
+
+async def test_an_answer_that_waited_in_the_queue_lasts_as_well(memory: Store) -> None:
+    deeds, gate = Deeds(), anyio.Event()
+    script = [["a", gate, *called("pay")], words("b"), [*called("pay")], words("c")]
+    async with worker(memory, ScriptedModel(script), deeds.tool("pay", "ask")) as runs:
+        first = await post(runs, says())
+        await post(runs, says("and", "u2"), on_busy="enqueue")
+        gate.set()
+        assert isinstance(await outcome(runs, first), HandedBack)
+        [call] = await call_ids(runs)
+        answered: list[PostedMessage] = [denial(call, always=True), says("or", "u3")]
+        last = await post(runs, *answered, on_busy="enqueue")
+        assert await outcome(runs, last) == Completed()
+        assert await lasting(runs) == [("pay", False, "")]
+        assert await refusals(runs) == [("pay", FOR_GOOD), ("pay", NEVER)]
+
+
+async def test_the_data_that_counts_is_found_also_in_a_large_conversation(memory: Store) -> None:
+    model = ScriptedModel([words("one"), words("two"), words("three")])
+    async with worker(memory, model) as runs:
+        assert await reply(runs, said_with({"rows": [1]}, "u1")) == "one"
+        assert await runs.data(KEY) == {"rows": [1]}
+        assert await reply(runs, says("x" * LARGE, "u2")) == "two"
+        assert await runs.data(KEY) == {"rows": [1]}
+        assert await reply(runs, said_with(None, "u3")) == "three"
+        assert await runs.data(KEY) is None
+        with pytest.raises(UnknownConversation):
+            await runs.data(OTHER)
+
+
+def said_with(data: object, message_id: str) -> UserMessage:
+    brief = Brief(data={"rows": [1]}) if data else Brief(forgets=True)
+    return UserMessage(MessageId(message_id), "look", brief=brief)
+
+
+async def test_seconds_are_counted_also_of_a_model_that_tells_no_usage(memory: Store) -> None:
+    gate = anyio.Event()
+    async with worker(memory, ScriptedModel([["a", gate, *words("b")]])) as runs:
+        run, began = await post(runs, says()), monotonic()
+        while monotonic() - began < 0.01:  # seconds, of which thousandths are kept
+            await anyio.lowlevel.checkpoint()
+        gate.set()
+        assert await outcome(runs, run) == Completed()
+        state = (await runs.status(KEY)).state
+        assert state == State(seconds=state.seconds)
+        assert state.seconds > 0
