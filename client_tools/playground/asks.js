@@ -47,11 +47,13 @@ export function approvalForm(why, onReply) {
   const reason = el("input", { label: "Why not" });
   reason.placeholder = "Why not (the agent is told)";
   reason.autocomplete = "off";
-  const deny = () => onReply({ approved: false, ...(reason.value.trim() && { reason: reason.value.trim() }) });
+  const whyNot = () => (reason.value.trim() ? { reason: reason.value.trim() } : {});
+  const deny = () => onReply({ approved: false, ...whyNot() });
   const allow = button("Allow", () => onReply({ approved: true }), "button small primary");
   const always = button("Allow always", () => onReply({ approved: true, always: true }), "button small");
-  always.title = "In this conversation, calls of this tool are not asked about again";
-  const row = el("div", { class: "choices" }, allow, always, el("span", { class: "denial" }, reason, submit("Deny")));
+  const never = button("Never", () => onReply({ approved: false, always: true, ...whyNot() }), "button small");
+  for (const each of [always, never]) each.title = "In this conversation, calls of this tool are not asked about again";
+  const row = el("div", { class: "choices" }, allow, always, el("span", { class: "denial" }, reason, submit("Deny"), never));
   return form(deny, ...(why ? [el("p", { class: "why" }, escapeProse(why))] : []), row);
 }
 

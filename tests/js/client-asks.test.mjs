@@ -67,6 +67,7 @@ for (const [answer, payload] of [
   [{ approved: true, always: true }, { approved: true, always: true }],
   [{ approved: true, reason: "fine" }, { approved: true }],
   [{ approved: false, reason: "No." }, { approved: false, reason: "No." }],
+  [{ approved: false, reason: "No.", always: true }, { approved: false, reason: "No.", always: true }],
   [undefined, { approved: false }],
   [null, { approved: false }],
   [{ approved: "yes" }, { approved: false }],
@@ -106,6 +107,23 @@ test("the client's own tools are asked for on the same way, and always holds for
   assert.deepEqual(asked, [call, call]);
   const results = requests.flatMap(({ body }) => body.messages).filter(({ role }) => role === "tool");
   assert.deepEqual(results.map(({ content }) => content), [1, 1, "No."]);
+});
+
+test("a denial for good holds for the conversation as well", async (t) => {
+  const round = () => [stream({ events: handsBack(["3", "f", "{}"]) }), stream({ events: [text("Done.")], run: "next" })];
+  const { client, requests } = await scripted(t, [...round(), ...round(), ...round()]);
+  const answers = [{ approved: false, reason: "Never.", always: true }, true];
+  const me = client({ approve: () => answers.shift(), tools: { f: { needsApproval: true, execute: () => "ok" } } });
+  for (const conversationId of ["one", "one", "two"]) await collect(me.send("x", { conversationId }));
+  const results = requests.flatMap(({ body }) => body.messages).filter(({ role }) => role === "tool");
+  assert.deepEqual(results.map(({ content }) => content), ["Never.", "Never.", "ok"]);
+});
+
+test("what was decided for good is taken back by the tool's name", async (t) => {
+  const { client, requests } = await scripted(t, [(response) => response.writeHead(204).end()]);
+  await client().retract("a/b", "delete file");
+  const [{ method, path }] = requests;
+  assert.deepEqual([method, path], ["DELETE", "/conversations/a%2Fb/permissions/delete%20file"]);
 });
 
 // ---------------------------------------------------------------- without

@@ -72,7 +72,7 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  * @property {string} id of the interrupt, which is the call's
  * @property {boolean} approved
  * @property {string} [reason] what the model is told, when it is not
- * @property {boolean} [always] whether calls of this tool need no decision any more in this conversation
+ * @property {boolean} [always] whether it decides on all later calls of this tool in this conversation; `retract` takes that back
  */
 
 /** @typedef {Brief & PostOptions} SendOptions */
@@ -101,6 +101,12 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  * @property {number} messageCount
  * @property {import("./events.js").Usage} [usage] of all messages together, where the server tells it
  * @property {import("./events.js").PlanEntry[]} [plan] what the agent means to do, where the server tells it
+ * @property {number} [cost] of all its model calls, in the currency of the server's prices
+ * @property {number} [seconds] for how long runs have worked on it
+ * @property {{toolCallId: string, name: string, reason: string}[]} [refusals] the newest calls that were denied; `reason` is what
+ *   the model was told
+ * @property {{name: string, decision: "allow" | "deny", reason?: string}[]} [permissions] what was decided for good about tools of
+ *   the server
  */
 
 /** @typedef {{messages: import("./messages.js").Message[], next: number | null, total: number}} MessagePage */
@@ -201,6 +207,17 @@ export class Client {
     const query = runId === undefined ? "" : `?runId=${encodeURIComponent(runId)}`;
     const path = `${conversationPath(conversationId)}/cancel${query}`;
     return (await this.#once(path, "POST", options)).cancelled === true;
+  }
+
+  /**
+   * Takes back what was decided for good (`always`) about a tool of the server: it is asked for again.
+   *
+   * @param {string} conversationId
+   * @param {string} tool its name
+   * @param {RequestOptions} [options]
+   */
+  async retract(conversationId, tool, options) {
+    await this.#once(`${conversationPath(conversationId)}/permissions/${encodeURIComponent(tool)}`, "DELETE", options);
   }
 
   /**

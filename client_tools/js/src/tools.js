@@ -39,7 +39,7 @@ import { unlessAborted } from "./signals.js";
 
 /**
  * @typedef {boolean | string | {approved: boolean, reason?: string, always?: boolean}} Approval true to run it; false, or
- *   a text that says to the model why not; `always`: calls of this tool need none any more in this conversation
+ *   a text that says to the model why not; `always`: it is the answer to all later calls of this tool in this conversation
  */
 
 /**
@@ -66,12 +66,12 @@ import { unlessAborted } from "./signals.js";
 /** @typedef {{message: ToolResult} | {resume: Resume}} Answered what is posted for a call */
 
 const NOT_ALLOWED = "The user did not allow this call.";
-/** Tools of conversations that are not asked for again; older ones are. */
+/** Tools of conversations that are decided on for good; older ones are asked for again. */
 const MAX_ALWAYS = 1000;
 
 export class Toolbox {
-  /** @type {Set<string>} */
-  #always = new Set();
+  /** @type {Map<string, {approved: boolean, reason: string}>} */
+  #always = new Map();
   #tools;
   #leavesOthers;
   #approve;
@@ -184,12 +184,8 @@ export class Toolbox {
     const tool = this.#tools?.get(name);
     if (!tool || tool.execute === "later") throw new Error(`This client has no tool named ${name}.`);
     const args = this.#argumentsOf(call);
-    if (await this.#needsApproval(tool, args, context)) {
-      const asked = { id, name, arguments: args, reason: "", server: false };
-      const { approved, reason, always } = await this.#ask(asked, context);
-      if (!approved) throw new Error(reason || NOT_ALLOWED);
-      if (always) this.#remember(context);
-    }
+    const { approved, reason } = await this.#decideOn(tool, { id, name, arguments: args, reason: "", server: false }, context);
+    if (!approved) throw new Error(reason || NOT_ALLOWED);
     return await tool.execute(args, context);
   }
 
@@ -203,12 +199,17 @@ export class Toolbox {
 
   /**
    * @param {ClientTool} tool
-   * @param {any} args
+   * @param {ApprovalCall} call
    * @param {CallContext} context
    */
-  async #needsApproval({ needsApproval }, args, context) {
-    if (this.#always.has(keyOf(context))) return false;
-    return typeof needsApproval === "function" ? await needsApproval(args) : needsApproval;
+  async #decideOn({ needsApproval }, call, context) {
+    const known = this.#always.get(keyOf(context));
+    if (known) return known;
+    const needed = typeof needsApproval === "function" ? await needsApproval(call.arguments) : needsApproval;
+    if (!needed) return { approved: true, reason: "" };
+    const decision = await this.#ask(call, context);
+    if (decision.always) this.#remember(context, decision);
+    return decision;
   }
 
   /**
@@ -223,10 +224,13 @@ export class Toolbox {
     return { approved: approved === true, reason: typeof reason === "string" ? reason : "", always: always === true };
   }
 
-  /** @param {CallContext} context */
-  #remember(context) {
-    this.#always.add(keyOf(context));
-    const [oldest = ""] = this.#always;
+  /**
+   * @param {CallContext} context
+   * @param {{approved: boolean, reason: string}} decision
+   */
+  #remember(context, decision) {
+    this.#always.set(keyOf(context), decision);
+    const [oldest = ""] = this.#always.keys();
     if (this.#always.size > MAX_ALWAYS) this.#always.delete(oldest);
   }
 

@@ -138,7 +138,7 @@ export type Decision = {
      */
     reason?: string;
     /**
-     * whether calls of this tool need no decision any more in this conversation
+     * whether it decides on all later calls of this tool in this conversation; `retract` takes that back
      */
     always?: boolean;
 };
@@ -186,6 +186,32 @@ export type ConversationView = {
      * what the agent means to do, where the server tells it
      */
     plan?: import("./events.js").PlanEntry[];
+    /**
+     * of all its model calls, in the currency of the server's prices
+     */
+    cost?: number;
+    /**
+     * for how long runs have worked on it
+     */
+    seconds?: number;
+    /**
+     * the newest calls that were denied; `reason` is what
+     * the model was told
+     */
+    refusals?: {
+        toolCallId: string;
+        name: string;
+        reason: string;
+    }[];
+    /**
+     * what was decided for good about tools of
+     * the server
+     */
+    permissions?: {
+        name: string;
+        decision: "allow" | "deny";
+        reason?: string;
+    }[];
 };
 export type MessagePage = {
     messages: import("./messages.js").Message[];
@@ -251,7 +277,7 @@ export type MessagePage = {
  * @property {string} id of the interrupt, which is the call's
  * @property {boolean} approved
  * @property {string} [reason] what the model is told, when it is not
- * @property {boolean} [always] whether calls of this tool need no decision any more in this conversation
+ * @property {boolean} [always] whether it decides on all later calls of this tool in this conversation; `retract` takes that back
  */
 /** @typedef {Brief & PostOptions} SendOptions */
 /** @typedef {Omit<PostOptions, "conversationId" | "agentId" | "onBusy">} DecideOptions */
@@ -275,6 +301,12 @@ export type MessagePage = {
  * @property {number} messageCount
  * @property {import("./events.js").Usage} [usage] of all messages together, where the server tells it
  * @property {import("./events.js").PlanEntry[]} [plan] what the agent means to do, where the server tells it
+ * @property {number} [cost] of all its model calls, in the currency of the server's prices
+ * @property {number} [seconds] for how long runs have worked on it
+ * @property {{toolCallId: string, name: string, reason: string}[]} [refusals] the newest calls that were denied; `reason` is what
+ *   the model was told
+ * @property {{name: string, decision: "allow" | "deny", reason?: string}[]} [permissions] what was decided for good about tools of
+ *   the server
  */
 /** @typedef {{messages: import("./messages.js").Message[], next: number | null, total: number}} MessagePage */
 export declare class Client {
@@ -341,6 +373,14 @@ export declare class Client {
     cancel(conversationId: string, { runId, ...options }?: RequestOptions & {
         runId?: string;
     }): Promise<boolean>;
+    /**
+     * Takes back what was decided for good (`always`) about a tool of the server: it is asked for again.
+     *
+     * @param {string} conversationId
+     * @param {string} tool its name
+     * @param {RequestOptions} [options]
+     */
+    retract(conversationId: string, tool: string, options?: RequestOptions): Promise<void>;
     /**
      * Removes a conversation.
      *

@@ -6,7 +6,15 @@
 from passback_client.answer import Answer
 from passback_client.approvals import Approval, Decision
 from passback_client.client import Client
-from passback_client.conversation import ChildMessage, Conversation, Message, MessagePage, Running
+from passback_client.conversation import (
+    ChildMessage,
+    Conversation,
+    LastingPermission,
+    Message,
+    MessagePage,
+    Refusal,
+    Running,
+)
 from passback_client.errors import (
     BadAnswer,
     BadSetup,
@@ -70,6 +78,7 @@ __all__ = [
     "Event",
     "Failure",
     "Interrupt",
+    "LastingPermission",
     "Left",
     "LimitExceeded",
     "Limits",
@@ -86,6 +95,7 @@ __all__ = [
     "PlanEntry",
     "Question",
     "Reasoning",
+    "Refusal",
     "Refused",
     "Reply",
     "Retry",

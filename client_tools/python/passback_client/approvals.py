@@ -10,7 +10,7 @@ from passback_client.events import JsonObject
 from passback_client.tools import invoke, is_async
 
 _REMEMBERED = 10_000
-"""Tools that are always allowed; the oldest are asked for again."""
+"""Tools that are decided on for good; the oldest are asked for again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Decision:
     Attributes:
         approved: whether the call is made.
         reason: why it is not; the model reads it.
-        always: further calls of the tool in this conversation are allowed, and not asked for.
+        always: further calls of the tool in this conversation are allowed, or denied for the same reason, and not asked for.
     """
 
     approved: bool
@@ -57,24 +57,24 @@ Approve: TypeAlias = Callable[[Approval], Verdict | Awaitable[Verdict]]
 
 
 class Approver:
-    """Asks `approve`, and remembers what is always allowed of the client's tools; the server does so for its own."""
+    """Asks `approve`, and remembers what is decided for good on the client's tools; the server does so for its own."""
 
     def __init__(self, approve: Approve, remembered: int = _REMEMBERED) -> None:
         self._approve = approve
         self._remembered = remembered
         self._one_at_a_time = anyio.Lock()
-        self._always: dict[tuple[str, str], None] = {}
+        self._always: dict[tuple[str, str], Decision] = {}
 
     async def decide(self, approval: Approval) -> Decision:
         """Whatever `approve` raises comes out; what it gives beside `Verdict` is a denial."""
         tool = (approval.conversation_id, approval.name)
         async with self._one_at_a_time:
             if not approval.server and tool in self._always:
-                return Decision(approved=True)
+                return self._always[tool]
             given = await invoke(lambda: self._approve(approval), is_async=is_async(self._approve))
         decision = _decision(given)
-        if decision.approved and decision.always and not approval.server:
-            self._always[tool] = None
+        if decision.always and not approval.server:
+            self._always[tool] = decision
             if len(self._always) > self._remembered:
                 del self._always[next(iter(self._always))]
         return decision
@@ -83,7 +83,7 @@ class Approver:
 def interrupt_answer(interrupt_id: str, decision: Decision) -> JsonObject:
     """As it is posted."""
     payload: JsonObject = {"approved": decision.approved}
-    if decision.approved and decision.always:
+    if decision.always:
         payload["always"] = True
     if decision.reason and not decision.approved:
         payload["reason"] = decision.reason

@@ -190,6 +190,11 @@ class Channel:
         named = {"runId": run_id} if run_id else {}
         return await self._json(self._request("POST", path, {}, params=named))
 
+    async def retract(self, conversation_id: str, tool: str) -> None:
+        path = f"{_conversation(conversation_id)}/permissions/{quote(tool, safe='')}"
+        response = await self._send(self._request("DELETE", path, {}))
+        await response.aclose()
+
     async def claim(self, conversation_id: str, call_id: str, claimant: str, seconds: int) -> None:
         content = encode({"claimant": claimant, "seconds": seconds})
         path = _claim(conversation_id, call_id)

@@ -213,7 +213,8 @@ class Client:
             interrupt_id: of the `Interrupt`, or the `OwedCall`.
             approved: whether the call is made.
             reason: why it is not; the model reads it.
-            always: further calls of this tool in the conversation are allowed, and not asked for.
+            always: further calls of this tool in the conversation are allowed, or denied, and not asked for; `retract` takes
+                that back.
             on_disconnect: as for `send`, and so are the two that follow.
             include: more kinds of events.
             idempotency_key: names the post.
@@ -301,6 +302,14 @@ class Client:
             PassbackError: no such run; no answer.
         """
         return await self._cancel(conversation_id, run_id)
+
+    async def retract(self, conversation_id: str, tool: str) -> None:
+        """Take back what was decided for good (`always`) about a tool of the server: it is asked for again.
+
+        Raises PassbackError, with the code `conversation_busy` while a run goes on.
+        """
+        channel = self._channel
+        await repeated(self._retry, lambda: channel.retract(conversation_id, tool))
 
     # ---------------------------------------------------------------- looking
     async def conversation(self, conversation_id: str) -> Conversation:

@@ -6,7 +6,15 @@ from typing import Literal, NotRequired, TypeAlias, TypedDict, cast
 from pydantic import JsonValue
 
 from passback_client.events import JsonObject, OwedCall, PlanEntry, Usage
-from passback_client.fields import as_object, count, objects, optional_count, optional_text, text
+from passback_client.fields import (
+    as_object,
+    count,
+    objects,
+    optional_count,
+    optional_number,
+    optional_text,
+    text,
+)
 from passback_client.parsing import owed_calls, plan_entries, read_usage
 
 
@@ -26,6 +34,24 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """A call of `name` that was denied, by a person or by a rule; `reason` is what the model was told."""
+
+    call_id: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LastingPermission:
+    """What a person decided for good about a tool of the server; `reason` is why its calls are denied."""
+
+    name: str
+    approved: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Conversation:
     """A look at one moment.
 
@@ -38,6 +64,10 @@ class Conversation:
         message_count: how many messages there are.
         usage: of all messages together; None where the server does not tell.
         plan: what the agent means to do, in its order.
+        cost: of all its model calls, in the currency of the server's prices; None where the server does not tell.
+        seconds: for how long runs have worked on it; None where the server does not tell.
+        refusals: the newest calls that were denied, oldest first.
+        permissions: what was decided for good, oldest first.
     """
 
     id: str
@@ -48,6 +78,10 @@ class Conversation:
     message_count: int
     usage: Usage | None = None
     plan: tuple[PlanEntry, ...] = ()
+    cost: float | None = None
+    seconds: float | None = None
+    refusals: tuple[Refusal, ...] = ()
+    permissions: tuple[LastingPermission, ...] = ()
 
 
 class UserMessage(TypedDict):
@@ -180,6 +214,20 @@ def read_conversation(fields: JsonObject) -> Conversation:
         count(fields, "messageCount"),
         read_usage(as_object(fields["usage"])) if "usage" in fields else None,
         plan_entries(fields, "plan") if "plan" in fields else (),
+        optional_number(fields, "cost"),
+        optional_number(fields, "seconds"),
+        tuple(
+            Refusal(text(each, "toolCallId"), text(each, "name"), text(each, "reason"))
+            for each in (objects(fields, "refusals") if "refusals" in fields else ())
+        ),
+        tuple(
+            LastingPermission(
+                text(each, "name"),
+                text(each, "decision") == "allow",
+                optional_text(each, "reason") or "",
+            )
+            for each in (objects(fields, "permissions") if "permissions" in fields else ())
+        ),
     )
 
 

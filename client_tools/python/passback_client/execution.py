@@ -119,7 +119,7 @@ class Execution:
         approval = Approval(call.id, call.name, arguments, where, call.reason, server=True)
         decision = await self._ask(approval)
         if not decision.approved:
-            return _denied(call, self._bounded(decision.reason))
+            return _denied(call, self._bounded(decision.reason), always=decision.always)
         return Decided(call.id, call.name, approved=True, always=decision.always)
 
     async def _ask(self, approval: Approval) -> Decision:
@@ -199,5 +199,5 @@ def _failed(call: OwedCall, text: str) -> Told:
     return ToolAnswer(call.id, call.name, text, is_error=True)
 
 
-def _denied(call: OwedCall, reason: str) -> Decided:
-    return Decided(call.id, call.name, approved=False, reason=reason)
+def _denied(call: OwedCall, reason: str, *, always: bool = False) -> Decided:
+    return Decided(call.id, call.name, approved=False, reason=reason, always=always)

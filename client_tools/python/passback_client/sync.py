@@ -244,6 +244,10 @@ class Client:
         """Cancel a run at the server; whether there was one."""
         return self._loop.run(partial(self._client.cancel, conversation_id, run_id=run_id))
 
+    def retract(self, conversation_id: str, tool: str) -> None:
+        """Take back what was decided for good about a tool of the server."""
+        self._loop.run(partial(self._client.retract, conversation_id, tool))
+
     # ---------------------------------------------------------------- looking
     def conversation(self, conversation_id: str) -> Conversation:
         """How a conversation stands."""

@@ -88,7 +88,10 @@ async def test_decisions_and_results_of_one_hand_back_are_posted_together() -> N
         ("not today", DENIED | {"reason": "not today"}),
         (Decision(approved=True, reason="why not"), ALLOWED),
         (Decision(approved=True, always=True), ALLOWED | {"always": True}),
-        (Decision(approved=False, reason="no", always=True), DENIED | {"reason": "no"}),
+        (
+            Decision(approved=False, reason="no", always=True),
+            DENIED | {"reason": "no", "always": True},
+        ),
         (Decision(approved=False, reason="\ud800" + "x" * 5000), None),
         (None, DENIED),
         (1, DENIED),
@@ -243,6 +246,27 @@ async def test_one_call_is_asked_for_at_a_time_and_what_is_always_allowed_not_ag
     given = await decided(Approver(approve), *calls)
     assert all(decision.approved for decision in given)
     assert sorted(asked) == [("burn", "c"), ("burn", "c"), ("paint", "c"), ("paint", "d")]
+
+
+async def test_what_is_denied_for_good_is_not_asked_again_and_keeps_its_reason() -> None:
+    asked: list[str] = []
+    never = Decision(approved=False, reason="never", always=True)
+
+    def approve(approval: Approval) -> Decision:
+        asked.append(approval.conversation_id)
+        return never
+
+    assert await decided(Approver(approve), *[("burn", "c")] * 3, ("burn", "d")) == [never] * 4
+    assert sorted(asked) == ["c", "d"]
+
+
+def test_what_was_decided_for_good_is_taken_back_by_the_tools_name() -> None:
+    script = Script(httpx.Response(204))
+    with plain.Client("http://host", transport=script.transport) as client:
+        client.retract("a/b", "delete file")
+    [request] = script.requests
+    path = "/conversations/a%2Fb/permissions/delete%20file"
+    assert (request.method, request.url.raw_path.decode()) == ("DELETE", path)
 
 
 async def test_what_is_always_allowed_is_remembered_within_bounds() -> None:

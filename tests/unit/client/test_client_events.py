@@ -37,7 +37,12 @@ from passback_client import (
     Unknown,
     Usage,
 )
-from passback_client.conversation import read_conversation, read_page
+from passback_client.conversation import (
+    LastingPermission,
+    Refusal,
+    read_conversation,
+    read_page,
+)
 from passback_client.parsing import parse_event
 
 VECTORS: list[dict[str, Any]] = json.loads(
@@ -274,8 +279,19 @@ def test_a_conversation_tells_what_it_used_and_what_the_agent_means_to_do() -> N
                 "estimated": True,
             },
             "plan": [{"content": "look", "priority": "low", "status": "pending"}],
+            "cost": 0.5,
+            "seconds": 2,
+            "refusals": [{"toolCallId": "c1", "name": "burn", "reason": "No."}],
+            "permissions": [
+                {"name": "look", "decision": "allow"},
+                {"name": "burn", "decision": "deny", "reason": "Never."},
+            ],
         }
     )
+    assert (stands.cost, stands.seconds) == (0.5, 2)
+    assert stands.refusals == (Refusal("c1", "burn", "No."),)
+    never = LastingPermission("burn", approved=False, reason="Never.")
+    assert stands.permissions == (LastingPermission("look", approved=True), never)
     assert stands.usage == Usage(1, 2, 3, 4, estimated=True)
     assert stands.plan == (PlanEntry("look", "low", "pending"),)
 
