@@ -26,6 +26,7 @@ const REMEDIES = {
 const SYNTHETIC = {
   superseded: "closed: the conversation went on without it",
   interrupted: "closed: the server was interrupted",
+  unanswered: "closed: its history has no result",
   invalid: "not run: its arguments are not valid",
   timeout: "closed: nobody answered in time",
   denied: "denied",

@@ -110,9 +110,10 @@ def _keys(value: str) -> Mapping[str, OwnerId]:
 
 def _roles(value: str) -> frozenset[str]:
     roles = frozenset(_words(value))
-    if not {"user", "tool"} <= roles <= {"user", "tool", "system"}:
-        raise ValueError("must be user,tool or user,tool,system")
-    return roles
+    always, more = frozenset({"user", "tool"}), frozenset({"system", "assistant"})
+    if not roles or not (roles <= more or always <= roles <= always | more):
+        raise ValueError("must be user,tool and, if wanted, system and assistant")
+    return roles | always
 
 
 def _permissions(value: str) -> Mapping[str, Decision]:
@@ -280,7 +281,9 @@ class Settings:
         "serve everybody without a key, also beyond this machine",
     )
     allow_roles: frozenset[str] = _setting(
-        frozenset({"user", "tool"}), _roles, "roles of messages that clients may post"
+        frozenset({"user", "tool"}),
+        _roles,
+        "roles of messages that clients may post, beside user and tool: system, assistant (a history)",
     )
     max_connections: int = _setting(
         4096,

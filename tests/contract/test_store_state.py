@@ -26,10 +26,11 @@ from tests.support.conversations import (
 from passback.core.changes import Change, Commit, LogWrite, Page
 from passback.core.errors import LeaseLost
 from passback.core.events import Rewound
-from passback.core.messages import ConversationKey, Message, Usage
+from passback.core.messages import CallId, ConversationKey, Message, Usage
+from passback.core.permissions import LastingPermission
 from passback.core.plans import PlanEntry
 from passback.core.ports import Store
-from passback.core.state import State
+from passback.core.state import Refusal, State
 from passback.core.transcript import owed
 
 pytestmark = pytest.mark.anyio
@@ -44,6 +45,8 @@ STATE = State(
     ("rm",),
     data={"a": [1]},
     output_schema={"type": "object"},
+    lasting=(LastingPermission("rm", "1", approved=False, reason="No."),),
+    refusals=(Refusal(CallId("c"), "rm", "No."),),
 )
 MESSAGES: tuple[Message, ...] = (user("a"), user("b"), user("c"), user("d"))
 

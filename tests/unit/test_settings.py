@@ -50,7 +50,7 @@ GOOD: list[tuple[str, str, object]] = [
     ),
     ("api_keys", f"ann:{KEY},bob:{KEY}:x", {KEY: "ann", f"{KEY}:x": "bob"}),
     ("allow_anonymous", "yes", True),
-    ("allow_roles", "user,tool,system", frozenset({"user", "tool", "system"})),
+    ("allow_roles", "assistant", frozenset({"user", "tool", "assistant"})),
     ("max_connections", "100", 100),
     ("send_timeout", "2.5", 2.5),
     ("max_body_bytes", "1024", 1024),
@@ -132,8 +132,9 @@ BAD: list[tuple[str, str, str]] = [
     ("max_history_bytes", "65535", "must be from 65536 to 2147483648"),
     ("tool_timeout", "0", "must be from 0.1 to 1e+09"),
     ("disconnect_grace", "-1", "must be from 0 to 3600"),
-    ("allow_roles", "user", "must be user,tool or user,tool,system"),
-    ("allow_roles", "user,tool,assistant", "must be user,tool or user,tool,system"),
+    ("allow_roles", "user", "must be user,tool and, if wanted, system and assistant"),
+    ("allow_roles", "user,tool,robot", "must be user,tool and, if wanted, system and assistant"),
+    ("allow_roles", ",", "must be user,tool and, if wanted, system and assistant"),
 ]
 
 
@@ -147,6 +148,19 @@ def test_a_setting_is_read_from_its_variable(name: str, text: str, value: object
             for one in fields(Settings)
             if getattr(settings, one.name) != getattr(load({}), one.name)
         } == {name}
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        ("user,tool", set[str]()),
+        ("user,tool,system", {"system"}),
+        ("system,assistant", {"system", "assistant"}),
+        ("assistant,tool,user", {"assistant"}),
+    ],
+)
+def test_roles_are_added_to_the_two_that_are_always_there(text: str, more: set[str]) -> None:
+    assert load({"PASSBACK_ALLOW_ROLES": text}).allow_roles == {"user", "tool", *more}
 
 
 def test_every_setting_is_tested_here_and_has_a_help_text() -> None:

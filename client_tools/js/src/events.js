@@ -75,8 +75,8 @@ import { asRecord, parseJson } from "./json.js";
  *   code of its failure
  */
 /**
- * @typedef {"superseded" | "interrupted" | "invalid" | "denied" | "timeout" | (string & {})} Synthetic why the server wrote the
- *   result of a call itself
+ * @typedef {"superseded" | "interrupted" | "invalid" | "denied" | "timeout" | "unanswered" | (string & {})} Synthetic why the
+ *   server wrote the result of a call itself
  */
 /**
  * @typedef {{type: "rewind", to: string} & Place} RewindEvent every event of this run whose cursor is behind `to`

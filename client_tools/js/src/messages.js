@@ -14,6 +14,7 @@
  * @property {string} [at] when it came, RFC 3339, where the agent is told the time
  * @property {Record<string, unknown>} [extras] keys of its post that the protocol does not have
  * @property {"invalid" | (string & {})} [synthetic] why the server wrote it itself: the model's answer did not fit
+ * @property {boolean} [imported] whether it is of a history that a client brought along, here and below
  */
 
 /**
@@ -32,6 +33,7 @@
  * @property {PastCall[]} [toolCalls]
  * @property {boolean} [partial] whether it was cut short
  * @property {import("./events.js").Usage} [usage]
+ * @property {boolean} [imported]
  */
 
 /**
@@ -42,6 +44,7 @@
  * @property {unknown} content
  * @property {boolean} [isError]
  * @property {import("./events.js").Synthetic} [synthetic] why the server wrote it itself
+ * @property {boolean} [imported]
  */
 
 /**

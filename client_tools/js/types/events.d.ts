@@ -118,7 +118,7 @@ export type RunEndEvent = {
     reason?: Reason;
 } & Place;
 export type Reason = "end_turn" | "max_tokens" | "max_turns" | "refusal" | "budget" | (string & {});
-export type Synthetic = "superseded" | "interrupted" | "invalid" | "denied" | "timeout" | (string & {});
+export type Synthetic = "superseded" | "interrupted" | "invalid" | "denied" | "timeout" | "unanswered" | (string & {});
 export type RewindEvent = {
     type: "rewind";
     to: string;

@@ -27,6 +27,10 @@ export type PastInput = {
      * why the server wrote it itself: the model's answer did not fit
      */
     synthetic?: "invalid" | (string & {});
+    /**
+     * whether it is of a history that a client brought along, here and below
+     */
+    imported?: boolean;
 };
 export type PastCall = {
     id: string;
@@ -50,6 +54,7 @@ export type PastAnswer = {
      */
     partial?: boolean;
     usage?: import("./events.js").Usage;
+    imported?: boolean;
 };
 export type PastResult = {
     id: string;
@@ -61,6 +66,7 @@ export type PastResult = {
      * why the server wrote it itself
      */
     synthetic?: import("./events.js").Synthetic;
+    imported?: boolean;
 };
 export type PastApproval = {
     id: string;
@@ -99,6 +105,7 @@ export type Message = PastInput | PastAnswer | PastResult | PastApproval | PastS
  * @property {string} [at] when it came, RFC 3339, where the agent is told the time
  * @property {Record<string, unknown>} [extras] keys of its post that the protocol does not have
  * @property {"invalid" | (string & {})} [synthetic] why the server wrote it itself: the model's answer did not fit
+ * @property {boolean} [imported] whether it is of a history that a client brought along, here and below
  */
 /**
  * @typedef {object} PastCall
@@ -115,6 +122,7 @@ export type Message = PastInput | PastAnswer | PastResult | PastApproval | PastS
  * @property {PastCall[]} [toolCalls]
  * @property {boolean} [partial] whether it was cut short
  * @property {import("./events.js").Usage} [usage]
+ * @property {boolean} [imported]
  */
 /**
  * @typedef {object} PastResult the answer to a call
@@ -124,6 +132,7 @@ export type Message = PastInput | PastAnswer | PastResult | PastApproval | PastS
  * @property {unknown} content
  * @property {boolean} [isError]
  * @property {import("./events.js").Synthetic} [synthetic] why the server wrote it itself
+ * @property {boolean} [imported]
  */
 /**
  * @typedef {object} PastApproval what a person said of a call that needed it

@@ -90,6 +90,7 @@ class UserMessage(TypedDict):
     `agentId` names the agent that was asked, among several. `at` is when it came, where the agent is told the time.
     `extras` are the keys of its post that the protocol does not have, where that one keeps them.
     `synthetic` is there when the server wrote it itself: `invalid` tells the model that its answer does not fit.
+    `imported`, here and below, is there in a history that a client brought along.
     """
 
     id: str
@@ -104,6 +105,7 @@ class UserMessage(TypedDict):
     at: NotRequired[str]
     extras: NotRequired[JsonObject]
     synthetic: NotRequired[str]
+    imported: NotRequired[bool]
 
 
 class FunctionCall(TypedDict):
@@ -139,12 +141,13 @@ class AssistantMessage(TypedDict):
     toolCalls: NotRequired[list[MessageCall]]
     partial: NotRequired[bool]
     usage: NotRequired[UsedTokens]
+    imported: NotRequired[bool]
 
 
 class ToolMessage(TypedDict):
     """The answer to one call; `synthetic` says why the server wrote it itself.
 
-    It is `superseded`, `interrupted`, `invalid`, `denied` or `timeout`.
+    It is `superseded`, `interrupted`, `invalid`, `denied`, `timeout`, or `unanswered` in a history.
     """
 
     id: str
@@ -153,6 +156,7 @@ class ToolMessage(TypedDict):
     content: JsonValue
     isError: NotRequired[bool]
     synthetic: NotRequired[str]
+    imported: NotRequired[bool]
 
 
 class ApprovalMessage(TypedDict):

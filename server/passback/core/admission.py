@@ -5,6 +5,7 @@ from dataclasses import field, replace
 from typing import TypeAlias
 
 from passback.core.errors import (
+    Conflict,
     ConversationBusy,
     InvalidRequest,
     NothingToDo,
@@ -20,8 +21,10 @@ from passback.core.messages import (
     PostedMessage,
     RunId,
     Synthetic,
+    SystemMessage,
     ToolCall,
     ToolMessage,
+    UserMessage,
 )
 from passback.core.posts import (
     Receipt,
@@ -60,6 +63,7 @@ from passback.core.values import value
 
 BUSY = "a run of this conversation is going on"
 NOT_WAITING = "no such tool call is waiting in this conversation"
+_CONTINUES = "a new conversation cannot begin with what the agent said: name the one in which it was said, or leave these messages out"
 
 
 @value
@@ -83,6 +87,11 @@ class Standing:
     overdue: bool = False
     start: int = 0
     exists: bool = True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was said yet, and nothing waits to be."""
+        return not (self.messages or self.start or self.running or self.queued)
 
 
 @value
@@ -131,20 +140,23 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
         InvalidAnswer: one that does not fit the call's questions.
         ResultConflict: an answer to an answered call, or two in one post, with other content; one that is late.
         ConversationBusy: a run is going on or about to begin, and the post would not wait.
+        Conflict: it has a history, and so has the conversation.
     """
-    if post.continues and not standing.exists:
-        raise InvalidRequest(
-            "a new conversation cannot begin with what the agent said: name the one in which it was said, or leave these messages out"
-        )
-    refuse_empty(post)
+    _refuse_unfounded(standing, post)
     if (known := run_by_key(post, standing.receipts)) is not None:
         return Joins(known)
+    if post.history and standing.is_empty:
+        return _imports(post)
     open_calls = () if standing.running else waiting(standing.messages)
     answers = [message for message in post.messages if isinstance(message, Answer)]
     fresh = _fresh_answers(answers, {each.call.id: each.call for each in open_calls}, standing)
     others = _unstored(standing, post)
     if not fresh and not others and not _starts(standing, post):
         return _repeat(standing, post)
+    if post.history and not post.resends:
+        raise Conflict(
+            "this conversation has messages already: a history can only begin a new one. Post what is new alone"
+        )
     receipts = _receipts(post, fresh.values(), others)
     if others and (standing.running or standing.queued):
         # what the client owes may never come: then a message moves on those that wait, and waits itself
@@ -156,6 +168,12 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
         return Parks(_written(standing.messages, fresh.values(), mint), receipts, left)
     answered, overdue = tuple(fresh.values()), standing.overdue
     return _begins(standing.messages, answered, others, mint, receipts=receipts, overdue=overdue)
+
+
+def _refuse_unfounded(standing: Standing, post: StartRun) -> None:
+    if post.continues and not standing.exists:
+        raise InvalidRequest(post.flaw or _CONTINUES)
+    refuse_empty(post)
 
 
 def refuse_empty(post: StartRun, /) -> None:
@@ -209,6 +227,15 @@ def _begins(
     parked = _parked(messages) if open_calls else ()
     settled = {for_call(each.call_id): print_of(each) for each in (*cut, *ends, *parked)}
     return Begins((*given, *closed, *others), {**settled, **receipts})
+
+
+def _imports(post: StartRun) -> Begins:
+    """The run of a post that brings a history along, which has the results of its calls in itself."""
+    if any(isinstance(each, ApprovalMessage) for each in post.messages):
+        raise UnknownToolCall(NOT_WAITING)
+    new = [each for each in post.messages if not isinstance(each, Answer)]
+    said = [each for each in post.history if isinstance(each, SystemMessage | UserMessage)]
+    return Begins((*post.history, *new), _receipts(post, (), (*said, *new)))
 
 
 def refuse_claim(standing: Standing, owing: Collection[Owed], call_id: CallId, /) -> None:

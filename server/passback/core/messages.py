@@ -151,7 +151,10 @@ class ToolResult:
 
 
 # ---------------------------------------------------------------- messages
-Synthetic: TypeAlias = Literal["superseded", "interrupted", "invalid", "denied", "timeout"]
+Synthetic: TypeAlias = Literal[
+    "superseded", "interrupted", "invalid", "denied", "timeout", "unanswered"
+]
+"""Why the server wrote a result itself; `unanswered`: the history that a client brought along has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +199,15 @@ class Brief:
 
 @dataclass(frozen=True, slots=True)
 class SystemMessage:
-    """`synthetic` says that the server wrote it itself: why the answer before it was not accepted."""
+    """`synthetic` says that the server wrote it itself: why the answer before it was not accepted.
+
+    `imported`, here and in other messages: it stands in a history that a client brought along.
+    """
 
     id: MessageId
     content: Content
     synthetic: Literal["invalid"] | None = None
+    imported: bool = False
     role: Literal["system"] = "system"
 
 
@@ -216,6 +223,7 @@ class UserMessage:
     agent: str = ""
     brief: Brief | None = None
     command: bool = False
+    imported: bool = False
     role: Literal["user"] = "user"
 
 
@@ -299,6 +307,7 @@ class AssistantMessage:
     partial: bool = False
     usage: Usage | None = None
     command: bool = False
+    imported: bool = False
     role: Literal["assistant"] = "assistant"
 
 
@@ -311,6 +320,7 @@ class ToolMessage:
     content: Content
     is_error: bool = False
     synthetic: Synthetic | None = None
+    imported: bool = False
     role: Literal["tool"] = "tool"
 
 
@@ -373,6 +383,8 @@ class ChildMessage:
 
 ModelMessage: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 """What a model may be shown."""
+HistoryMessage: TypeAlias = ModelMessage
+"""What a history may have that a client brings along."""
 
 Aside: TypeAlias = ApprovalMessage | ChildMessage | SummaryMessage
 """What stands in a transcript and is not for its own model."""

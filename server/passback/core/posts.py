@@ -14,6 +14,7 @@ from passback.core.messages import (
     CallId,
     Content,
     ConversationKey,
+    HistoryMessage,
     MessageId,
     PostedMessage,
     RunId,
@@ -48,6 +49,9 @@ class StartRun:
         on_disconnect: what becomes of the run when nobody follows it.
         resends: its client may say again what was not answered, without ids.
         continues: it was posted with words of the agent: the conversation has to exist.
+        history: what a trusted client brings along for a conversation that has no messages, as it is to be stored. Of a client
+            that `resends` it is passed over where the conversation has some.
+        flaw: why what it was posted with cannot begin a conversation, where it `continues` one.
     """
 
     key: ConversationKey
@@ -59,13 +63,20 @@ class StartRun:
     on_disconnect: OnDisconnect = "continue"
     resends: bool = False
     continues: bool = False
+    history: tuple[HistoryMessage, ...] = ()
+    flaw: str = ""
 
     @property
     def fingerprint(self) -> str:
         """Equal for posts that say the same, whatever ids were minted for them."""
         messages: list[JsonValue] = [_plain(message) for message in self.messages]
         tools = None if self.tools is None else [asdict(tool) for tool in self.tools]
-        return _digest([messages, tools])
+        if (
+            not self.history or self.resends
+        ):  # who resends a history may send less of it the next time
+            return _digest([messages, tools])
+        history = [asdict(replace(message, id=MessageId(""))) for message in self.history]
+        return _digest([messages, tools, history])
 
 
 def dated(post: StartRun, at: str, /) -> StartRun:
@@ -127,6 +138,7 @@ def fingerprint(content: Content, is_error: bool = False, brief: Brief | None = 
 
 def _plain(message: PostedMessage) -> JsonValue:
     plain: dict[str, JsonValue] = asdict(replace(message, id=MessageId("")))
+    plain.pop("imported", None)
     if isinstance(message, UserMessage):
         said = _said(message.brief)
         plain = {**plain, "brief": said, "agent": message.agent or None, "command": None}

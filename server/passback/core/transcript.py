@@ -42,6 +42,7 @@ SYNTHETIC_TEXT: Mapping[Synthetic, str] = {
     "invalid": "This call was not executed: its arguments are not valid.",
     "denied": "This call was not allowed.",
     "timeout": "Nobody answered this call in time.",
+    "unanswered": "The history of this conversation has no result of this call.",
 }
 
 NOT_ACCEPTED = "Your answer was not accepted: "

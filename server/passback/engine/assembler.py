@@ -4,14 +4,12 @@ What a model sends is hostile input (DESIGN section 7): ids are minted here, arg
 repaired, a call of an unknown tool never reaches the client.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, assert_never
 
-from pydantic_core import from_json
-
+from passback.core.calls import flaw_in
 from passback.core.deltas import (
     Finish,
     FinishReason,
@@ -48,11 +46,8 @@ Executor: TypeAlias = Literal["client", "server"]
 Whose: TypeAlias = Callable[[str], Executor | None]
 """Who executes a tool of this name; None: there is no such tool."""
 
-_ARGUMENTS = 256 * 1024
-"""Characters of one call's arguments: more would hold up the event loop while they are read."""
-
 _SHOWN = 200
-"""Characters of invalid arguments that the model is shown again."""
+"""Characters of a tool's name that the model is shown again."""
 
 _CHARS_PER_TOKEN = 4
 """About; for answers that were cut before the provider counted them."""
@@ -277,37 +272,10 @@ class Assembler:
             return "Not executed: the answer was cut off before the call was complete."
         if open_call.executor is None:
             return f"Not executed: there is no tool named {name[:_SHOWN]!r}."
-        if len(arguments) > _ARGUMENTS:
-            return f"Not executed: the arguments are longer than {_ARGUMENTS} characters."
-        if not _is_json_object(arguments):
-            return f"Not executed: the arguments are not a JSON object: {arguments[:_SHOWN]}"
-        if (key := _repeated_key(arguments)) is not None:
-            return f"Not executed: the arguments have the key {key[:_SHOWN]!r} twice in one object."
-        return None
+        flaw = flaw_in(arguments)
+        return None if flaw is None else f"Not executed: the arguments {flaw}"
 
 
 def _replayable(name: str) -> str:
     """A made-up name as every provider takes it back: they refuse a whole history for one odd name."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
-
-
-def _is_json_object(text: str) -> bool:
-    try:
-        return isinstance(from_json(text, allow_inf_nan=False), dict)
-    except ValueError:
-        return False
-
-
-def _repeated_key(text: str) -> str | None:
-    """A key that an object in a JSON text has twice: parsers take the last one, and who reads the text may see the first."""
-    repeated: list[str] = []
-
-    def look(pairs: list[tuple[str, object]]) -> None:
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                repeated.append(key)
-            seen.add(key)
-
-    json.loads(text, object_pairs_hook=look, parse_int=str, parse_float=str)
-    return repeated[0] if repeated else None

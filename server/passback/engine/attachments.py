@@ -8,7 +8,7 @@ from passback.core.posts import StartRun
 
 def refuse_attachments(post: StartRun, model: ModelClient, /) -> None:
     """Raise `UnsupportedAttachment` for the first of a post's images, sounds and files that the model cannot be shown."""
-    for message in post.messages:
+    for message in (*post.history, *post.messages):
         if not isinstance(message, UserMessage | SystemMessage) or isinstance(message.content, str):
             continue
         for part in message.content:

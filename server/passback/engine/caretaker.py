@@ -304,22 +304,21 @@ def state_behind(loaded: Loaded, append: Sequence[Message], /) -> State | None:
 
 
 def mark_of(count: int, append: Sequence[Message], /) -> int:
-    """`Status.mark` of a run that begins with `append` behind `count` messages: answers to calls stay, whatever
-    becomes of the run.
+    """`Status.mark` of a run that begins with `append` behind `count` messages: an imported history and answers to calls
+    stay, whatever becomes of the run.
     """
-    answers = next(
-        (n for n, each in enumerate(append) if not isinstance(each, Answer | ChildMessage)),
-        len(append),
-    )
-    return count + answers
+    return count + _made(append)
 
 
 def _made(behind: Sequence[Message]) -> int:
-    """How many results a run begins with: of calls that were made because a person had allowed them."""
-    return next(
-        (n for n, each in enumerate(behind) if not isinstance(each, Answer | ChildMessage)),
-        len(behind),
-    )
+    """How many messages a run begins with that are not its own: a history, and results of calls that were made."""
+    return next((n for n, each in enumerate(behind) if not _is_earlier(each)), len(behind))
+
+
+def _is_earlier(message: Message) -> bool:
+    if isinstance(message, Answer | ChildMessage):
+        return True
+    return not isinstance(message, SummaryMessage) and message.imported
 
 
 def opening_of(run_id: RunId, append: Sequence[Message], /) -> tuple[RunEvent, ...]:

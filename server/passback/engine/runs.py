@@ -237,7 +237,7 @@ class RunService:
 
     async def _enqueue(self, post: StartRun, loaded: Loaded, verdict: Queues) -> _Judged | None:
         run_id = new_run_id()
-        queued = Queued(run_id, replace(post, messages=verdict.messages))
+        queued = Queued(run_id, replace(post, messages=verdict.messages, history=()))
         opening = (RunQueued(run_id),)
         receipts = _receipts(verdict, run_id)
         limit = self._tempo.queue

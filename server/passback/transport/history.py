@@ -164,7 +164,8 @@ class InputView(BriefView, TypedDict):
 
     `agentId` names the agent that was asked, where the server has several. A user's message has what its post said beside
     it, and where the agent is told the time, `at` is when it came. `synthetic` says that the server wrote a message itself:
-    the answer before it did not fit its output schema.
+    the answer before it did not fit its output schema. `imported`, here and below, is there in a history that a client brought
+    along.
     """
 
     id: str
@@ -172,6 +173,7 @@ class InputView(BriefView, TypedDict):
     content: JsonValue
     synthetic: NotRequired[Literal["invalid"]]
     agentId: NotRequired[str]
+    imported: NotRequired[bool]
 
 
 class FunctionView(TypedDict):
@@ -197,6 +199,7 @@ class AssistantView(TypedDict):
     toolCalls: NotRequired[list[ToolCallView]]
     partial: NotRequired[bool]
     usage: NotRequired[UsageView]
+    imported: NotRequired[bool]
 
 
 class ToolView(TypedDict):
@@ -208,6 +211,7 @@ class ToolView(TypedDict):
     content: JsonValue
     isError: NotRequired[bool]
     synthetic: NotRequired[Synthetic]
+    imported: NotRequired[bool]
 
 
 class ApprovalView(TypedDict):
@@ -271,6 +275,8 @@ def _input(message: SystemMessage | UserMessage) -> InputView:
         "role": message.role,
         "content": show_content(message.content),
     }
+    if message.imported:
+        shown["imported"] = True
     if isinstance(message, SystemMessage):
         if message.synthetic:
             shown["synthetic"] = message.synthetic
@@ -294,6 +300,8 @@ def _assistant(message: AssistantMessage) -> AssistantView:
         shown["partial"] = True
     if message.usage is not None:
         shown["usage"] = usage_view(message.usage)
+    if message.imported:
+        shown["imported"] = True
     return shown
 
 
@@ -317,6 +325,8 @@ def _tool(message: ToolMessage) -> ToolView:
         shown["isError"] = True
     if message.synthetic:
         shown["synthetic"] = message.synthetic
+    if message.imported:
+        shown["imported"] = True
     return shown
 
 

@@ -49,7 +49,8 @@ class Services:
         stopping: set when the server is about to stop; open streams then end so that clients reconnect.
         describe: gives the OpenAPI document of all wires together; called once, at the first request for it.
         ping_seconds: silence after which a stream sends a comment.
-        allow_roles: roles of messages that a client may post (`user`, `tool`, and `system` if wanted).
+        allow_roles: roles of messages that a client may post: `user`, `tool`, and if wanted `system` and `assistant`, which begins
+            a conversation with a history.
         on_busy: what a post means that comes during a run and does not say it itself.
         inbox: whether it is told which conversations there are: not where everyone who reaches the server is one owner.
         process_path: where the Agent API is.

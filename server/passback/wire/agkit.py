@@ -23,16 +23,20 @@ from passback.core.events import (
     ToolCallStarted,
 )
 from passback.core.ids import new_message_id
+from passback.core.imported import Placed, with_history
 from passback.core.messages import (
     TOOL_NAME,
+    AssistantMessage,
     CallId,
     ConversationKey,
+    HistoryMessage,
     MessageId,
     Owed,
     OwnerId,
     PostedMessage,
     RunId,
     SystemMessage,
+    ToolCall,
     ToolMessage,
     UserMessage,
 )
@@ -99,6 +103,32 @@ class PostedSystemMessage(Posted):
     id: PostedId | None = None
 
 
+class PostedFunction(Posted):
+    """`arguments` is the text of a JSON object."""
+
+    name: str
+    arguments: str
+
+
+class PostedCall(Posted):
+    """A call that the agent made elsewhere; its `id` is known in this post only."""
+
+    id: Annotated[str, Field(min_length=1, max_length=256)]
+    type: Literal["function"] = "function"
+    function: PostedFunction
+
+
+class PostedAssistantMessage(Posted):
+    """Only where the server's settings allow this role, and in a new conversation: part of a history that comes along."""
+
+    role: Literal["assistant"]
+    content: PostedContent | None = None
+    tool_calls: Annotated[list[PostedCall], Field(fail_fast=True, max_length=MAX_ITEMS)] | None = (
+        None
+    )
+    id: PostedId | None = None
+
+
 class PostedToolMessage(Posted):
     """The result of a client tool's call: a text, a list of parts, or any other JSON; `Answers` to an `ask_user`."""
 
@@ -109,7 +139,8 @@ class PostedToolMessage(Posted):
 
 
 _PostedMessage: TypeAlias = Annotated[
-    PostedUserMessage | PostedSystemMessage | PostedToolMessage, Field(discriminator="role")
+    PostedUserMessage | PostedSystemMessage | PostedAssistantMessage | PostedToolMessage,
+    Field(discriminator="role"),
 ]
 
 
@@ -208,10 +239,8 @@ class _SendMessage:
             read_approval(CallId(each.interrupt_id), each.payload) for each in _resumed(post)
         )
         limits = self._services.limits
-        messages = briefed(
-            [self._read(position, each, agent) for position, each in enumerate(post.messages)],
-            await read_brief(post, limits, conversation),
-        )
+        history, new = self._messages(post, agent)
+        messages = briefed(new, await read_brief(post, limits, conversation))
         tools = None if post.tools is None else await parse_tools(post.tools, limits, conversation)
         return StartRun(
             conversation,
@@ -221,12 +250,32 @@ class _SendMessage:
             named=frozenset(filter(None, map(_given_id, post.messages))),
             on_busy=post.on_busy or self._services.on_busy,
             on_disconnect=post.on_disconnect or "continue",
+            history=tuple(history),
         )
 
-    def _read(self, position: int, posted: _PostedMessage, agent: str) -> PostedMessage:
+    def _messages(
+        self, post: SendMessage, agent: str
+    ) -> tuple[Sequence[HistoryMessage], Sequence[PostedMessage]]:
+        """The history that comes along, and what is new."""
+        new: list[PostedMessage] = []
+        read: list[Placed] = []
+        for position, posted in enumerate(post.messages):
+            place = f"messages.{position}"
+            message = self._read(place, posted, agent)
+            read.append((place, message))
+            if not isinstance(message, AssistantMessage):
+                new.append(message)
+        if len(new) == len(read):
+            return (), new
+        imported = with_history(read, new_message_id)
+        return imported.history, imported.new
+
+    def _read(self, place: str, posted: _PostedMessage, agent: str) -> HistoryMessage:
         limits = self._services.limits
         if posted.role not in self._services.allow_roles:
-            raise InvalidRequest(f"messages.{position}: the role {posted.role!r} is not allowed")
+            raise InvalidRequest(
+                f"{place}: the role {posted.role!r} is not allowed here (PASSBACK_ALLOW_ROLES)"
+            )
         match posted:
             case PostedUserMessage(content=content):
                 message_id = _given_id(posted) or new_message_id()
@@ -238,11 +287,22 @@ class _SendMessage:
                     _given_id(posted) or new_message_id(),
                     read_content(content, limits.attachment_bytes),
                 )
+            case PostedAssistantMessage(content=content, tool_calls=calls):
+                says = content if not isinstance(content, str) else content.strip()
+                return AssistantMessage(
+                    _given_id(posted) or new_message_id(),
+                    read_content(content, limits.attachment_bytes) if content and says else "",
+                    tuple(_read_call(each) for each in calls or ()),
+                )
             case PostedToolMessage(content=content, tool_call_id=call_id, is_error=is_error):
                 result = read_result(content, limits.result_bytes)
                 return ToolMessage(new_message_id(), CallId(call_id), result, is_error)
             case _:
                 assert_never(posted)
+
+
+def _read_call(posted: PostedCall) -> ToolCall:
+    return ToolCall(CallId(posted.id), posted.function.name, posted.function.arguments)
 
 
 def _resumed(post: SendMessage) -> Sequence[PostedResume]:

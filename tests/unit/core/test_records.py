@@ -243,6 +243,7 @@ def test_the_stored_form_says_the_kind_of_each_value() -> None:
         "partial": True,
         "usage": None,
         "command": False,
+        "imported": False,
         "role": "assistant",
     }
     finished = RunFinished(HandedBack((Owed(CallId("c"), "t", "{}"),)))

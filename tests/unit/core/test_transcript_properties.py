@@ -19,17 +19,20 @@ from passback.core.admission import (
 )
 from passback.core.changes import Queued
 from passback.core.errors import (
+    Conflict,
     ConversationBusy,
     NothingToDo,
     ResultConflict,
     Reused,
     UnknownToolCall,
 )
+from passback.core.imported import with_history
 from passback.core.messages import (
     AssistantMessage,
     CallId,
     ConversationId,
     ConversationKey,
+    HistoryMessage,
     Message,
     MessageId,
     Owed,
@@ -113,7 +116,7 @@ def test_what_is_owed_is_a_client_call_of_the_last_answer_without_a_result_behin
 # ---------------------------------------------------------------- a conversation's life
 KEY = ConversationKey(OwnerId("owner"), ConversationId("conversation"))
 ON_BUSY: list[OnBusy] = ["reject", "enqueue"]
-REFUSALS = (ConversationBusy, NothingToDo, ResultConflict, Reused, UnknownToolCall)
+REFUSALS = (Conflict, ConversationBusy, NothingToDo, ResultConflict, Reused, UnknownToolCall)
 
 
 class Conversation(RuleBasedStateMachine):
@@ -194,6 +197,28 @@ class Conversation(RuleBasedStateMachine):
         messages: list[PostedMessage] = [*results[:place], message, *results[place:]]
         named = frozenset([message.id] if data.draw(st.booleans()) else [])
         self.post(StartRun(KEY, tuple(messages), None, key, named, on_busy))
+
+    @precondition(lambda self: not self.messages)
+    @rule(
+        answered=st.lists(st.booleans(), max_size=3),
+        key=st.sampled_from([None, "k1"]),
+        resends=st.booleans(),
+    )
+    def a_history(self, answered: list[bool], key: str | None, resends: bool) -> None:
+        """A trusted client begins the conversation with what was said elsewhere."""
+        calls = tuple(ToolCall(CallId(f"x{n}"), "tool", "{}") for n, _ in enumerate(answered))
+        results = [
+            ToolMessage(self.mint(), call.id, "seen")
+            for call, is_there in zip(calls, answered, strict=True)
+            if is_there
+        ]
+        old, new = UserMessage(self.mint(), "hi"), UserMessage(self.mint(), "go on")
+        asked = AssistantMessage(self.mint(), "text", calls)
+        posted: list[HistoryMessage] = [old, asked, *results, new]
+        history = with_history([("", each) for each in posted], self.mint).history
+        named = frozenset([new.id])
+        self.post(StartRun(KEY, (new,), None, key, named, resends=resends, history=history))
+        assert not unanswered(self.messages)
 
     @rule(data=st.data())
     def some_results(self, data: st.DataObject) -> None:

@@ -73,6 +73,25 @@ MESSAGES: list[tuple[Message, MessageView]] = [
         },
     ),
     (
+        UserMessage(ID, "hi", imported=True),
+        {"id": "m", "role": "user", "content": "hi", "imported": True},
+    ),
+    (
+        AssistantMessage(ID, "hello", imported=True),
+        {"id": "m", "role": "assistant", "content": "hello", "imported": True},
+    ),
+    (
+        ToolMessage(ID, CALL, "gone", synthetic="unanswered", imported=True),
+        {
+            "id": "m",
+            "role": "tool",
+            "toolCallId": "c",
+            "content": "gone",
+            "synthetic": "unanswered",
+            "imported": True,
+        },
+    ),
+    (
         ToolMessage(ID, CALL, "done"),
         {"id": "m", "role": "tool", "toolCallId": "c", "content": "done"},
     ),

@@ -85,13 +85,16 @@ OF_A_TURN: Final = frozenset(
     }
 )
 """Beside its words, what the agent says."""
+CALLS: Final = frozenset({"function_call", "plugin_call", "component_call", "mcp_call"})
+RESULTS: Final = frozenset(f"{kind}_output" for kind in CALLS)
 UNHEARD: Final = frozenset({"heartbeat", "error"})
 
 
 class AgentInput(Named):
     """A user's words (`message`), a result (`function_call_output`), or a decision (`mcp_approval_response`).
 
-    Messages of the agent are passed over: the server keeps the conversation.
+    Messages of the agent are passed over, as the server keeps the conversation; where its settings allow them, they begin a
+    new one.
     """
 
     role: Literal["user", "assistant", "system", "tool"] | None = None
@@ -117,6 +120,14 @@ class ResultData(Named):
     call_id: _CallId
     output: JsonValue
     is_error: bool = False
+
+
+class CallData(Named):
+    """The body of a call that the agent made; `arguments` is the text of a JSON object."""
+
+    call_id: _CallId
+    name: str
+    arguments: str
 
 
 class ApprovalData(Named):

@@ -1,48 +1,32 @@
 """What a request means: which of its messages are new, and what they are."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TypeVar, cast
 
 from pydantic import JsonValue
 
-from passback.core.errors import InvalidRequest, NothingToDo, PassbackError
-from passback.core.ids import new_message_id
+from passback.core.errors import InvalidRequest, NothingToDo
 from passback.core.messages import (
-    CallId,
     ConversationKey,
     Generation,
     MessageId,
     OwnerId,
     PostedMessage,
-    SystemMessage,
-    ToolMessage,
     UserMessage,
 )
 from passback.core.posts import StartRun
-from passback.transport.approvals import read_approval
 from passback.transport.briefs import briefed, read_brief, refuse_large
 from passback.transport.declarations import parse_tools
-from passback.transport.parts import checked, read_result
-from passback.transport.requests import posted_conversation_id, validated
+from passback.transport.requests import posted_conversation_id
 from passback.transport.wires import Services
-from passback.wire.agent_api.content import read_part
+from passback.wire.agent_api.history import read_history
+from passback.wire.agent_api.messages import at_place, read_message
 from passback.wire.agent_api.posted import (
-    APPROVAL,
     OF_A_TURN,
-    RESULT,
     UNHEARD,
-    AgentData,
     AgentInput,
     AgentRequest,
-    ApprovalData,
-    Named,
-    ResultData,
 )
-
-T = TypeVar("T")
-BodyT = TypeVar("BodyT", bound=Named)
 
 
 async def read_request(
@@ -60,7 +44,11 @@ async def read_request(
         raise NothingToDo(
             "input has nothing new: nothing of the user's comes behind what the agent said last"
         )
-    messages = [_at(f"input.{at}", _read, services, each, post) for at, each in new]
+    messages = [
+        at_place(f"input.{at}", read_message, services, each, post.agent_id or "")
+        for at, each in new
+    ]
+    history, flaw = read_history(services, post)
     tools = None if post.tools is None else _flat(post.tools)
     conversation = ConversationKey(
         owner, posted_conversation_id(owner, key, post.session_id or None)
@@ -74,7 +62,9 @@ async def read_request(
         on_busy=post.on_busy or services.on_busy,
         on_disconnect=post.on_disconnect or "continue",
         resends=True,
-        continues=any(each.is_the_agents for each in post.input),
+        continues=not history and any(each.is_the_agents for each in post.input),
+        history=history,
+        flaw=flaw,
     )
 
 
@@ -101,77 +91,6 @@ def new_messages(given: Sequence[AgentInput], /) -> list[tuple[int, AgentInput]]
         else:
             new.append((at, message))
     return new[::-1]
-
-
-# ---------------------------------------------------------------- messages
-def _at(place: str, read: Callable[..., T], *given: object) -> T:
-    """What `read` gives; an error of it tells the place."""
-    try:
-        return read(*given)
-    except PassbackError as error:
-        if type(error) is not InvalidRequest:  # one that says more by its code
-            raise type(error)(f"{place}: {error.message}", details=error.details) from None
-        problems = [_placed(place, each) for each in _problems(error)]
-        told = f"{problems[0]['at']}: {problems[0]['problem']}"
-        raise InvalidRequest(told, details={"problems": list[JsonValue](problems)}) from None
-
-
-def _problems(error: PassbackError) -> Sequence[Mapping[str, JsonValue]]:
-    found = error.details.get("problems") or [{"problem": error.message}]
-    return cast("Sequence[Mapping[str, JsonValue]]", found)
-
-
-def _placed(place: str, problem: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """A problem, whose place is within another one."""
-    at = f"{place}.{problem['at']}" if problem.get("at") else place
-    return {**problem, "at": at}
-
-
-def _read(services: Services, message: AgentInput, post: AgentRequest) -> PostedMessage:
-    if message.type == RESULT:
-        return _result(services, message)
-    if message.type == APPROVAL:
-        return _approval(message)
-    role = message.role or "user"
-    if role == "tool":
-        raise InvalidRequest(f"a result is a message of the type {RESULT!r}")
-    if role not in services.allow_roles:
-        raise InvalidRequest(f"the role {role!r} is not allowed")
-    parts = tuple(
-        _at(f"content.{at}", read_part, part) for at, part in enumerate(message.content or ())
-    )
-    content = checked(parts, services.limits.attachment_bytes)
-    message_id = MessageId(message.id) if message.id else new_message_id()
-    if role == "system":
-        return SystemMessage(message_id, content)
-    return UserMessage(message_id, content, post.agent_id or "")
-
-
-def _result(services: Services, message: AgentInput) -> ToolMessage:
-    given = _body(message, ResultData)
-    content = read_result(given.output, services.limits.result_bytes)
-    failed = given.is_error or message.status == "failed"
-    return ToolMessage(new_message_id(), CallId(given.call_id), content, failed)
-
-
-def _approval(message: AgentInput) -> PostedMessage:
-    given = _body(message, ApprovalData)
-    decision: JsonValue = {
-        "approved": given.approve,
-        "reason": given.reason or "",
-        "always": given.always,
-    }
-    return read_approval(CallId(given.approval_request_id), decision)
-
-
-def _body(message: AgentInput, form: type[BodyT]) -> BodyT:
-    """The data of an answer: its only part, or the only one of data."""
-    parts = enumerate(message.content or ())
-    found = [(at, part.data) for at, part in parts if isinstance(part, AgentData)]
-    if len(found) != 1:
-        raise InvalidRequest(f"{message.type} needs one part of type 'data', and has {len(found)}")
-    [(at, data)] = found
-    return _at(f"content.{at}.data", partial(validated, form), data)
 
 
 # ---------------------------------------------------------------- what is said beside them

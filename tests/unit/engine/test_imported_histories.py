@@ -1,0 +1,145 @@
+"""Conversations that begin with a history: it is stored with the post, stays what it was, and is nobody's to answer."""
+
+from dataclasses import replace
+
+import anyio
+import pytest
+from tests.support.judging import minting
+from tests.support.runs import (
+    DYING,
+    KEY,
+    QUICK,
+    contents,
+    outcome,
+    post,
+    record,
+    reply,
+    result,
+    says,
+    worker,
+)
+
+from passback.core.errors import Conflict, HistoryTooLarge, UnknownToolCall, UnsupportedAttachment
+from passback.core.events import Cancelled, Completed
+from passback.core.imported import with_history
+from passback.core.messages import (
+    Aside,
+    AssistantMessage,
+    CallId,
+    HistoryMessage,
+    MediaPart,
+    MessageId,
+    RunRef,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from passback.core.permissions import by_pattern
+from passback.core.ports import Store
+from passback.core.posts import StartRun
+from passback.engine.runs import RunService
+from passback.models.scripted import ScriptedModel
+from passback.models.scripted import says as words
+from passback.toolsets.functions import tool
+
+pytestmark = pytest.mark.anyio
+
+CALL = ToolCall(CallId("x"), "erase", "{}")
+SAID: tuple[HistoryMessage, ...] = (
+    UserMessage(MessageId("h1"), "look"),
+    AssistantMessage(MessageId("h2"), "", (CALL, replace(CALL, id=CallId("y")))),
+    ToolMessage(MessageId("h3"), CallId("x"), "seen"),
+    AssistantMessage(MessageId("h4"), "so"),
+)
+CLOSED = "The history of this conversation has no result of this call."
+
+
+@tool(permission="ask")
+def erase() -> str:
+    return "erased"
+
+
+def importing(*, key: str | None = None, said: tuple[HistoryMessage, ...] = SAID) -> StartRun:
+    """A post that begins a conversation; what is new has the text `go on`."""
+    posted = [("", each) for each in (*said, says("go on", "new"))]
+    imported = with_history(posted, minting())
+    return StartRun(KEY, imported.new, idempotency_key=key, history=imported.history)
+
+
+async def start(runs: RunService, what: StartRun) -> RunRef:
+    started = await runs.start(what)
+    assert isinstance(started, RunRef)
+    return started
+
+
+@pytest.mark.promise("P5", "P13")
+async def test_a_run_begins_behind_a_history_that_is_only_history(store: Store) -> None:
+    """Its calls reach no rule and no client, and nobody can answer them later."""
+    model = ScriptedModel([words("yes"), words("well")])
+    async with worker(store, model, erase, rules=[by_pattern({"*": "ask"})]) as runs:
+        run = await start(runs, importing())
+        assert await outcome(runs, run) == Completed()
+        stored = await record(runs)
+        said = ["look", "", "seen", CLOSED, "so", "go on", "yes"]
+        assert [each.content for each in stored if not isinstance(each, Aside)] == said
+        assert [each.imported for each in stored if isinstance(each, AssistantMessage)] == [
+            *(True, True, False)
+        ]
+        status = await runs.status(KEY)
+        assert (status.owed, status.mark, status.state.refusals) == ((), 5, ())
+        for call_id in ("x", "y", "imported_1", "imported_2"):
+            with pytest.raises(UnknownToolCall):
+                await post(runs, result(CallId(call_id)))
+        assert await reply(runs, says("and?", "u3")) == "well"
+    [first, _] = model.requests
+    assert [each.content for each in first.messages] == said[:-1]
+
+
+@pytest.mark.promise("P8")
+async def test_a_repeat_on_another_worker_is_the_same_run(store: Store) -> None:
+    model = ScriptedModel([words("yes")])
+    async with worker(store, model) as one, worker(store, model) as other:
+        run = await start(one, importing(key="k"))
+        assert await start(other, importing(key="k")) == run
+        assert await outcome(other, run) == Completed()
+        assert await start(one, importing(key="k")) == run
+        assert len(await record(one)) == 7
+        with pytest.raises(Conflict):
+            await start(other, importing())
+        assert len(await record(one)) == 7
+
+
+async def test_a_history_stays_when_its_run_is_taken_back(store: Store) -> None:
+    gate = anyio.Event()
+    model = ScriptedModel([["a", gate], words("two")])
+    async with worker(store, model) as runs:
+        first = await start(runs, importing())
+        second = await post(runs, says("instead", "u2"), on_busy="rollback")
+        assert await outcome(runs, first) == Cancelled()
+        assert await outcome(runs, second) == Completed()
+        said = ["look", "", "seen", CLOSED, "so", "instead", "two"]
+        assert await contents(runs) == said
+
+
+@pytest.mark.promise("P10")
+async def test_a_history_is_there_for_who_takes_its_run_over(store: Store) -> None:
+    gate = anyio.Event()
+    rescue = ScriptedModel([words("yes")])
+    async with worker(store, ScriptedModel([["a", gate]]), tempo=DYING, max_turns=1) as dying:
+        run = await start(dying, importing())
+        async with worker(store, rescue, max_turns=1) as runs:
+            assert await outcome(runs, run) == Completed()
+            assert (await contents(runs))[-3:] == ["so", "go on", "yes"]
+
+
+async def test_what_is_too_large_or_cannot_be_shown_is_not_stored(memory: Store) -> None:
+    image = MediaPart("image", "https://example.org/a.png")
+    shown = (UserMessage(MessageId("h1"), (image,)), *SAID[1:])
+    long = (UserMessage(MessageId("h1"), "x" * 10_000), *SAID[1:])
+    tempo = replace(QUICK, history_bytes=10_000)
+    async with worker(memory, ScriptedModel([]), tempo=tempo) as runs:
+        with pytest.raises(HistoryTooLarge):
+            await start(runs, importing(said=long))
+        with pytest.raises(UnsupportedAttachment):
+            await start(runs, importing(said=shown))
+        assert (await memory.status(KEY)).version == 0
