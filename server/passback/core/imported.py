@@ -30,12 +30,16 @@ Placed: TypeAlias = tuple[str, HistoryMessage]
 """A message as its client tells it, with ids of calls that are the client's own, and its place in the post."""
 
 
+_Said: TypeAlias = SystemMessage | UserMessage
+"""What is said to the agent."""
+
+
 @value
 class Imported:
     """A post with a history: what is to be stored before its run, and its new messages."""
 
     history: tuple[HistoryMessage, ...]
-    new: tuple[SystemMessage | UserMessage, ...]
+    new: tuple[_Said, ...]
 
 
 def with_history(posted: Sequence[Placed], mint: MintMessageId, /) -> Imported:
@@ -49,18 +53,14 @@ def with_history(posted: Sequence[Placed], mint: MintMessageId, /) -> Imported:
         InvalidRequest: it cannot be the beginning of a conversation, or no message of the user follows on it.
     """
     _refuse_ids(posted)
-    new: list[SystemMessage | UserMessage] = []
-    for _, message in reversed(posted):
-        if not isinstance(message, SystemMessage | UserMessage):
-            break
-        new.insert(0, message)
-    last = posted[-1][0]
+    end = max(n for n, (_, each) in enumerate(posted, 1) if not isinstance(each, _Said))
+    new = tuple(each for _, each in posted[end:] if isinstance(each, _Said))
     if not any(isinstance(each, UserMessage) for each in new):
-        raise InvalidRequest(f"{last}: a message of the user has to follow on the history")
+        raise InvalidRequest(f"{posted[-1][0]}: a message of the user has to follow on the history")
     reader = _Reader(mint)
-    for place, message in posted[: len(posted) - len(new)]:
+    for place, message in posted[:end]:
         reader.read(place, message)
-    return Imported(reader.history(), tuple(new))
+    return Imported(reader.history(), new)
 
 
 def _refuse_ids(posted: Iterable[Placed]) -> None:
