@@ -40,6 +40,7 @@ from passback.core.prompts import RunContext, section
 from passback.core.toolsets import Toolset
 from passback.engine.output import AnswerCheck
 from passback.engine.told import Told, run_context
+from passback.models.choice import refuse_unknown
 from passback.schemas.declared import Unfit, fit
 from passback.settings import LEAST_WINDOW, MOST_WINDOW
 from passback.toolsets.data import DATA_TOOLS
@@ -85,6 +86,8 @@ class Agent:
 
     Args:
         model: a client, or a name as in `PASSBACK_MODEL` (`openai:gpt-5`); None: what the settings say.
+        models: clients or names of models that a post may choose instead; of `model`, it may then choose each, too. Empty:
+            it chooses none; None: what the settings say. Where the agent works for another one, it keeps its own.
         prompt: what the model is told first.
         tools: server tools: functions, decorated with `@tool` or plain.
         toolsets: other sources of server tools, such as an `MCPServer`.
@@ -145,10 +148,13 @@ class Agent:
     output_schema: JsonObject | type[BaseModel] | None = None
     commands: Mapping[str, Handler] = field(default_factory=dict[str, Handler])
     deps: object = field(default=None, repr=False)
+    models: Sequence[ModelClient | str] | None = None
 
     def __post_init__(self) -> None:
         """A mistake is to be told where it is made, not in the first run."""
         refuse_misfit_fields(self, TAKES)
+        for name, models in (("model", [self.model]), ("models", self.models or ())):
+            _refuse_unknown_models(name, models)
         self.rules()
 
     def session(
@@ -234,6 +240,19 @@ class Agent:
             ) from error
 
 
+def _refuse_unknown_models(argument: str, models: Sequence[ModelClient | str | None]) -> None:
+    for model in models:
+        if isinstance(model, str):
+            try:
+                refuse_unknown(model)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"Agent: {argument}: {error.message}") from None
+
+
+def _one_name(value: object) -> bool:
+    return text(value) and "," not in str(value)
+
+
 def _is_model(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, BaseModel)
 
@@ -245,6 +264,10 @@ def _is_command(value: object) -> bool:
 TAKES: Mapping[str, Takes] = {
     "model": Takes(
         "a model's name, such as 'openai:gpt-5', or a client", either(nothing, text, a(ModelClient))
+    ),
+    "models": Takes(
+        "a list of models' names, such as 'openai:gpt-5', and clients",
+        either(nothing, several(either(_one_name, a(ModelClient)))),
     ),
     "prompt": Takes("a text in Unicode", text),
     "tools": Takes("a list of functions", several(callable)),

@@ -4,6 +4,7 @@ import importlib
 import logging
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from passback.agent import Agent, Fork
 from passback.context.compaction import Compaction
@@ -21,20 +22,14 @@ from passback.engine.commands import Commands
 from passback.engine.judging import Judge
 from passback.engine.output import OutputJudge
 from passback.engine.toolbox import Equipment
-from passback.models.choice import Choice, choices, kinds
+from passback.models.choice import KINDS, Choice, Services, refuse_unknown
 from passback.models.fallback import Fallback
 from passback.schemas.arguments import objection
 from passback.settings import Settings
 from passback.toolsets.agents import AgentTool, AgentTools
 from passback.toolsets.plan import PlanTools
 
-MODELS: Mapping[str, str] = {
-    "demo": "passback.models.demo",
-    "openai": "passback.models.openai_chat",
-    "anthropic": "passback.models.anthropic",
-}
-
-KEYLESS_MODELS = frozenset({"demo"})
+_MODEL_SETTINGS = "PASSBACK_MODEL, PASSBACK_MODEL_BASE_URL, PASSBACK_MODEL_API_KEY"
 
 
 class Casting:
@@ -42,15 +37,17 @@ class Casting:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._opened: dict[str, ModelClient] = {}
+        self._opened = Opened(settings)
         self._models: dict[int, ModelClient] = {}
         self._connected: dict[int, Connected] = {}
         self._equipped: list[tuple[Agent, str, Equipment]] = []
 
     @property
     def models(self) -> Sequence[ModelClient]:
-        """Each once, the first agent's first."""
-        return tuple(self._models.values())
+        """Each once, the first agent's first; without those that a `Fallback` among them closes and checks."""
+        models = self._models.values()
+        within = {id(each) for one in models if isinstance(one, Fallback) for each in one.models}
+        return tuple(one for one in models if id(one) not in within)
 
     @property
     def connected(self) -> Sequence[Connected]:
@@ -92,6 +89,9 @@ class Casting:
 
     def agents(self, given: Sequence[Agent]) -> Agents:
         """Raises ConfigurationError for agents that cannot work."""
+        with blaming("PASSBACK_MODELS"):
+            for model in self._settings.models:
+                refuse_unknown(model)
         names = [agent.name or "" for agent in given]
         for name in names:
             if names.count(name) > 1:
@@ -103,7 +103,8 @@ class Casting:
             raise ConfigurationError(f"the agent {agent.name!r} calls itself")
         settings = self._settings
         top = not callers
-        model = self._model(agent.model)
+        whose = f"the agent {agent.name!r}" if agent.name else "the agent"
+        model = self._model(agent, whose)
         brain = Brain(
             model,
             agent.told(settings.prompt if top else None),
@@ -121,14 +122,14 @@ class Casting:
             self._budget(agent),
             price_of(model.name, settings.prices),
         )
-        whose = f"the agent {agent.name!r}" if agent.name else "the agent"
         with blaming(whose):
             own = agent.own_toolsets()
         self._connected |= {id(one): one for one in own if isinstance(one, Connected)}
         toolsets = (*own, *self._delegates(agent, callers))
         equipment = Equipment(toolsets, (ASK_USER,) if agent.ask_user else ())
         self._equipped.append((agent, whose, equipment))
-        return Actor(brain, equipment, agent.name or "")
+        models = self._models_to_choose(agent, brain, whose) if top else {}
+        return Actor(brain, equipment, agent.name or "", models)
 
     def _budget(self, agent: Agent) -> Budget:
         budget = agent.budget.within(self._settings.budget)
@@ -155,41 +156,88 @@ class Casting:
         server = self._settings.permissions
         return (*([by_pattern(server)] if server else []), *agent.rules())
 
-    def _model(self, model: ModelClient | str | None) -> ModelClient:
+    # ---------------------------------------------------------------- models
+    def _model(self, agent: Agent, whose: str) -> ModelClient:
         """The agent's own client, or the one that a name such as `openai:gpt-5` or the settings say."""
-        if model is None or isinstance(model, str):
-            name = model or self._settings.model
-            if name not in self._opened:
-                self._opened[name] = open_model(name, self._settings)
-            model = self._opened[name]
-        self._models[id(model)] = model
-        return model
+        if isinstance(agent.model, ModelClient):
+            return self._kept(agent.model)
+        blamed = _MODEL_SETTINGS if agent.model is None else f"{whose}: model"
+        with blaming(blamed):
+            return self._kept(self._opened.named(agent.model or self._settings.model))
 
-
-def open_model(names: str, settings: Settings) -> ModelClient:
-    """The model of a name such as `openai:gpt-5`; of several with commas, each stands in for the one before.
-
-    Raises:
-        ConfigurationError: there is no such kind of model, or it lacks a setting.
-    """
-    for kind in kinds(names):
-        if kind not in MODELS:
-            raise ConfigurationError(
-                f"PASSBACK_MODEL: no model is called {kind!r}; there are {', '.join(MODELS)}"
-            )
-    with blaming("PASSBACK_MODEL, PASSBACK_MODEL_BASE_URL, PASSBACK_MODEL_API_KEY"):
-        chosen = choices(
-            names, settings.model_base_url, settings.model_api_key, keyless=KEYLESS_MODELS
+    def _models_to_choose(self, agent: Agent, brain: Brain, whose: str) -> Mapping[str, Brain]:
+        """The brain with each model that a post may choose: its own ones, and those that are allowed beside them."""
+        allowed: Sequence[ModelClient | str] = (
+            self._settings.models if agent.models is None else agent.models
         )
-        clients = [_model_client(choice, settings.model_timeout) for choice in chosen]
-    return clients[0] if len(clients) == 1 else Fallback(clients)
+        if not allowed:
+            return {}
+        own = brain.model.models if isinstance(brain.model, Fallback) else (brain.model,)
+        with blaming("PASSBACK_MODELS" if agent.models is None else f"{whose}: models"):
+            others = [*map(self._kept, self._opened.each(allowed))]
+            return {
+                one.name: self._thinking_with(one, brain) for one in _named_once((*own, *others))
+            }
+
+    def _thinking_with(self, model: ModelClient, brain: Brain) -> Brain:
+        if model is brain.model:
+            return brain
+        return replace(brain, model=model, price=price_of(model.name, self._settings.prices))
+
+    def _kept(self, model: ModelClient) -> ModelClient:
+        return self._models.setdefault(id(model), model)
 
 
-def _model_client(choice: Choice, timeout: float) -> ModelClient:
-    client: ModelClient = importlib.import_module(MODELS[choice.kind]).create(
-        choice.name, base_url=choice.base_url, api_key=choice.api_key, timeout=timeout
-    )
-    return client
+class Opened:
+    """The clients of models that have names, each once."""
+
+    def __init__(self, settings: Settings) -> None:
+        keys = {"openai": settings.openai_api_key, "anthropic": settings.anthropic_api_key}
+        self._services = Services(
+            settings.model, settings.model_base_url, settings.model_api_key, keys
+        )
+        self._timeout = settings.model_timeout
+        self._clients: dict[Choice, ModelClient] = {}
+        self._named: dict[str, ModelClient] = {}
+
+    def named(self, names: str) -> ModelClient:
+        """The model of a name such as `openai:gpt-5`; of several with commas, each stands in for the one before.
+
+        Raises:
+            ConfigurationError: there is no such kind of model, or it lacks a setting.
+        """
+        if names not in self._named:
+            clients = self._clients_of(names)
+            self._named[names] = clients[0] if len(clients) == 1 else Fallback(clients)
+        return self._named[names]
+
+    def each(self, models: Sequence[ModelClient | str]) -> Sequence[ModelClient]:
+        """A client for each of the models, which are clients or single names. Raises as `named`."""
+        names = [one for one in models if isinstance(one, str)]
+        opened = iter(self._clients_of(",".join(names)) if names else ())
+        return [next(opened) if isinstance(one, str) else one for one in models]
+
+    def _clients_of(self, names: str) -> Sequence[ModelClient]:
+        return [self._client(choice) for choice in self._services.choices(names)]
+
+    def _client(self, choice: Choice) -> ModelClient:
+        if choice not in self._clients:
+            self._clients[choice] = importlib.import_module(KINDS[choice.kind].module).create(
+                choice.name,
+                base_url=choice.base_url,
+                api_key=choice.api_key,
+                timeout=self._timeout,
+            )
+        return self._clients[choice]
+
+
+def _named_once(models: Sequence[ModelClient]) -> Sequence[ModelClient]:
+    """The models without repetitions. Raises ConfigurationError for two of one name."""
+    named: dict[str, ModelClient] = {}
+    for one in models:
+        if named.setdefault(one.name, one) is not one:
+            raise ConfigurationError(f"two models are named {one.name!r}")
+    return tuple(named.values())
 
 
 @contextmanager

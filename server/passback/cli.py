@@ -348,10 +348,9 @@ async def _check_store(application: Application) -> Sequence[str]:
 
 async def _check_model(model: ModelClient) -> Sequence[str]:
     try:
-        await model.check()
+        return await model.check() or ()
     finally:
         await model.aclose()
-    return ()
 
 
 def _tell_unasked(names: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """All settings in one frozen value, read from a mapping: the environment is an argument, never read here.
 
-Each setting is a variable `PASSBACK_<NAME>` and a flag `--<name>` of `passback serve`; the flag wins.
+Each setting is a variable, `PASSBACK_<NAME>` but for the keys of providers, and a flag `--<name>` of `passback serve`; the
+flag wins.
 """
 
 import re
@@ -18,8 +19,10 @@ from passback.core.limits import Budget, Limits, Price
 from passback.core.messages import OwnerId
 from passback.core.permissions import DECISIONS, Decision
 from passback.core.posts import OnBusy
+from passback.core.text import did_you_mean, nearest
 
 PREFIX = "PASSBACK_"
+_PROVIDERS_KEYS = frozenset({"openai_api_key", "anthropic_api_key"})
 
 LEAST_WINDOW = 1_000
 MOST_WINDOW = 100_000_000
@@ -181,12 +184,23 @@ class Settings:
         _text,
         "the model: demo, openai:NAME or anthropic:NAME; of several with commas the next is asked when one fails",
     )
+    models: tuple[str, ...] = _setting(
+        (),
+        _words,
+        "models that a post may choose instead, named as the model is, with commas; without any, what posts say of it is passed over",
+    )
     model_base_url: str | None = _setting(
         None,
         _text,
         "address of a service that speaks the model's protocol, such as http://127.0.0.1:11434/v1",
     )
     model_api_key: str | None = _secret(None, _text, "its key; the variable is safer than the flag")
+    openai_api_key: str | None = _secret(
+        None, _text, "key for OpenAI's own service, where the model's key is not set"
+    )
+    anthropic_api_key: str | None = _secret(
+        None, _text, "key for Anthropic's own service, where the model's key is not set"
+    )
     model_timeout: float = _setting(
         60, _number(1, 3600), "seconds that a model may be silent before or in its answer"
     )
@@ -398,11 +412,12 @@ class Settings:
 
 
 def variable(name: str, /) -> str:
-    return PREFIX + name.upper()
+    """Return the variable of a setting; the keys of providers are those that their own tools read."""
+    return name.upper() if name in _PROVIDERS_KEYS else PREFIX + name.upper()
 
 
 def load(values: Mapping[str, str], /) -> Settings:
-    """Read settings from variables; those without our prefix are not looked at.
+    """Read settings from variables; others without our prefix are not looked at.
 
     Raises:
         ConfigurationError: an unknown or wrong `PASSBACK_*`; names it, and does not show its value.
@@ -410,7 +425,7 @@ def load(values: Mapping[str, str], /) -> Settings:
     known = {variable(one.name): one for one in fields(Settings)}
     unknown = sorted(name for name in values if name.startswith(PREFIX) and name not in known)
     if unknown:
-        raise ConfigurationError(f"unknown setting {', '.join(unknown)}")
+        raise ConfigurationError(f"unknown setting {', '.join(map(_with_guess, unknown))}")
     chosen: dict[str, typing.Any] = {}
     for name, one in known.items():
         if (value := values.get(name, "")) == "":
@@ -423,6 +438,13 @@ def load(values: Mapping[str, str], /) -> Settings:
             raise ConfigurationError(f"{name}: {why}") from None
     chosen.setdefault("store", f"sqlite:///{quote(str(state_folder(values)))}/passback.db")
     return Settings(**chosen)
+
+
+def _with_guess(unknown: str) -> str:
+    """Return an unknown variable with the one that may be meant; the prefix would make all of them alike."""
+    names = [one.name for one in fields(Settings)]
+    near = nearest(unknown.removeprefix(PREFIX).lower(), names)
+    return f"{unknown}{did_you_mean([variable(name) for name in near])}"
 
 
 def state_folder(values: Mapping[str, str], /) -> Path:

@@ -22,6 +22,12 @@ COMMANDS = (
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"model": 5}, "a model's name, such as 'openai:gpt-5', or a client, not 5"),
     ({"model": ScriptedModel}, "a client, not the class ScriptedModel"),
+    (
+        {"models": "openai:a"},
+        "a list of models' names, such as 'openai:gpt-5', and clients, not str",
+    ),
+    ({"models": ["openai:a,openai:b"]}, "and clients, not [str]"),
+    ({"models": [5]}, "and clients, not [5]"),
     ({"prompt": None}, "a text in Unicode, not None"),
     ({"prompt": "\ud800"}, "a text in Unicode, not str"),
     ({"tools": 5}, "a list of functions, not 5"),

@@ -12,7 +12,6 @@ from tests.support.bridge import Exchange, ask, exchange
 
 from passback.agent import Agent
 from passback.app import Application, create_app
-from passback.casting import open_model
 from passback.core.errors import ConfigurationError
 from passback.models.demo import DemoModel
 from passback.models.fallback import Fallback
@@ -152,12 +151,13 @@ async def test_for_how_long_a_run_goes_on_without_a_reader_is_a_setting() -> Non
 async def test_several_models_are_asked_in_turn() -> None:
     settings = load(
         {
+            **MEMORY,
             "PASSBACK_MODEL": "anthropic:a, openai:b,demo",
             "PASSBACK_MODEL_API_KEY": "sk-one,sk-two,",
             "PASSBACK_MODEL_TIMEOUT": "7",
         }
     )
-    model = open_model(settings.model, settings)
+    [model] = Application(settings).models
     assert isinstance(model, Fallback)
     assert model.name == "anthropic:a,openai:b,demo"
     await model.aclose()
@@ -209,11 +209,17 @@ def test_a_window_may_be_the_agents_own(window: int | None) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "why"),
     [
-        ("MODEL", "gpt-5", "PASSBACK_MODEL: no model is called 'gpt-5'"),
-        ("MODEL", "demo,gpt-5", "PASSBACK_MODEL: no model is called 'gpt-5'"),
-        ("MODEL", "demo,", "PASSBACK_MODEL: no model is called ''"),
+        ("MODEL", "gpt-5", "^PASSBACK_MODEL, .*: no model is called 'gpt-5'"),
+        ("MODEL", "demo,gpt-5", "^PASSBACK_MODEL, .*: no model is called 'gpt-5'"),
+        ("MODEL", "demo,", "^PASSBACK_MODEL, .*: no model is called ''"),
         ("MODEL", "anthropic:", "the model needs a name: anthropic:NAME"),
-        ("MODEL", "anthropic:a", "PASSBACK_MODEL_API_KEY: Anthropic needs a key"),
+        (
+            "MODEL",
+            "anthropic:a",
+            r"PASSBACK_MODEL_API_KEY: Anthropic needs a key \(ANTHROPIC_API_KEY\)",
+        ),
+        ("MODELS", "gpt-5", "PASSBACK_MODELS: no model is called 'gpt-5'.*openai:gpt-5"),
+        ("MODELS", "openai:a", r"PASSBACK_MODELS: OpenAI needs a key \(OPENAI_API_KEY\)"),
         ("WIRES", "agkit,nosuchwire", "PASSBACK_WIRES: there is no wire called 'nosuchwire'"),
         ("WIRES", "os.path", "PASSBACK_WIRES: there is no wire called 'os.path'"),
         ("PROCESS_PATH", "/send-message", "POST /send-message is served by two routes"),

@@ -17,6 +17,7 @@ from passback.context.summary import (
 from passback.context.tokens import frame_tokens, message_tokens, request_tokens, text_tokens
 from passback.core.context import Context, Count, Fitted
 from passback.core.deltas import (
+    AnsweredBy,
     Finish,
     LostUsageChunk,
     ModelDelta,
@@ -194,7 +195,7 @@ class _Watch:
         shown, before = self._shown, self._shown.used
         written = _Written() if self._gave_up else await self._ask(division, count)
         if written.spent is not None:
-            events.append(UsageReported(written.spent))
+            events.append(UsageReported(written.spent, model=written.model or self._model.name))
         if not (written.text or must):
             self._gave_up = True
             return ()
@@ -229,12 +230,13 @@ class _Watch:
 class _Written:
     """What a model has written; a text only if it is the whole of it, or enough.
 
-    `spent` counts attempts before it, too.
+    `spent` counts attempts before it, too. `model` is the name of the one that wrote, if it said so.
     """
 
     text: str = ""
     usage: Usage | None = None
     spent: Usage | None = None
+    model: str = ""
 
 
 class _Listener:
@@ -252,6 +254,7 @@ class _Listener:
         self._pieces: list[str] = []
         self._usage: Usage | None = None
         self._lost: Usage | None = None
+        self._model = ""
 
     def feed(self, deltas: Sequence[ModelDelta]) -> bool:
         """Whether it is enough."""
@@ -267,6 +270,8 @@ class _Listener:
                     self._usage = usage
                 case LostUsageChunk(usage):
                     self._lost = together(self._lost, usage)
+                case AnsweredBy(model):
+                    self._model = model
                 case Finish(reason):
                     self._finished = True
                     self.ended = reason in ("stop", "length")
@@ -277,7 +282,7 @@ class _Listener:
 
     def written(self, *, whole: bool) -> _Written:
         text = "".join(self._pieces).strip() if whole else ""
-        return _Written(text, self.usage, self.spent)
+        return _Written(text, self.usage, self.spent, self._model)
 
     @property
     def usage(self) -> Usage | None:

@@ -102,6 +102,13 @@ class LostUsageChunk:
         object.__setattr__(self, "usage", credible(self.usage))
 
 
+@dataclass(frozen=True, slots=True)
+class AnsweredBy:
+    """The name of the model whose answer follows, from a client that has several. A later one replaces it."""
+
+    model: str
+
+
 FinishReason: TypeAlias = Literal["stop", "tool_calls", "length", "refusal"]
 
 
@@ -119,5 +126,6 @@ ModelDelta: TypeAlias = (
     | ToolCallChunk
     | UsageChunk
     | LostUsageChunk
+    | AnsweredBy
     | Finish
 )

@@ -20,6 +20,7 @@ PassbackError
 │   │   ├── NothingToDo         nothing_to_do            no message, nothing to resume
 │   │   ├── ResultTooLarge      result_too_large         the result of a client tool's call
 │   │   ├── UnknownCommand      unknown_command          a text that looks like a slash command
+│   │   ├── UnknownModel        unknown_model            none of those that a post may choose
 │   │   ├── InvalidAnswer       invalid_answer           to a question, but none that was offered
 │   │   ├── InvalidCursor       invalid_cursor           malformed, of another run, or beyond the log's end
 │   │   └── Reused              reused                   an idempotency key or a message id, with other content
@@ -167,6 +168,10 @@ class ResultTooLarge(InvalidRequest):
 
 class UnknownCommand(InvalidRequest):
     code = "unknown_command"
+
+
+class UnknownModel(InvalidRequest):
+    code = "unknown_model"
 
 
 class InvalidAnswer(InvalidRequest):

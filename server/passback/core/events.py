@@ -1,6 +1,6 @@
 """What a run says: the union of its events, the outcomes, and the place of an event in the log."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from pydantic import JsonValue
@@ -155,10 +155,14 @@ class PlanUpdated:
 
 @dataclass(frozen=True, slots=True)
 class UsageReported:
-    """Tokens of the model call that just ended, and what is left then of the limits of the run."""
+    """Tokens of the model call that just ended, and what is left then of the limits of the run.
+
+    `model` is the name of the one that was called; empty where the tokens are of several.
+    """
 
     usage: Usage
     left: Left | None = None
+    model: str = ""
     type: Literal["usage-reported"] = "usage-reported"
 
 
@@ -211,9 +215,13 @@ class Nested:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The last event of a run, exactly one (P6)."""
+    """The last event of a run, exactly one (P6).
+
+    `model` is the name of the one that spoke last in it, empty where none did; how a run ends does not depend on it.
+    """
 
     outcome: Outcome
+    model: str = field(default="", compare=False)
     type: Literal["run-finished"] = "run-finished"
 
 

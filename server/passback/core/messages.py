@@ -184,6 +184,7 @@ class Brief:
         generation: how the answer to this message is to be written; it is told to the model's service, not to the model.
         forgets: whether data that was posted earlier does not count any more, although there is none here.
         extras: what a post said that is no word of its protocol; it is kept, and means nothing here.
+        model: the name of the model that was chosen for the answer; empty: the agent's own.
     """
 
     data: JsonValue = None
@@ -195,6 +196,7 @@ class Brief:
     generation: Generation | None = None
     forgets: bool = False
     extras: JsonObject | None = None
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +298,8 @@ def together(one: Usage | None, other: Usage | None, /) -> Usage | None:
 class AssistantMessage:
     """One turn's answer; `partial` when it was cut (cancelled, failed, out of tokens).
 
-    `usage` is that of the model call that said it, None where the provider tells nothing. The answer to a `command` no model
-    is shown.
+    `usage` is that of the model call that said it, None where the provider tells nothing; `model` is the name of the one
+    that said it. The answer to a `command` no model is shown.
     """
 
     id: MessageId
@@ -308,6 +310,7 @@ class AssistantMessage:
     usage: Usage | None = None
     command: bool = False
     imported: bool = False
+    model: str = ""
     role: Literal["assistant"] = "assistant"
 
 

@@ -85,8 +85,8 @@ class ModelClient(Protocol):
         """Why the model cannot be shown an image, a sound or a file, in words for the client. None: it can."""
         ...
 
-    async def check(self) -> None:
-        """Find out whether the model can be used, as cheaply as the provider allows.
+    async def check(self) -> Sequence[str] | None:
+        """Find out whether the model can be used, as cheaply as the provider allows; gives warnings, if there are any.
 
         Raises:
             ModelError: with a sentence that says what is wrong.

@@ -162,6 +162,8 @@ def _said(brief: Brief | None) -> dict[str, JsonValue] | None:
         del said["generation"]
     if not timeless.forgets:  # as an older version wrote it
         del said["forgets"]
+    if not timeless.model:
+        del said["model"]
     return said
 
 

@@ -23,6 +23,7 @@ from passback.core.messages import (
 from passback.core.permissions import REASON_CHARACTERS, LastingPermission, with_newest
 from passback.core.plans import Plan, PlanEntry
 from passback.core.transcript import (
+    Asked,
     data_of,
     innermost,
     last_asked,
@@ -66,6 +67,7 @@ class State:
         allowed: as an older version kept what a person allowed for good in messages before the boundary: each a tool's name,
             a blank, and the digest of its declaration.
         agent: the name of the one that the user asked last before the boundary.
+        model: the name of the model that was chosen for that one's answer.
         run: what the newest run has spent, where runs have limits.
         data: the structured data that was posted last before the boundary.
         output_schema: what the answer to the last user message before the boundary has to fit.
@@ -86,8 +88,14 @@ class State:
     data: JsonValue = None
     output_schema: JsonObject | None = None
     earlier_plan: EarlierPlan | None = None
+    model: str = ""
     lasting: tuple[LastingPermission, ...] | None = None
     refusals: tuple[Refusal, ...] = ()
+
+    @property
+    def asked(self) -> Asked:
+        """Whom the user asked last before the boundary."""
+        return Asked(self.agent, self.model)
 
     def permissions(self, messages: Iterable[Message], /) -> tuple[LastingPermission, ...]:
         """Return what people have answered for good; `messages` are those from the boundary on."""
@@ -142,13 +150,14 @@ class State:
             messages: those that are read now.
         """
         passed = messages[: boundary - self.boundary]
-        asked = last_asked(passed)
+        asked = last_asked(passed) or self.asked
         return replace(
             self,
             boundary=boundary,
             allowed=(),
             lasting=self.permissions(messages) or self.lasting,
-            agent=self.agent if asked is None else asked,
+            agent=asked.agent,
+            model=asked.model,
             data=data_of(passed, self.data),
             output_schema=schema_of(passed, self.output_schema),
         )

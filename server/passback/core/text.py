@@ -1,5 +1,7 @@
 """Text from elsewhere, made so that it can be written down, and shown to others."""
 
+import difflib
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pydantic_core import ErrorDetails
@@ -37,3 +39,13 @@ def shortened(text: str, limit: int, /) -> str:
 def plain_problem(detail: ErrorDetails, /) -> str:
     """What is wrong with a value, for those who know nothing of our classes."""
     return _PLAIN.get(detail["type"], detail["msg"].removeprefix("Value error, "))
+
+
+def nearest(text: str, known: Iterable[str], /) -> Sequence[str]:
+    """Return the known text that a text is likely to be a misspelling of, if there is one."""
+    return difflib.get_close_matches(text, list(known), 1)
+
+
+def did_you_mean(likely: Sequence[str], /) -> str:
+    """Return the question behind the name of a thing that there is not; empty where nothing is likely."""
+    return f" (did you mean {' or '.join(likely)}?)" if likely else ""

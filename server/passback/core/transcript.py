@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pydantic import JsonValue
 
@@ -203,11 +203,18 @@ def innermost(message: Message, /) -> Message:
     return message
 
 
-def last_asked(messages: Sequence[Message], /) -> str | None:
-    """The name of the agent that the user asked last, empty where none was named; None: the user says nothing here."""
+class Asked(NamedTuple):
+    """Who answers the user: the names of an agent and of its model, each empty where none was named."""
+
+    agent: str = ""
+    model: str = ""
+
+
+def last_asked(messages: Sequence[Message], /) -> Asked | None:
+    """Return whom the user asked last; None: the user says nothing here."""
     for message in reversed(messages):
         if isinstance(message, UserMessage):
-            return message.agent
+            return Asked(message.agent, "" if message.brief is None else message.brief.model)
     return None
 
 

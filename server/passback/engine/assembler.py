@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias, assert_never
 
 from passback.core.calls import flaw_in
 from passback.core.deltas import (
+    AnsweredBy,
     Finish,
     FinishReason,
     LostUsageChunk,
@@ -118,12 +119,18 @@ class Assembler:
 
     Attributes:
         silent: readers have seen nothing of it yet.
+        model: the name of the model that answers.
     """
 
     def __init__(
-        self, message_id: MessageId, whose: Whose, new_call_id: Callable[[], CallId]
+        self,
+        message_id: MessageId,
+        whose: Whose,
+        new_call_id: Callable[[], CallId],
+        model: str = "",
     ) -> None:
         self.silent = True
+        self.model = model
         self._message_id = message_id
         self._whose = whose
         self._new_call_id = new_call_id
@@ -151,8 +158,8 @@ class Assembler:
                     events.append(ReasoningDelta(mended(delta.text)))
                 case ReasoningBlock():
                     self._reasoning.append(delta.reasoning)
-                case UsageChunk() | LostUsageChunk():
-                    self._count(delta)
+                case UsageChunk() | LostUsageChunk() | AnsweredBy():
+                    self._note(delta)
                 case Finish():
                     self._finish = delta.reason
                 case _:
@@ -194,7 +201,9 @@ class Assembler:
         if not any(self._text):
             return None
         text = "".join(self._text)
-        return AssistantMessage(self._message_id, text, partial=True, usage=self._usage)
+        return AssistantMessage(
+            self._message_id, text, partial=True, usage=self._usage, model=self.model
+        )
 
     @property
     def usage(self) -> Usage | None:
@@ -228,11 +237,14 @@ class Assembler:
             tuple(self._reasoning),
             partial=self._finish in (None, "length"),
             usage=self._usage,
+            model=self.model,
         )
 
-    def _count(self, told: UsageChunk | LostUsageChunk) -> None:
+    def _note(self, told: UsageChunk | LostUsageChunk | AnsweredBy) -> None:
         if isinstance(told, UsageChunk):
             self._usage = told.usage
+        elif isinstance(told, AnsweredBy):
+            self.model = told.model
         else:
             self._lost = together(self._lost, told.usage)
 

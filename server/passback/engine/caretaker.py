@@ -137,7 +137,7 @@ class Caretaker:
     # ---------------------------------------------------------------- lost runs
     async def _take_over(self, run: RunRef, loaded: Loaded) -> None:
         state = loaded.status.state
-        actor = self._agents.asked_in(loaded.messages, state.agent)
+        actor = self._agents.asked_in(loaded.messages, state.asked)
         toolbox = await actor.equipment.toolbox(loaded.tools)
         begun = await toolbox.perhaps_begun(runnable(loaded.messages))
         append = closing(begun, "interrupted", new_message_id)
@@ -226,7 +226,7 @@ class Caretaker:
         state, mark = loaded.status.state, loaded.status.mark
         last_run = loaded.messages[max(0, mark - loaded.start) :]
         if mark < loaded.start or any(isinstance(each, SummaryMessage) for each in last_run):
-            state = replace(state, boundary=0, data=None, output_schema=None)
+            state = replace(state, boundary=0, data=None, output_schema=None, model="")
         messages = await self._read_from(state.boundary, key, loaded)
         begun = mark - state.boundary
         keep = begun + _made(messages[begun:])
@@ -248,7 +248,7 @@ class Caretaker:
 
     async def _work(self, client: Sequence[ToolSpec], loaded: Loaded, change: Change) -> Work:
         messages, state = (*loaded.messages, *change.append), change.state or loaded.status.state
-        actor = self._agents.asked_in(messages, state.agent)
+        actor = self._agents.asked_in(messages, state.asked)
         toolbox = await actor.equipment.toolbox(client)
         return Work(actor.brain, toolbox, messages, state=state)
 

@@ -60,7 +60,14 @@ from passback.engine.progress import Progress
 from passback.engine.spending import BudgetSpent, Meter
 from passback.engine.told import ToldOnce
 from passback.engine.toolbox import Toolbox
-from passback.engine.turns import committed, in_vain, reason, resulted, tool_message
+from passback.engine.turns import (
+    committed,
+    in_vain,
+    last_model,
+    reason,
+    resulted,
+    tool_message,
+)
 
 _BUDGET_SPENT = Completed("budget")
 
@@ -150,6 +157,7 @@ class Loop:
         self._leaving = leaving
         self._meter = meter
         self._assembler: Assembler | None = None
+        self._model = last_model(work.messages) if work.turns else ""
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -195,6 +203,7 @@ class Loop:
         append: list[Message] = []
         if self._assembler is not None and (partial := self._assembler.partial()) is not None:
             append.append(partial)
+            self._model = partial.model
         append.extend(closing(unanswered(self._messages), "interrupted", new_message_id))
         await self._end(outcome, append, cut=isinstance(outcome, Cancelled))
 
@@ -215,8 +224,9 @@ class Loop:
     async def _reserve(self) -> AbstractContextManager[None]:
         return await self._meter.reserve(self._sight, self._brain.price)
 
-    def _count(self, usage: Usage | None) -> None:
-        self._meter.add(usage, self._brain.price)
+    def _count(self, usage: Usage | None, model: str = "") -> None:
+        brain = self._brain
+        self._meter.add(usage, brain.price, model or brain.model.name)
 
     async def _ask(self) -> Turn:
         """One model call; a second one, if the first was refused as too long and room could be made."""
@@ -234,15 +244,16 @@ class Loop:
         answering = self._prepared or await self._asking()
         self._prepared = None
         message_id = new_message_id()
-        assembler = Assembler(message_id, self._toolbox.whose, new_call_id)
+        assembler = Assembler(message_id, self._toolbox.whose, new_call_id, self._brain.model.name)
         with await self._reserve():
             self._assembler = assembler
             self._log.append([TurnStarted(message_id)])
             try:
                 await listen(answering, assembler, self._log.append)
             finally:
-                self._count(assembler.spent)
+                self._count(assembler.spent, assembler.model)
         events, turn = assembler.finish()
+        self._model = assembler.model
         if events:
             self._log.append(events)
         return turn
@@ -413,7 +424,7 @@ class Loop:
         if outcome == _BUDGET_SPENT and self._meter.is_unused:
             events = (*events, UsageReported(UNUSED))
         await self._meter.tell(ends=True)
-        told = (*self._with_left(events), *self._untold(), RunFinished(outcome))
+        told = (*self._with_left(events), *self._untold(), RunFinished(outcome, self._model))
         if not cut:
             self._state = self._state.settled()
         # before the write: if its reply is lost, the log sends it again ahead of whatever comes next

@@ -153,7 +153,7 @@ class RunService:
             return RunRef(post.key, verdict.run_id)
         if verdict is not None:
             return Parked(post.key, verdict.owed)
-        actor = self._agents.asked_in(post.messages, loaded.status.state.agent)
+        actor = self._agents.asked_in(post.messages, loaded.status.state.asked)
         if not actor.brain.commands.mends(post.messages):
             refuse_beyond(loaded, (), self._tempo.history_bytes, actor.brain.commands)
         async with self._loads.whole(post.key, names) as whole:
@@ -193,7 +193,7 @@ class RunService:
     async def _admit(self, post: StartRun, loaded: Loaded) -> _Judged | None:
         """Store what the post brings. None: the conversation has changed meanwhile, judge again."""
         messages = (*loaded.messages, *post.messages)
-        actor = self._agents.asked_in(messages, loaded.status.state.agent)
+        actor = self._agents.asked_in(messages, loaded.status.state.asked)
         if post.tools is not None:
             (await actor.equipment.toolbox()).refuse_clashes(post.tools)
         commands = actor.brain.commands

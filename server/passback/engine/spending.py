@@ -69,6 +69,7 @@ class Meter:
         self._run_before = known.spent if known else _NOTHING
         self._used = _NOTHING
         self._untold: Usage | None = None
+        self._untold_model = ""
         self._noted = _NOTHING
         self._began = monotonic()
         self._owner = owner
@@ -81,17 +82,21 @@ class Meter:
         self._timer: asyncio.TimerHandle | None = None
 
     # ---------------------------------------------------------------- spending
-    def add(self, usage: Usage | None, price: Price) -> None:
-        """Count a model call, also one that was cut. None: its provider tells nothing."""
+    def add(self, usage: Usage | None, price: Price, model: str = "") -> None:
+        """Count a call of the model of a name, also one that was cut. None: its provider tells nothing."""
         if usage is None or usage.is_nothing:
             return
+        alone = self._untold is None or self._untold_model == model
+        self._untold_model = model if alone else ""
         tokens = usage.input_tokens + usage.output_tokens
         self._used += Spent(tokens, cost=price.of(usage))
         self._untold = together(self._untold, usage)
 
     def untold(self) -> tuple[UsageReported, ...]:
         """What was counted and no event has told of: calls that were cut, here or in sub-agents, or came to nothing."""
-        return () if self._untold is None else (UsageReported(self._untold),)
+        if self._untold is None:
+            return ()
+        return (UsageReported(self._untold, model=self._untold_model),)
 
     @property
     def is_unused(self) -> bool:
@@ -205,7 +210,7 @@ class Meter:
         left = self.left()
         left = Left(turns, left.tokens, left.seconds, left.cost)
         return tuple(
-            UsageReported(event.usage, left) if isinstance(event, UsageReported) else event
+            replace(event, left=left) if isinstance(event, UsageReported) else event
             for event in events
         )
 

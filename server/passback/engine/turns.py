@@ -13,6 +13,7 @@ from passback.core.events import (
 )
 from passback.core.ids import new_message_id
 from passback.core.messages import (
+    AssistantMessage,
     Message,
     SummaryMessage,
     SystemMessage,
@@ -30,7 +31,7 @@ def committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:
         append.append(turn.message)
     events: list[RunEvent] = []
     if turn.spent is not None:
-        events.append(UsageReported(turn.spent))
+        events.append(UsageReported(turn.spent, model=turn.message.model))
     for invalid in turn.invalid:
         refusal = ToolResult(invalid.reason, is_error=True)
         answer = replace(tool_message(invalid.call, refusal), synthetic=invalid.synthetic)
@@ -57,6 +58,12 @@ def reason(turn: Turn) -> CompletedReason:
             return "refusal"
         case _:
             return "end_turn"
+
+
+def last_model(messages: Sequence[Message], /) -> str:
+    """Return the name of the model that spoke last in messages, empty where none did."""
+    spoken = (each.model for each in reversed(messages) if isinstance(each, AssistantMessage))
+    return next((name for name in spoken if name), "")
 
 
 def in_vain(messages: Sequence[Message], /) -> ModelAstray | OutputInvalid:

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from passback.core.deltas import LostUsageChunk, ModelDelta, ModelRequest, UsageChunk
+from passback.core.deltas import (
+    AnsweredBy,
+    LostUsageChunk,
+    ModelDelta,
+    ModelRequest,
+    UsageChunk,
+)
 from passback.core.errors import ModelError, ModelIncomplete
 from passback.core.messages import MediaPart, Usage, together
 from passback.core.ports import ModelClient
@@ -39,7 +45,8 @@ class Fallback:
     """Models in the order in which they are asked, each with its own attempts and its own patience.
 
     The next one is asked when one fails retryably, or ends, before its first delta that says something; what it
-    reported of its usage by then is told as lost. The last one's answer is passed on as it comes.
+    reported of its usage by then is told as lost. The last one's answer is passed on as it comes. Each answer begins with
+    the name of the model that gives it.
 
     Args:
         models: at least one; they are closed with this one.
@@ -47,6 +54,11 @@ class Fallback:
 
     def __init__(self, models: Sequence[ModelClient]) -> None:
         self._models = tuple(models)
+
+    @property
+    def models(self) -> Sequence[ModelClient]:
+        """In the order in which they are asked."""
+        return self._models
 
     @property
     def name(self) -> str:
@@ -64,14 +76,16 @@ class Fallback:
         """What one of them cannot be shown, none is: any of them may have to answer."""
         return next((why for model in self._models if (why := model.refuses(part))), None)
 
-    async def check(self) -> None:
-        """Whether each of them can be used.
+    async def check(self) -> Sequence[str]:
+        """Whether each of them can be used; gives the warnings of all.
 
         Raises:
             ModelError: one cannot.
         """
+        warnings: list[str] = []
         for model in self._models:
-            await model.check()
+            warnings += await model.check() or ()
+        return warnings
 
     async def aclose(self) -> None:
         async with AsyncExitStack() as stack:
@@ -83,7 +97,7 @@ class Fallback:
     ) -> AsyncGenerator[Sequence[ModelDelta]]:
         """The first answer that begins, held open by the stack, behind what was lost before it."""
         for model, following in pairwise(self._models):
-            tried = await _tried(stack, answering)
+            tried = await _tried(stack, answering, AnsweredBy(model.name))
             if isinstance(tried, _Begun):
                 yield tried.first
                 async for batch in tried.rest:
@@ -97,13 +111,17 @@ class Fallback:
                 "model=%s failed code=%s next=%s", model.name, tried.error.code, following.name
             )
             answering = following.stream(request)
-        async for batch in await stack.enter_async_context(answering):
+        batches = await stack.enter_async_context(answering)
+        yield (AnsweredBy(self._models[-1].name),)
+        async for batch in batches:
             yield batch
 
 
-async def _tried(stack: AsyncExitStack, answering: Answering) -> _Begun | _Failed:
+async def _tried(
+    stack: AsyncExitStack, answering: Answering, answers: AnsweredBy
+) -> _Begun | _Failed:
     """Read an answer until it says something; if it does, the stack holds it open."""
-    counted = _Counted()
+    counted = _Counted(answers)
     try:
         async with AsyncExitStack() as attempt:
             batches = await attempt.enter_async_context(answering)
@@ -118,17 +136,20 @@ async def _tried(stack: AsyncExitStack, answering: Answering) -> _Begun | _Faile
 
 @dataclass(slots=True)
 class _Counted:
-    """What an answer has told of its usage so far."""
+    """What an answer has told of its model and its usage so far."""
 
+    answers: AnsweredBy
     usage: Usage | None = None
     lost: Usage | None = None
 
     def take(self, batch: Sequence[ModelDelta]) -> bool:
         """False, and nothing is taken: the batch says something."""
-        if not all(isinstance(delta, UsageChunk | LostUsageChunk) for delta in batch):
+        if not all(isinstance(delta, UsageChunk | LostUsageChunk | AnsweredBy) for delta in batch):
             return False
         for delta in batch:
-            if isinstance(delta, UsageChunk):
+            if isinstance(delta, AnsweredBy):
+                self.answers = delta
+            elif isinstance(delta, UsageChunk):
                 self.usage = delta.usage
             elif isinstance(delta, LostUsageChunk):
                 self.lost = together(self.lost, delta.usage)
@@ -137,4 +158,4 @@ class _Counted:
     def told(self) -> Sequence[ModelDelta]:
         lost = () if self.lost is None else (LostUsageChunk(self.lost),)
         usage = () if self.usage is None else (UsageChunk(self.usage),)
-        return (*lost, *usage)
+        return (self.answers, *lost, *usage)

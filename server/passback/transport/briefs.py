@@ -17,6 +17,8 @@ from passback.transport.parts import Posted
 from passback.transport.wires import Limits
 
 _NOTHING = Brief()
+_OF_ANY_POST = frozenset({"model"})
+"""What many clients say in each post; where there is no user message, the one before still holds."""
 
 _AT_ONCE = 16 * 1024
 """Characters of tables that are checked on the event loop; each table counts as some more."""
@@ -46,6 +48,12 @@ class PostedBrief(Posted):
         description="A JSON Schema of type object, or its text: the answer is JSON that fits it, or the run fails. Its "
         "value comes in the event `output` (include: output) and in the document's `output`.",
     )
+    model: str | None = Field(
+        None,
+        description="The model that answers this message, where the server lets clients choose: by its name, such as "
+        "`openai:gpt-5`, or by the part behind the colon, where that is one model's only. Missing: the server's own. "
+        "Where there is nothing to choose, it is passed over.",
+    )
 
 
 async def read_brief(posted: PostedBrief, limits: Limits, key: ConversationKey, /) -> Brief:
@@ -72,6 +80,7 @@ async def read_brief(posted: PostedBrief, limits: Limits, key: ConversationKey, 
         if schema is None
         else await parse_output_schema(schema, limits, _name(type(posted), "output_schema"), key),
         forgets=data is None and "structured_data" in posted.model_fields_set,
+        model=posted.model or "",
     )
 
 
@@ -117,9 +126,11 @@ def briefed(
         if isinstance(message, UserMessage):
             said = replace(message, brief=brief)
             return (*messages[:position], said, *messages[position + 1 :])
-    if replace(brief, forgets=False) == _NOTHING:
+    if replace(brief, forgets=False, model="") == _NOTHING:
         return tuple(messages)  # many clients write null for what they do not have
-    *names, last = (_name(form, field) for field in PostedBrief.model_fields)
+    *names, last = (
+        _name(form, field) for field in PostedBrief.model_fields if field not in _OF_ANY_POST
+    )
     raise InvalidRequest(f"{', '.join(names)} and {last} need a user message")
 
 
@@ -131,7 +142,8 @@ def _name(form: type[PostedBrief], field: str) -> str:
 class BriefView(TypedDict):
     """What was posted beside a user's words; `at` is when it came, where the agent is told the time.
 
-    `extras` are the keys of a request that its protocol does not have, where it keeps them.
+    `model` is the one that was chosen. `extras` are the keys of a request that its protocol does not have, where it keeps
+    them.
     """
 
     structuredData: NotRequired[JsonValue]
@@ -139,25 +151,33 @@ class BriefView(TypedDict):
     constraints: NotRequired[list[str]]
     instructions: NotRequired[str]
     outputSchema: NotRequired[JsonValue]
+    model: NotRequired[str]
     at: NotRequired[str]
     extras: NotRequired[JsonValue]
 
 
 def show_brief(brief: Brief, /) -> BriefView:
     """What was posted, as it could be posted again."""
-    view: BriefView = {}
+    view = _show_texts(brief)
     if brief.data is not None or brief.forgets:
         view["structuredData"] = brief.data
-    if brief.intent:
-        view["intent"] = brief.intent
     if brief.constraints:
         view["constraints"] = list(brief.constraints)
-    if brief.instructions:
-        view["instructions"] = brief.instructions
     if brief.output_schema is not None:
         view["outputSchema"] = dict(brief.output_schema)
-    if brief.at:
-        view["at"] = brief.at
     if brief.extras is not None:
         view["extras"] = dict(brief.extras)
+    return view
+
+
+def _show_texts(brief: Brief) -> BriefView:
+    view: BriefView = {}
+    if brief.intent:
+        view["intent"] = brief.intent
+    if brief.instructions:
+        view["instructions"] = brief.instructions
+    if brief.model:
+        view["model"] = brief.model
+    if brief.at:
+        view["at"] = brief.at
     return view

@@ -191,7 +191,10 @@ class ToolCallView(TypedDict):
 
 
 class AssistantView(TypedDict):
-    """One answer of the model; `partial` when it was cut short. `usage` is there where the provider told it."""
+    """One answer of the model; `partial` when it was cut short.
+
+    `usage` is there where the provider told it, `model` where it is known which one spoke.
+    """
 
     id: str
     role: Literal["assistant"]
@@ -200,6 +203,7 @@ class AssistantView(TypedDict):
     partial: NotRequired[bool]
     usage: NotRequired[UsageView]
     imported: NotRequired[bool]
+    model: NotRequired[str]
 
 
 class ToolView(TypedDict):
@@ -302,6 +306,8 @@ def _assistant(message: AssistantMessage) -> AssistantView:
         shown["usage"] = usage_view(message.usage)
     if message.imported:
         shown["imported"] = True
+    if message.model:
+        shown["model"] = message.model
     return shown
 
 

@@ -39,6 +39,7 @@ STATUS: Mapping[str, int] = {
     "nothing_to_do": 422,
     "result_too_large": 413,
     "unknown_command": 422,
+    "unknown_model": 422,
     "invalid_answer": 422,
     "invalid_cursor": 422,
     "reused": 422,

@@ -31,8 +31,7 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
-from passback.core.limits import Left
-from passback.core.messages import CallId, MediaPart, Owed, Usage, as_text
+from passback.core.messages import CallId, MediaPart, Owed, as_text
 from passback.transport.limits import left_view
 from passback.transport.native_shapes import (
     ApprovalPayload,
@@ -253,8 +252,8 @@ def _step_event(event: _StepEvent, parent: CallId | None = None) -> NativeEvent:
 
 def _counted_event(event: _CountedEvent) -> UsageEvent | ContextEvent:
     match event:
-        case UsageReported(usage, left):
-            return _usage(usage, left)
+        case UsageReported():
+            return _usage(event)
         case ContextWarned(used, window):
             return {"type": "context", "used": used, "window": window}
         case Compacted(step, before, after):
@@ -263,8 +262,8 @@ def _counted_event(event: _CountedEvent) -> UsageEvent | ContextEvent:
             assert_never(event)
 
 
-def _usage(usage: Usage, left: Left | None) -> UsageEvent:
-    view = usage_view(usage)
+def _usage(reported: UsageReported) -> UsageEvent:
+    view, left = usage_view(reported.usage), reported.left
     event: UsageEvent = {
         "type": "usage",
         "inputTokens": view["inputTokens"],
@@ -276,6 +275,8 @@ def _usage(usage: Usage, left: Left | None) -> UsageEvent:
         event["estimated"] = True
     if left is not None:
         event["left"] = left_view(left)
+    if reported.model:
+        event["model"] = reported.model
     return event
 
 

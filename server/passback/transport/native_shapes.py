@@ -122,7 +122,8 @@ class ReasoningEvent(TypedDict):
 class UsageEvent(TypedDict):
     """Tokens of the model call that just ended (include: usage), and what is left then of the run's limits.
 
-    `estimated` is there when its answer was cut before the provider had counted it.
+    `estimated` is there when its answer was cut before the provider had counted it. `model` is the name of the one that
+    was called, and not there where the tokens are of several.
     """
 
     type: Literal["usage"]
@@ -132,6 +133,7 @@ class UsageEvent(TypedDict):
     reasoningTokens: int
     estimated: NotRequired[bool]
     left: NotRequired[LeftView]
+    model: NotRequired[str]
     parentToolCallId: NotRequired[str]
 
 

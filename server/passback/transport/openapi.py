@@ -61,6 +61,7 @@ POST_ERRORS = (
     "nothing_to_do",
     "result_too_large",
     "unknown_command",
+    "unknown_model",
     "invalid_answer",
     "invalid_cursor",
     "reused",
@@ -295,6 +296,7 @@ _EXAMPLE_ANSWER: dict[str, JsonValue] = {
         }
     ],
     "usage": None,
+    "model": "openai:gpt-5",
     "lastEventId": "run_5f0c2a9be1d84f6a7c3e9b10.1-7",
 }
 _EXAMPLE_GOES_ON: dict[str, JsonValue] = {

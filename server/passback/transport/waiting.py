@@ -58,8 +58,9 @@ class RunAnswer(TypedDict):
 
     `owed` is what the client has to answer now, with complete arguments; `reason` is there when the run completed.
     `runId` and `lastEventId` are null when results were stored, no run began, and others are still owed. `usage` is of
-    all model calls of the run, those of sub-agents included, null when the model told nothing of it. `output` is there when an answer was asked for by
-    a schema, and fits it.
+    all model calls of the run, those of sub-agents included, null when the model told nothing of it. `model` is the name
+    of the model that spoke last, null when none did. `output` is there when an answer was asked for by a schema, and fits
+    it.
     """
 
     runId: str | None
@@ -70,6 +71,7 @@ class RunAnswer(TypedDict):
     output: NotRequired[JsonValue]
     owed: list[OwedCall]
     usage: RunUsageView | None
+    model: str | None
     lastEventId: str | None
 
 
@@ -112,6 +114,7 @@ class AnswerEncoder:
         self._usage: Usage | None = None
         self._left: Left | None = None
         self._output: OutputAccepted | None = None
+        self._model: str | None = None
 
     @property
     def chars(self) -> int:
@@ -126,7 +129,7 @@ class AnswerEncoder:
         elif isinstance(event, OutputAccepted):
             self._output = event
         elif isinstance(event, RunFinished):
-            self._outcome = event.outcome
+            self._outcome, self._model = event.outcome, event.model or None
 
     def _left_of(self, left: Left | None, *, is_own: bool) -> Left | None:
         """What is left of the run's limits; a sub-agent tells of turns that are its own."""
@@ -146,6 +149,7 @@ class AnswerEncoder:
             "text": self._text.getvalue(),
             "owed": _owed_calls(outcome.owed if isinstance(outcome, HandedBack) else ()),
             "usage": None if self._usage is None else _run_usage(self._usage, self._left),
+            "model": self._model,
             "lastEventId": str(last),
         }
         if self._output is not None:
@@ -174,6 +178,7 @@ def parked_view(parked: Parked, /) -> RunAnswer:
         "text": "",
         "owed": _owed_calls(parked.owed),
         "usage": None,
+        "model": None,
         "lastEventId": None,
     }
 

@@ -244,6 +244,7 @@ def test_the_stored_form_says_the_kind_of_each_value() -> None:
         "usage": None,
         "command": False,
         "imported": False,
+        "model": "",
         "role": "assistant",
     }
     finished = RunFinished(HandedBack((Owed(CallId("c"), "t", "{}"),)))
@@ -263,6 +264,7 @@ def test_the_stored_form_says_the_kind_of_each_value() -> None:
                 ],
                 "type": "handed-back",
             },
+            "model": "",
             "type": "run-finished",
         },
     ]

@@ -94,7 +94,7 @@ async def test_a_post_is_answered_and_both_are_kept(store: Store) -> None:
         ]
         assert await record(runs) == [
             support.says("hi"),
-            AssistantMessage(started.message_id, "Hello"),
+            AssistantMessage(started.message_id, "Hello", model="scripted"),
         ]
     assert model.requests == [ModelRequest((support.says("hi"),), "be brief", ())]
     assert model.open_streams == 0
@@ -149,7 +149,10 @@ async def test_the_usage_of_each_model_call_is_reported(memory: Store) -> None:
     script: list[ModelDelta] = [TextChunk("a"), UsageChunk(Usage(3, 1)), Finish("stop")]
     async with worker(memory, ScriptedModel([script])) as runs:
         said = await events(runs, await post(runs, support.says()))
-    assert said[-2:] == [UsageReported(Usage(3, 1), Left(turns=3)), RunFinished(Completed())]
+    assert said[-2:] == [
+        UsageReported(Usage(3, 1), Left(turns=3), "scripted"),
+        RunFinished(Completed()),
+    ]
 
 
 # ---------------------------------------------------------------- client tools
@@ -176,6 +179,7 @@ async def test_a_client_tool_call_is_handed_back_and_its_result_goes_on(store: S
             said[1].message_id if isinstance(said[1], TurnStarted) else MessageId(""),
             "",
             (ToolCall(call_id, "paint", '{"to": "red"}', client=True, provider_id="call_0"),),
+            model="scripted",
         ),
         result(call_id),
     )

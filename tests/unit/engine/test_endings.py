@@ -233,7 +233,7 @@ async def test_the_usage_of_a_failed_answer_is_reported(memory: Store) -> None:
     script: list[Step] = [UsageChunk(Usage(5, 0)), ModelUnavailable("gone")]
     async with worker(memory, ScriptedModel([script])) as runs:
         said = await events(runs, await post(runs, says()))
-    assert said[-2] == UsageReported(Usage(5, 0, estimated=True), Left(turns=3))
+    assert said[-2] == UsageReported(Usage(5, 0, estimated=True), Left(turns=3), "scripted")
 
 
 async def test_the_usage_of_a_cancelled_answer_is_estimated(memory: Store) -> None:
@@ -244,7 +244,7 @@ async def test_the_usage_of_a_cancelled_answer_is_estimated(memory: Store) -> No
         await runs.cancel(run)
         said = await events(runs, run)
     assert said[-2:] == [
-        UsageReported(Usage(5, 4, estimated=True), Left(turns=3)),
+        UsageReported(Usage(5, 4, estimated=True), Left(turns=3), "scripted"),
         RunFinished(Cancelled()),
     ]
 

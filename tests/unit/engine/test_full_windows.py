@@ -96,7 +96,7 @@ async def test_the_model_writes_a_summary_which_the_record_keeps(memory: Store) 
         seen = await talk(runs, 2_000, 2_000, 2_000, 1_000)
         kept = await record(runs)
     assert [type(each) for each in told(seen)] == [ContextWarned, UsageReported, Compacted]
-    assert told(seen)[1] == UsageReported(usage, Left(turns=19))
+    assert told(seen)[1] == UsageReported(usage, Left(turns=19), "scripted")
     summary = summary_in(kept)
     assert (summary.content, summary.asked, summary.usage) == ("the notes", "", usage)
     assert [m.id for m in kept][-3:-1] == ["u3", summary.id]

@@ -37,7 +37,7 @@ async def test_what_failed_attempts_used_is_reported_and_spent_with_the_answer(
     model = Fallback([failing(LOST), failing(Usage(1)), last])
     async with worker(store, model, price=Price(1.0, 1.0)) as runs:
         said = await events(runs, await post(runs, user()))
-        assert said[-2] == UsageReported(Usage(48, 2), Left(turns=3))
+        assert said[-2] == UsageReported(Usage(48, 2), Left(turns=3), "scripted")
         state = (await runs.status(KEY)).state
         # the message has its own: what it says of the model's window is not to be doubled
         assert (state.usage, state.tokens, state.cost) == (OWN, 50, 50 / 1_000_000)
@@ -52,7 +52,7 @@ async def test_it_is_reported_and_spent_also_when_the_last_one_tells_nothing_or_
     async with worker(memory, model) as runs:
         for post_id, ending in (("u1", None), ("u2", Failed("model_unavailable", "down", True))):
             said = await events(runs, await post(runs, user("hi", post_id)))
-            assert said[-2] == UsageReported(LOST, Left(turns=3))
+            assert said[-2] == UsageReported(LOST, Left(turns=3), "scripted")
             if ending:
                 assert said[-1] == RunFinished(ending)
         assert await tokens_of(runs) == 80
@@ -79,7 +79,7 @@ async def test_what_attempts_at_a_summary_used_is_reported_and_not_kept_with_it(
         assert summary.usage == OWN
         assert await tokens_of(runs) == 50
     place = next(at for at, each in enumerate(seen) if isinstance(each, Compacted))
-    assert seen[place - 1] == UsageReported(Usage(48, 2), Left(turns=19))
+    assert seen[place - 1] == UsageReported(Usage(48, 2), Left(turns=19), "scripted")
 
 
 @pytest.mark.promise("P11")
@@ -90,7 +90,9 @@ async def test_what_no_call_can_have_used_is_not_believed(store: Store) -> None:
     async with worker(store, model, budget=of_owner(tokens=5_000)) as runs:
         said = await events(runs, await post(runs, user()))
         most = 10**12
-        assert said[-2] == UsageReported(Usage(most, most, most), Left(turns=3, tokens=0))
+        assert said[-2] == UsageReported(
+            Usage(most, most, most), Left(turns=3, tokens=0), "scripted"
+        )
         assert await outcome(runs, await post(runs, user("more", "u2"))) == BUDGET
 
 

@@ -73,7 +73,7 @@ async def test_a_server_tool_runs_and_the_model_goes_on_in_the_same_run(store: S
             RunFinished(Completed()),
         ]
         assert outcome_of_call == ToolMessage(outcome_of_call.id, call_id, "5")
-        assert end == AssistantMessage(turns[1], "5")
+        assert end == AssistantMessage(turns[1], "5", model="scripted")
     assert model.requests[0].tools == (add.spec,)
     assert model.requests[1].messages == tuple(messages[:-1])
 

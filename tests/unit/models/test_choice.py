@@ -1,68 +1,144 @@
-"""What the settings of the model mean, for one model and for several."""
+"""What the settings of the model mean, for one model and for several, and where each key goes."""
 
 import pytest
 
 from passback.core.errors import ConfigurationError
-from passback.models.choice import Choice, choices, kinds
+from passback.models.choice import Choice, Services, refuse_unknown
 
 
-def chosen(models: str, urls: str | None = None, keys: str | None = None) -> list[Choice]:
-    return choices(models, urls, keys, keyless={"demo"})
+def openai(
+    name: str, url: str | None = None, key: str | None = None, kind: str = "openai"
+) -> Choice:
+    return Choice(kind, name, url, key)
 
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
         (("demo", None, None), [Choice("demo", "")]),
-        (("openai:a:b", "u,v", "k,l"), [Choice("openai", "a:b", "u,v", "k,l")]),
+        (("openai:a:b", "u,v", "k,l"), [openai("a:b", "u,v", "k,l")]),
         (
             ("openai:a, anthropic:b", None, "k, l"),
-            [Choice("openai", "a", None, "k"), Choice("anthropic", "b", None, "l")],
+            [openai("a", None, "k"), openai("b", None, "l", "anthropic")],
         ),
-        (
-            ("openai:a,openai:b", None, "k"),
-            [Choice("openai", "a", None, "k"), Choice("openai", "b", None, "k")],
-        ),
+        (("openai:a,openai:b", None, "k"), [openai("a", None, "k"), openai("b", None, "k")]),
         (
             ("openai:a,anthropic:b", "u", "k"),
-            [Choice("openai", "a", "u", "k"), Choice("anthropic", "b", "u", "k")],
+            [openai("a", "u", "k"), openai("b", "u", "k", "anthropic")],
         ),
-        (
-            ("openai:a,openai:b", ",v", "k,"),
-            [Choice("openai", "a", None, "k"), Choice("openai", "b", "v")],
-        ),
-        (
-            ("openai:a,demo", None, "k"),
-            [Choice("openai", "a", None, "k"), Choice("demo", "", None, "k")],
-        ),
+        (("openai:a,openai:b", ",v", "k,"), [openai("a", None, "k"), openai("b", "v")]),
+        (("openai:a,demo", None, "k"), [openai("a", None, "k"), Choice("demo", "", None, "k")]),
     ],
 )
 def test_each_model_has_its_address_and_key(
     settings: tuple[str, str | None, str | None], expected: list[Choice]
 ) -> None:
-    assert chosen(*settings) == expected
+    assert Services(*settings).choices(settings[0]) == expected
+
+
+LOCAL, GATE = "http://127.0.0.1:1/v1", "https://gate.example/v1"
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "named", "expected"),
     [
-        (("openai:a,openai:b", "u,v,w", None), "2 models have one or 2 addresses, not 3"),
-        (("openai:a,openai:b,openai:c", None, "k,l"), "3 models have one or 3 keys, not 2"),
-        (("openai:a,anthropic:b", None, "secret"), "one key is for one service"),
-        (("openai:a,openai:b", "u,v", "secret"), "one key is for one service"),
+        # where the one of its name is, else the first of its kind
+        (("openai:a,openai:b", f"{LOCAL},{GATE}", "k,l"), "openai:b", [openai("b", GATE, "l")]),
+        (("openai:a,openai:b", f"{LOCAL},{GATE}", "k,l"), "openai:c", [openai("c", LOCAL, "k")]),
+        # at a gateway that has all of them, but not at another provider's own service
+        (("openai:a", GATE, "k"), "anthropic:b", [openai("b", GATE, "k", "anthropic")]),
+        (("openai:a", None, "k"), "anthropic:b", [Choice("anthropic", "b")]),
+        (
+            ("openai:a", "https://api.openai.com/v1", "k"),
+            "anthropic:b",
+            [Choice("anthropic", "b")],
+        ),
+        (("openai:a", None, "k"), "demo:fast,openai:b", [Choice("demo", "fast"), openai("b", None, "k")]),
+        # the settings' model needs neither: both are for the one that is named
+        (("demo", LOCAL, "k"), "openai:b", [openai("b", LOCAL, "k")]),
+        (("demo", None, "k,l"), "openai:b,anthropic:c", [openai("b", None, "k"), openai("c", None, "l", "anthropic")]),
+        (("nonsense", None, "k"), "openai:b", [openai("b", None, "k")]),
+    ],
+)  # fmt: skip
+def test_a_model_beside_those_of_the_settings_is_where_they_are(
+    settings: tuple[str, str | None, str | None], named: str, expected: list[Choice]
+) -> None:
+    assert Services(*settings).choices(named) == expected
+
+
+@pytest.mark.parametrize(
+    ("base_url", "key"),
+    [
+        (None, "own"),
+        ("https://api.openai.com/v1", "own"),
+        ("https://API.openai.com:443/v1", "own"),
+        ("http://api.openai.com/v1", None),
+        ("https://api.openai.com:8443/v1", None),
+        ("https://api.openai.com.evil.example/v1", None),
+        ("https://evil.example/api.openai.com/v1", None),
+        (LOCAL, None),
+    ],
+)
+def test_a_providers_key_goes_to_its_own_service_only(
+    base_url: str | None, key: str | None
+) -> None:
+    keys = {"openai": "own", "anthropic": "other"}
+    [chosen] = Services("openai:a", base_url, None, keys).choices("openai:a")
+    assert chosen.api_key == key
+    [chosen] = Services("openai:a", base_url, "settings", keys).choices("openai:a")
+    assert chosen.api_key == "settings"
+
+
+def test_a_providers_key_fills_the_place_that_is_empty() -> None:
+    services = Services("openai:a,anthropic:b", None, "k,", {"openai": "x", "anthropic": "y"})
+    assert [each.api_key for each in services.choices("openai:a,anthropic:b")] == ["k", "y"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "named", "words"),
+    [
+        (("openai:a,openai:b", "u,v,w", None), "", "2 models have one or 2 addresses, not 3"),
+        (("openai:a,openai:b,openai:c", None, "k,l"), "", "3 models have one or 3 keys, not 2"),
+        (("openai:a,anthropic:b", None, "secret"), "", "one key is for one service"),
+        (("openai:a,openai:b", "u,v", "secret"), "", "one key is for one service"),
+        (("demo", None, "secret"), "openai:a,anthropic:b", "one key is for one service"),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(
-    settings: tuple[str, str | None, str | None], words: str
+    settings: tuple[str, str | None, str | None], named: str, words: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=words) as raised:
-        chosen(*settings)
+        Services(*settings).choices(named or settings[0])
     assert "secret" not in raised.value.message
 
 
+def test_one_key_does_not_follow_the_models_of_agents_to_several_services() -> None:
+    services = Services("demo", None, "secret")
+    services.choices("openai:a")
+    with pytest.raises(ConfigurationError, match="one key is for one service"):
+        services.choices("anthropic:b")
+
+
 def test_a_key_is_not_shown_by_a_choice() -> None:
-    assert "secret" not in repr(chosen("openai:a", None, "secret"))
+    [chosen] = Services("openai:a", None, "secret").choices("openai:a")
+    assert "secret" not in repr(chosen)
 
 
-def test_the_kinds_are_known_before_the_rest() -> None:
-    assert kinds("openai:a, nonsense") == ["openai", "nonsense"]
+@pytest.mark.parametrize(
+    ("model", "meant"),
+    [
+        ("gpt-5", " (did you mean openai:gpt-5?)"),
+        ("claude-sonnet-5", " (did you mean anthropic:claude-sonnet-5?)"),
+        ("qwen3:32b", " (did you mean openai:qwen3:32b?)"),
+        ("opneai:gpt-5", " (did you mean openai:gpt-5?)"),
+        ("Anthropic:x", " (did you mean anthropic:x?)"),
+        ("dmeo", " (did you mean demo?)"),
+        ("", ""),
+    ],
+)
+def test_an_unknown_kind_is_told_with_what_may_be_meant(model: str, meant: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        refuse_unknown(f"openai:a, {model}")
+    assert raised.value.message == (
+        f"no model is called {model!r}{meant}; a model is KIND:NAME, of the kinds demo, openai, anthropic"
+    )

@@ -7,6 +7,7 @@ import pytest
 from typing_extensions import override
 
 from passback.core.deltas import (
+    AnsweredBy,
     Finish,
     LostUsageChunk,
     ModelDelta,
@@ -48,6 +49,7 @@ async def said(models: Fallback, heard: list[ModelDelta] | None = None) -> list[
     return heard
 
 
+BY = AnsweredBy("model")
 SECOND = [TextChunk("second"), Finish("stop")]
 
 
@@ -60,7 +62,7 @@ async def test_the_next_model_is_asked_when_one_fails_before_it_says_anything(
     steps: list[Step],
 ) -> None:
     first, second = model(*steps, name="a"), model(*says("second"), name="b")
-    assert await said(Fallback([first, second])) == SECOND
+    assert await said(Fallback([first, second])) == [AnsweredBy("b"), *SECOND]
     assert [first.requests, second.requests] == [[HI], [HI]]
     assert (first.open_streams, second.open_streams) == (0, 0)
 
@@ -97,12 +99,13 @@ async def test_the_last_models_failure_is_told() -> None:
 
 
 async def test_the_last_models_answer_is_passed_on_as_it_is() -> None:
-    assert await said(Fallback([model(DOWN), model(COUNTED)])) == [COUNTED]
+    assert await said(Fallback([model(DOWN), model(COUNTED)])) == [BY, COUNTED]
 
 
 async def test_what_the_model_counted_before_it_began_is_told() -> None:
     steps: list[Step] = [UsageChunk(Usage(1)), COUNTED, *says("first")]
     assert await said(Fallback([model(*steps), model()])) == [
+        BY,
         COUNTED,
         TextChunk("first"),
         Finish("stop"),
@@ -116,7 +119,7 @@ LOST = LostUsageChunk(COUNTED.usage)
 @pytest.mark.parametrize("failing", [[COUNTED], [COUNTED, DOWN], [UsageChunk(Usage(1)), COUNTED]])
 async def test_what_a_failed_attempt_used_is_told_before_the_answer(failing: list[Step]) -> None:
     models = Fallback([model(*failing), model(UsageChunk(Usage(2)), *says("second"))])
-    assert await said(models) == [LOST, UsageChunk(Usage(2)), *SECOND]
+    assert await said(models) == [LOST, BY, UsageChunk(Usage(2)), *SECOND]
 
 
 async def test_what_each_failed_attempt_used_is_told_also_when_the_last_fails() -> None:
@@ -124,7 +127,7 @@ async def test_what_each_failed_attempt_used_is_told_also_when_the_last_fails() 
     models = Fallback([model(COUNTED, DOWN), model(COUNTED), model(ModelRateLimited("slow"))])
     with pytest.raises(ModelRateLimited, match="slow"):
         await said(models, heard)
-    assert heard == [LOST, LOST]
+    assert heard == [LOST, LOST, BY]
 
 
 async def test_what_a_refused_request_used_is_told() -> None:
@@ -139,24 +142,26 @@ async def test_a_list_within_a_list_has_not_begun_by_what_it_lost() -> None:
     inner = Fallback([model(COUNTED, DOWN), model(COUNTED, DOWN)])
     assert await said(Fallback([inner, model(*says("second"))])) == [
         LostUsageChunk(Usage(input_tokens=10)),
+        BY,
         *SECOND,
     ]
-    answers = Fallback([model(COUNTED, DOWN), model(COUNTED, *says("second"))])
-    assert await said(Fallback([answers, model()])) == [LOST, COUNTED, *SECOND]
+    answers = Fallback([model(COUNTED, DOWN), model(COUNTED, *says("second"), name="b")])
+    assert await said(Fallback([answers, model()])) == [AnsweredBy("b"), LOST, COUNTED, *SECOND]
 
 
 # ---------------------------------------------------------------- the answer
 
 
 async def test_an_answer_without_a_word_is_an_answer() -> None:
-    assert await said(Fallback([model(Finish("stop")), model(*says("second"))])) == [Finish("stop")]
+    models = Fallback([model(Finish("stop")), model(*says("second"))])
+    assert await said(models) == [BY, Finish("stop")]
 
 
 async def test_an_answer_comes_as_it_is_said() -> None:
     gate = anyio.Event()
     first = model("one", gate, "two")
     async with Fallback([first, model()]).stream(HI) as batches:
-        assert list(await anext(batches)) == [TextChunk("one")]
+        assert list(await anext(batches)) == [BY, TextChunk("one")]
         assert first.open_streams == 1
         gate.set()
         assert list(await anext(batches)) == [TextChunk("two")]

@@ -38,6 +38,7 @@ WHOLE: dict[str, object] = {
     "text": "",
     "owed": [],
     "usage": None,
+    "model": None,
     "lastEventId": "run_1.1-3",
 }
 

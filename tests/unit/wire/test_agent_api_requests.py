@@ -228,7 +228,7 @@ async def test_generation_parameters_belong_to_the_last_user_message(
     assert isinstance(last, UserMessage)
     generation = Generation(1.0, 0.5, 7, read, -1, 2.0, -2.0)
     assert first.brief is None
-    assert last.brief == Brief(instructions="briefly", generation=generation)
+    assert last.brief == Brief(instructions="briefly", generation=generation, model="any")
 
 
 async def test_unknown_keys_are_kept_with_the_last_user_message_and_mean_nothing() -> None:

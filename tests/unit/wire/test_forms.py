@@ -31,6 +31,7 @@ DOCUMENT: dict[str, object] = {
     "text": "hi",
     "owed": [],
     "usage": None,
+    "model": None,
     "lastEventId": "run_1.1-3",
 }
 ROUTES = (

@@ -50,6 +50,7 @@ class Anthropic(HttpModel):
             name=f"anthropic:{model}",
             model=model,
             base=base,
+            given=base_url,
             answers=endpoint(base, "v1/messages"),
             models=endpoint(base, "v1/models").copy_merge_params(_LISTED),
             headers=Headers(base, own),

@@ -21,15 +21,23 @@ from passback.core.values import value
 from passback.models.http.bounds import Bounds
 from passback.models.http.connection import Answer, Patience
 from passback.models.http.decoding import Decoder
-from passback.models.http.exchanges import Arrival, Exchanges, Headers, read_some
+from passback.models.http.exchanges import Arrival, Exchanges, Headers, endpoint, read_some
 from passback.models.http.failures import encoded_unasked, status_failure
-from passback.models.http.listing import objection
+from passback.models.http.listing import (
+    Listing,
+    is_within,
+    likely_bases,
+    objection,
+    read_listing,
+    shown,
+)
 from passback.models.http.reading import Begun, Reading, kind_of, stalled
 from passback.models.http.transport import Transport
 
 _MAX_ERROR_BODY = 64 * 1024
 _MAX_MODEL_LIST = 4 * 1024 * 1024
 _CHECK_PATIENCE = Patience(connect=10.0, read=10.0, write=10.0, pool=10.0)
+_CHECK_SECONDS = 30.0  # for all that is asked, however slowly it comes
 _LINGER = 0.1
 _CLEANUP_TIMEOUT = 5.0
 
@@ -43,7 +51,8 @@ class Service:
     Attributes:
         name: what people are shown, with the model in it.
         model: the service's name of it.
-        base: the address that settings give.
+        base: the address that settings give, without the path of one request.
+        given: that address as it is given.
         answers: where answers are asked for.
         models: where the list of models is.
         headers: what they begin with.
@@ -52,6 +61,7 @@ class Service:
     name: str
     model: str
     base: httpx.URL
+    given: str
     answers: httpx.URL
     models: httpx.URL
     headers: Headers
@@ -84,7 +94,8 @@ def settled(
     if not name:
         raise ConfigurationError(f"the model needs a name: {kind}:NAME")
     if not base_url and not api_key:
-        raise ConfigurationError(f"{owner} needs a key, and any other service a base URL")
+        own = f"{kind.upper()}_API_KEY"
+        raise ConfigurationError(f"{owner} needs a key ({own}), and any other service a base URL")
     return Bounds() if timeout is None else Bounds(content_timeout=timeout)
 
 
@@ -134,23 +145,47 @@ class HttpModel(ABC):
     ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]:
         return _Answering(self, self.encode(request))
 
-    async def check(self) -> None:
+    async def check(self) -> Sequence[str]:
         """Ask for the list of models: shows whether address, key and name are right, and costs nothing.
 
         Raises:
             ModelError: what is wrong, for the person who wrote the settings.
         """
         service = self._service
+        base = shown(service.base)
         try:
-            listing = await self._exchanges.get(service.models, _CHECK_PATIENCE)
-            async with aclosing(listing.stream):
-                if listing.is_success and listing.is_encoded:
-                    raise encoded_unasked()
-                body = await read_some(listing, _MAX_MODEL_LIST)
-        except httpx.HTTPError as error:
-            raise ModelUnavailable(f"{service.base} cannot be reached") from error
-        if wrong := objection(str(service.base), service.model, listing.status, body):
+            with anyio.fail_after(_CHECK_SECONDS):
+                listing = await self._listing(service.models)
+                if not (listing.names or listing.is_broken):
+                    await self._refuse_wrong_base(listing)
+        except (httpx.HTTPError, TimeoutError) as error:
+            raise ModelUnavailable(f"{base} cannot be reached") from error
+        if wrong := objection(base, service.model, listing):
             raise wrong
+        return [*self._longer_than_needed(base), *([] if listing.names else [_unlisted(base)])]
+
+    def _longer_than_needed(self, base: str) -> Sequence[str]:
+        if not is_within(self._service.base, self._service.given):
+            return ()
+        return [f"the base URL (PASSBACK_MODEL_BASE_URL) has more than it needs: set it to {base}"]
+
+    async def _refuse_wrong_base(self, listing: Listing) -> None:
+        """Raise ModelRejected if the list of models is where the base URL may have been meant to lead."""
+        service = self._service
+        for base in likely_bases(service.base, service.models):
+            other = await self._listing(endpoint(base, "models"))
+            if other.names or (other.is_refused and not listing.is_refused):
+                raise ModelRejected(
+                    f"{shown(service.base)} has no list of models, and {shown(base)} has: set the base URL "
+                    f"(PASSBACK_MODEL_BASE_URL) to {shown(base)}"
+                )
+
+    async def _listing(self, url: httpx.URL) -> Listing:
+        listing = await self._exchanges.get(url, _CHECK_PATIENCE)
+        async with aclosing(listing.stream):
+            if listing.is_success and listing.is_encoded:
+                raise encoded_unasked()
+            return read_listing(listing.status, await read_some(listing, _MAX_MODEL_LIST))
 
     async def aclose(self) -> None:
         await self._transport.aclose()
@@ -236,6 +271,10 @@ class _Answering(AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]
                     await _read_to_end(body)
         finally:
             await _close(self._stream)
+
+
+def _unlisted(base: str) -> str:
+    return f"{base} has no list of models: whether it has this one was not checked"
 
 
 async def _read_to_end(body: AsyncGenerator[bytes]) -> None:

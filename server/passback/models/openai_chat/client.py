@@ -41,6 +41,7 @@ class OpenAIChat(HttpModel):
             name=f"openai:{model}",
             model=model,
             base=base,
+            given=base_url,
             answers=endpoint(base, "chat/completions"),
             models=endpoint(base, "models"),
             headers=Headers(base, {"Authorization": f"Bearer {key}"} if key else {}),

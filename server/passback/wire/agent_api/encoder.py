@@ -88,7 +88,7 @@ class AgentEncoder:
         if isinstance(event, RunQueued | RunStarted):
             return self._begin(event)
         if isinstance(event, RunFinished):
-            return self._finish(event.outcome)
+            return self._finish(event.outcome, event.model)
         self._hear(event)
         return self._pump()
 
@@ -261,7 +261,7 @@ class AgentEncoder:
         return frames
 
     # ---------------------------------------------------------------- its end
-    def _finish(self, outcome: Outcome) -> Sequence[str]:
+    def _finish(self, outcome: Outcome, model: str = "") -> Sequence[str]:
         if isinstance(outcome, Completed | HandedBack) and outcome != Completed("max_tokens"):
             self._hush()
         for track in self._tracks:
@@ -272,7 +272,7 @@ class AgentEncoder:
         frames = [*self._pump()]
         if self._response.status == "new" or isinstance(outcome, Completed | HandedBack):
             frames += self._begin()
-        final = self._terminal(outcome)
+        final = {**self._terminal(outcome), **({"model": model} if model else {})}
         self._final = outcome if isinstance(outcome, Failed) else final
         return (*frames, encode(final))
 

@@ -169,7 +169,6 @@ class AgentRequest(PostedBrief):
     agent_id: _Short | None = Field(
         None, description="Who is asked, where the server has several agents."
     )
-    model: str | None = Field(None, description="Accepted; the server has its own.")
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     max_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None

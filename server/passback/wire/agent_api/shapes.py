@@ -68,7 +68,7 @@ class AgentResponseMetadata(TypedDict):
 
 
 class AgentResponse(TypedDict):
-    """The response. Its last event has the whole `output`."""
+    """The response. Its last event has the whole `output`, and the name of the `model` that spoke last."""
 
     object: Literal["response"]
     status: Literal[
@@ -85,6 +85,7 @@ class AgentResponse(TypedDict):
     created_at: int
     completed_at: NotRequired[int]
     session_id: str
+    model: NotRequired[str]
     output: NotRequired[list[AgentMessage]]
     usage: NotRequired[AgentUsage]
     metadata: NotRequired[AgentResponseMetadata]
