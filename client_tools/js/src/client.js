@@ -51,6 +51,7 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  * @property {string} [instructions] the program's own, for the answer to this message
  * @property {Record<string, unknown> | string} [outputSchema] the JSON Schema, of type object, that the answer has to fit, also when calls
  *   of tools come first: `Answer` has its `output`
+ * @property {string} [model] who answers this message, where the server lets clients choose
  */
 
 /**
@@ -239,8 +240,8 @@ export class Client {
     if (!/^[\x21\x23-\x5b\x5d-\x7e]{1,256}$/.test(idempotencyKey)) {
       throw new InvalidArgument("an idempotencyKey is 1 to 256 visible ASCII characters without quotes");
     }
-    const { onBusy, structuredData, intent, constraints, instructions, outputSchema } = said;
-    const brief = { structuredData, intent, constraints, instructions, outputSchema };
+    const { onBusy, structuredData, intent, constraints, instructions, outputSchema, model } = said;
+    const brief = { structuredData, intent, constraints, instructions, outputSchema, model };
     const body = { conversationId, ...news, ...brief, onBusy, onDisconnect, include: included(include) };
     const path = agentId === undefined ? undefined : agentPath(agentId);
     const first = { post: { key: idempotencyKey, body, ...defined({ path }) } };

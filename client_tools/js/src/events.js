@@ -22,7 +22,7 @@ import { asRecord, parseJson } from "./json.js";
 /** @typedef {{type: "reasoning", delta: string} & Nestable & Place} ReasoningEvent a piece of the model's reasoning */
 /** @typedef {{type: "message", messageId: string} & Nestable & Place} MessageEvent what follows belongs to this message */
 /**
- * @typedef {{type: "usage", left?: Left} & Usage & Nestable & Place} UsageEvent of the model call that just ended, and what is left
+ * @typedef {{type: "usage", left?: Left, model?: string} & Usage & Nestable & Place} UsageEvent of the model call that just ended, and what is left
  *   then of the run's limits
  */
 /**

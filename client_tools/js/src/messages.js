@@ -6,11 +6,12 @@
  * @property {"user" | "system"} role
  * @property {string | import("./client.js").Part[]} content
  * @property {string} [agentId] the agent that was asked, where the server has several
- * @property {unknown} [structuredData] what its post said beside the words, as are the next four
+ * @property {unknown} [structuredData] what its post said beside the words, as are the next five
  * @property {string} [intent]
  * @property {string[]} [constraints]
  * @property {string} [instructions]
  * @property {Record<string, unknown>} [outputSchema]
+ * @property {string} [model]
  * @property {string} [at] when it came, RFC 3339, where the agent is told the time
  * @property {Record<string, unknown>} [extras] keys of its post that the protocol does not have
  * @property {"invalid" | (string & {})} [synthetic] why the server wrote it itself: the model's answer did not fit
@@ -34,6 +35,7 @@
  * @property {boolean} [partial] whether it was cut short
  * @property {import("./events.js").Usage} [usage]
  * @property {boolean} [imported]
+ * @property {string} [model] which one said it
  */
 
 /**

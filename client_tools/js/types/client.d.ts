@@ -90,6 +90,10 @@ export type Brief = {
      * of tools come first: `Answer` has its `output`
      */
     outputSchema?: Record<string, unknown> | string;
+    /**
+     * who answers this message, where the server lets clients choose
+     */
+    model?: string;
 };
 export type PostOptions = {
     /**
@@ -258,6 +262,7 @@ export type MessagePage = {
  * @property {string} [instructions] the program's own, for the answer to this message
  * @property {Record<string, unknown> | string} [outputSchema] the JSON Schema, of type object, that the answer has to fit, also when calls
  *   of tools come first: `Answer` has its `output`
+ * @property {string} [model] who answers this message, where the server lets clients choose
  */
 /**
  * @typedef {object} PostOptions

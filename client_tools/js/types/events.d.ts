@@ -32,6 +32,7 @@ export type MessageEvent = {
 export type UsageEvent = {
     type: "usage";
     left?: Left;
+    model?: string;
 } & Usage & Nestable & Place;
 export type ContextEvent = {
     type: "context";

@@ -8,13 +8,14 @@ export type PastInput = {
      */
     agentId?: string;
     /**
-     * what its post said beside the words, as are the next four
+     * what its post said beside the words, as are the next five
      */
     structuredData?: unknown;
     intent?: string;
     constraints?: string[];
     instructions?: string;
     outputSchema?: Record<string, unknown>;
+    model?: string;
     /**
      * when it came, RFC 3339, where the agent is told the time
      */
@@ -55,6 +56,10 @@ export type PastAnswer = {
     partial?: boolean;
     usage?: import("./events.js").Usage;
     imported?: boolean;
+    /**
+     * which one said it
+     */
+    model?: string;
 };
 export type PastResult = {
     id: string;
@@ -97,11 +102,12 @@ export type Message = PastInput | PastAnswer | PastResult | PastApproval | PastS
  * @property {"user" | "system"} role
  * @property {string | import("./client.js").Part[]} content
  * @property {string} [agentId] the agent that was asked, where the server has several
- * @property {unknown} [structuredData] what its post said beside the words, as are the next four
+ * @property {unknown} [structuredData] what its post said beside the words, as are the next five
  * @property {string} [intent]
  * @property {string[]} [constraints]
  * @property {string} [instructions]
  * @property {Record<string, unknown>} [outputSchema]
+ * @property {string} [model]
  * @property {string} [at] when it came, RFC 3339, where the agent is told the time
  * @property {Record<string, unknown>} [extras] keys of its post that the protocol does not have
  * @property {"invalid" | (string & {})} [synthetic] why the server wrote it itself: the model's answer did not fit
@@ -123,6 +129,7 @@ export type Message = PastInput | PastAnswer | PastResult | PastApproval | PastS
  * @property {boolean} [partial] whether it was cut short
  * @property {import("./events.js").Usage} [usage]
  * @property {boolean} [imported]
+ * @property {string} [model] which one said it
  */
 /**
  * @typedef {object} PastResult the answer to a call

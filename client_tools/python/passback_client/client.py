@@ -155,6 +155,7 @@ class Client:
         constraints: Sequence[str] = (),
         instructions: str | None = None,
         output_schema: OutputSchema | None = None,
+        model: str | None = None,
         on_busy: OnBusy | None = None,
         on_disconnect: OnDisconnect | None = None,
         include: Sequence[Include] = (),
@@ -172,6 +173,7 @@ class Client:
             constraints: what the agent has to keep to.
             instructions: the program's own, for the answer to this message.
             output_schema: what the answer has to fit, also when calls of tools come first: `Answer.output` has it.
+            model: who answers this message, where the server lets clients choose.
             on_busy: what the message means while another run goes on.
             on_disconnect: what becomes of the run when nobody follows it.
             include: more kinds of events.
@@ -181,7 +183,7 @@ class Client:
         Raises:
             BadSetup: what is said is not JSON; the key, the agent's name or the schema cannot be sent.
         """
-        brief = Brief(structured_data, intent, constraints, instructions, output_schema)
+        brief = Brief(structured_data, intent, constraints, instructions, output_schema, model)
         news: JsonObject = {
             "messages": said(message),
             "tools": [each.declaration for each in self._tools.values()],

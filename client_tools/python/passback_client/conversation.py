@@ -102,6 +102,7 @@ class UserMessage(TypedDict):
     constraints: NotRequired[list[str]]
     instructions: NotRequired[str]
     outputSchema: NotRequired[JsonObject]
+    model: NotRequired[str]
     at: NotRequired[str]
     extras: NotRequired[JsonObject]
     synthetic: NotRequired[str]
@@ -142,6 +143,7 @@ class AssistantMessage(TypedDict):
     partial: NotRequired[bool]
     usage: NotRequired[UsedTokens]
     imported: NotRequired[bool]
+    model: NotRequired[str]
 
 
 class ToolMessage(TypedDict):

@@ -41,6 +41,7 @@ class SendOptions(TypedDict, total=False):
     constraints: Sequence[str]
     instructions: str | None
     output_schema: OutputSchema | None
+    model: str | None
     on_busy: OnBusy | None
     on_disconnect: OnDisconnect | None
     include: Sequence[Include]
@@ -61,6 +62,7 @@ class Brief:
     constraints: Sequence[str] = ()
     instructions: str | None = None
     output_schema: OutputSchema | None = None
+    model: str | None = None
 
     @property
     def fields(self) -> JsonObject:
@@ -73,6 +75,7 @@ class Brief:
             constraints=[*self.constraints] or None,
             instructions=self.instructions,
             outputSchema=_schema(self.output_schema),
+            model=self.model,
         )
 
 
