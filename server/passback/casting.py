@@ -161,9 +161,13 @@ class Casting:
         """The agent's own client, or the one that a name such as `openai:gpt-5` or the settings say."""
         if isinstance(agent.model, ModelClient):
             return self._kept(agent.model)
-        blamed = _MODEL_SETTINGS if agent.model is None else f"{whose}: model"
-        with blaming(blamed):
-            return self._kept(self._opened.named(agent.model or self._settings.model))
+        if agent.model is not None:
+            with blaming(f"{whose}: model"):
+                return self._kept(self._opened.named(agent.model))
+        with blaming("PASSBACK_MODEL"):
+            refuse_unknown(self._settings.model)
+        with blaming(_MODEL_SETTINGS):
+            return self._kept(self._opened.named(self._settings.model))
 
     def _models_to_choose(self, agent: Agent, brain: Brain, whose: str) -> Mapping[str, Brain]:
         """The brain with each model that a post may choose: its own ones, and those that are allowed beside them."""
@@ -173,11 +177,14 @@ class Casting:
         if not allowed:
             return {}
         own = brain.model.models if isinstance(brain.model, Fallback) else (brain.model,)
-        with blaming("PASSBACK_MODELS" if agent.models is None else f"{whose}: models"):
+        whose = "PASSBACK_MODELS" if agent.models is None else f"{whose}: models"
+        if agent.models is None:
+            # an agent's own client stands for the model of the settings that has its name
+            allowed = [each for each in allowed if each not in {one.name for one in own}]
+        with blaming(whose):
             others = [*map(self._kept, self._opened.each(allowed))]
-            return {
-                one.name: self._thinking_with(one, brain) for one in _named_once((*own, *others))
-            }
+            models = _named_once((*own, *others))
+        return {one.name: self._thinking_with(one, brain) for one in models}
 
     def _thinking_with(self, model: ModelClient, brain: Brain) -> Brain:
         if model is brain.model:

@@ -156,6 +156,7 @@ class Session:
         constraints: Sequence[str] = (),
         instructions: str = "",
         output_schema: JsonObject | type[BaseModel] | None = None,
+        model: str | None = None,
     ) -> AsyncGenerator[RunEvent]:
         """Say something; iterate over what the agent says.
 
@@ -170,12 +171,13 @@ class Session:
             instructions: the caller's own, for this answer.
             output_schema: what the answer has to fit, a JSON Schema of type object or a pydantic model; its value comes
                 as `OutputAccepted`.
+            model: the name of the one that is to answer, of those that the agent or the settings allow.
 
         The iteration raises ClientError or StoreError when the message is not taken: what a post could not say either
         is an InvalidRequest.
         """
         data = {} if structured_data is None else {"structured_data": structured_data}
-        said = {"content": message, "intent": intent, **data}
+        said = {"content": message, "intent": intent, "model": model, **data}
         asked = {"constraints": constraints, "instructions": instructions}
         return self._events(
             partial(

@@ -146,6 +146,7 @@ async def passback(command: str, environment: Mapping[str, str]) -> str:
         {"PASSBACK_MODEL_API_KEY": MODEL_KEY, "PASSBACK_MODEL": "demo"},
         {"PASSBACK_MODEL_API_KEY": f"{MODEL_KEY}\n", "PASSBACK_MODEL": "openai:mock"},
         {"PASSBACK_MODEL_API_KEY": f"{MODEL_KEY}\u00e9", "PASSBACK_MODEL": "openai:mock"},
+        {"OPENAI_API_KEY": f"{MODEL_KEY}\n", "PASSBACK_MODEL": "openai:mock"},
         {"PASSBACK_MODEL_BASE_URL": f"ftp://ann:{PASSWORD}@x", "PASSBACK_MODEL": "openai:mock"},
         {
             "PASSBACK_MODEL_BASE_URL": f"http://ann:{PASSWORD}@127.0.0.1:9",

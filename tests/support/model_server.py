@@ -132,6 +132,8 @@ class ModelServer:
         violations: what was wrong with their messages, each followed by these; such a request gets a 400.
         open_answers: how many are being played now.
         left: set when a client closed the connection in the middle of an answer.
+        lists: the path of its list of models; None: whatever ends so. Elsewhere it knows no address.
+        looked: the requests for that list, wherever.
     """
 
     def __init__(self, replies: Iterable[Reply], models: Sequence[str] = ("mock",)) -> None:
@@ -141,6 +143,8 @@ class ModelServer:
         self.open_answers = 0
         self.left = anyio.Event()
         self.models = Reply([json.dumps({"data": [{"id": name} for name in models]}).encode()])
+        self.lists: str | None = None
+        self.looked: list[Request] = []
         self._replies = list(replies)
         self._connections = 0
 
@@ -186,8 +190,10 @@ class ModelServer:
             self.open_answers -= 1
 
     def _reply_to(self, request: Request) -> Reply:
-        if request.path.partition("?")[0].endswith("/models"):
-            return self.models
+        path = request.path.partition("?")[0]
+        if path.endswith("/models"):
+            self.looked.append(request)
+            return self.models if self.lists in {None, path} else fails(404)
         body = request.json
         if wrong := "; ".join(self.breaches_of(body)):
             self.violations.append(f"{wrong}, in {json.dumps(body['messages'], indent=1)}")

@@ -82,19 +82,22 @@ async def worker(
     rules: Sequence[Rule] = (),
     offers: Sequence[ToolSpec] = (),
     context: ContextPolicy | None = None,
+    models: Sequence[ModelClient] = (),
     seconds: float = 10,
     **brain_is: Any,
 ) -> AsyncGenerator[RunService]:
     """A worker on a store that is open. A hang in the test is a failure after `seconds`.
 
-    `offers` are client tools that its agent offers also where no client has declared them.
+    `offers` are client tools that its agent offers also where no client has declared them, `models` are those that a post
+    may choose.
     """
     functions = [Functions(tools)] if tools else []
     judge = Judge(objection, rules)
     brain = Brain(model, "be brief", 4, judge=judge, context=context or Unbounded())
     brain = replace(brain, **{"output": OutputJudge(objection), **brain_is})
     equipment = Equipment([*functions, *toolsets], offers)
-    service = RunService(store, Agents([Actor(brain, equipment)]), tempo)
+    chosen = {one.name: replace(brain, model=one) for one in models}
+    service = RunService(store, Agents([Actor(brain, equipment, models=chosen)]), tempo)
     with anyio.fail_after(seconds):
         async with service.running():
             yield service

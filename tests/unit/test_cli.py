@@ -47,6 +47,8 @@ MODULES = {
     "fails": "import os\n\nkey = os.environ['NO_SUCH_KEY']\n",
     "exits": "raise SystemExit('so\\nlong')\n",
     "empty": "",
+    "model": "from passback import Agent\n\nagent = Agent(model='gpt-5')\n",
+    "models": "from passback import Agent\nagent = Agent(models=['demo', 'claude-5'])\n",
     "wrong": "from passback import Agent\n\nagent = Agent(\n    max_turns=0,\n)\n",
 }
 
@@ -75,12 +77,19 @@ def test_the_help_names_every_flag_with_its_variable(capsys: pytest.CaptureFixtu
 
 
 WRONG: list[tuple[list[str], dict[str, str], str]] = [
-    ([], {"PASSBACK_PROT": "1"}, "passback: unknown setting PASSBACK_PROT\n"),
+    (
+        [],
+        {"PASSBACK_MODLE": "1"},
+        "passback: unknown setting PASSBACK_MODLE (did you mean PASSBACK_MODEL?)\n",
+    ),
     (["--port", "x"], {}, "passback: PASSBACK_PORT: must be a number\n"),
     (
-        ["--model", "gpt"],
+        ["--model", "gpt-5"],
         {},
-        "passback: PASSBACK_MODEL: no model is called 'gpt'; there are demo, openai, anthropic\n",
+        (
+            "passback: PASSBACK_MODEL: no model is called 'gpt-5' (did you mean openai:gpt-5?); "
+            "a model is KIND:NAME, of the kinds demo, openai, anthropic\n"
+        ),
     ),
     (["--store", "mysql:x"], {}, "passback: PASSBACK_STORE: the store's URL has to begin"),
     (
@@ -145,6 +154,22 @@ WRONG: list[tuple[list[str], dict[str, str], str]] = [
         ["wrong:agent"],
         {},
         "passback: 'wrong:agent' cannot be loaded: Agent: max_turns takes a whole number from 1 on, not 0 (wrong.py, line 3)\n",
+    ),
+    (
+        ["model:agent"],
+        {},
+        (
+            "passback: 'model:agent' cannot be loaded: Agent: model: no model is called 'gpt-5' (did you mean openai:gpt-5?); "
+            "a model is KIND:NAME, of the kinds demo, openai, anthropic (model.py, line 3)\n"
+        ),
+    ),
+    (
+        ["models:agent"],
+        {},
+        (
+            "passback: 'models:agent' cannot be loaded: Agent: models: no model is called 'claude-5' "
+            "(did you mean anthropic:claude-5?); a model is KIND:NAME, of the kinds demo, openai, anthropic (models.py, line 2)\n"
+        ),
     ),
     (
         ["empty:agent"],

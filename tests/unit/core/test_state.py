@@ -5,6 +5,7 @@ from dataclasses import replace
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
+    Brief,
     CallId,
     ChildMessage,
     Message,
@@ -64,6 +65,14 @@ def test_a_boundary_takes_along_who_was_asked_last_before_it() -> None:
     assert moved.agent == "second"
     assert moved.with_boundary(3, [said()]).agent == "second"
     assert moved.with_boundary(3, [first]).agent == ""
+
+
+def test_a_boundary_takes_along_which_model_was_chosen_for_that_answer() -> None:
+    chosen = replace(USER, brief=Brief(model="x:a"))
+    moved = State().with_boundary(2, [chosen, said(), USER])
+    assert moved.asked == ("", "x:a")
+    assert moved.with_boundary(3, [said()]).asked == ("", "x:a")
+    assert moved.with_boundary(3, [USER]).asked == ("", "")
 
 
 def test_what_is_taken_back_was_not_used_but_stays_paid() -> None:

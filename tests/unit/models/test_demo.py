@@ -389,7 +389,7 @@ async def test_it_pauses_before_each_piece() -> None:
 
 
 def test_it_is_made_from_a_setting() -> None:
-    assert create("").name == create("fast").name == "demo"
+    assert (create("").name, create("fast").name) == ("demo", "demo:fast")
     with pytest.raises(ConfigurationError, match="called demo"):
         create("gpt-5")
 

@@ -218,7 +218,7 @@ class Broken(ScriptedModel):
 
 
 async def test_each_model_is_checked() -> None:
-    await Fallback([Broken(), Broken()]).check()
+    assert await Fallback([Broken(), Broken()]).check() == []
     with pytest.raises(ModelIncomplete):
         await Fallback([Broken(), Broken(ModelIncomplete("x"))]).check()
 

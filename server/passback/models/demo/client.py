@@ -60,7 +60,7 @@ class DemoModel:
 
     @property
     def name(self) -> str:
-        return "demo"
+        return "demo" if self._delay else "demo:fast"
 
     @asynccontextmanager
     async def stream(

@@ -205,7 +205,9 @@ def listing(*names: str) -> httpx.Response:
 )
 async def test_a_service_that_lists_the_model_or_nothing_is_fine(models: httpx.Response) -> None:
     async with client_of(models) as (client, script):
-        await client.check()
+        warnings = await client.check()
+    unlisted = "http://model.test has no list of models: whether it has this one was not checked"
+    assert warnings == ([] if models.status_code == 200 else [unlisted])
     assert script.routes == ["GET /v1/models?limit=1000"]
     assert script.headers("x-api-key") == [KEY]
 
@@ -232,6 +234,18 @@ async def test_what_is_wrong_with_anthropics_settings_is_said(
     async with client_of(models) as (client, _):
         with pytest.raises(kind, match=words):
             await client.check()
+
+
+@pytest.mark.parametrize("given", ["/v1/messages", "/messages", "/v1", "/v1/"])
+async def test_an_anthropic_base_url_with_more_than_it_needs_works_and_is_said(given: str) -> None:
+    script = Script(listing("claude-test"))
+    client = Anthropic(
+        "claude-test", base_url=f"http://model.test{given}", transport=script.transport
+    )
+    assert await client.check() == [
+        "the base URL (PASSBACK_MODEL_BASE_URL) has more than it needs: set it to http://model.test"
+    ]
+    await client.aclose()
 
 
 # ---------------------------------------------------------------- settings

@@ -18,7 +18,7 @@ from passback.core.errors import (
     ModelRejected,
     ModelUnavailable,
 )
-from passback.models.openai_chat import create
+from passback.models.openai_chat import OpenAIChat, create
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +50,10 @@ async def test_a_service_that_has_the_model_or_tells_no_names_is_fine(
 ) -> None:
     service = Service(answer)
     async with service.client() as client:
-        await client.check()
+        warnings = await client.check()
+    has_names = "gpt-test" in getattr(answer(), "text", "") or "*" in getattr(answer(), "text", "")
+    unlisted = "http://model.test/v1 has no list of models: whether it has this one was not checked"
+    assert warnings == ([] if has_names else [unlisted])
     assert [str(request.url) for request in service.requests] == ["http://model.test/v1/models"]
 
 
@@ -87,6 +90,82 @@ async def test_what_is_wrong_is_said_in_plain_words(
             await client.check()
     assert words in raised.value.message
     assert KEY not in raised.value.message
+
+
+# ---------------------------------------------------------------- the base URL
+RIGHT = "http://model.test/v1"
+
+
+def serving(*, key_is_wrong: bool = False) -> Callable[[httpx.Request], httpx.Response]:
+    """A service whose list is at its place, and that knows no other address."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path != "/v1/models":
+            return httpx.Response(404, text="<h1>nothing here</h1>")
+        assert request.headers["authorization"] == f"Bearer {KEY}"
+        names = [{"id": "gpt-test"}]
+        return httpx.Response(401) if key_is_wrong else httpx.Response(200, json={"data": names})
+
+    return answer
+
+
+def client_at(
+    base_url: str, answer: Callable[[httpx.Request], httpx.Response], asked: list[str]
+) -> OpenAIChat:
+    def heard(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        return answer(request)
+
+    transport = httpx.MockTransport(heard)
+    return OpenAIChat("gpt-test", base_url=base_url, api_key=KEY, transport=transport)
+
+
+@pytest.mark.parametrize("key_is_wrong", [False, True])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "http://model.test",
+        "http://model.test/",
+        "http://model.test/chat/completions",
+        "http://model.test/v1/completions",
+        "http://model.test/api/chat",
+        "http://model.test?secret=x",
+    ],
+)
+async def test_a_wrong_base_url_is_found_and_the_right_one_said(
+    given: str, key_is_wrong: bool
+) -> None:
+    asked: list[str] = []
+    client = client_at(given, serving(key_is_wrong=key_is_wrong), asked)
+    with pytest.raises(ModelRejected) as raised:
+        await client.check()
+    await client.aclose()
+    assert raised.value.message.endswith(
+        f"has no list of models, and {RIGHT} has: set the base URL (PASSBACK_MODEL_BASE_URL) to {RIGHT}"
+    )
+    assert "secret" not in raised.value.message
+    assert KEY not in raised.value.message
+    assert set(asked) == {"model.test"}
+    assert len(asked) <= 4
+
+
+async def test_a_base_url_with_more_than_it_needs_works_and_is_said() -> None:
+    client = client_at(f"{RIGHT}/chat/completions/", serving(), [])
+    assert await client.check() == [
+        f"the base URL (PASSBACK_MODEL_BASE_URL) has more than it needs: set it to {RIGHT}"
+    ]
+    await client.aclose()
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_key_that_is_refused_everywhere_is_what_is_wrong(status: int) -> None:
+    asked: list[str] = []
+    client = client_at("http://model.test", lambda _: httpx.Response(status), asked)
+    with pytest.raises(
+        ModelRejected, match=r"^http://model\.test (refuses the key|does not allow)"
+    ):
+        await client.check()
+    await client.aclose()
 
 
 # ---------------------------------------------------------------- settings

@@ -1,0 +1,206 @@
+"""A post chooses a model: for the answer to its message, however many runs and workers that takes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from tests.support.faults import mortal
+from tests.support.runs import (
+    KEY,
+    PAINT,
+    SEEKING,
+    call_ids,
+    events,
+    outcome,
+    post,
+    record,
+    result,
+    until,
+    worker,
+)
+
+from passback.core.deltas import UsageChunk
+from passback.core.errors import ModelUnavailable, UnknownModel, UnsupportedAttachment
+from passback.core.events import Cancelled, RunFinished, TextDelta, UsageReported
+from passback.core.messages import (
+    AssistantMessage,
+    Brief,
+    Content,
+    MediaPart,
+    MessageId,
+    RunRef,
+    Usage,
+    UserMessage,
+)
+from passback.core.ports import Store
+from passback.core.posts import StartRun
+from passback.engine.runs import RunService
+from passback.models.fallback import Fallback
+from passback.models.scripted import ScriptedModel, Turn, calls
+from passback.models.scripted import says as words
+
+pytestmark = pytest.mark.anyio
+
+DOWN = ModelUnavailable("down")
+
+
+def named(name: str, *turns: Turn, **more: Any) -> ScriptedModel:
+    return ScriptedModel(turns, name=name, **more)
+
+
+def user(model: str = "", message_id: str = "u", content: Content = "hi") -> UserMessage:
+    brief = Brief(model=model) if model else None
+    return UserMessage(MessageId(message_id), content, brief=brief)
+
+
+async def spoken(runs: RunService) -> list[tuple[str, str]]:
+    """What was said, and by which model."""
+    messages = [each for each in await record(runs) if isinstance(each, AssistantMessage)]
+    return [(str(each.content), each.model) for each in messages]
+
+
+def usual(*turns: Turn) -> ScriptedModel:
+    return named("x:usual", *turns)
+
+
+# ---------------------------------------------------------------- for how long
+async def test_it_answers_one_message_to_its_end_also_behind_results_on_another_worker(
+    store: Store,
+) -> None:
+    own, other = usual(words("own")), named("x:other", calls(("paint", {})), words("painted"))
+    async with worker(store, own, models=[own, other]) as runs:
+        run = await post(runs, user("x:other"), tools=[PAINT])
+        assert [e.model for e in await events(runs, run) if isinstance(e, RunFinished)] == [
+            "x:other"
+        ]
+        [call] = await call_ids(runs)
+    async with worker(store, own, models=[own, other]) as runs:
+        await outcome(runs, await post(runs, result(call)))
+        await outcome(runs, await post(runs, user(message_id="u2")))
+        assert await spoken(runs) == [("", "x:other"), ("painted", "x:other"), ("own", "x:usual")]
+
+
+@pytest.mark.promise("P10")
+async def test_a_worker_that_takes_over_goes_on_with_it(store: Store) -> None:
+    own, other = usual(), named("x:other", words("whole"))
+    stuck = named("x:other", ["half", anyio.Event()])
+    async with (
+        worker(store, own, models=[own, other], tempo=SEEKING) as healthy,
+        mortal(store, own, models=[own, stuck]) as dying,
+    ):
+        run = await post(dying.runs, user("other"))
+        await until(dying.runs, run, TextDelta)
+        await dying.kill()
+        await outcome(healthy, run)
+        assert await spoken(healthy) == [("whole", "x:other")]
+
+
+async def test_a_post_that_waits_in_the_queue_keeps_its_own(store: Store) -> None:
+    gate = anyio.Event()
+    own, other = usual([gate, *words("own")]), named("x:other", words("other"))
+    async with worker(store, own, models=[own, other]) as runs:
+        await post(runs, user())
+        waits = await post(runs, user("x:other", "u2"), on_busy="enqueue")
+        gate.set()
+        await outcome(runs, waits)
+        assert await spoken(runs) == [("own", "x:usual"), ("other", "x:other")]
+
+
+async def test_an_answer_whose_model_is_taken_back_goes_on_with_the_agents_own(
+    memory: Store,
+) -> None:
+    own, other = usual(words("own")), named("x:other", calls(("paint", {})))
+    async with worker(memory, own, models=[own, other]) as runs:
+        await outcome(runs, await post(runs, user("x:other"), tools=[PAINT]))
+        [call] = await call_ids(runs)
+    async with worker(memory, own) as runs:
+        await outcome(runs, await post(runs, result(call)))
+        assert await spoken(runs) == [("", "x:other"), ("own", "x:usual")]
+
+
+async def test_what_is_taken_back_does_not_choose_any_more(store: Store) -> None:
+    own, other = usual(words("own")), named("x:other", ["half", anyio.Event()])
+    async with worker(store, own, models=[own, other]) as runs:
+        run = await post(runs, user("x:other"))
+        await until(runs, run, TextDelta)
+        await outcome(runs, await post(runs, user(message_id="u2"), on_busy="rollback"))
+        assert await spoken(runs) == [("own", "x:usual")]
+
+
+# ---------------------------------------------------------------- its name
+async def test_a_name_may_be_short_and_is_kept_whole(memory: Store) -> None:
+    own, other = usual(), named("x:other:5", words("a"))
+    async with worker(memory, own, models=[own, other]) as runs:
+        short = StartRun(KEY, (user("other:5"),), named=frozenset({MessageId("u")}))
+        begun = await runs.start(short)
+        assert isinstance(begun, RunRef)
+        assert await runs.start(replace(short, messages=(user("x:other:5"),))) == begun
+        await outcome(runs, begun)
+        kept = [each.brief for each in await record(runs) if isinstance(each, UserMessage)]
+        assert kept == [Brief(model="x:other:5")]
+
+
+@pytest.mark.parametrize("name", ["z", "X:a", "a", "x", "x:a,x:b", "\ud800"])
+async def test_another_name_is_refused_with_those_that_there_are(memory: Store, name: str) -> None:
+    models = [usual(), named("x:a"), named("y:a"), named("x:b")]
+    async with worker(memory, models[0], models=models) as runs:
+        with pytest.raises(UnknownModel, match="choose one of x:usual, x:a, y:a, x:b") as raised:
+            await post(runs, user(name))
+        assert raised.value.details == {"models": ["x:usual", "x:a", "y:a", "x:b"]}
+        assert (await memory.status(KEY)).version == 0
+
+
+async def test_where_there_is_nothing_to_choose_a_name_leaves_no_trace(memory: Store) -> None:
+    async with worker(memory, usual(words("own"))) as runs:
+        await outcome(runs, await post(runs, user("z")))
+        assert await spoken(runs) == [("own", "x:usual")]
+        assert (await record(runs))[0] == user()
+
+
+# ---------------------------------------------------------------- what goes by it
+async def test_what_it_cannot_be_shown_is_refused_by_it_alone(memory: Store) -> None:
+    image = (MediaPart("image", "https://pictures.example/a.png"),)
+    own, other = usual(), named("x:other", words("seen"), media=True)
+    async with worker(memory, own, models=[own, other]) as runs:
+        with pytest.raises(UnsupportedAttachment):
+            await post(runs, user(content=image))
+        await outcome(runs, await post(runs, user("x:other", content=image)))
+
+
+# ---------------------------------------------------------------- which one spoke
+def used(turns: Sequence[object]) -> list[tuple[int, str]]:
+    return [(e.usage.input_tokens, e.model) for e in turns if isinstance(e, UsageReported)]
+
+
+async def test_of_several_the_one_that_answered_is_told(memory: Store) -> None:
+    first, second = named("x:first", [DOWN]), named("x:second", [UsageChunk(Usage(3)), *words("b")])
+    async with worker(memory, Fallback([first, second])) as runs:
+        said = await events(runs, await post(runs, user()))
+        assert used(said) == [(3, "x:second")]
+        assert isinstance(said[-1], RunFinished)
+        assert said[-1].model == "x:second"
+        assert await spoken(runs) == [("b", "x:second")]
+
+
+async def test_an_answer_that_was_cut_tells_its_model(memory: Store) -> None:
+    own = usual([UsageChunk(Usage(5, 1)), "half an answer", anyio.Event()])
+    async with worker(memory, own) as runs:
+        run = await post(runs, user())
+        await until(runs, run, TextDelta)
+        await runs.cancel(run)
+        said = await events(runs, run)
+        assert used(said) == [(5, "x:usual")]
+        assert said[-1] == RunFinished(Cancelled())
+        assert said[-1].model == "x:usual"
+        assert await spoken(runs) == [("half an answer", "x:usual")]
+
+
+async def test_a_run_in_which_none_spoke_names_none(memory: Store) -> None:
+    async with worker(memory, usual([anyio.Event()])) as runs:
+        run = await post(runs, user())
+        await runs.cancel(run)
+        last = (await events(runs, run))[-1]
+        assert isinstance(last, RunFinished)
+        assert last.model == ""

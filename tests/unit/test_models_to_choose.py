@@ -1,0 +1,214 @@
+"""The models that clients may choose, from the settings and agents to what the wires answer."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import pytest
+from tests.support.bridge import ask
+
+from passback.agent import Agent
+from passback.app import Application
+from passback.core.deltas import UsageChunk
+from passback.core.errors import ConfigurationError, UnknownModel
+from passback.core.messages import AssistantMessage, Usage
+from passback.models.fallback import Fallback
+from passback.models.scripted import ScriptedModel, calls, says
+from passback.settings import load
+
+pytestmark = pytest.mark.anyio
+
+Json = dict[str, Any]
+MEMORY = {"PASSBACK_STORE": "memory:"}
+ALLOWED = {**MEMORY, "PASSBACK_MODELS": "demo:fast"}
+TYPED = {"content-type": "application/json"}
+
+
+def model(name: str, *texts: str) -> ScriptedModel:
+    return ScriptedModel([[UsageChunk(Usage(1)), *says(each)] for each in texts], name=name)
+
+
+async def post(application: Application, path: str, body: Json) -> tuple[int, Json]:
+    with anyio.fail_after(10):
+        answer = await ask(
+            application.asgi, "POST", path, headers=TYPED, body=json.dumps(body).encode()
+        )
+    return answer.status, answer.json
+
+
+async def send(application: Application, **body: Any) -> tuple[int, Json]:
+    said = {"messages": [{"role": "user", "content": "hi"}], "conversationId": "c", **body}
+    return await post(application, "/send-message?wait=true", said)
+
+
+async def process(application: Application, **body: Any) -> tuple[int, Json]:
+    said = {"role": "user", "content": [{"type": "text", "text": "hi"}]}
+    return await post(
+        application, "/process", {"input": [said], "session_id": "c", "stream": False, **body}
+    )
+
+
+# ---------------------------------------------------------------- what is answered
+async def test_a_post_of_each_wire_chooses_and_its_answer_and_the_history_say_which_one_spoke() -> (
+    None
+):
+    agent = Agent(model=model("x:own", "one"), models=[model("x:other", "two", "three")])
+    application = Application(load(MEMORY), agent)
+    async with application.running():
+        _, first = await send(application)
+        _, second = await send(application, model="x:other")
+        _, third = await process(application, model="other")
+        assert (first["model"], second["model"], third["model"]) == ("x:own", "x:other", "x:other")
+        history = await ask(application.asgi, "GET", "/conversations/c/messages")
+        told = [(each["role"], each.get("model")) for each in history.json["messages"]]
+        assert told == [
+            *(("user", None), ("assistant", "x:own")),
+            *(("user", "x:other"), ("assistant", "x:other")) * 2,
+        ]
+
+
+async def test_the_event_of_the_usage_has_it() -> None:
+    application = Application(load(MEMORY), Agent(model=model("x:own", "one")))
+    body = b'{"messages": [{"role": "user", "content": "hi"}], "include": ["usage"]}'
+    async with application.running():
+        answer = await ask(application.asgi, "POST", "/send-message", headers=TYPED, body=body)
+    assert b'"model":"x:own"' in answer.body
+
+
+@pytest.mark.parametrize("wire", [send, process])
+async def test_another_name_is_a_422_that_lists_them(wire: Any) -> None:
+    application = Application(load(ALLOWED))
+    async with application.running():
+        status, refused = await wire(application, model="gpt-5")
+        assert (status, refused["code"]) == (422, "unknown_model")
+        assert refused["details"] == {"models": ["demo", "demo:fast"]}
+        assert refused["message"].endswith("choose one of demo, demo:fast")
+        assert (await ask(application.asgi, "GET", "/conversations/c")).status == 404
+
+
+@pytest.mark.parametrize("wire", [send, process])
+@pytest.mark.parametrize("name", ["gpt-5", "", None])
+async def test_where_there_is_nothing_to_choose_a_name_is_passed_over(wire: Any, name: Any) -> None:
+    application = Application(load(MEMORY), Agent(model=model("x:own", "one")))
+    async with application.running():
+        status, answer = await wire(application, model=name)
+        assert (status, answer["model"]) == (200, "x:own")
+
+
+async def test_beside_results_alone_it_is_passed_over_and_other_words_are_not() -> None:
+    script = [calls(("paint", {})), says("done")]
+    application = Application(load(ALLOWED), Agent(model=ScriptedModel(script, name="x:own")))
+    async with application.running():
+        _, asked = await send(application, tools=[{"name": "paint"}])
+        result = {"role": "tool", "toolCallId": asked["owed"][0]["id"], "content": "blue"}
+        status, refused = await send(application, messages=[result], model="z", intent="x")
+        assert (status, refused["message"]) == (
+            422,
+            "structuredData, intent, constraints, instructions and outputSchema need a user message",
+        )
+        status, answer = await send(application, messages=[result], model="demo:fast")
+        assert (status, answer["text"], answer["model"]) == (200, "done", "x:own")
+
+
+# ---------------------------------------------------------------- who allows what
+@pytest.mark.parametrize(
+    ("settings", "agent", "allowed"),
+    [
+        ({}, Agent(), []),
+        ({"MODELS": "demo:fast"}, Agent(), ["demo", "demo:fast"]),
+        ({"MODELS": "demo,demo:fast"}, Agent(), ["demo", "demo:fast"]),
+        ({"MODEL": "demo,demo:fast", "MODELS": "demo"}, Agent(), ["demo", "demo:fast"]),
+        ({"MODELS": "demo:fast"}, Agent(models=[]), []),
+        ({"MODELS": "demo"}, Agent(model=model("x:own")), ["x:own", "demo"]),
+        (
+            {"MODELS": "demo"},
+            Agent(models=["demo:fast", model("x:a")]),
+            ["demo", "demo:fast", "x:a"],
+        ),
+        (
+            {},
+            Agent(model=Fallback([model("x:a"), model("x:b")]), models=["demo"]),
+            ["x:a", "x:b", "demo"],
+        ),
+        (
+            {"MODEL": "openai:a", "MODELS": "openai:b,anthropic:c"},
+            Agent(),
+            ["openai:a", "openai:b", "anthropic:c"],
+        ),
+    ],
+)
+async def test_the_agents_own_and_the_allowed_ones_may_be_chosen(
+    settings: dict[str, str], agent: Agent, allowed: Sequence[str]
+) -> None:
+    given = {f"PASSBACK_{name}": value for name, value in settings.items()}
+    keys = {"OPENAI_API_KEY": "sk-a", "ANTHROPIC_API_KEY": "sk-b"}
+    application = Application(load(MEMORY | given | keys), agent)
+    async with application.running():
+        if not allowed:
+            assert (await send(application, model="z"))[0] == 200
+            return
+        _, refused = await send(application, model="z")
+        assert refused["details"] == {"models": list(allowed)}
+
+
+async def test_each_client_is_closed_and_checked_once() -> None:
+    settings = load({**MEMORY, "PASSBACK_MODEL": "demo,demo:fast", "PASSBACK_MODELS": "demo:fast"})
+    [both] = Application(settings).models
+    assert isinstance(both, Fallback)
+    other = Application(load(ALLOWED), Agent(name="a"), Agent(name="b", model="demo:fast"))
+    assert [each.name for each in other.models] == ["demo", "demo:fast"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "why"),
+    [
+        (
+            Agent(name="a", models=[model("x:a"), model("x:a")]),
+            "the agent 'a': models: two models are named 'x:a'",
+        ),
+        (Agent(model="openai:a"), "the agent: model: OpenAI needs a key"),
+        (Agent(models=["anthropic:a"]), "the agent: models: Anthropic needs a key"),
+    ],
+)
+def test_what_an_agent_allows_and_cannot_work_names_the_agent(agent: Agent, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        Application(load(MEMORY), agent)
+
+
+async def test_an_agent_that_works_for_another_one_keeps_its_own_model() -> None:
+    helper = Agent(name="helper", description="Helps.", model=model("x:helper", "helped"))
+    boss = Agent(
+        model=model("x:own"),
+        models=[ScriptedModel([calls(("helper", {"task": "go"})), says("so")], name="x:other")],
+        agents=[helper],
+    )
+    application = Application(load(MEMORY), boss)
+    async with application.running():
+        _, answer = await send(application, model="other")
+        assert (answer["text"], answer["model"]) == ("so", "x:other")
+        history = await ask(application.asgi, "GET", "/conversations/c/messages")
+        inner = [each["message"] for each in history.json["messages"] if each["role"] == "child"]
+        assert [each.get("model") for each in inner] == [None, "x:helper"]
+
+
+async def test_a_price_is_that_of_the_model_that_was_chosen() -> None:
+    prices = {"PASSBACK_PRICES": "x:own=1/1, x:dear=1000000/0", "PASSBACK_MAX_RUN_COST": "1000"}
+    agent = Agent(model=model("x:own", "a"), models=[model("x:dear", "b")])
+    application = Application(load(MEMORY | prices), agent)
+    async with application.running():
+        left = [
+            (await send(application, model=name))[1]["usage"]["left"] for name in ("own", "dear")
+        ]
+    assert [1000 - each["cost"] for each in left] == pytest.approx([0.000001, 1])
+
+
+async def test_a_caller_in_python_chooses_too() -> None:
+    agent = Agent(model=model("x:own"), models=[model("x:other", "two")])
+    async with agent.session() as session:
+        with pytest.raises(UnknownModel):
+            await anext(session.submit("hi", model="z"))
+        _ = [event async for event in session.submit("hi", model="other")]
+        [_, answer] = await session.messages()
+    assert isinstance(answer, AssistantMessage)
+    assert answer.model == "x:other"
