@@ -9,6 +9,7 @@ from tests.e2e.workers import SECONDS, broken_off, held
 from tests.support.frame_cutter import FrameCutter, frame_cutter
 from tests.support.model_server import ModelServer, calls, says
 from tests.support.python_client import QUICK, joined, kinds, until_text
+from tests.support.redis_server import free_port
 from tests.support.server import Server, running_server
 from tests.support.wire import Client as RawClient
 from typing_extensions import override
@@ -78,6 +79,15 @@ async def test_a_server_that_never_answers_is_told_after_a_bounded_number_of_att
     # the run goes on, and would ask the model of the next test
     whole = await raw.http.get(f"/conversations/{conversation}/stream?wait=true")
     assert whole.json()["text"] == "Nobody hears it."
+
+
+async def test_where_nobody_listens_the_client_says_so_soon() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    with anyio.fail_after(8):
+        async with Client(url) as client:
+            with pytest.raises(Unreachable, match="nobody listens there") as caught:
+                await client.ask("hi")
+    assert caught.value.message.startswith(f"{url} did not answer (")
 
 
 @pytest.mark.promise("P10")

@@ -103,9 +103,11 @@ test("a refusal is not repeated", async (t) => {
 test("a refusal that is not ours, or endless, is an error all the same", async (t) => {
   const page = (response) => response.writeHead(404).end("<p>");
   const endless = json({ code: "not_found", message: "x".repeat(100_000) }, 404);
-  const { client } = await scripted(t, [page, endless]);
+  const { client } = await scripted(t, [stream({ events: [] }), page, endless]);
+  const one = client();
+  await one.send("x").text();
   for (let count = 0; count < 2; count += 1) {
-    const { error } = await collect(client().send("x"));
+    const { error } = await collect(one.send("x"));
     assert.deepEqual([error.code, error.message], ["http_404", "the server answered with status 404"]);
   }
 });

@@ -6,7 +6,7 @@ import { Aborter } from "./signals.js";
 import { conversationPath, randomId } from "./wire.js";
 
 /** @typedef {import("./http.js").Http} Http */
-/** @typedef {import("./limits.js").Retry} Retry */
+/** @typedef {import("./retry.js").Retry} Retry */
 
 /** @typedef {Claim | {left: number} | "settled"} Claimed ours; another client's, for so many seconds; nobody's any more */
 

@@ -4,7 +4,7 @@ import { Claims } from "./claims.js";
 import { InvalidArgument } from "./errors.js";
 import { Http } from "./http.js";
 import { LIMITS, RETRY } from "./limits.js";
-import { Backoff, persist } from "./retry.js";
+import { Backoff, Contact, persist } from "./retry.js";
 import { Sending } from "./sending.js";
 import { Toolbox } from "./tools.js";
 import { agentPath, conversationPath, included, randomId } from "./wire.js";
@@ -122,8 +122,8 @@ export class Client {
   constructor({ url = globalThis.location?.origin ?? "", apiKey, tools, approve, ...options } = {}) {
     const fetch = options.fetch ?? globalThis.fetch.bind(globalThis);
     const limits = { ...LIMITS, ...options.limits };
-    const retry = { ...RETRY, ...options.retry };
-    const http = new Http({ url, apiKey, fetch, limits, silence: retry.silence, trace: options.trace });
+    const retry = { ...RETRY, ...options.retry, contact: new Contact(options.retry) };
+    const http = new Http({ url, apiKey, fetch, limits, retry, trace: options.trace });
     const toolbox = new Toolbox(tools, approve, limits, options.unknownTools === "leave");
     const claims = new Claims(http, retry, options.claims === false ? 0 : limits.claimSeconds);
     this.#parts = { http, limits, retry, toolbox, claims };

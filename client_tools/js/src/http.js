@@ -6,6 +6,7 @@ import { Aborter } from "./signals.js";
 import { now, toldHeaders } from "./trace.js";
 
 /** @typedef {import("./limits.js").Limits} Limits */
+/** @typedef {import("./retry.js").Retry} Retry */
 
 /**
  * @typedef {object} Request
@@ -67,7 +68,9 @@ export class Http {
   #authorization;
   #fetch;
   #limits;
+  /** Milliseconds within which an answer must begin, and each piece of it come. */
   #silence;
+  #contact;
   #trace;
   #exchanges = 0;
 
@@ -77,15 +80,16 @@ export class Http {
    * @param {string | undefined} options.apiKey
    * @param {typeof globalThis.fetch} options.fetch
    * @param {Limits} options.limits
-   * @param {number} options.silence milliseconds within which an answer must begin, and each piece of it come
+   * @param {Retry} options.retry
    * @param {import("./trace.js").Trace | undefined} [options.trace]
    */
-  constructor({ url, apiKey, fetch, limits, silence, trace }) {
+  constructor({ url, apiKey, fetch, limits, retry, trace }) {
     this.#base = baseOf(url);
     this.#authorization = apiKey === undefined ? undefined : bearer(apiKey);
     this.#fetch = fetch;
     this.#limits = limits;
-    this.#silence = silence;
+    this.#silence = retry.silence;
+    this.#contact = retry.contact;
     this.#trace = trace;
   }
 
@@ -125,12 +129,14 @@ export class Http {
         signal: aborter.signal,
       });
       if (!response.ok) throw await this.#refusal(response, exchange);
+      this.#contact.isMade = true;
       this.tell(exchange, { kind: "response", status: response.status, headers: toldHeaders(response), body: null });
       return new Connection(response, aborter);
     } catch (error) {
       aborter.close();
       signal.throwIfAborted();
-      throw error instanceof ApiError ? error : new ConnectionLost("the server did not answer", error);
+      if (error instanceof ApiError) throw error;
+      throw new ConnectionLost(this.#contact.isMade ? "the server did not answer" : neverAnswered(this.#base, error), error);
     } finally {
       clearTimeout(timer);
     }
@@ -181,8 +187,11 @@ export class Http {
     this.tell(exchange, { kind: "response", status, headers: toldHeaders(response), body: text });
     const seconds = Number(response.headers.get("Retry-After") ?? NaN);
     const kind = status === 410 ? CursorExpired : ApiError;
-    return new kind(typeof body.message === "string" ? body.message : `the server answered with status ${status}`, {
-      code: typeof body.code === "string" ? body.code : `http_${status}`,
+    const isOurs = typeof body.code === "string";
+    this.#contact.isMade ||= isOurs;
+    const unsaid = this.#contact.isMade ? `the server answered with status ${status}` : foreignAnswer(this.#base, status);
+    return new kind(typeof body.message === "string" ? body.message : unsaid, {
+      code: isOurs ? String(body.code) : `http_${status}`,
       status,
       retryable: [408, 429, 502, 503, 504].includes(status) || body.code === "conversation_busy",
       retryAfter: seconds >= 0 ? seconds : null,
@@ -236,6 +245,34 @@ function baseOf(url) {
   if (parsed.username || parsed.password) throw new InvalidArgument("the server's url holds a password: use apiKey");
   if (!/^https?:$/.test(parsed.protocol)) throw new InvalidArgument("the server's url is not one of http or https");
   return `${parsed.origin}${parsed.pathname}`.replace(/\/+$/, "");
+}
+
+/**
+ * Says why there may never have been an answer. A browser tells a script no more of a refusal by CORS than that there was none.
+ *
+ * @param {string} base the server's address
+ * @param {unknown} error of the platform, of which Node.js tells the reason
+ * @returns {string}
+ */
+function neverAnswered(base, error) {
+  const reason = error instanceof Error && error.cause instanceof Error ? error.cause : null;
+  const why = reason ? ` (${reason.message || reason.name})` : "";
+  const { origin: page = "", protocol = "" } = globalThis.location ?? {};
+  const causes = ["nobody listens there", "the address is wrong"];
+  if (page && page !== new URL(base).origin) {
+    if (page === "null") causes.push("the page has no origin, which no server lets in: load it from a web server");
+    else causes.push(`the server does not let in pages of ${page}: set PASSBACK_ALLOWED_ORIGINS=${page} at the server`);
+    if (protocol === "https:" && base.startsWith("http:")) causes.push("the browser keeps pages of https: from http: addresses");
+  }
+  return `${base} did not answer${why}. Likely causes: ${causes.join("; ")}`;
+}
+
+/**
+ * @param {string} base
+ * @param {number} status
+ */
+function foreignAnswer(base, status) {
+  return `${base} answered with status ${status}, not as a passback server: the address is wrong, or a proxy there does not reach the server`;
 }
 
 /** @param {string} apiKey */

@@ -30,8 +30,9 @@ export const LIMITS = Object.freeze({
 
 /**
  * @typedef {object} Retry
- * @property {number} attempts how many may fail in a row
- * @property {number} unanswered the same as long as nobody has answered at all: perhaps nobody is there
+ * @property {number} attempts how many may fail in a row, default: 8
+ * @property {number} unanswered the same as long as nobody has answered at all: perhaps nobody is there. Without this and
+ *   `attempts`, a client whose server has never answered gives up within two seconds
  * @property {number} firstDelay milliseconds before the second attempt, where the server does not say it; doubled each time
  * @property {number} longestDelay milliseconds; a server that asks for more is not asked again
  * @property {number} silence milliseconds without a byte after which a connection counts as lost; the server

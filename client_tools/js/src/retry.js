@@ -2,10 +2,24 @@
 
 import { ApiError, ConnectionLost } from "./errors.js";
 
-/** @typedef {import("./limits.js").Retry} Retry */
+/** @typedef {import("./limits.js").Retry & {contact: Contact}} Retry how often to try, and whether it ever went well */
 
+/** How long a client tries whose server has never answered: then nobody may be there, or the browser hides the answer. */
+const FIRST_CONTACT = 2000; // milliseconds
 /** Of the server, and of proxies before it. */
 const PASSING = new Set([429, 502, 503, 504]);
+
+/** Whether a passback server has ever answered a client, be it with a refusal. */
+export class Contact {
+  isMade = false;
+  /** Milliseconds that one request, with its repeats, may take until then. */
+  longest;
+
+  /** @param {Partial<import("./limits.js").Retry>} [given] by the caller, whose own count of attempts is kept to */
+  constructor({ attempts, unanswered } = {}) {
+    this.longest = attempts === undefined && unanswered === undefined ? FIRST_CONTACT : Infinity;
+  }
+}
 
 export class Backoff {
   /** Milliseconds that a stream asked to wait before a reconnect.
@@ -18,6 +32,7 @@ export class Backoff {
   #onPause;
   #failures = 0;
   #answered = false;
+  #began = performance.now();
 
   /**
    * @param {Retry} retry
@@ -56,8 +71,11 @@ export class Backoff {
     if (!this.#mayPass(error) || this.#failures >= most) throw error;
     const least = error instanceof ApiError ? 1000 * (error.retryAfter ?? 0) : 0;
     if (least > this.#retry.longestDelay) throw error;
+    const delay = Math.max(least, this.#delay());
+    const { isMade, longest } = this.#retry.contact;
+    if (!isMade && performance.now() - this.#began + delay > longest) throw error;
     this.#onPause(error);
-    await pause(Math.max(least, this.#delay()), this.#signal);
+    await pause(delay, this.#signal);
   }
 
   /** @param {unknown} error */
@@ -97,6 +115,7 @@ export async function persist(attempt, backoff) {
  */
 export function pause(milliseconds, signal) {
   return new Promise((resolve, reject) => {
+    if (signal.aborted) return reject(signal.reason);
     const timer = setTimeout(done, milliseconds);
     signal.addEventListener("abort", done, { once: true });
     function done() {

@@ -22,7 +22,7 @@ import { conversationPath, included, leftOf, openStream, postMessages, randomId 
  * @property {import("./claims.js").Claims} claims
  * @property {import("./tools.js").Toolbox} toolbox
  * @property {import("./limits.js").Limits} limits
- * @property {import("./limits.js").Retry} retry
+ * @property {import("./retry.js").Retry} retry
  */
 
 /**

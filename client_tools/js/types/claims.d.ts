@@ -1,7 +1,7 @@
 /** Claims: of the clients that see an owed call, one runs it. The server keeps them; a result counts with or without one. */
 import { Aborter } from "./signals.js";
 export type Http = import("./http.js").Http;
-export type Retry = import("./limits.js").Retry;
+export type Retry = import("./retry.js").Retry;
 export type Claimed = Claim | {
     left: number;
 } | "settled";

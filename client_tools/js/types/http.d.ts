@@ -1,6 +1,7 @@
 /** Requests to one server: the key goes with each, a refusal becomes an error, and no body is read without a bound. */
 import { Aborter } from "./signals.js";
 export type Limits = import("./limits.js").Limits;
+export type Retry = import("./retry.js").Retry;
 export type Request = {
     method?: string;
     headers?: Record<string, string>;
@@ -45,15 +46,15 @@ export declare class Http {
      * @param {string | undefined} options.apiKey
      * @param {typeof globalThis.fetch} options.fetch
      * @param {Limits} options.limits
-     * @param {number} options.silence milliseconds within which an answer must begin, and each piece of it come
+     * @param {Retry} options.retry
      * @param {import("./trace.js").Trace | undefined} [options.trace]
      */
-    constructor({ url, apiKey, fetch, limits, silence, trace }: {
+    constructor({ url, apiKey, fetch, limits, retry, trace }: {
         url: string;
         apiKey: string | undefined;
         fetch: typeof globalThis.fetch;
         limits: Limits;
-        silence: number;
+        retry: Retry;
         trace?: import("./trace.js").Trace | undefined;
     });
     /** @returns {number} for requests that belong together */

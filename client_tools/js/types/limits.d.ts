@@ -58,11 +58,12 @@ export type Limits = {
 export declare const LIMITS: Readonly<Limits>;
 export type Retry = {
     /**
-     * how many may fail in a row
+     * how many may fail in a row, default: 8
      */
     attempts: number;
     /**
-     * the same as long as nobody has answered at all: perhaps nobody is there
+     * the same as long as nobody has answered at all: perhaps nobody is there. Without this and
+     * `attempts`, a client whose server has never answered gives up within two seconds
      */
     unanswered: number;
     /**
@@ -81,8 +82,9 @@ export type Retry = {
 };
 /**
  * @typedef {object} Retry
- * @property {number} attempts how many may fail in a row
- * @property {number} unanswered the same as long as nobody has answered at all: perhaps nobody is there
+ * @property {number} attempts how many may fail in a row, default: 8
+ * @property {number} unanswered the same as long as nobody has answered at all: perhaps nobody is there. Without this and
+ *   `attempts`, a client whose server has never answered gives up within two seconds
  * @property {number} firstDelay milliseconds before the second attempt, where the server does not say it; doubled each time
  * @property {number} longestDelay milliseconds; a server that asks for more is not asked again
  * @property {number} silence milliseconds without a byte after which a connection counts as lost; the server

@@ -1,5 +1,15 @@
 /** When to try again: exponential backoff with jitter, bounded, and never before the server allows it. */
-export type Retry = import("./limits.js").Retry;
+export type Retry = import("./limits.js").Retry & {
+    contact: Contact;
+};
+/** Whether a passback server has ever answered a client, be it with a refusal. */
+export declare class Contact {
+    isMade: boolean;
+    /** Milliseconds that one request, with its repeats, may take until then. */
+    longest: number;
+    /** @param {Partial<import("./limits.js").Retry>} [given] by the caller, whose own count of attempts is kept to */
+    constructor({ attempts, unanswered }?: Partial<import("./limits.js").Retry>);
+}
 export declare class Backoff {
     #private;
     /** Milliseconds that a stream asked to wait before a reconnect.

@@ -10,7 +10,7 @@ export type Parts = {
     claims: import("./claims.js").Claims;
     toolbox: import("./tools.js").Toolbox;
     limits: import("./limits.js").Limits;
-    retry: import("./limits.js").Retry;
+    retry: import("./retry.js").Retry;
 };
 export type Order = {
     conversationId: string;
@@ -46,7 +46,7 @@ export type Step = Source | "where it stands";
  * @property {import("./claims.js").Claims} claims
  * @property {import("./tools.js").Toolbox} toolbox
  * @property {import("./limits.js").Limits} limits
- * @property {import("./limits.js").Retry} retry
+ * @property {import("./retry.js").Retry} retry
  */
 /**
  * @typedef {object} Order

@@ -1,6 +1,8 @@
 """When to try again."""
 
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from random import SystemRandom
@@ -15,6 +17,19 @@ _RANDOM = SystemRandom()
 _T = TypeVar("_T")
 _DOUBLINGS = 32
 """More would not change a pause, and could overflow."""
+_ATTEMPTS = 8
+FIRST_CONTACT = 2.0  # seconds
+
+
+@dataclass(slots=True)
+class Contact:
+    """Whether a passback server has ever answered a client, be it with a refusal."""
+
+    is_made: bool = False
+
+    def bound(self, retry: Retry) -> float | None:
+        """Seconds that one request, with its repeats, may take as long as nobody may be there."""
+        return None if self.is_made or retry.attempts is not None else FIRST_CONTACT
 
 
 class Backoff:
@@ -22,13 +37,30 @@ class Backoff:
 
     Args:
         retry: the rules.
+        contact: of the client.
         random: gives a number from 0 to 1.
+        clock: gives seconds.
     """
 
-    def __init__(self, retry: Retry, random: Callable[[], float] = _RANDOM.random) -> None:
+    def __init__(
+        self,
+        retry: Retry,
+        contact: Contact,
+        *,
+        random: Callable[[], float] = _RANDOM.random,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._retry = retry
+        self._contact = contact
         self._random = random
+        self._clock = clock
+        self._began: float | None = None
         self._failures = 0
+
+    def begin(self) -> None:
+        """An attempt begins."""
+        if self._began is None:
+            self._began = self._clock()
 
     def succeeded(self) -> None:
         self._failures = 0
@@ -44,10 +76,13 @@ class Backoff:
             PassbackError: the same `error`, when there is to be no next attempt.
         """
         retry, least = self._retry, error.retry_after or 0.0
+        most = _ATTEMPTS if retry.attempts is None else retry.attempts
         self._failures += 1
-        if self._failures >= retry.attempts or least > retry.patience:
+        if self._failures >= most or least > retry.patience:
             raise error
-        return least + self._grown(retry.first if asked is None else min(asked, retry.patience))
+        grown = self._grown(retry.first if asked is None else min(asked, retry.patience))
+        self._check_contact(error, least + grown)
+        return least + grown
 
     def pause_within(self, most: float | None) -> float:
         """Seconds to wait before another look at what somebody else does, as often as it takes.
@@ -59,19 +94,27 @@ class Backoff:
         pause = self._grown(self._retry.first)
         return pause if most is None else min(pause, max(most, self._retry.first))
 
+    def _check_contact(self, error: PassbackError, pause: float) -> None:
+        """Raise the error where nobody may be there, and another attempt would come too late."""
+        bound = self._contact.bound(self._retry)
+        if bound is None or self._began is None:
+            return
+        if self._clock() - self._began + pause > bound:
+            raise error
+
     def _grown(self, base: float) -> float:
         longest = max(self._retry.longest, base)
         pause = min(longest, base * 2.0 ** min(self._failures - 1, _DOUBLINGS))
         return pause * (0.5 + self._random() / 2)
 
 
-async def repeated(retry: Retry, request: Callable[[], Awaitable[_T]]) -> _T:
+async def repeated(backoff: Backoff, request: Callable[[], Awaitable[_T]]) -> _T:
     """Make a request that changes nothing when it comes twice, as often as it takes.
 
     Raises:
         PassbackError: it is refused, or failed too often.
     """
-    backoff = Backoff(retry)
+    backoff.begin()
     while True:
         try:
             return await request()

@@ -11,7 +11,7 @@ from uuid import uuid4
 import anyio
 import httpx
 
-from passback_client.backoff import parse_retry_after
+from passback_client.backoff import Contact, parse_retry_after
 from passback_client.errors import (
     BadAnswer,
     BadSetup,
@@ -33,6 +33,7 @@ _MESSAGE_CHARS = 1000
 _NAME_CHARS = 256
 _PASSING = frozenset({429, 502, 503, 504})
 _DRAIN_SECONDS = 1
+_CONNECT_SECONDS = 10
 _JSON = {"content-type": "application/json"}
 _KINDS: Mapping[str, type[Refused]] = {
     "conversation_busy": Busy,
@@ -134,6 +135,9 @@ class Connection:
 class Channel:
     """Speaks to one server.
 
+    Attributes:
+        contact: whether it has ever answered.
+
     Raises:
         BadSetup: the address or the key is none.
     """
@@ -148,10 +152,11 @@ class Channel:
         transport: httpx.AsyncBaseTransport | None,
     ) -> None:
         self._base = _checked_url(url)
+        self.contact = Contact()
         self._limits = limits
+        self._retry = retry
         self._http = httpx.AsyncClient(
             headers={"accept-encoding": "identity"} | _authorization(api_key),
-            timeout=httpx.Timeout(retry.silence, connect=min(10, retry.silence)),
             transport=transport,
             follow_redirects=False,
             # each stream holds a connection as long as it is read
@@ -215,8 +220,15 @@ class Channel:
         content: bytes | None = None,
     ) -> httpx.Request:
         url = f"{self._base}/{path}"
+        silence = self._retry.silence
+        connect = min(silence, self.contact.bound(self._retry) or _CONNECT_SECONDS)
         return self._http.build_request(
-            method, url, headers=dict(headers), params=params, content=content
+            method,
+            url,
+            headers=dict(headers),
+            params=params,
+            content=content,
+            timeout=httpx.Timeout(silence, connect=connect),
         )
 
     async def _stream(self, request: httpx.Request) -> Connection:
@@ -240,10 +252,33 @@ class Channel:
         try:
             response = await self._http.send(request, stream=True)
         except httpx.RequestError as error:
-            raise Unreachable("the server did not answer") from error
+            raise Unreachable(self._unanswered(error)) from error
         if response.is_success:
+            self.contact.is_made = True
             return response
-        raise await _refusal(response)
+        raise await self._refusal(response)
+
+    def _unanswered(self, error: httpx.RequestError) -> str:
+        if self.contact.is_made:
+            return "the server did not answer"
+        reason = str(error) if isinstance(error, httpx.ConnectError) else type(error).__name__
+        causes = "nobody listens there; the address is wrong"
+        return f"{self._base} did not answer ({reason}). Likely causes: {causes}"
+
+    async def _refusal(self, response: httpx.Response) -> PassbackError:
+        fields: JsonObject = {}
+        with suppress(PassbackError):  # what is not ours has no fields
+            body, _ = await _read(response, _ERROR_BYTES)
+            fields = read_object(body)
+        status, code = response.status_code, optional_text(fields, "code")
+        self.contact.is_made |= bool(code)
+        unsaid = f"the server answered with status {status}"
+        if not self.contact.is_made:
+            unsaid = (
+                f"{self._base} answered with status {status}, not as a passback server:"
+                " the address is wrong, or a proxy there does not reach the server"
+            )
+        return _refused(response, fields, code or f"http_{status}", unsaid)
 
 
 async def _read(response: httpx.Response, limit: int) -> tuple[bytes, bool]:
@@ -262,13 +297,9 @@ async def _read(response: httpx.Response, limit: int) -> tuple[bytes, bool]:
     return body, True
 
 
-async def _refusal(response: httpx.Response) -> PassbackError:
-    fields: JsonObject = {}
-    with suppress(PassbackError):  # what is not ours has no fields
-        body, _ = await _read(response, _ERROR_BYTES)
-        fields = read_object(body)
+def _refused(response: httpx.Response, fields: JsonObject, code: str, unsaid: str) -> Refused:
+    """The server's refusal; `unsaid` stands for its message where it has none."""
     status = response.status_code
-    code = optional_text(fields, "code") or f"http_{status}"
     kind = _KINDS.get(code, Refused)
     facts = Facts(
         status=status,
@@ -277,7 +308,7 @@ async def _refusal(response: httpx.Response) -> PassbackError:
         request_id=optional_text(fields, "request_id"),
         details=fields.get("details"),
     )
-    message = optional_text(fields, "message") or f"the server answered with status {status}"
+    message = optional_text(fields, "message") or unsaid
     return kind(message[:_MESSAGE_CHARS], code=code, facts=facts)
 
 

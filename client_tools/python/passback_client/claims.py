@@ -47,7 +47,7 @@ class Claims:
         """
         if self._claimant is None:
             return calls
-        backoff = Backoff(self._retry)
+        backoff = Backoff(self._retry, self._channel.contact)
         while calls:
             refusals = await self._claim([call.id for call in calls])
             if mine := [call for call in calls if call.id not in refusals]:
@@ -105,9 +105,10 @@ class Claims:
         async def claim(call_id: str) -> None:
             self._held.add(call_id)  # also where the answer is lost
             name = self._conversation_id
+            backoff = Backoff(self._retry, self._channel.contact)
             try:
                 await repeated(
-                    self._retry, lambda: self._channel.claim(name, call_id, claimant, seconds)
+                    backoff, lambda: self._channel.claim(name, call_id, claimant, seconds)
                 )
             except PassbackError as error:
                 refusals[call_id] = error

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from passback_client.answer import Answer
 from passback_client.approvals import Approve, Approver, Decision, interrupt_answer
-from passback_client.backoff import repeated
+from passback_client.backoff import Backoff, repeated
 from passback_client.channel import Channel, Post, Which, encode
 from passback_client.conversation import Conversation, MessagePage, read_conversation, read_page
 from passback_client.errors import BadSetup, Facts, Refused, RunFailed
@@ -318,7 +318,7 @@ class Client:
         """How a conversation stands. Raises PassbackError."""
         channel = self._channel
         return read_conversation(
-            await repeated(self._retry, lambda: channel.conversation(conversation_id))
+            await repeated(self._backoff(), lambda: channel.conversation(conversation_id))
         )
 
     async def messages(
@@ -327,7 +327,7 @@ class Client:
         """Messages of a conversation, oldest first; `after` is how many to pass over. Raises PassbackError."""
         channel = self._channel
         return read_page(
-            await repeated(self._retry, lambda: channel.messages(conversation_id, after, limit))
+            await repeated(self._backoff(), lambda: channel.messages(conversation_id, after, limit))
         )
 
     # ---------------------------------------------------------------- ending
@@ -356,6 +356,9 @@ class Client:
             self._channel, self._retry, (*_INCLUDE, *include), waits_while_busy, self._claimant
         )
 
+    def _backoff(self) -> Backoff:
+        return Backoff(self._retry, self._channel.contact)
+
     def _hands(self) -> Hands:
         return Hands(dict(self._tools), self._limits, self._approver)
 
@@ -366,7 +369,7 @@ class Client:
                 fields = await channel.cancel(conversation_id, None)
             else:
                 fields = await repeated(
-                    self._retry, lambda: channel.cancel(conversation_id, run_id)
+                    self._backoff(), lambda: channel.cancel(conversation_id, run_id)
                 )
         except Refused as error:
             if error.code != "conflict":

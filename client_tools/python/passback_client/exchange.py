@@ -7,7 +7,7 @@ from dataclasses import replace
 import anyio
 
 from passback_client.approvals import Decision, interrupt_answer
-from passback_client.backoff import repeated
+from passback_client.backoff import Backoff, repeated
 from passback_client.channel import Post, Which, encode
 from passback_client.claims import Claims
 from passback_client.conversation import Conversation, read_conversation
@@ -170,9 +170,8 @@ class Exchange:
     async def _conversation(self) -> Conversation:
         name = self.follower.which.conversation_id
         channel = self._line.channel
-        return read_conversation(
-            await repeated(self._line.retry, lambda: channel.conversation(name))
-        )
+        backoff = Backoff(self._line.retry, channel.contact)
+        return read_conversation(await repeated(backoff, lambda: channel.conversation(name)))
 
     async def _calls(self) -> Sequence[OwedCall]:
         """What is to be answered now. Raises LimitExceeded: too many, or too often."""

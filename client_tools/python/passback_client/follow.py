@@ -41,7 +41,7 @@ class Follower:
         self.left: Left | None = None
         self._post = start if isinstance(start, Post) else None
         self._line = line
-        self._backoff = Backoff(line.retry)
+        self._backoff = Backoff(line.retry, line.channel.contact)
         self._connection: Connection | None = None
         self._ready: deque[SseEvent] = deque()
         self._is_over = False
@@ -81,6 +81,7 @@ class Follower:
     async def _open(self) -> Connection:
         """A post is repeated as long as no run is known that could be followed."""
         line, post = self._line, self._post
+        self._backoff.begin()
         if post is not None and self.which.run_id is None:
             connection = await line.channel.post(post)
         else:

@@ -38,7 +38,8 @@ class Retry:
     """How often and when a request is repeated. Times are in seconds.
 
     Attributes:
-        attempts: in a row that may bring nothing; each event counts as success.
+        attempts: in a row that may bring nothing; each event counts as success. None: 8, and a client whose server has
+            never answered gives up within two seconds.
         first: before the first repeat; doubled each time, with jitter. A stream's `retry:` takes its place.
         longest: that these pauses become.
         patience: a server that asks for a longer pause than this gets none: its error is raised.
@@ -46,7 +47,7 @@ class Retry:
         silence: without a byte after which a connection counts as broken; the server pings every 15 s.
     """
 
-    attempts: int = 8
+    attempts: int | None = None
     first: float = 0.4
     longest: float = 8.0
     patience: float = 60.0

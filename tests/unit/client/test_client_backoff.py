@@ -1,13 +1,16 @@
 """When the client tries again."""
 
+from itertools import chain, repeat
+
 import pytest
 
 from passback_client import Refused, Retry, Unreachable
-from passback_client.backoff import Backoff, parse_retry_after
+from passback_client.backoff import Backoff, Contact, parse_retry_after
 from passback_client.errors import Facts
 
 LOST = Unreachable("lost")
 RETRY = Retry(attempts=6, first=1, longest=5, patience=30)
+MADE = Contact(is_made=True)
 
 
 def refused(retry_after: float | None) -> Refused:
@@ -15,7 +18,7 @@ def refused(retry_after: float | None) -> Refused:
 
 
 def pauses(random: float, count: int = 5, asked: float | None = None) -> list[float]:
-    backoff = Backoff(RETRY, lambda: random)
+    backoff = Backoff(RETRY, MADE, random=lambda: random)
     return [backoff.pause_after(LOST, asked) for _ in range(count)]
 
 
@@ -32,7 +35,7 @@ def test_the_pause_that_a_stream_asks_for_is_the_first_one_within_bounds() -> No
 
 
 def test_a_refusal_that_says_when_to_come_back_is_heard_and_one_too_late_is_raised() -> None:
-    backoff = Backoff(RETRY, lambda: 1)
+    backoff = Backoff(RETRY, MADE, random=lambda: 1)
     assert backoff.pause_after(refused(20)) == 21
     late = refused(31)
     with pytest.raises(Refused) as caught:
@@ -41,7 +44,7 @@ def test_a_refusal_that_says_when_to_come_back_is_heard_and_one_too_late_is_rais
 
 
 def test_attempts_are_bounded_and_a_success_begins_anew() -> None:
-    backoff = Backoff(RETRY, lambda: 1)
+    backoff = Backoff(RETRY, MADE, random=lambda: 1)
     for _ in range(5):
         backoff.pause_after(LOST)
     backoff.succeeded()
@@ -53,19 +56,63 @@ def test_attempts_are_bounded_and_a_success_begins_anew() -> None:
 
 
 def test_any_number_of_attempts_may_be_asked_for() -> None:
-    backoff = Backoff(Retry(attempts=3000, first=1, longest=5), lambda: 1)
+    backoff = Backoff(Retry(attempts=3000, first=1, longest=5), MADE, random=lambda: 1)
     assert [backoff.pause_after(LOST) for _ in range(2999)][-1] == 5
 
 
 def test_looks_at_what_others_do_become_rarer_and_wait_no_longer_than_that_takes() -> None:
-    backoff = Backoff(RETRY, lambda: 1)
+    backoff = Backoff(RETRY, MADE, random=lambda: 1)
     assert [backoff.pause_within(None) for _ in range(4)] == [1, 2, 4, 5]
     assert [backoff.pause_within(most) for most in (3, 0, 9)] == [3, 1, 5]
     assert len([backoff.pause_within(9) for _ in range(99)]) == 99
 
 
 def test_chance_comes_from_the_system_unless_told_otherwise() -> None:
-    assert 0.5 <= Backoff(RETRY).pause_after(LOST) <= 1
+    assert 0.5 <= Backoff(RETRY, MADE).pause_after(LOST) <= 1
+
+
+# ---------------------------------------------------------------- a server that has never answered
+def tried(retry: Retry, contact: Contact, *, attempt: float = 0) -> tuple[int, float]:
+    """How often, and for how many seconds, a request is tried that always fails, each time after `attempt` seconds."""
+    now = 0.0
+    backoff = Backoff(retry, contact, random=lambda: 1, clock=lambda: now)
+    for count in range(1, 100):
+        backoff.begin()
+        now += attempt
+        try:
+            now += backoff.pause_after(LOST)
+        except Unreachable:
+            return count, now
+    raise AssertionError("it has no end")
+
+
+@pytest.mark.parametrize(
+    ("retry", "contact", "attempt", "outcome"),
+    [
+        (Retry(), Contact(), 0, (3, 1.2)),
+        (Retry(), Contact(), 0.5, (2, 1.4)),
+        (Retry(), Contact(), 30, (1, 30)),
+        (Retry(first=3), Contact(), 0, (1, 0)),
+        (Retry(), MADE, 0, (8, 28.4)),
+        (Retry(attempts=4), Contact(), 30, (4, 122.8)),
+        (Retry(attempts=1), Contact(), 0, (1, 0)),
+    ],
+)
+def test_a_server_that_never_answered_is_given_up_in_two_seconds_unless_attempts_are_counted(
+    retry: Retry, contact: Contact, attempt: float, outcome: tuple[int, float]
+) -> None:
+    count, seconds = tried(retry, contact, attempt=attempt)
+    assert (count, round(seconds, 6)) == outcome
+
+
+def test_with_its_first_answer_the_bound_is_gone() -> None:
+    contact, now = Contact(), 0.0
+    backoff = Backoff(Retry(), contact, random=lambda: 1, clock=lambda: now)
+    backoff.begin()
+    for made in chain([False], repeat(True, 6)):
+        contact.is_made = made
+        now += backoff.pause_after(LOST)
+    assert round(now, 6) == 28.4
 
 
 @pytest.mark.parametrize(

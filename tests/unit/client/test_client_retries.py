@@ -1,6 +1,7 @@
 """What the client repeats, how, and what it does not; against an HTTP server that is a list."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -34,6 +35,9 @@ pytestmark = pytest.mark.anyio
 
 QUICK = Retry(attempts=4, first=0, longest=0)
 LOST = httpx.ReadError("gone")
+FOREIGN = (
+    "not as a passback server: the address is wrong, or a proxy there does not reach the server"
+)
 INCLUDE = "include=rewind%2Crun%2Cowed%2Coutput"
 
 
@@ -123,6 +127,61 @@ async def test_the_key_of_a_post_may_be_given_and_its_wishes_are_posted() -> Non
             "tools": [{"name": "paint", "description": "Paint.", "parameters": {"type": "object"}}],
         }
     ]
+
+
+# ---------------------------------------------------------------- a server that has never answered
+PATIENT = Retry(first=3600, longest=3600)
+"""Its first pause would be longer than any test."""
+NOBODY = httpx.ConnectError("All connection attempts failed")
+CAUSES = "Likely causes: nobody listens there; the address is wrong"
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (NOBODY, f"http://host did not answer (All connection attempts failed). {CAUSES}"),
+        (httpx.ReadTimeout("slow"), f"http://host did not answer (ReadTimeout). {CAUSES}"),
+        (
+            httpx.Response(502, headers={"retry-after": "3"}),
+            f"http://host answered with status 502, {FOREIGN}",
+        ),
+    ],
+    ids=["nobody", "silence", "a proxy"],
+)
+async def test_a_server_that_never_answered_is_named_at_once_with_what_may_be_wrong(
+    reply: Reply, message: str
+) -> None:
+    script = Script(*[reply] * 3)
+    with anyio.fail_after(10):
+        async with Client("http://host", retry=PATIENT, transport=script.transport) as client:
+            for request in (client.ask("hi"), client.conversation("c"), client.messages("c")):
+                with pytest.raises(PassbackError) as caught:
+                    await request
+                assert str(caught.value) == message
+    assert len(script.requests) == 3
+    timeouts = [each.extensions["timeout"]["connect"] for each in script.requests]
+    assert timeouts == [2.0] * 3
+
+
+@pytest.mark.parametrize(
+    "answer", [hello(), refusal(422, "invalid_request")], ids=["an answer", "a refusal"]
+)
+async def test_after_any_answer_of_a_passback_server_the_client_goes_on_trying(
+    answer: httpx.Response,
+) -> None:
+    script = Script(answer, NOBODY, httpx.Response(502))
+    tried: list[int] = []
+    async with Client("http://host", retry=PATIENT, transport=script.transport) as client:
+        with suppress(Refused):
+            await client.ask("hi")
+        for request in (client.ask, client.conversation):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(request, "c")
+                await anyio.wait_all_tasks_blocked()
+                tried.append(len(script.requests))
+                tasks.cancel_scope.cancel()
+    assert tried == [2, 3]
+    assert [each.extensions["timeout"]["connect"] for each in script.requests] == [2.0, 10, 10]
 
 
 # ---------------------------------------------------------------- cuts
@@ -244,7 +303,7 @@ async def test_the_error_of_something_else_than_a_passback_server_is_told(body: 
     with pytest.raises(Refused) as caught:
         await said(Script(httpx.Response(418, stream=Chunks([body, body]))))
     assert (caught.value.code, caught.value.status) == ("http_418", 418)
-    assert str(caught.value) == "the server answered with status 418"
+    assert str(caught.value) == f"http://host/base answered with status 418, {FOREIGN}"
 
 
 async def test_a_long_message_is_cut_and_one_that_broke_off_is_left_out() -> None:
@@ -252,8 +311,10 @@ async def test_a_long_message_is_cut_and_one_that_broke_off_is_left_out() -> Non
         (httpx.Response(400, json={"code": "c", "message": "m" * 5000}), 1000),
         (httpx.Response(400, stream=Chunks([b"{"], LOST)), 35),
     ):
-        with pytest.raises(Refused) as caught:
-            await said(Script(reply))
+        async with client_of(Script(hello(), reply)) as client:
+            await client.ask("hi")
+            with pytest.raises(Refused) as caught:
+                await client.ask("hi")
         assert len(caught.value.message) == chars
 
 
