@@ -3,6 +3,7 @@
 import logging
 import signal
 import sys
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -10,7 +11,7 @@ import anyio
 import pytest
 from tests.e2e.workers import SECONDS, broken_off
 from tests.support.frame_cutter import FrameCutter
-from tests.support.model_server import ModelServer, calls, says
+from tests.support.model_server import ModelServer, Reply, calls, says
 from tests.support.python_client import QUICK, joined, results_of
 from tests.support.server import Server, running_server
 from tests.support.wire import Client as RawClient
@@ -28,6 +29,7 @@ from passback_client import (
     Tool,
     ToolAnswer,
     ToolError,
+    Usage,
 )
 from passback_client import sync as plain
 
@@ -94,6 +96,32 @@ async def test_a_typed_function_is_called_and_its_result_answered(
     [declared] = model.requests[0].json["tools"]
     assert declared["function"]["description"] == "Paint it."
     assert declared["function"]["parameters"]["required"] == ["color"]
+
+
+async def test_an_answer_has_its_calls_and_what_its_model_calls_used(
+    model: ModelServer, played: Server
+) -> None:
+    def paint(color: str) -> str:
+        return f"{color} now"
+
+    model.play(
+        counted(calls(("a", "paint", '{"color": "blue"}')), 20, 7), counted(says("Painted."), 30, 2)
+    )
+    async with Client(played.url, tools=[paint]) as client:
+        answer = await client.ask("paint")
+    [call] = answer.calls
+    told = (call.name, call.arguments, call.complete, call.result, call.is_error, call.calls)
+    assert told == ("paint", '{"color": "blue"}', True, "blue now", False, ())
+    used = [(each.input_tokens, each.output_tokens) for each in answer.model_calls]
+    assert used == [(20, 7), (30, 2)]
+    assert answer.usage == Usage(50, 9, 0, 0)
+
+
+def counted(reply: Reply, given: int, said: int) -> Reply:
+    """An answer at whose end the model's service tells what it used."""
+    *steps, done = reply.steps
+    usage = {"prompt_tokens": given, "completion_tokens": said}
+    return replace(reply, steps=[*steps, {"choices": [], "usage": usage}, done])
 
 
 async def test_four_calls_run_at_once(

@@ -110,3 +110,17 @@ test("a plan, progress and estimates come as they were sent", async (t) => {
 function nested(event) {
   return event.type === "owed" ? { ...event, toolCalls: event.toolCalls.map((call) => ({ ...call, ...WITHIN })) } : event;
 }
+
+test("what the model calls used is told one by one and together, and taken back with its run", () => {
+  const used = (count, more = {}) => ({ type: "usage", inputTokens: count, outputTokens: 2 * count, cachedTokens: 0, reasoningTokens: 1, ...more });
+  const answer = fed(used(1), used(10, { ...WITHIN, estimated: true }));
+  assert.deepEqual(answer.modelCalls.map(({ inputTokens, parentToolCallId }) => [inputTokens, parentToolCallId]), [[1, undefined], [10, "1"]]);
+  assert.deepEqual(answer.usage, { inputTokens: 11, outputTokens: 22, cachedTokens: 0, reasoningTokens: 2, estimated: true });
+  answer.add({ type: "run-end", outcome: "handed-back", ...PLACE });
+  answer.add({ ...used(5), ...PLACE, cursor: "s.1-1" });
+  answer.add({ type: "rewind", to: "s.1-0", ...PLACE });
+  assert.equal(answer.usage.inputTokens, 11);
+  const plain = fed(used(1));
+  assert.deepEqual(plain.usage, { inputTokens: 1, outputTokens: 2, cachedTokens: 0, reasoningTokens: 1 });
+  assert.deepEqual([fed().usage, fed().modelCalls], [null, []]);
+});

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { LimitExceeded } from "../../client_tools/js/src/index.js";
+import { Client, LimitExceeded } from "../../client_tools/js/src/index.js";
 import { collect, handsBack, scripted, stream, text, withResolvers } from "./client-support.mjs";
 
 const END = { type: "run-end", outcome: "completed", reason: "end_turn" };
@@ -109,4 +109,30 @@ test("an agent that hands back too many calls, or without an end, is left", asyn
   const many = await collect(client({ tools, limits: { owedCalls: 1 } }).send("x"));
   const endless = await collect(client({ tools, limits: { rounds: 2 } }).send("x"));
   assert.ok(many.error instanceof LimitExceeded && endless.error instanceof LimitExceeded);
+});
+
+test("tools may be a list of tools with names", async (t) => {
+  const add = { name: "add", description: "Adds", parameters: { type: "object" }, execute: ({ a, b }) => a + b };
+  const { client, requests } = await scripted(t, [stream({ events: handsBack(["1", "add", '{"a":1,"b":2}']) }), stream({ events: [] })]);
+  await client({ tools: [add, { name: "wait", execute: "later" }] }).send("x").text();
+  const [first, second] = requests.map(({ body }) => body);
+  assert.deepEqual(first.tools, [{ name: "add", description: "Adds", parameters: { type: "object" } }, { name: "wait" }]);
+  assert.deepEqual(second.messages, [{ role: "tool", toolCallId: "1", content: 3 }]);
+});
+
+test("a list in which something is no tool is refused, with what to give", () => {
+  const execute = () => 1;
+  const shaped = { type: "function", function: { name: "add" } };
+  const bad = [
+    [[{ name: "add", execute }, { execute }], "tools[1] has no name: give { name, description, parameters, execute }"],
+    [[shaped], "tools[0] has no name: give { name, description, parameters, execute }"],
+    [[null], "tools[0] has no name: give { name, description, parameters, execute }"],
+    [[execute], 'tool execute: execute is neither a function nor "later"'],
+    [[{ name: "add", execute }, { name: "add", execute }], "two tools are named add"],
+    [[{ name: "add" }], 'tool add: execute is neither a function nor "later"'],
+    [{ add: null }, 'tool add: execute is neither a function nor "later"'],
+  ];
+  for (const [tools, message] of bad) {
+    assert.throws(() => new Client({ url: "http://x", tools }), { name: "InvalidArgument", message });
+  }
 });

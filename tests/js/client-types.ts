@@ -1,7 +1,7 @@
 /** Compiled, never run: what a TypeScript program may write against the package. */
 
 import { Answer, Chat, Client, PassbackError, RunFailed, escapeInvisible, escapeProse, formatArguments, readQuestions } from "passback";
-import type { Answers, Approval, Brief, Call, ClientTools, Decision, Event, Left, Message, Questions, SendOptions, ShownArguments, TraceStep } from "passback";
+import type { Answers, Approval, Brief, Call, ClientTools, Decision, Event, Left, Message, NamedTool, Questions, SendOptions, ShownArguments, TraceStep, Usage, UsageEvent } from "passback";
 import { useChat } from "passback/react";
 
 const tools: ClientTools = {
@@ -34,6 +34,9 @@ export async function main(client = new Client({ url: "http://x", tools, approve
   const id: string = sending.conversationId;
   const left: Left | null = sending.left;
   const output: unknown = answer.output;
+  const used: Usage | null = answer.usage;
+  const each: readonly UsageEvent[] = answer.modelCalls;
+  log.push(`${used?.outputTokens} of ${each.length}, ${each[0]?.parentToolCallId}`);
   void [left?.tokens?.toFixed(), output];
   const done: boolean = await sending.cancel();
   const { owed, plan = [], usage } = await client.conversation(id);
@@ -109,6 +112,10 @@ void new Client({ url: "http://x" }).send("hi", { constraints: "in euros" });
 void asking.decide("c", { id: "call_1", approved: true }, { outputSchema: {} });
 // @ts-expect-error there is no such policy
 void new Client({ url: "http://x" }).send("hi", { onBusy: "sometimes" });
+const list: NamedTool[] = [{ name: "add", execute: ({ a, b }: { a: number; b: number }) => a + b }];
+export const listed = new Client({ url: "http://x", tools: [...list, { name: "later", execute: "later" }], retry: { attempts: 20 } });
+// @ts-expect-error a tool of a list has a name
+void new Client({ url: "http://x", tools: [{ execute: "later" }] });
 // @ts-expect-error a tool does something
 void new Client({ url: "http://x", tools: { empty: {} } });
 

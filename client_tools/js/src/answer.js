@@ -6,6 +6,8 @@ import { LimitExceeded } from "./errors.js";
 
 /** @typedef {import("./calls.js").Call} Call */
 /** @typedef {import("./events.js").Event} Event */
+/** @typedef {import("./events.js").Usage} Usage */
+/** @typedef {import("./events.js").UsageEvent} UsageEvent */
 
 const MAX_CHARS = 64 * 1024 * 1024;
 
@@ -14,7 +16,7 @@ export class Answer {
    * @type {Event[]} */
   #events = [];
   /** Of the runs that have ended. */
-  #settled = { text: "", reasoning: "", output: /** @type {unknown} */ (undefined), calls: new Calls(), chars: 0 };
+  #settled = { text: "", reasoning: "", output: /** @type {unknown} */ (undefined), calls: new Calls(), usages: /** @type {UsageEvent[]} */ ([]), chars: 0 };
   #text = "";
   /** @type {unknown} */
   #output;
@@ -22,6 +24,8 @@ export class Answer {
   #calls = new Calls();
   /** @type {Call[] | null} */
   #tree = null;
+  /** @type {UsageEvent[]} */
+  #usages = [];
   #chars = 0;
   #maxChars;
 
@@ -65,11 +69,29 @@ export class Answer {
     return this.#tree;
   }
 
+  /** @returns {readonly UsageEvent[]} what each model call used, sub-agents' included, for those who asked for it
+   *   (`include: ["usage"]`) */
+  get modelCalls() {
+    return [...this.#usages];
+  }
+
+  /** @returns {Usage | null} the sum of `modelCalls`; null where there are none, or nothing is told of them */
+  get usage() {
+    if (this.#usages.length === 0) return null;
+    /** @param {"inputTokens" | "outputTokens" | "cachedTokens" | "reasoningTokens"} kind */
+    const sum = (kind) => this.#usages.reduce((total, each) => total + each[kind], 0);
+    const [inputTokens, outputTokens] = [sum("inputTokens"), sum("outputTokens")];
+    const [cachedTokens, reasoningTokens] = [sum("cachedTokens"), sum("reasoningTokens")];
+    const isEstimated = this.#usages.some(({ estimated }) => estimated);
+    return { inputTokens, outputTokens, cachedTokens, reasoningTokens, ...(isEstimated && { estimated: true }) };
+  }
+
   /** @param {import("./events.js").RewindEvent} event */
   #rewind({ to }) {
     const kept = this.#events.filter(({ cursor }) => !isBehind(cursor, to));
     ({ text: this.#text, reasoning: this.#reasoning, output: this.#output, chars: this.#chars } = this.#settled);
     this.#calls = this.#settled.calls.copy();
+    this.#usages = [...this.#settled.usages];
     this.#tree = null;
     this.#events = kept;
     for (const event of kept) this.#keep(event);
@@ -78,13 +100,15 @@ export class Answer {
   #settle() {
     this.#events = [];
     const calls = this.#calls.copy();
-    this.#settled = { text: this.#text, reasoning: this.#reasoning, output: this.#output, calls, chars: this.#chars };
+    const usages = [...this.#usages];
+    this.#settled = { text: this.#text, reasoning: this.#reasoning, output: this.#output, calls, usages, chars: this.#chars };
   }
 
   /** @param {Event} event */
   #keep(event) {
     if (event.type === "text") this.#text += event.content;
     else if (event.type === "output") this.#output = event.value;
+    else if (event.type === "usage") this.#usages.push(event);
     else if (event.type === "reasoning" && event.parentToolCallId === undefined) this.#reasoning += event.delta;
     if (this.#calls.feed(event)) this.#tree = null;
     this.#chars += charsOf(event);

@@ -30,8 +30,8 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  * @typedef {object} ClientOptions
  * @property {string} [url] of the server, default: where the page came from
  * @property {string} [apiKey]
- * @property {import("./tools.js").ClientTools} [tools] declared with each user's message; without it the tools of a conversation
- *   stay as they are
+ * @property {import("./tools.js").ClientTools | readonly import("./tools.js").NamedTool[]} [tools] by their names, or a list of tools
+ *   with a `name`; declared with each user's message; without it the tools of a conversation stay as they are
  * @property {import("./tools.js").Approve} [approve] asked before calls of tools that need it, the server's included; without
  *   it, an approval of a tool of the server stays owed: `decide`
  * @property {boolean} [claims] whether a call is claimed before it is run, so that no other client runs it too; default: true

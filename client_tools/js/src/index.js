@@ -42,6 +42,7 @@ export { randomId } from "./wire.js";
  * @typedef {import("./events.js").PlanEntry} PlanEntry
  * @typedef {import("./events.js").Synthetic} Synthetic
  * @typedef {import("./events.js").Usage} Usage
+ * @typedef {import("./events.js").UsageEvent} UsageEvent
  * @typedef {import("./messages.js").Message} Message
  * @typedef {import("./limits.js").Limits} Limits
  * @typedef {import("./limits.js").Retry} Retry
@@ -55,6 +56,7 @@ export { randomId } from "./wire.js";
  * @typedef {import("./tools.js").CallContext} CallContext
  * @typedef {import("./tools.js").ClientTool} ClientTool
  * @typedef {import("./tools.js").ClientTools} ClientTools
+ * @typedef {import("./tools.js").NamedTool} NamedTool
  * @typedef {import("./trace.js").Trace} Trace
  * @typedef {import("./trace.js").TraceStep} TraceStep
  * @typedef {import("./visible.js").ShownArguments} ShownArguments

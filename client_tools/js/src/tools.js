@@ -26,6 +26,7 @@ import { unlessAborted } from "./signals.js";
  * @property {boolean | ((args: any) => boolean | Promise<boolean>)} [needsApproval] whether `approve` is asked first
  */
 
+/** @typedef {ClientTool & {name: string}} NamedTool */
 /** @typedef {Record<string, ClientTool>} ClientTools by their names */
 
 /**
@@ -78,17 +79,18 @@ export class Toolbox {
   #limits;
 
   /**
-   * @param {ClientTools | undefined} tools
+   * @param {ClientTools | readonly NamedTool[] | undefined} tools
    * @param {Approve | undefined} approve
    * @param {Limits} limits
    * @param {boolean} [leavesOthers] whether calls of tools that this client has not are another client's to answer
    */
   constructor(tools, approve, limits, leavesOthers = false) {
-    this.#tools = tools && new Map(Object.entries(tools));
+    this.#tools = tools && byName(tools);
     this.#approve = approve;
     this.#limits = limits;
     this.#leavesOthers = leavesOthers;
-    for (const [name, { execute, needsApproval }] of this.#tools ?? []) {
+    for (const [name, tool] of this.#tools ?? []) {
+      const { execute, needsApproval } = tool ?? {};
       if (typeof execute !== "function" && execute !== "later") {
         throw new InvalidArgument(`tool ${name}: execute is neither a function nor "later"`);
       }
@@ -250,6 +252,25 @@ export class Toolbox {
     if (isDeeper(read, resultDepth)) throw new Error("The result is nested too deep to be sent.");
     return read;
   }
+}
+
+/**
+ * @param {ClientTools | readonly NamedTool[]} tools
+ * @returns {Map<string, ClientTool>}
+ * @throws {InvalidArgument}
+ */
+function byName(tools) {
+  if (!Array.isArray(tools)) return new Map(Object.entries(tools));
+  const named = new Map();
+  for (const [index, tool] of tools.entries()) {
+    const name = tool?.name;
+    if (typeof name !== "string" || name === "") {
+      throw new InvalidArgument(`tools[${index}] has no name: give { name, description, parameters, execute }`);
+    }
+    if (named.has(name)) throw new InvalidArgument(`two tools are named ${name}`);
+    named.set(name, tool);
+  }
+  return named;
 }
 
 /** @param {string} text */

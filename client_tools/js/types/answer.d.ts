@@ -1,6 +1,8 @@
 /** What the runs of one `send` have said so far, without what became void. */
 export type Call = import("./calls.js").Call;
 export type Event = import("./events.js").Event;
+export type Usage = import("./events.js").Usage;
+export type UsageEvent = import("./events.js").UsageEvent;
 export declare class Answer {
     #private;
     /** @param {number} [maxChars] that it may keep */
@@ -19,4 +21,9 @@ export declare class Answer {
     /** @returns {readonly Call[]} in the order in which they began, those of sub-agents within the calls that these work on;
      *   the same list as long as nothing has changed */
     get calls(): readonly Call[];
+    /** @returns {readonly UsageEvent[]} what each model call used, sub-agents' included, for those who asked for it
+     *   (`include: ["usage"]`) */
+    get modelCalls(): readonly UsageEvent[];
+    /** @returns {Usage | null} the sum of `modelCalls`; null where there are none, or nothing is told of them */
+    get usage(): Usage | null;
 }

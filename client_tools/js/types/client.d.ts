@@ -42,10 +42,10 @@ export type ClientOptions = {
     url?: string;
     apiKey?: string;
     /**
-     * declared with each user's message; without it the tools of a conversation
-     * stay as they are
+     * by their names, or a list of tools
+     * with a `name`; declared with each user's message; without it the tools of a conversation stay as they are
      */
-    tools?: import("./tools.js").ClientTools;
+    tools?: import("./tools.js").ClientTools | readonly import("./tools.js").NamedTool[];
     /**
      * asked before calls of tools that need it, the server's included; without
      * it, an approval of a tool of the server stays owed: `decide`
@@ -242,8 +242,8 @@ export type MessagePage = {
  * @typedef {object} ClientOptions
  * @property {string} [url] of the server, default: where the page came from
  * @property {string} [apiKey]
- * @property {import("./tools.js").ClientTools} [tools] declared with each user's message; without it the tools of a conversation
- *   stay as they are
+ * @property {import("./tools.js").ClientTools | readonly import("./tools.js").NamedTool[]} [tools] by their names, or a list of tools
+ *   with a `name`; declared with each user's message; without it the tools of a conversation stay as they are
  * @property {import("./tools.js").Approve} [approve] asked before calls of tools that need it, the server's included; without
  *   it, an approval of a tool of the server stays owed: `decide`
  * @property {boolean} [claims] whether a call is claimed before it is run, so that no other client runs it too; default: true

@@ -30,6 +30,7 @@ export type OwedCall = import("./events.js").OwedCall;
 export type PlanEntry = import("./events.js").PlanEntry;
 export type Synthetic = import("./events.js").Synthetic;
 export type Usage = import("./events.js").Usage;
+export type UsageEvent = import("./events.js").UsageEvent;
 export type Message = import("./messages.js").Message;
 export type Limits = import("./limits.js").Limits;
 export type Retry = import("./limits.js").Retry;
@@ -43,6 +44,7 @@ export type Approve = import("./tools.js").Approve;
 export type CallContext = import("./tools.js").CallContext;
 export type ClientTool = import("./tools.js").ClientTool;
 export type ClientTools = import("./tools.js").ClientTools;
+export type NamedTool = import("./tools.js").NamedTool;
 export type Trace = import("./trace.js").Trace;
 export type TraceStep = import("./trace.js").TraceStep;
 export type ShownArguments = import("./visible.js").ShownArguments;
@@ -69,6 +71,7 @@ export type ShownArguments = import("./visible.js").ShownArguments;
  * @typedef {import("./events.js").PlanEntry} PlanEntry
  * @typedef {import("./events.js").Synthetic} Synthetic
  * @typedef {import("./events.js").Usage} Usage
+ * @typedef {import("./events.js").UsageEvent} UsageEvent
  * @typedef {import("./messages.js").Message} Message
  * @typedef {import("./limits.js").Limits} Limits
  * @typedef {import("./limits.js").Retry} Retry
@@ -82,6 +85,7 @@ export type ShownArguments = import("./visible.js").ShownArguments;
  * @typedef {import("./tools.js").CallContext} CallContext
  * @typedef {import("./tools.js").ClientTool} ClientTool
  * @typedef {import("./tools.js").ClientTools} ClientTools
+ * @typedef {import("./tools.js").NamedTool} NamedTool
  * @typedef {import("./trace.js").Trace} Trace
  * @typedef {import("./trace.js").TraceStep} TraceStep
  * @typedef {import("./visible.js").ShownArguments} ShownArguments

@@ -31,6 +31,9 @@ export type ClientTool = {
      */
     needsApproval?: boolean | ((args: any) => boolean | Promise<boolean>);
 };
+export type NamedTool = ClientTool & {
+    name: string;
+};
 export type ClientTools = Record<string, ClientTool>;
 export type ApprovalCall = {
     id: string;
@@ -73,12 +76,12 @@ export type Answered = {
 export declare class Toolbox {
     #private;
     /**
-     * @param {ClientTools | undefined} tools
+     * @param {ClientTools | readonly NamedTool[] | undefined} tools
      * @param {Approve | undefined} approve
      * @param {Limits} limits
      * @param {boolean} [leavesOthers] whether calls of tools that this client has not are another client's to answer
      */
-    constructor(tools: ClientTools | undefined, approve: Approve | undefined, limits: Limits, leavesOthers?: boolean);
+    constructor(tools: ClientTools | readonly NamedTool[] | undefined, approve: Approve | undefined, limits: Limits, leavesOthers?: boolean);
     /** @returns {object[] | undefined} what the server is told; undefined leaves the conversation's tools as they are */
     get declarations(): object[] | undefined;
     /** @param {OwedCall} call */

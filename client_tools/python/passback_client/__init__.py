@@ -5,6 +5,7 @@
 
 from passback_client.answer import Answer
 from passback_client.approvals import Approval, Decision
+from passback_client.calls import Call
 from passback_client.client import Client
 from passback_client.conversation import (
     ChildMessage,
@@ -68,6 +69,7 @@ __all__ = [
     "BadAnswer",
     "BadSetup",
     "Busy",
+    "Call",
     "ChildMessage",
     "Client",
     "ContextUse",

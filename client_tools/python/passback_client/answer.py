@@ -1,14 +1,15 @@
-"""The text of an answer, kept right when a part of it is taken back."""
+"""What an answer says, kept right when a part of it is taken back."""
 
 import re
-from typing import TYPE_CHECKING, NamedTuple, Self
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
 
+from pydantic import JsonValue
+
+from passback_client.calls import Call, CallEvent, Calls, chars_of
 from passback_client.errors import BadAnswer, LimitExceeded
 from passback_client.events import Event, Failure, Left, Output, Rewind, RunEnd, Text, Usage
 from passback_client.limits import Limits
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
 
 _ID = re.compile(
     r"(?P<run>.+)\.(?P<epoch>\d{1,15})-(?P<number>\d{1,15})(?:~(?P<piece>\d{1,3}))?", re.ASCII
@@ -34,6 +35,59 @@ class Place(NamedTuple):
         )
 
 
+@dataclass(slots=True)
+class _Said:
+    """What was said up to a place.
+
+    Attributes:
+        texts: the pieces of each run, by its id.
+        calls: the calls.
+        usages: of each model call.
+        output: the accepted value.
+        chars: of all texts.
+        call_chars: of all calls.
+    """
+
+    texts: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    calls: Calls = field(default_factory=Calls)
+    usages: list[Usage] = field(default_factory=list[Usage])
+    output: JsonValue = None
+    chars: int = 0
+    call_chars: int = 0
+
+    def copy(self) -> "_Said":
+        texts = {run: [*pieces] for run, pieces in self.texts.items()}
+        return replace(self, texts=texts, calls=self.calls.copy(), usages=[*self.usages])
+
+    def take(self, event: Event, limits: Limits) -> bool:
+        """Whether it says something that is kept here. Raises LimitExceeded."""
+        match event:
+            case Text(content):
+                self._add(Place.parse(event.id).run, content, limits)
+            case Output(value):
+                self.output = value
+            case Usage():
+                self.usages.append(event)
+            case _ if isinstance(event, CallEvent):
+                self._add_to_calls(event, limits)
+            case _:
+                return False
+        return True
+
+    def _add(self, run: str, text: str, limits: Limits) -> None:
+        if self.chars + len(text) > limits.text_chars:
+            raise LimitExceeded("the answer's text is too long")
+        self.chars += len(text)
+        self.texts.setdefault(run, []).append(text)
+
+    def _add_to_calls(self, event: CallEvent, limits: Limits) -> None:
+        chars = self.call_chars + chars_of(event)
+        if chars > limits.call_chars:
+            raise LimitExceeded("the calls of the answer are too long")
+        self.call_chars = chars
+        self.calls.feed(event)
+
+
 class Answer:
     """Collects what is said: `feed` it each event of a stream.
 
@@ -41,7 +95,6 @@ class Answer:
         conversation_id: the conversation, as `ask` knows it.
         outcome: of the last run that ended, as in `RunEnd`.
         failure: with which the last run ended, if it did.
-        output: the accepted value, where the answer had to fit an output schema: an object. The text is a draft then.
         left: of the run's limits, as it was told last; `ask` knows it, and who includes `usage`.
     """
 
@@ -49,29 +102,32 @@ class Answer:
         self.conversation_id: str | None = None
         self.outcome: str | None = None
         self.failure: Failure | None = None
-        self.output: JsonValue = None
         self.left: Left | None = None
-        self._limit = (limits or Limits()).text_chars
-        self._chars = 0
-        self._pieces: list[tuple[Place, str]] = []
+        self._limits = limits or Limits()
+        self._said = _Said()
+        self._settled = _Said()
+        """Of the runs that have ended: nothing of it is taken back."""
+        self._events: list[Event] = []
+        """What has been said since."""
 
     def feed(self, event: Event) -> None:
         """Take an event; kinds that change nothing here are passed over.
 
         Raises:
-            LimitExceeded: the text is too long.
+            LimitExceeded: the text is too long, or the calls are.
         """
+        if isinstance(event, Rewind):
+            self._rewind(Place.parse(event.to))
+            return
+        if self._said.take(event, self._limits):
+            self._events.append(event)
         match event:
-            case Text(content):
-                self._add(Place.parse(event.id), content)
-            case Rewind(to):
-                self._drop_behind(Place.parse(to))
             case Failure():
                 self.failure = event
             case RunEnd(outcome):
                 self.outcome = outcome
-            case Output(value):
-                self.output = value
+                self._events.clear()
+                self._settled = self._said.copy()
             case Usage(left=Left() as left):
                 self.left = left
             case _:
@@ -80,24 +136,52 @@ class Answer:
     @property
     def texts(self) -> list[str]:
         """What was said in each run that said something."""
-        runs: dict[str, list[str]] = {}
-        for place, text in self._pieces:
-            runs.setdefault(place.run, []).append(text)
-        return ["".join(pieces) for pieces in runs.values()]
+        return ["".join(pieces) for pieces in self._said.texts.values()]
 
     @property
     def text(self) -> str:
         """All that was said; the runs between which client tools ran are parted by an empty line."""
         return "\n\n".join(self.texts)
 
-    def _add(self, place: Place, text: str) -> None:
-        self._chars += len(text)
-        if self._chars > self._limit:
-            raise LimitExceeded("the answer's text is too long")
-        self._pieces.append((place, text))
+    @property
+    def output(self) -> JsonValue:
+        """The accepted value, where the answer had to fit an output schema: an object. The text is a draft then."""
+        return self._said.output
 
-    def _drop_behind(self, to: Place) -> None:
-        self._pieces = [
-            (place, text) for place, text in self._pieces if place.run != to.run or place <= to
-        ]
-        self._chars = sum(len(text) for _, text in self._pieces)
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The agent's own, in the order in which they began; those of a sub-agent are within the call that it works on."""
+        return self._said.calls.tree()
+
+    @property
+    def model_calls(self) -> tuple[Usage, ...]:
+        """What each model call used, sub-agents' included; `ask` knows it, and who includes `usage`."""
+        return tuple(self._said.usages)
+
+    @property
+    def usage(self) -> Usage | None:
+        """The sum of `model_calls`; None where there are none, or nothing is told of them."""
+        each = self._said.usages
+        if not each:
+            return None
+        return Usage(
+            sum(one.input_tokens for one in each),
+            sum(one.output_tokens for one in each),
+            sum(one.cached_tokens for one in each),
+            sum(one.reasoning_tokens for one in each),
+            estimated=any(one.estimated for one in each),
+        )
+
+    def _rewind(self, to: Place) -> None:
+        self._said = self._settled.copy()
+        self._events = [event for event in self._events if not _is_behind(event.id, to)]
+        for event in self._events:
+            self._said.take(event, self._limits)
+
+
+def _is_behind(event_id: str, to: Place) -> bool:
+    """Whether the event is of the same run, and comes later; what has no place stays."""
+    if _ID.fullmatch(event_id) is None:
+        return False
+    place = Place.parse(event_id)
+    return place.run == to.run and place > to

@@ -1,6 +1,6 @@
 """The client: what a program of a user's works with."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, TypeVar, Unpack, overload
@@ -19,7 +19,7 @@ from passback_client.events import Include, JsonObject, OnBusy, OnDisconnect, To
 from passback_client.exchange import Exchange, posted_result
 from passback_client.execution import Hands
 from passback_client.follow import Line
-from passback_client.functions import About, function_tool
+from passback_client.functions import About, AnyTool, as_tool, function_tool
 from passback_client.limits import Limits, Retry
 from passback_client.posts import Brief, NewMessages, OutputSchema, SendOptions, given, said
 from passback_client.questions import AskUser, questions_tool
@@ -27,6 +27,7 @@ from passback_client.stream import Stream
 from passback_client.tools import Tool
 
 _INCLUDE = ("rewind", "run", "owed", "output")
+_USAGE: Include = "usage"
 
 F = TypeVar("F", bound=Callable[..., object])
 Q = TypeVar("Q", bound=AskUser)
@@ -42,7 +43,7 @@ class Client:
     Args:
         url: of the server; it may have a path.
         api_key: sent as bearer token, and never shown.
-        tools: that this client executes; `tool` adds more.
+        tools: that this client executes, each a typed function or a `Tool`; `tool` adds more.
         approve: asked before calls that need it, of the server's tools and of this client's. Without it, approvals
             stay owed, and wait for `decide`.
         claims: calls are claimed before they are run, so that of several clients in one conversation one runs them.
@@ -51,7 +52,7 @@ class Client:
         transport: instead of httpx's own.
 
     Raises:
-        BadSetup: the address or the key cannot be used.
+        BadSetup: the address or the key cannot be used, or something in `tools` is no tool.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Client:
         url: str,
         *,
         api_key: str | None = None,
-        tools: Iterable[Tool] = (),
+        tools: Iterable[AnyTool] = (),
         approve: Approve | None = None,
         claims: bool = True,
         limits: Limits | None = None,
@@ -74,16 +75,23 @@ class Client:
         self._claimant = str(uuid4()) if claims else None
         self._approver = None if approve is None else Approver(approve)
         self._tools: dict[str, Tool] = {}
-        for each in tools:
-            self.add_tool(each)
+        if isinstance(tools, str | Mapping):
+            raise BadSetup(
+                f"tools is a {type(tools).__name__}: give a list of functions or `Tool`s"
+            )
+        for index, each in enumerate(tools):
+            self._add(as_tool(each, f"tools[{index}]"))
 
     # ---------------------------------------------------------------- tools
-    def add_tool(self, tool: Tool) -> None:
-        """Declare a tool; posts that are made later tell the server of it.
+    def add_tool(self, tool: AnyTool) -> None:
+        """Declare a tool, or a typed function as one; posts that are made later tell the server of it.
 
         Raises:
-            BadSetup: there is one of this name; it needs approval, and nobody can be asked.
+            BadSetup: there is one of this name; it needs approval, and nobody can be asked; it is none.
         """
+        self._add(as_tool(tool, "the tool"))
+
+    def _add(self, tool: Tool) -> None:
         if tool.needs_approval and self._approver is None:
             raise BadSetup(f"tool {tool.name!r} needs approval: give the client an `approve`")
         if tool.name in self._tools:
@@ -129,7 +137,7 @@ class Client:
         """
 
         def decorate(function: F) -> F:
-            self.add_tool(function_tool(function, About(name, description, needs_approval)))
+            self._add(function_tool(function, About(name, description, needs_approval)))
             return function
 
         return decorate if function is None else decorate(function)
@@ -140,7 +148,7 @@ class Client:
         Raises:
             BadSetup: there is one.
         """
-        self.add_tool(questions_tool(function))
+        self._add(questions_tool(function))
         return function
 
     # ---------------------------------------------------------------- talking
@@ -278,12 +286,15 @@ class Client:
     async def ask(self, message: NewMessages, **options: Unpack[SendOptions]) -> Answer:
         """Send a message, with the keyword arguments of `send`, and wait for the whole answer.
 
+        It also asks what the model calls use: `Answer.usage` has it.
+
         Raises:
             RunFailed: the run ended with an error.
             PassbackError: as for `send` and its stream.
         """
         answer = Answer(self._limits)
-        async with self.send(message, **options) as stream:
+        include = dict.fromkeys((*options.get("include", ()), _USAGE))
+        async with self.send(message, **(options | {"include": [*include]})) as stream:
             async for event in stream:
                 answer.feed(event)
             answer.conversation_id = stream.conversation_id

@@ -5,7 +5,7 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -21,6 +21,9 @@ from passback_client.errors import BadSetup
 from passback_client.events import JsonObject
 from passback_client.tools import Tool, ToolContext, ToolError, invoke, is_async
 
+AnyTool: TypeAlias = Tool | Callable[..., object]
+"""A tool, or a typed function that is made one."""
+
 
 @dataclass(frozen=True, slots=True)
 class About:
@@ -29,6 +32,26 @@ class About:
     name: str | None = None
     description: str | None = None
     needs_approval: bool = False
+
+
+def as_tool(given: object, place: str) -> Tool:
+    """A tool as it is, or made of a typed function.
+
+    Args:
+        given: what a program says it is.
+        place: where, for the error.
+
+    Raises:
+        BadSetup: it is neither, or the function cannot be a tool.
+    """
+    if isinstance(given, Tool):
+        return given
+    if inspect.isroutine(given):
+        return function_tool(given)
+    raise BadSetup(
+        f"{place} is a {type(given).__name__}: give a typed function,"
+        " or Tool(name, description, parameters, execute)"
+    )
 
 
 def function_tool(function: Callable[..., object], about: About | None = None) -> Tool:

@@ -20,6 +20,7 @@ class Limits:
         error_chars: of a tool's error; the rest is cut.
         rounds: runs that one `send` may lead to.
         text_chars: that an `Answer` collects.
+        call_chars: of the calls that an `Answer` collects: arguments, results, and what sub-agents say.
     """
 
     frame_chars: int = 8 * MIB
@@ -31,6 +32,7 @@ class Limits:
     error_chars: int = 4096
     rounds: int = 100
     text_chars: int = 16 * MIB
+    call_chars: int = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,12 @@ from passback_client.approvals import Approve
 from passback_client.client import Client as AsyncClient
 from passback_client.conversation import Conversation, MessagePage
 from passback_client.events import Event, Include, Left, OnDisconnect
+from passback_client.functions import AnyTool
 from passback_client.limits import Limits, Retry
 from passback_client.loop import Loop
 from passback_client.posts import NewMessages, SendOptions
 from passback_client.questions import AskUser
 from passback_client.stream import Stream as AsyncStream
-from passback_client.tools import Tool
 
 F = TypeVar("F", bound=Callable[..., object])
 Q = TypeVar("Q", bound=AskUser)
@@ -109,7 +109,7 @@ class Client:
         url: str,
         *,
         api_key: str | None = None,
-        tools: Iterable[Tool] = (),
+        tools: Iterable[AnyTool] = (),
         approve: Approve | None = None,
         claims: bool = True,
         limits: Limits | None = None,
@@ -129,8 +129,8 @@ class Client:
         self._loop = Loop()
 
     # ---------------------------------------------------------------- tools
-    def add_tool(self, tool: Tool) -> None:
-        """Declare a tool. Raises BadSetup."""
+    def add_tool(self, tool: AnyTool) -> None:
+        """Declare a tool, or a typed function as one. Raises BadSetup."""
         self._client.add_tool(tool)
 
     @overload

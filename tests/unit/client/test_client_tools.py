@@ -10,6 +10,7 @@ from typing import Any, Literal
 import anyio
 import pytest
 from pydantic import BaseModel
+from tests.support.scripted_http import DONE, Script, stream
 from typing_extensions import override
 
 from passback_client import BadSetup, Client, Limits, OwedCall, Tool, ToolAnswer, ToolContext
@@ -304,3 +305,46 @@ def test_the_plain_client_is_open_inside_with_only() -> None:
         next(stream)
     with client, pytest.raises(BadSetup, match="closed"):
         client.ask("hi")
+
+
+# ---------------------------------------------------------------- the list of tools
+def price(drink: str) -> str:
+    """Tell the price."""
+    return f"{drink}: 3 euros"
+
+
+async def test_a_list_of_tools_may_hold_typed_functions() -> None:
+    paint = Tool("paint", "Paint.", {"type": "object"}, lambda *_: None)
+    script = Script(stream(DONE))
+    async with Client("http://host", tools=[price, paint], transport=script.transport) as client:
+        client.add_tool(len_of)
+        await client.ask("hi")
+    [body] = script.bodies
+    described = [(each["name"], each["description"]) for each in body["tools"]]
+    assert described == [("price", "Tell the price."), ("paint", "Paint."), ("len_of", "")]
+
+
+def len_of(text: str) -> int:
+    return len(text)
+
+
+@pytest.mark.parametrize(
+    ("tools", "problem"),
+    [
+        ([price, {"name": "paint"}], r"tools\[1\] is a dict: give a typed function, or Tool\(name"),
+        (["price"], r"tools\[0\] is a str: give"),
+        ([None], r"tools\[0\] is a NoneType: give"),
+        ({"price": price}, "tools is a dict: give a list"),
+        ("price", "tools is a str: give a list"),
+        ([price, price], "two tools are named 'price'"),
+    ],
+)
+def test_what_is_no_list_of_tools_is_refused_with_what_to_give(tools: Any, problem: str) -> None:
+    with pytest.raises(BadSetup, match=problem):
+        Client("http://host", tools=tools)
+
+
+def test_what_is_added_and_no_tool_is_refused() -> None:
+    dictionary: Any = {"name": "paint"}
+    with pytest.raises(BadSetup, match="the tool is a dict: give"):
+        plain.Client("http://host").add_tool(dictionary)

@@ -1,0 +1,175 @@
+"""The calls of an answer, in a tree: what a sub-agent does stands within the call that it works on."""
+
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from passback_client.events import (
+    AgentText,
+    Interrupt,
+    Owed,
+    OwedCall,
+    ToolAnswer,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolProgress,
+    ToolResult,
+)
+
+CallEvent: TypeAlias = (
+    AgentText
+    | Interrupt
+    | Owed
+    | ToolAnswer
+    | ToolCallArgs
+    | ToolCallEnd
+    | ToolCallStart
+    | ToolProgress
+    | ToolResult
+)
+"""What says something of a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that an agent made, and what came of it.
+
+    Attributes:
+        id: its id.
+        name: of the tool; empty where only what a sub-agent does for it was seen.
+        arguments: JSON text, perhaps not whole yet.
+        complete: whether the arguments are whole.
+        answered: whether there is a `result`, which may be None.
+        result: of the server's tool, or of this client's.
+        is_error: whether the tool failed, or there was no tool that gave this.
+        synthetic: why the server wrote the result itself, where no tool gave it.
+        progress: how far it is (include: progress).
+        agent_text: what the sub-agent says that works on it (include: agents).
+        calls: those of the sub-agent that works on it.
+    """
+
+    id: str
+    name: str
+    arguments: str
+    complete: bool = False
+    answered: bool = False
+    result: JsonValue = None
+    is_error: bool = False
+    synthetic: str | None = None
+    progress: str = ""
+    agent_text: str = ""
+    calls: tuple["Call", ...] = ()
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A call while it is written: pieces are joined when somebody looks."""
+
+    call: Call
+    parent: str | None = None
+    arguments: list[str] = field(default_factory=list[str])
+    words: list[str] = field(default_factory=list[str])
+
+    def copy(self) -> "_Draft":
+        return _Draft(self.call, self.parent, [*self.arguments], [*self.words])
+
+
+def chars_of(event: CallEvent) -> int:
+    """How much of it is kept."""
+    match event:
+        case ToolCallArgs(delta=text) | AgentText(delta=text) | ToolResult(result=text):
+            return len(text)
+        case ToolAnswer(content=content):
+            return len(content) if isinstance(content, str) else len(to_json(content))
+        case Owed(calls):
+            return sum(len(each.arguments) for each in calls)
+        case ToolProgress(text=text):
+            return len(text)
+        case _:
+            return 0
+
+
+class Calls:
+    """Collects calls, in the order in which they began; a parent stands before its children."""
+
+    def __init__(self, drafts: dict[str, _Draft] | None = None) -> None:
+        self._drafts = drafts or {}
+
+    def copy(self) -> "Calls":
+        """The same ones, that change no more with these."""
+        return Calls({call_id: draft.copy() for call_id, draft in self._drafts.items()})
+
+    def feed(self, event: CallEvent) -> None:
+        match event:
+            case ToolCallStart(call_id, name):
+                self._begin(Call(call_id, name, ""), event.parent_call_id)
+            case ToolCallArgs(call_id, delta):
+                self._draft(call_id).arguments.append(delta)
+            case AgentText(call_id, delta):
+                self._draft(call_id).words.append(delta)
+            case Owed(calls):
+                for each in calls:
+                    self._owe(each)
+            case _:
+                self._change(event)
+
+    def tree(self) -> tuple[Call, ...]:
+        """The answer's own, with those of sub-agents within them."""
+        children: dict[str | None, list[Call]] = {}
+        for call_id, draft in reversed(self._drafts.items()):
+            call = replace(
+                draft.call,
+                arguments="".join(draft.arguments),
+                agent_text="".join(draft.words),
+                calls=tuple(reversed(children.pop(call_id, ()))),
+            )
+            children.setdefault(draft.parent, []).append(call)
+        return tuple(reversed(children.get(None, ())))
+
+    def _change(
+        self, event: Interrupt | ToolAnswer | ToolCallEnd | ToolProgress | ToolResult
+    ) -> None:
+        """Of a call whose beginning was not seen, nothing is known."""
+        call_id = event.interrupt_id if isinstance(event, Interrupt) else event.call_id
+        draft = self._drafts.get(call_id)
+        if draft is not None:
+            draft.call = _changed(draft.call, event)
+
+    def _begin(self, call: Call, parent: str | None) -> None:
+        known = self._drafts.get(call.id)
+        if known is not None:  # it keeps its place, and so its parent's stands before it
+            known.call = call
+            known.arguments.clear()
+            return
+        if parent is not None:
+            self._draft(parent)
+        self._drafts[call.id] = _Draft(call, None if parent == call.id else parent)
+
+    def _owe(self, owed: OwedCall) -> None:
+        """Who resumes has not seen how the calls began."""
+        if owed.id not in self._drafts:
+            self._begin(Call(owed.id, owed.name, "", complete=True), owed.parent_call_id)
+            self._drafts[owed.id].arguments.append(owed.arguments)
+
+    def _draft(self, call_id: str) -> _Draft:
+        """Who resumes in the middle of a sub-agent's work has not seen its call."""
+        return self._drafts.setdefault(call_id, _Draft(Call(call_id, "", "", complete=True)))
+
+
+def _changed(
+    call: Call, event: Interrupt | ToolAnswer | ToolCallEnd | ToolProgress | ToolResult
+) -> Call:
+    match event:
+        case ToolProgress(text=text):
+            return replace(call, progress=text)
+        case ToolResult(result=result, is_error=is_error, synthetic=synthetic):
+            return replace(
+                call, answered=True, result=result, is_error=is_error, synthetic=synthetic
+            )
+        case ToolAnswer(content=content, is_error=is_error):
+            return replace(call, answered=True, result=content, is_error=is_error)
+        case _:
+            return replace(call, complete=True)
