@@ -6,9 +6,10 @@
 FROM python:3.13-slim AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
-COPY requirements/build.txt requirements/runtime.txt requirements/
+# image.txt has the extras that scripts/lock.py names (IMAGE_EXTRAS)
+COPY requirements/build.txt requirements/image.txt requirements/
 RUN python -m venv /build && /build/bin/pip install --require-hashes -r requirements/build.txt \
-    && python -m venv /opt/passback && /opt/passback/bin/pip install --require-hashes -r requirements/runtime.txt
+    && python -m venv /opt/passback && /opt/passback/bin/pip install --require-hashes -r requirements/image.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY server server
 COPY client_tools client_tools

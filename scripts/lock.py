@@ -15,7 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "requirements"
-# the arguments of `uv pip compile` for each file; the first one sets the versions of the next three
+# of pyproject.toml, that the image of the Dockerfile has
+IMAGE_EXTRAS = ("mcp",)
+# the arguments of `uv pip compile` for each file; the first one sets the versions of the next four
 LOCKS = {
     "dev": ("pyproject.toml", "--all-extras", "--group=dev"),
     "test": (
@@ -25,6 +27,11 @@ LOCKS = {
         "--constraints=requirements/dev.txt",
     ),
     "extras": ("pyproject.toml", "--all-extras", "--constraints=requirements/dev.txt"),
+    "image": (
+        "pyproject.toml",
+        *(f"--extra={extra}" for extra in IMAGE_EXTRAS),
+        "--constraints=requirements/dev.txt",
+    ),
     "runtime": ("pyproject.toml", "--constraints=requirements/dev.txt"),
     "node": ("--group=node",),
     "redis-server": ("--group=redis-server", "--no-deps"),

@@ -1,11 +1,13 @@
 """The distribution as somebody has it who installed it: built out of its sdist, and served without the checkout."""
 
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
 import zipfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,6 +100,52 @@ def test_the_wheel_is_that_of_the_checkout_and_has_what_it_needs(
     assert {name.split("/")[0] for name in names} == {"passback", "passback_client", meta}
     needed = {"passback/py.typed", "passback_client/py.typed", f"{meta}/licenses/LICENSE"}
     assert needed <= set(names)
+
+
+def test_the_image_is_built_of_the_same_files_and_has_the_extra_for_mcp(
+    installed: Installed, tmp_path: Path
+) -> None:
+    """What `.dockerignore` lets through, and what the Dockerfile makes of it."""
+    context = tmp_path / "context"
+    kept, left_out = ignored((ROOT / ".dockerignore").read_text("utf-8"))
+    for name in kept:
+        _copy(ROOT / name, context / name, left_out)
+    dockerfile = (ROOT / "Dockerfile").read_text("utf-8")
+    for names in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE):
+        assert [name for name in names.split() if not (context / name).exists()] == []
+    wheel = zipfile.ZipFile(wheel_of(context, tmp_path / "wheel"))
+    here = zipfile.ZipFile(installed.wheel)
+    assert sorted(wheel.namelist()) == sorted(here.namelist())
+    locked = re.findall(r"--require-hashes -r (\S+)", dockerfile)
+    assert locked == ["requirements/build.txt", "requirements/image.txt"]
+    text = (context / locked[1]).read_text("utf-8")
+    has = set(re.findall(r"^([a-z0-9-]+)(?:\[\w+\])?==", text, re.MULTILINE))
+    [meta] = [name for name in wheel.namelist() if name.endswith("METADATA")]
+    asked = re.findall(
+        r"^Requires-Dist: ([\w-]+).*?(?:extra == '(\w+)')?$",
+        wheel.read(meta).decode(),
+        re.MULTILINE,
+    )
+    wanted = {name for name, extra in asked if extra in {"", "mcp"}}
+    assert {"mcp", "starlette"} <= wanted <= has
+
+
+def ignored(text: str) -> tuple[list[str], list[str]]:
+    """What a `.dockerignore` lets through, which leaves out all else, and which names it leaves out in there."""
+    first, *rules = text.split()
+    assert first == "*"
+    kept = [rule[1:] for rule in rules if rule.startswith("!")]
+    left_out = [rule.removeprefix("**/") for rule in rules if rule.startswith("**/")]
+    assert len(kept) + len(left_out) == len(rules)
+    return kept, left_out
+
+
+def _copy(source: Path, target: Path, left_out: Sequence[str]) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(*left_out))
+    else:
+        shutil.copy(source, target)
 
 
 async def test_what_is_installed_serves_its_page_and_its_description(served: Server) -> None:
