@@ -1,27 +1,47 @@
-/** The message field and its two buttons. */
+/** The message field, its two buttons, and what may become of a message during an answer. */
 
 import { need } from "./dom.js";
+
+/** @typedef {"enqueue" | "interrupt"} OnBusy */
+
+const OFFER = "An answer is coming. Queue the message behind it, or interrupt it?";
 
 export class Composer {
   #form = need("#composer", HTMLFormElement);
   #field = need("#message", HTMLTextAreaElement);
   #send = need("#send", HTMLButtonElement);
   #stop = need("#stop", HTMLButtonElement);
+  #why = need("#offer-why", HTMLElement);
+  #choices = need("#offer-choices", HTMLElement);
+  #queue = need("#queue", HTMLButtonElement);
+  #interrupt = need("#interrupt", HTMLButtonElement);
   #busy = false;
 
   /**
    * @param {object} handlers
    * @param {(text: string) => void} handlers.onSend
+   * @param {(text: string, onBusy: OnBusy) => void} handlers.onMeanwhile the message is for the answer that comes
    * @param {() => void} handlers.onStop
    */
-  constructor({ onSend, onStop }) {
+  constructor({ onSend, onMeanwhile, onStop }) {
     this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
-      const text = this.#field.value.trim();
-      if (text === "" || this.#busy) return;
-      this.text = "";
-      onSend(text);
+      if (this.#words === "") return;
+      if (this.#busy) this.#offer(true);
+      else onSend(this.#take());
     });
+    const choose = (/** @type {OnBusy} */ onBusy) => {
+      if (this.#words === "") return;
+      onMeanwhile(this.#take(), onBusy);
+      this.focus();
+    };
+    this.#queue.addEventListener("click", () => choose("enqueue"));
+    this.#interrupt.addEventListener("click", () => choose("interrupt"));
+    for (const element of [this.#field, this.#choices]) {
+      element.addEventListener("keydown", (event) => {
+        if (event.key === "Escape") this.#offer(false);
+      });
+    }
     this.#field.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
@@ -45,17 +65,44 @@ export class Composer {
     const stopHadFocus = document.activeElement === this.#stop;
     this.#send.hidden = busy;
     this.#stop.hidden = !busy;
+    if (!busy) this.#offer(false);
     this.#fit();
     if (stopHadFocus) this.focus();
+  }
+
+  /** @param {boolean} taken whether the server has what was said before: what is said now comes behind it */
+  set taken(taken) {
+    this.#queue.disabled = !taken;
+    this.#interrupt.disabled = !taken;
   }
 
   focus() {
     this.#field.focus();
   }
 
+  get #words() {
+    return this.#field.value.trim();
+  }
+
+  #take() {
+    const words = this.#words;
+    this.text = "";
+    return words;
+  }
+
+  /** @param {boolean} isOpen shows what may become of the message, which stays in the field */
+  #offer(isOpen) {
+    if (isOpen !== this.#choices.hidden) return;
+    const hadFocus = this.#choices.contains(document.activeElement);
+    this.#why.textContent = isOpen ? OFFER : "";
+    this.#choices.hidden = !isOpen;
+    if (hadFocus) this.focus();
+  }
+
   /** As high as its text, up to the limit of the style sheet. */
   #fit() {
-    this.#send.disabled = this.#field.value.trim() === "";
+    this.#send.disabled = this.#words === "";
+    if (this.#send.disabled) this.#offer(false);
     this.#field.style.height = "auto";
     this.#field.style.height = `${this.#field.scrollHeight}px`;
   }

@@ -31,6 +31,7 @@ import { Run } from "./run.js";
  * @typedef {object} ChatView
  * @property {() => void} clear
  * @property {(text: string) => void} addUser
+ * @property {(texts: readonly string[]) => void} setQueued what the user has said behind the answer that comes
  * @property {(message: PastMessage) => void} addPast
  * @property {(activity: Activity) => void} setActivity
  * @property {(error: unknown, again: () => void) => void} addError
@@ -41,7 +42,7 @@ import { Run } from "./run.js";
 /** Times that the agent may ask for tools before the user has to speak again. */
 export const MAX_ROUNDS = 25;
 /** What this page asks to be told beyond what the library needs. */
-const INCLUDE = ["agents", "message-ids", "plan", "progress", "reasoning", "usage"];
+const INCLUDE = ["agents", "context", "message-ids", "plan", "progress", "reasoning", "usage"];
 
 export class Conversation {
   #connect;
@@ -65,6 +66,13 @@ export class Conversation {
   #replies = new Map();
   /** The call whose answer is on its way. */
   #replying = "";
+  /** Ends with this conversation. */
+  #leaving = new AbortController();
+  /** What the user has said during an answer, by the messages' ids, until the history has it.
+   * @type {Map<string, string>} */
+  #queued = new Map();
+  /** Whether the server has taken a message of this page that comes behind what is read now. */
+  #isBehind = false;
 
   /**
    * @param {string} id
@@ -98,6 +106,45 @@ export class Conversation {
       (signal) => this.#post({ id, text, key }, signal),
       () => void this.#sendUnlessKnown({ id, text, key }),
     );
+  }
+
+  /**
+   * Say something while an answer comes. Errors are shown, not thrown.
+   *
+   * @param {string} text
+   * @param {"enqueue" | "interrupt"} onBusy what it means for that answer
+   */
+  async sendMeanwhile(text, onBusy) {
+    const [id, key] = [randomId(), randomId()];
+    this.#queue(id, text);
+    const tools = this.#mayRun() ? this.#answers.tools : this.#answers.declared;
+    const options = { conversationId: this.id, include: INCLUDE, idempotencyKey: key, onBusy, signal: this.#leaving.signal };
+    let isQueued = false;
+    try {
+      // taken is enough: its answer is read behind the one that comes now
+      for await (const event of this.#connect({ tools }).send({ role: "user", content: text, id }, options)) {
+        isQueued = event.type === "run-queued";
+        break;
+      }
+    } catch (error) {
+      if (this.#closed) return;
+      this.#queue(id, null);
+      return this.#view.addError(error, () => void this.#sendUnlessKnown({ id, text, key }));
+    }
+    if (this.#closed) return;
+    this.#view.accepted(this.id, true);
+    this.#isBehind = true;
+    if (!isQueued || this.isIdle) await this.load();
+  }
+
+  /**
+   * @param {string} id of a message
+   * @param {string | null} text null: it waits no more
+   */
+  #queue(id, text) {
+    if (text === null) this.#queued.delete(id);
+    else this.#queued.set(id, text);
+    this.#view.setQueued([...this.#queued.values()]);
   }
 
   /** Show what the server has, and go on with what is going on there. */
@@ -188,6 +235,7 @@ export class Conversation {
   /** Leave the conversation; what runs on the server runs on. */
   close() {
     this.#closed = true;
+    this.#leaving.abort();
     this.#abort.abort();
   }
 
@@ -230,6 +278,7 @@ export class Conversation {
   /** Nothing goes on: what the user has answered meanwhile is posted. */
   #rest() {
     this.#become("idle");
+    if (this.#isBehind) return void this.load();
     const [reply] = this.#replies.values();
     if (reply) void this.#reply(reply);
   }
@@ -242,6 +291,7 @@ export class Conversation {
   async #resume(signal, { mayBeMissing = false, answers = true } = {}) {
     this.#become("loading");
     this.#owing = new Set();
+    this.#isBehind = false;
     const client = this.#client(answers);
     const stands = await client.conversation(this.id, { signal }).catch((error) => {
       if (mayBeMissing && error instanceof ApiError && error.status === 404) return null;
@@ -250,6 +300,7 @@ export class Conversation {
     const past = stands ? await loadHistory(client, this.id, stands, signal) : [];
     this.#view.clear();
     past.forEach((message) => this.#view.addPast(message));
+    this.#showQueued(past, stands?.queued ?? []);
     if (!stands) return past;
     if (stands.plan?.length) this.#view.setPlan(stands.plan);
     this.#view.accepted(this.id, false);
@@ -269,20 +320,34 @@ export class Conversation {
   }
 
   /**
+   * @param {readonly PastMessage[]} past what the history has
+   * @param {readonly string[]} runs that wait
+   */
+  #showQueued(past, runs) {
+    for (const { id } of past) this.#queued.delete(id);
+    // what is in neither was taken out of the queue
+    if (runs.length === 0 && !this.#isBehind) this.#queued.clear();
+    if (this.#queued.size > 0) this.#view.setQueued([...this.#queued.values()]);
+  }
+
+  /**
    * @param {{id: string, text: string, key: string}} message
    * @param {AbortSignal} signal
    */
   async #post({ id, text, key }, signal) {
     const options = { conversationId: this.id, include: INCLUDE, idempotencyKey: key, signal };
-    await this.#follow(this.#client().send({ role: "user", content: text, id }, options));
+    await this.#follow(this.#client().send({ role: "user", content: text, id }, options), { superseded: this.#owing });
   }
 
   /**
    * @param {Sending} sending
-   * @param {{answers?: boolean, owed?: OwedCall[], until?: ((event: Event) => boolean) | undefined}} [options] whether this
-   *   page runs calls, what is owed by what it shows, and behind which event to leave
+   * @param {object} [options]
+   * @param {boolean} [options.answers] whether this page runs calls
+   * @param {OwedCall[]} [options.owed] what is owed by what it shows
+   * @param {ReadonlySet<string>} [options.superseded] what is owed no more when the run begins
+   * @param {((event: Event) => boolean) | undefined} [options.until] behind which event to leave
    */
-  async #follow(sending, { answers = true, owed = [], until = () => false } = {}) {
+  async #follow(sending, { answers = true, owed = [], superseded = new Set(), until = () => false } = {}) {
     const mayRun = this.#mayRun();
     const run = new Run(this.#view, { answers, mayRun });
     const calls = new Owing(owed);
@@ -293,8 +358,11 @@ export class Conversation {
         // what another client has answered, and what came of it, is in the history
         if (calls.isOutdated || (calls.wentOnElsewhere && event.cursor)) break;
         run.feed(event);
+        if (event.type === "run-start") this.#supersede(superseded);
         this.#note(event, answers && mayRun && calls.mine.size > 0);
         if (until(event)) return;
+        // the post that waits takes the calls of this run for unanswered
+        if (this.#isBehind && event.type === "run-end") break;
       }
       calls.end();
       if (this.#stopped && run.outcome === "handed-back") this.#view.addNote("Stopped.");
@@ -303,7 +371,19 @@ export class Conversation {
       this.#onAccepted = null;
       this.#owing = calls.open;
     }
-    if ((calls.isOutdated || calls.wentOnElsewhere) && !this.#stopped) await this.#resume(this.#abort.signal, { answers });
+    if (this.#isBehind) {
+      // what was stopped is the answer before
+      this.#stopped = false;
+      await this.#resume(this.#abort.signal);
+    } else if ((calls.isOutdated || calls.wentOnElsewhere) && !this.#stopped) await this.#resume(this.#abort.signal, { answers });
+  }
+
+  /** @param {ReadonlySet<string>} ids of calls that a message went past */
+  #supersede(ids) {
+    for (const id of ids) {
+      this.#replies.delete(id);
+      this.#view.supersede(id);
+    }
   }
 
   /**

@@ -62,17 +62,22 @@ const hands = {
 
 const toEnd = keepAtEnd(need("#scroll", HTMLElement), need("#jump", HTMLElement));
 let onKey = () => {};
-const composer = new Composer({ onSend: send, onStop: () => void conversation.stop() });
+const composer = new Composer({
+  onSend: send,
+  onMeanwhile: (text, onBusy) => void conversation.sendMeanwhile(text, onBusy),
+  onStop: () => void conversation.stop(),
+});
 const lookout = new Lookout(() => conversation.look());
 const onReply = (/** @type {import("./conversation.js").Reply} */ reply) => void conversation.answer(reply);
 const onRun = () => {
   runnable.add(conversation.id);
   void conversation.load();
 };
-const view = Object.assign(new Transcript(transcriptRoot, new PlanList(), { onRemedy, onReply, onRun }), {
+const view = Object.assign(new Transcript(transcriptRoot, new PlanList(), need("#queued", HTMLElement), { onRemedy, onReply, onRun }), {
   /** @param {Activity} activity */
   setActivity(activity) {
     composer.busy = activity !== "idle" && activity !== "elsewhere";
+    composer.taken = ["waiting", "answering", "working"].includes(activity);
     if (activity === "idle") lookout.begin();
     else lookout.end();
     cut.disabled = !["waiting", "answering"].includes(activity);

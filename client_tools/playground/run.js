@@ -27,6 +27,7 @@ import { isOurs } from "./tools.js";
  * @property {(call: OwedCall) => void} showOwed a call that this page does not run: somebody has to answer it, or to decide on it
  * @property {(call: OwedCall) => void} askToRun a call of this page's tools that runs when a person says so
  * @property {(text: string) => void} addNote
+ * @property {(id: string) => void} supersede a call of before: nobody has to answer it any more
  */
 
 /**
@@ -42,6 +43,14 @@ const ENDINGS = {
   refusal: "The model declined to answer.",
   budget: "The budget of this conversation is used up.",
   cancelled: "Stopped.",
+};
+
+/** @type {Record<string, string>} how room was made for what the model is shown */
+const STEPS = {
+  snip: "old results of tools are left out",
+  micro: "large results of tools are shortened",
+  summary: "older messages are summed up",
+  cut: "older messages are left out",
 };
 
 export class Run {
@@ -98,6 +107,7 @@ export class Run {
       case "message":
       case "reasoning":
       case "plan":
+      case "context":
         // a sub-agent's words and calls are shown, not its thoughts
         return event.parentToolCallId === undefined ? this.#showOwn(event) : undefined;
       case "agent-text":
@@ -125,11 +135,12 @@ export class Run {
     }
   }
 
-  /** @param {Extract<Event, {type: "message" | "reasoning" | "plan"}>} event */
+  /** @param {Extract<Event, {type: "message" | "reasoning" | "plan" | "context"}>} event */
   #showOwn(event) {
     if (event.type === "message") this.#view.beginAnswer();
     else if (event.type === "reasoning") this.#view.addReasoning(event.delta);
-    else this.#view.setPlan(event.entries);
+    else if (event.type === "plan") this.#view.setPlan(event.entries);
+    else this.#view.addNote(contextNote(event));
   }
 
   /** @param {OwedCall} call */
@@ -144,4 +155,14 @@ export class Run {
     const ending = ENDINGS[String(reason ?? outcome)];
     if (ending) this.#view.addNote(ending);
   }
+}
+
+/** @param {{used: number, window?: number, step?: string}} event */
+function contextNote({ used, window, step }) {
+  if (step !== undefined) {
+    return `The model is shown less of what came before: ${STEPS[step] ?? "older parts are left out"}. The conversation here stays whole.`;
+  }
+  const share = window ? Math.round((100 * used) / window) : 100;
+  const fills = share > 100 ? "is larger than" : `fills ${share} % of`;
+  return `This conversation ${fills} what the model can be shown at a time. Older parts of it will make room; here it stays whole.`;
 }

@@ -22,7 +22,7 @@ const REMEDIES = {
   none: "",
 };
 
-/** @type {Record<string, string>} why the server itself closed a call */
+/** Why the server itself closed a call. */
 const SYNTHETIC = {
   superseded: "closed: the conversation went on without it",
   interrupted: "closed: the server was interrupted",
@@ -38,6 +38,7 @@ export class Transcript {
 
   #root;
   #plan;
+  #queued;
   #onRemedy;
   #onReply;
   #onRun;
@@ -55,14 +56,16 @@ export class Transcript {
   /**
    * @param {HTMLElement} root
    * @param {PlanList} plan
+   * @param {HTMLElement} queued where messages are shown that wait for an answer to end
    * @param {object} on
    * @param {(remedy: import("./problems.js").Remedy, again: () => void) => void} on.onRemedy
    * @param {(reply: Reply) => void} on.onReply
    * @param {() => void} on.onRun the tools of this conversation may run
    */
-  constructor(root, plan, { onRemedy, onReply, onRun }) {
+  constructor(root, plan, queued, { onRemedy, onReply, onRun }) {
     this.#root = root;
     this.#plan = plan;
+    this.#queued = queued;
     this.#onRemedy = onRemedy;
     this.#onReply = onReply;
     this.#onRun = onRun;
@@ -70,6 +73,7 @@ export class Transcript {
 
   clear() {
     this.#root.replaceChildren();
+    this.#queued.replaceChildren();
     this.#plan.show([]);
     this.#cards.clear();
     this.#close();
@@ -79,9 +83,16 @@ export class Transcript {
   addUser(text) {
     this.lastWords = text;
     this.#dropProblems();
-    // whatever was owed is closed by it
-    for (const card of this.#cards.values()) card.withdraw();
     this.#add(el("article", { class: "message user", label: "You" }, text));
+  }
+
+  /** @param {readonly string[]} texts that the user has said behind the answer that comes; they replace those before */
+  setQueued(texts) {
+    this.lastWords = texts.at(-1) ?? this.lastWords;
+    const shown = texts.map((text) => {
+      return el("article", { class: "message user", label: "You, waiting" }, text, el("span", { class: "queued-note" }, "waits"));
+    });
+    this.#queued.replaceChildren(...shown);
   }
 
   /** @param {PastMessage} message */
@@ -232,7 +243,7 @@ export class Transcript {
    */
   setResult(id, text, isError, synthetic) {
     this.#cards.get(id)?.setResult(text, isError);
-    const why = SYNTHETIC[synthetic ?? ""];
+    const why = /** @type {Record<string, string>} */ (SYNTHETIC)[synthetic ?? ""];
     if (why) this.#cards.get(id)?.explain(why);
   }
 
@@ -242,6 +253,12 @@ export class Transcript {
    */
   setDecision(id, approved) {
     this.#cards.get(id)?.setDecision(approved);
+  }
+
+  /** @param {string} id of a call that nobody has to answer any more: the user has said something else */
+  supersede(id) {
+    this.#cards.get(id)?.withdraw();
+    this.#cards.get(id)?.explain(SYNTHETIC.superseded);
   }
 
   /** @param {OwedCall} call of whose beginning the page may know nothing */
