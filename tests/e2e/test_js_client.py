@@ -63,6 +63,24 @@ async def test_it_runs_four_tools_together_and_goes_on(
     assert await roles(client, conversation) == ["user", "assistant", *["tool"] * 4, "assistant"]
 
 
+@pytest.mark.parametrize("on_busy", ["enqueue", "interrupt"])
+async def test_a_chat_takes_a_message_while_an_answer_comes(
+    server: Server, client: Client, conversation: str, on_busy: str
+) -> None:
+    order = {"message": "count to 20", "more": "count to 2", "onBusy": on_busy}
+    seen = await drive("meanwhile", server.url, conversation, **order)
+    assert (seen["error"], seen["status"]) == (None, "idle"), seen
+    asked, first, more, second = seen["texts"]
+    assert (asked, more, second) == (
+        "count to 20",
+        "count to 2",
+        "1 2 - counted by the demo model.",
+    )
+    assert first == COUNTED if on_busy == "enqueue" else COUNTED.startswith(first)
+    kept = [message["content"] for message in await client.messages(conversation)]
+    assert kept == seen["texts"]
+
+
 async def test_a_tool_that_throws_is_told_to_the_model(
     server: Server, client: Client, conversation: str
 ) -> None:

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Chat, InvalidArgument } from "../../client_tools/js/src/index.js";
-import { handsBack, json, scripted, stream, text } from "./client-support.mjs";
+import { handsBack, json, scripted, stream, text, withResolvers } from "./client-support.mjs";
 
 const USER = { role: "user", text: "hi" };
 
@@ -83,4 +83,134 @@ test("resume shows what is owed being answered", async (t) => {
   await chat.resume();
   const done = { id: "1", name: "f", arguments: "{}", complete: true, result: "ok", isError: false };
   assert.deepEqual(chat.getSnapshot().entries, [said("Done.", { calls: [done] })]);
+});
+
+// ---------------------------------------------------------------- a message while an answer comes
+const START = { type: "run-start" };
+const END = { type: "run-end", outcome: "completed" };
+const CALL = { type: "tool-call-start", toolCallId: "1", toolCallName: "f" };
+
+/** A stream that says something at once, and the rest when it is told to. */
+function inTwo(run, before) {
+  const { promise, resolve } = withResolvers();
+  let count = 0;
+  const frames = (events) => events.map((event) => `id: ${run}.1-${(count += 1)}\ndata: ${JSON.stringify(event)}\n\n`).join("");
+  const answer = (response) => {
+    response.writeHead(200, { "Content-Type": "text/event-stream", "X-Run-Id": run });
+    response.write(frames(before), () => resolve(response));
+  };
+  const end = async (...events) => (await promise).end(`${frames(events)}data: [DONE]\n\n`);
+  return { answer, end };
+}
+
+/** Fulfilled when the client has read an event of this type. */
+function heard() {
+  const waiting = new Map();
+  const of = (type) => {
+    if (!waiting.has(type)) waiting.set(type, withResolvers());
+    return waiting.get(type);
+  };
+  const trace = (step) => {
+    if (step.kind === "frame" && step.data !== "[DONE]") of(JSON.parse(step.data).type).resolve();
+  };
+  return { trace, wait: (type) => of(type).promise };
+}
+
+for (const onBusy of ["enqueue", "interrupt"]) {
+  test(`a message may ${onBusy} while an answer comes: its own follows, and what was handed back is left`, { timeout: 8000 }, async (t) => {
+    const [one, two] = [inTwo("one", [START, text("a")]), inTwo("two", [{ type: "run-queued", runId: "two" }])];
+    const { client, requests } = await scripted(t, [one.answer, two.answer, json({ messages: [], next: null, total: 0 })]);
+    const { trace, wait } = heard();
+    const chat = new Chat(client({ trace, tools: { f: { execute: () => assert.fail("nobody waits for it") } } }));
+    const first = chat.send("hi");
+    await wait("text");
+    const second = chat.send("and?", { onBusy });
+    await wait("run-queued");
+    assert.deepEqual(chat.getSnapshot().entries, [USER, said("a"), { role: "user", text: "and?" }]);
+    await one.end(text("b"), CALL, ...handsBack(["1", "f", "{}"]));
+    await first;
+    assert.equal(chat.getSnapshot().status, "running");
+    await two.end(START, text("c"), END);
+    await second;
+    const { entries, status, error, owed } = chat.getSnapshot();
+    const call = { id: "1", name: "f", arguments: "", complete: false };
+    assert.deepEqual(entries, [USER, said("ab", { calls: [call] }), { role: "user", text: "and?" }, said("c")]);
+    assert.deepEqual([status, error, owed], ["idle", null, []]);
+    const posts = requests.filter(({ method }) => method === "POST").map(({ body }) => [body.messages[0].content, body.onBusy]);
+    assert.deepEqual(posts, [["hi", undefined], ["and?", onBusy]]);
+  });
+}
+
+test("a message that goes past a tool of this client ends it, and messages keep their order", { timeout: 8000 }, async (t) => {
+  const { client, requests } = await scripted(t, [
+    stream({ events: [START, ...handsBack(["1", "f", "{}"])], run: "one" }),
+    stream({ events: [START, text("b"), END], run: "two" }),
+    stream({ events: [START, text("c"), END], run: "three" }),
+  ]);
+  const { promise: begun, resolve: begin } = withResolvers();
+  const { promise: ended, resolve: end } = withResolvers();
+  const execute = (_args, { signal }) => new Promise(() => {
+    begin();
+    signal.addEventListener("abort", end);
+  });
+  const chat = new Chat(client({ tools: { f: { execute } } }));
+  const all = [chat.send("one")];
+  await begun;
+  all.push(chat.send("two", { onBusy: "enqueue" }), chat.send("three", { onBusy: "enqueue" }));
+  assert.deepEqual(chat.getSnapshot().entries.slice(-2).map(({ text: words }) => words), ["two", "three"]);
+  await Promise.all([...all, ended]);
+  const { entries, error } = chat.getSnapshot();
+  assert.deepEqual(entries.map(({ role, text: words }) => `${role}: ${words}`), ["user: one", "assistant: ", "user: two", "assistant: b", "user: three", "assistant: c"]);
+  assert.equal(error, null);
+  assert.deepEqual(requests.filter(({ method }) => method === "POST").map(({ body }) => body.messages[0].content), ["one", "two", "three"]);
+});
+
+test("a message behind an answer that is refused says so in its turn", { timeout: 8000 }, async (t) => {
+  const one = inTwo("one", [START]);
+  const { promise: refused, resolve } = withResolvers();
+  const refusal = (response) => {
+    json({ code: "data_too_large", message: "no" }, 413)(response);
+    resolve();
+  };
+  const { client } = await scripted(t, [one.answer, refusal]);
+  const { trace, wait } = heard();
+  const chat = new Chat(client({ trace }));
+  const first = chat.send("hi");
+  await wait("run-start");
+  const second = chat.send("and?", { onBusy: "enqueue" });
+  await refused;
+  await one.end(text("a"), END);
+  await Promise.all([first, second]);
+  const { entries, error, status } = chat.getSnapshot();
+  assert.deepEqual([entries, error.code, status], [[USER, said("a"), { role: "user", text: "and?" }], "data_too_large", "idle"]);
+});
+
+test("who leaves a chat leaves what waits behind its answer, too", { timeout: 8000 }, async (t) => {
+  const one = inTwo("one", [START]);
+  const { client } = await scripted(t, [one.answer, inTwo("two", [{ type: "run-queued", runId: "two" }]).answer]);
+  const { trace, wait } = heard();
+  const chat = new Chat(client({ trace }));
+  const leave = chat.subscribe(() => {});
+  const all = [chat.send("hi")];
+  await wait("run-start");
+  all.push(chat.send("and?", { onBusy: "interrupt" }));
+  await wait("run-queued");
+  assert.throws(() => chat.send("and?", { onBusy: "rollback" }), InvalidArgument);
+  leave();
+  await Promise.all(all);
+  assert.deepEqual([chat.getSnapshot().status, chat.getSnapshot().error], ["idle", null]);
+});
+
+test("a post may be made before its events are asked for", { timeout: 8000 }, async (t) => {
+  const { client, requests } = await scripted(t, [stream({ events: [START, text("a")] }), json({ code: "no", message: "no" }, 422), stream({ events: [] })]);
+  const one = client();
+  const sending = one.send("hi");
+  assert.deepEqual([(await sending.start()).type, (await sending.start()).type, requests.length], ["run-start", "run-start", 1]);
+  assert.equal(await sending.text(), "a");
+  await assert.rejects(sending.start(), InvalidArgument);
+  const refused = one.send("hi");
+  await assert.rejects(refused.start(), { code: "no" });
+  await assert.rejects(refused.text(), { code: "no" });
+  const empty = one.send("hi");
+  assert.deepEqual([await empty.start(), await empty.text()], [undefined, ""]);
 });

@@ -96,6 +96,18 @@ const scenarios = {
     return { owed, calls: entries[1].calls.map(({ result, isError }) => [result, isError]) };
   },
 
+  /** A chat in which something is said while an answer comes. */
+  async meanwhile() {
+    const chat = new Chat(new Client({ url, retry }), { conversationId });
+    const began = withResolvers();
+    chat.subscribe(() => chat.getSnapshot().entries[1]?.text && began.resolve());
+    const first = chat.send(order.message);
+    await began.promise;
+    await Promise.all([first, chat.send(order.more, { onBusy: order.onBusy })]);
+    const { entries, error, status } = chat.getSnapshot();
+    return { texts: entries.map(({ text: said }) => said), error, status };
+  },
+
   /** Two tabs that see the same owed call, and answer it with these; with claims, only one of them does. */
   async tabs() {
     const tab = (result) => {

@@ -123,6 +123,9 @@ export function Page({ client }: { client: Client }): string {
   const { entries, status, owed, error, send, decide, answer, stop } = useChat(client);
   void [stop, new Chat(client, { onDisconnect: "cancel" }).getSnapshot().status];
   void send({ role: "user", content: [{ type: "text", text: "hi" }] }, { ...brief, agentId: "sales", idempotencyKey: "mine" });
+  if (status === "running") void send("and this", { onBusy: "enqueue" }).then(() => undefined);
+  const begun: Promise<Event | undefined> = client.send("hi").start();
+  void begun;
   // @ts-expect-error a chat is one conversation
   void send("hi", { conversationId: "other" });
   for (const { id, kind, reason, arguments: text } of owed) {

@@ -3,6 +3,7 @@
 import { Answer } from "./answer.js";
 import { InvalidArgument, isSettled } from "./errors.js";
 import { pastResults, unanswered, withResults } from "./settled.js";
+import { Aborter } from "./signals.js";
 import { randomId } from "./wire.js";
 
 /** @typedef {import("./client.js").Client} Client */
@@ -34,11 +35,23 @@ import { randomId } from "./wire.js";
  */
 
 /**
+ * @typedef {object} Next a message that was sent while an answer came
+ * @property {import("./sending.js").Sending} sending
+ * @property {Aborter} reading ends the reading of its answer
+ * @property {UserEntry} entry
+ * @property {boolean} isTaken whether the server has it
+ * @property {() => void} shown is called when all is said
+ */
+
+/**
  * @typedef {object} ChatOptions
  * @property {string} [conversationId] default: a new one
  * @property {SendOptions["include"]} [include]
  * @property {SendOptions["onDisconnect"]} [onDisconnect] what becomes of the runs of this chat when nobody follows them
  */
+
+/** What a message may mean for the answer that comes. */
+const BEHIND = new Set(["enqueue", "interrupt"]);
 
 export class Chat {
   #client;
@@ -51,6 +64,17 @@ export class Chat {
   /** @type {import("./sending.js").Sending | null} */
   #sending = null;
   #leaving = new AbortController();
+  /** Ends the reading of `#sending` alone. */
+  #reading = new Aborter();
+  /** Whether a run is read, and not what stands between two runs: tools, and the post of their results. */
+  #isInRun = false;
+  /** What was sent behind the answer that comes.
+   * @type {Next[]} */
+  #next = [];
+  /** Fulfilled when the server has what was sent last, or has refused it.
+   * @type {Promise<void>} */
+  #taken = Promise.resolve();
+  #setTaken = () => {};
   /** What is said now; it goes on when people have answered. */
   #answer = new Answer();
   /** What stands before it.
@@ -101,11 +125,13 @@ export class Chat {
 
   /**
    * @param {string | import("./client.js").UserMessage} message
-   * @param {Omit<SendOptions, "conversationId" | "include" | "signal">} [options]
+   * @param {Omit<SendOptions, "conversationId" | "include" | "signal">} [options] while an answer comes, `onBusy` has to say
+   *   what becomes of it: "enqueue" or "interrupt"
    * @returns {Promise<void>} when all is said; what went wrong is in the state
-   * @throws {InvalidArgument} while an answer comes
+   * @throws {InvalidArgument} while an answer comes, without that
    */
   send = (message, options) => {
+    if (this.#sending && BEHIND.has(options?.onBusy ?? "")) return this.#sendBehind(message, options);
     this.#refuseWhileRunning();
     const { conversationId } = this.#state;
     const signal = this.#newSignal();
@@ -158,12 +184,46 @@ export class Chat {
   stop = async () => (await this.#sending?.cancel()) ?? false;
 
   #refuseWhileRunning() {
-    if (this.#sending) throw new InvalidArgument("an answer comes: wait for it, or stop it");
+    if (this.#sending) throw new InvalidArgument('an answer comes: wait for it, stop it, or send with onBusy "enqueue" or "interrupt"');
   }
 
+  /**
+   * Posts at once, and shows the answer when the one that comes has ended.
+   *
+   * @param {string | import("./client.js").UserMessage} message
+   * @param {Omit<SendOptions, "conversationId" | "include" | "signal">} [options]
+   * @returns {Promise<void>}
+   */
+  #sendBehind(message, options) {
+    const { conversationId } = this.#state;
+    const reading = new Aborter(this.#leaving.signal);
+    const { signal } = reading;
+    const sending = this.#client.send(message, { ...this.#how, ...options, conversationId, signal });
+    const entry = entryOf(typeof message === "string" ? message : message.content);
+    return new Promise((shown) => {
+      const next = { sending, reading, entry, isTaken: false, shown: () => shown() };
+      this.#next.push(next);
+      this.#change({ entries: [...this.#state.entries, entry] });
+      // a refusal is told when its turn has come
+      this.#taken = this.#taken.then(() => sending.start()).then((event) => this.#take(next, event), () => {});
+    });
+  }
+
+  /**
+   * @param {Next} next
+   * @param {Event | undefined} event its first
+   */
+  #take(next, event) {
+    next.isTaken = true;
+    // it found no run: what the answer before waits for is over
+    if (next === this.#next[0] && event?.type !== "run-queued" && !this.#isInRun) this.#reading.close();
+  }
+
+  /** Of the next sending. */
   #newSignal() {
     this.#leaving = new AbortController();
-    return this.#leaving.signal;
+    this.#reading = new Aborter(this.#leaving.signal);
+    return this.#reading.signal;
   }
 
   /**
@@ -186,17 +246,32 @@ export class Chat {
   async #show(sending, { entries = this.#state.entries, told } = {}) {
     const { signal } = this.#leaving;
     this.#sending = sending;
+    this.#isInRun = false;
+    if (this.#next.length === 0) this.#taken = new Promise((resolve) => (this.#setTaken = resolve));
     this.#change({ entries, status: "running", error: null });
     /** @type {Error | null} */
     let error = null;
     try {
       await this.#read(sending, told).catch((raised) => this.#catchUp(raised, signal));
     } catch (raised) {
-      if (!signal.aborted) error = raised instanceof Error ? raised : new Error(String(raised));
+      if (!this.#reading.signal.aborted) error = raised instanceof Error ? raised : new Error(String(raised));
     }
+    this.#setTaken();
+    if (this.#next.length > 0 && !signal.aborted) return void this.#showNext();
+    for (const { shown } of this.#next.splice(0)) shown();
     this.#sending = null;
     this.#change({ status: "idle", owed: this.#owed, error });
     if (error === null && !signal.aborted) await this.#settle(signal);
+  }
+
+  /** What was sent behind the answer that has ended stands in the entries already. */
+  async #showNext() {
+    const next = /** @type {Next} */ (this.#next.shift());
+    this.#reading = next.reading;
+    this.#answer = new Answer();
+    this.#shown = this.#state.entries.slice(0, this.#state.entries.length - this.#next.length);
+    await this.#show(next.sending);
+    next.shown();
   }
 
   /**
@@ -207,6 +282,7 @@ export class Chat {
     const answer = this.#answer;
     this.#sending = sending;
     for await (const event of sending) {
+      this.#setTaken();
       if (told) answer.add(told);
       told = undefined;
       answer.add(event);
@@ -214,7 +290,10 @@ export class Chat {
       const { text, reasoning, calls, output } = answer;
       const role = /** @type {const} */ ("assistant");
       const said = { role, text, reasoning, calls, ...(output !== undefined && { output }) };
-      this.#change({ entries: [...this.#shown, said], owed: common(this.#state.owed, this.#owed) });
+      const behind = this.#next.map(({ entry }) => entry);
+      this.#change({ entries: [...this.#shown, said, ...behind], owed: common(this.#state.owed, this.#owed) });
+      // the message behind it takes what this run leaves owed for unanswered
+      if (event.type === "run-end" && this.#next[0]?.isTaken) return;
     }
   }
 
@@ -222,6 +301,7 @@ export class Chat {
   #note(event) {
     this.#owed = owedAfter(this.#owed, event);
     this.#runId = event.runId ?? this.#runId;
+    this.#isInRun = event.cursor !== "" && event.type !== "run-end";
     if (event.type === "run-start") this.#waiting = new Set();
     if (event.type === "owed") this.#waiting = new Set(event.toolCalls.map(({ id }) => id));
   }
@@ -234,6 +314,9 @@ export class Chat {
    */
   async #catchUp(raised, signal) {
     if (!isSettled(raised)) throw raised;
+    if (this.#next.length > 0) await this.#taken;
+    // the message that was sent behind it has gone past what was owed
+    if (this.#next[0]?.isTaken) return;
     const { conversationId } = this.#state;
     const { running, runId, owed } = await this.#client.conversation(conversationId, { signal });
     const isSame = owed.some(({ id }) => this.#waiting.has(id));

@@ -40,7 +40,7 @@ import { conversationPath, included, leftOf, openStream, postMessages, randomId 
 /** @typedef {Source | "where it stands"} Step */
 
 /**
- * The events of one `send` or `resume`, in order. Nothing is posted before the iteration begins; it can be iterated
+ * The events of one `send` or `resume`, in order. Nothing is posted before `start`, or the iteration, begins; it can be iterated
  * once. Leaving it early closes the connection and aborts the signal of running tools; the run goes on at the server.
  */
 export class Sending {
@@ -50,6 +50,9 @@ export class Sending {
   #aborter;
   #tools = new Aborter();
   #begun = false;
+  /** What was asked for before anybody iterates.
+   * @type {{events: AsyncGenerator<Event, void, void>, first: Promise<IteratorResult<Event, void>>} | null} */
+  #ahead = null;
   #cancelled = false;
   /** @type {string | null} */
   #runId = null;
@@ -100,7 +103,35 @@ export class Sending {
   [Symbol.asyncIterator]() {
     if (this.#begun) throw new InvalidArgument("the events of one send can be iterated once");
     this.#begun = true;
-    return this.#events();
+    return this.#ahead ? this.#behind(this.#ahead) : this.#events();
+  }
+
+  /**
+   * Posts at once, before anybody iterates; who never does has to abort it by its `signal`.
+   *
+   * @returns {Promise<Event | undefined>} the first event, when the server has taken the post; it is given by the iteration, too
+   * @throws {import("./errors.js").PassbackError} as the iteration then does
+   */
+  async start() {
+    if (this.#begun) throw new InvalidArgument("the events of one send can be iterated once");
+    if (!this.#ahead) {
+      const events = this.#events();
+      this.#ahead = { events, first: events.next() };
+    }
+    const { value } = await this.#ahead.first;
+    return value ?? undefined;
+  }
+
+  /** @param {{events: AsyncGenerator<Event, void, void>, first: Promise<IteratorResult<Event, void>>}} ahead */
+  async *#behind({ events, first }) {
+    try {
+      const { done, value } = await first;
+      if (done) return;
+      yield value;
+      yield* events;
+    } finally {
+      await events.return();
+    }
   }
 
   /**
@@ -125,7 +156,7 @@ export class Sending {
     this.#cancelled = true;
     this.#tools.close();
     if (this.#following && this.#runId) return this.#cancelRun(this.#runId);
-    if (!this.#begun || !this.#following) return false;
+    if (!(this.#begun || this.#ahead) || !this.#following) return false;
     return new Promise((resolve) => this.#waiting.push(resolve));
   }
 

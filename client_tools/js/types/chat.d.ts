@@ -1,4 +1,5 @@
 /** A conversation as a user interface shows it: a value that changes, and a way to be told. */
+import { Aborter } from "./signals.js";
 export type Client = import("./client.js").Client;
 export type Decision = import("./client.js").Decision;
 export type SendOptions = import("./client.js").SendOptions;
@@ -38,6 +39,22 @@ export type ChatState = {
      */
     error: Error | null;
 };
+export type Next = {
+    sending: import("./sending.js").Sending;
+    /**
+     * ends the reading of its answer
+     */
+    reading: Aborter;
+    entry: UserEntry;
+    /**
+     * whether the server has it
+     */
+    isTaken: boolean;
+    /**
+     * is called when all is said
+     */
+    shown: () => void;
+};
 export type ChatOptions = {
     /**
      * default: a new one
@@ -49,37 +66,6 @@ export type ChatOptions = {
      */
     onDisconnect?: SendOptions["onDisconnect"];
 };
-/** @typedef {import("./client.js").Client} Client */
-/** @typedef {import("./client.js").Decision} Decision */
-/** @typedef {import("./client.js").SendOptions} SendOptions */
-/** @typedef {import("./events.js").Event} Event */
-/** @typedef {import("./events.js").OwedCall} OwedCall */
-/**
- * @typedef {{readonly role: "user", readonly text: string, readonly parts?: readonly import("./client.js").Part[]}} UserEntry
- *   `parts`, where the message has some beside its text
- */
-/**
- * @typedef {object} AssistantEntry
- * @property {"assistant"} role
- * @property {string} text without what became void
- * @property {string} reasoning
- * @property {readonly import("./calls.js").Call[]} calls
- * @property {unknown} [output] the accepted value, where the answer had to fit an output schema
- */
-/**
- * @typedef {object} ChatState
- * @property {string} conversationId
- * @property {readonly (UserEntry | Readonly<AssistantEntry>)[]} entries what was said since this chat was made
- * @property {"idle" | "running"} status
- * @property {readonly OwedCall[]} owed what people have to answer: approvals by `decide`, questions by `answer`
- * @property {Error | null} error that ended the last `send`, `resume`, `decide` or `answer`
- */
-/**
- * @typedef {object} ChatOptions
- * @property {string} [conversationId] default: a new one
- * @property {SendOptions["include"]} [include]
- * @property {SendOptions["onDisconnect"]} [onDisconnect] what becomes of the runs of this chat when nobody follows them
- */
 export declare class Chat {
     #private;
     /**
@@ -96,9 +82,10 @@ export declare class Chat {
     subscribe: (listener: () => void) => () => void;
     /**
      * @param {string | import("./client.js").UserMessage} message
-     * @param {Omit<SendOptions, "conversationId" | "include" | "signal">} [options]
+     * @param {Omit<SendOptions, "conversationId" | "include" | "signal">} [options] while an answer comes, `onBusy` has to say
+     *   what becomes of it: "enqueue" or "interrupt"
      * @returns {Promise<void>} when all is said; what went wrong is in the state
-     * @throws {InvalidArgument} while an answer comes
+     * @throws {InvalidArgument} while an answer comes, without that
      */
     send: (message: string | import("./client.js").UserMessage, options?: Omit<SendOptions, "conversationId" | "include" | "signal">) => Promise<void>;
     /** Goes on after a reload: shows the run that goes on, and answers the calls that are owed.

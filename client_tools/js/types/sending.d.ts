@@ -61,7 +61,7 @@ export type Step = Source | "where it stands";
 /** @typedef {RunSource | {calls: OwedCall[]} | {round: Round}} Source also calls to answer, or answers to post */
 /** @typedef {Source | "where it stands"} Step */
 /**
- * The events of one `send` or `resume`, in order. Nothing is posted before the iteration begins; it can be iterated
+ * The events of one `send` or `resume`, in order. Nothing is posted before `start`, or the iteration, begins; it can be iterated
  * once. Leaving it early closes the connection and aborts the signal of running tools; the run goes on at the server.
  */
 export declare class Sending {
@@ -79,6 +79,13 @@ export declare class Sending {
     get left(): import("./events.js").Left | null;
     /** @returns {AsyncGenerator<Event, void, void>} */
     [Symbol.asyncIterator](): AsyncGenerator<Event, void, void>;
+    /**
+     * Posts at once, before anybody iterates; who never does has to abort it by its `signal`.
+     *
+     * @returns {Promise<Event | undefined>} the first event, when the server has taken the post; it is given by the iteration, too
+     * @throws {import("./errors.js").PassbackError} as the iteration then does
+     */
+    start(): Promise<Event | undefined>;
     /**
      * Reads to the end.
      *
