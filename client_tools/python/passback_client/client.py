@@ -75,10 +75,9 @@ class Client:
         self._claimant = str(uuid4()) if claims else None
         self._approver = None if approve is None else Approver(approve)
         self._tools: dict[str, Tool] = {}
+        kind = type(tools).__name__
         if isinstance(tools, str | Mapping):
-            raise BadSetup(
-                f"tools is a {type(tools).__name__}: give a list of functions or `Tool`s"
-            )
+            raise BadSetup(f"tools is a {kind}: give a list of functions or `Tool`s")
         for index, each in enumerate(tools):
             self._add(as_tool(each, f"tools[{index}]"))
 
