@@ -48,11 +48,11 @@ def _outline(value: JsonValue, room: _Room, depth: int) -> JsonValue:
         case list():
             first = [_outline(each, room, depth - 1) for each in value[: room.items]]
             return {"items": len(value), "first": first if depth else []}
-        case dict() if depth == room.depth and (shown := _table(value, room)):
-            return shown
+        case dict() if depth == room.depth and (table := _table(value, room)):
+            return table
         case dict():
             keys = islice(value, room.keys if depth else 0)
-            shown = {
+            shown: dict[str, JsonValue] = {
                 _short(key, room.chars): (depth == room.depth and _table(value[key], room))
                 or _outline(value[key], room, depth - 1)
                 for key in keys
