@@ -321,7 +321,7 @@ class Client:
         Raises PassbackError, with the code `conversation_busy` while a run goes on.
         """
         channel = self._channel
-        await repeated(self._retry, lambda: channel.retract(conversation_id, tool))
+        await repeated(self._backoff(), lambda: channel.retract(conversation_id, tool))
 
     # ---------------------------------------------------------------- looking
     async def conversation(self, conversation_id: str) -> Conversation:
