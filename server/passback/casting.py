@@ -14,7 +14,7 @@ from passback.core.messages import CallId, ToolCall
 from passback.core.permissions import Rule, by_pattern, decision_for
 from passback.core.ports import ModelClient
 from passback.core.questions import ASK_USER
-from passback.core.toolsets import Connected, Toolset
+from passback.core.toolsets import Connected, Instructing, Toolset
 from passback.engine.agents import Actor, Agents
 from passback.engine.brain import Brain
 from passback.engine.calling import CallBroken, boundary
@@ -126,7 +126,11 @@ class Casting:
             own = agent.own_toolsets()
         self._connected |= {id(one): one for one in own if isinstance(one, Connected)}
         toolsets = (*own, *self._delegates(agent, callers))
-        equipment = Equipment(toolsets, (ASK_USER,) if agent.ask_user else ())
+        equipment = Equipment(
+            toolsets,
+            (ASK_USER,) if agent.ask_user else (),
+            [one for one in own if isinstance(one, Instructing)],
+        )
         self._equipped.append((agent, whose, equipment))
         models = self._models_to_choose(agent, brain, whose) if top else {}
         return Actor(brain, equipment, agent.name or "", models)

@@ -5,9 +5,10 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from contextlib import AbstractContextManager, aclosing, closing, contextmanager
+from functools import partial
 from math import inf
 from threading import Event
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import anyio
 import anyio.to_thread
@@ -19,7 +20,9 @@ _GRACE = 0.5
 
 _left: "set[asyncio.Task[Any]]" = set()
 
-Hear: TypeAlias = Callable[[Any], bool]
+_Work: TypeAlias = Callable[[], Coroutine[Any, Any, Any]]
+
+Hear: TypeAlias = Callable[[object], bool]
 """Takes what a generator yields, in the thread that it runs in; True: nothing more is wanted."""
 
 
@@ -119,7 +122,7 @@ async def called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> 
     Raises:
         StrayCancellation, StrayExit: in place of all that is no `Exception`; whatever else it raises, too.
     """
-    return await _own_task(_run(function, *args, **kwargs), function)
+    return await _own_task(partial(_run, function, *args, **kwargs), function)
 
 
 async def drained(hear: Hear, function: Callable[..., Any], /, **kwargs: Any) -> Any:
@@ -128,10 +131,10 @@ async def drained(hear: Hear, function: Callable[..., Any], /, **kwargs: Any) ->
     A plain generator runs in a thread. It is closed in the end, whatever that is: by itself, after a value after which
     nothing more is wanted, by an error of `hear`, or by a cancellation, which a plain one notices when it next yields.
     """
-    return await _own_task(_drain(hear, function, kwargs), function)
+    return await _own_task(partial(_drain, hear, function, kwargs), function)
 
 
-async def _own_task(work: Coroutine[Any, Any, Any], function: Callable[..., Any]) -> Any:
+async def _own_task(work: _Work, function: Callable[..., Any]) -> Any:
     task = asyncio.create_task(_without_exit(work))
     try:
         await asyncio.wait([task])
@@ -151,9 +154,9 @@ def left_behind() -> int:
     return len(_left)
 
 
-async def _without_exit(work: Coroutine[Any, Any, Any]) -> Any:
+async def _without_exit(work: _Work) -> Any:
     try:
-        return await work
+        return await work()
     except (SystemExit, KeyboardInterrupt) as error:  # of a task these end the event loop
         raise StrayExit(type(error).__name__) from error
 
@@ -171,13 +174,13 @@ async def _drain(hear: Hear, function: Callable[..., Any], kwargs: Mapping[str, 
     yields = inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function)
     result = function(**kwargs) if yields else await _run(function, **kwargs)
     if isinstance(result, AsyncGenerator):
-        return await _drain_async(hear, result)
+        return await _drain_async(hear, cast("AsyncGenerator[object, None]", result))
     if isinstance(result, Generator):
-        return await _drain_plain(hear, result)
+        return await _drain_plain(hear, cast("Generator[object, None, object]", result))
     return result
 
 
-async def _drain_async(hear: Hear, generator: AsyncGenerator[Any, Any]) -> None:
+async def _drain_async(hear: Hear, generator: AsyncGenerator[object, None]) -> None:
     task = asyncio.current_task()
     async with aclosing(generator):
         async for value in generator:
@@ -187,7 +190,7 @@ async def _drain_async(hear: Hear, generator: AsyncGenerator[Any, Any]) -> None:
             await asyncio.sleep(0)  # one that never waits would keep everything else from running
 
 
-async def _drain_plain(hear: Hear, generator: Generator[Any, Any, Any]) -> Any:
+async def _drain_plain(hear: Hear, generator: Generator[object, None, object]) -> object:
     left = Event()
     try:
         return await anyio.to_thread.run_sync(
@@ -197,7 +200,7 @@ async def _drain_plain(hear: Hear, generator: Generator[Any, Any, Any]) -> Any:
         left.set()
 
 
-def _exhaust(hear: Hear, generator: Generator[Any, Any, Any], left: Event) -> Any:
+def _exhaust(hear: Hear, generator: Generator[object, None, object], left: Event) -> object:
     with closing(generator):
         while True:
             try:

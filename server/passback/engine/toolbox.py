@@ -199,22 +199,22 @@ class Equipment:
     Args:
         toolsets: the server's tools.
         client: tools of the client that are offered also where it has not declared them; its own of that name win.
+        instructing: those of the toolsets that say how their tools are to be used.
     """
 
     toolsets: Sequence[Toolset] = ()
     client: Sequence[ToolSpec] = ()
+    instructing: Sequence[Instructing] = ()
 
     async def toolbox(self, declared: Sequence[ToolSpec] = ()) -> Toolbox:
         """Raises ConfigurationError when two tools have one name, whichever toolsets they are of."""
         server: dict[str, tuple[ToolSpec, Toolset]] = {}
-        instructions: dict[str, str] = {}
         for toolset in self.toolsets:
             for spec in await toolset.specs():
                 if spec.name in server:
                     raise ConfigurationError(f"two tools are named {spec.name!r}")
                 server[spec.name] = (spec, toolset)
-            if isinstance(toolset, Instructing) and toolset.instructions:
-                instructions[toolset.name] = toolset.instructions
+        instructions = {one.name: said for one in self.instructing if (said := one.instructions)}
         return Toolbox(server, (*self.client, *declared), instructions)
 
 

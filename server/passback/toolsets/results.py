@@ -21,10 +21,9 @@ from collections.abc import (
 from dataclasses import dataclass, is_dataclass
 from math import inf
 from time import monotonic
-from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeGuard, cast
 
-from pydantic import PydanticSchemaGenerationError, PydanticUndefinedAnnotation, TypeAdapter
-from pydantic.errors import PydanticUserError
+from pydantic import PydanticSchemaGenerationError, TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
 from passback.core.errors import ConfigurationError
@@ -37,7 +36,7 @@ MEDIA_TYPE: Final = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}", re.ASCII)
 MEDIA_CHARACTERS = 512 * 1024
 """Of all media of one result, in base64: with a text as long as it may be the result is one that can be stored."""
 
-_BYTES: Final = (bytes, bytearray, memoryview)
+_BYTES: Final[tuple[type, ...]] = (bytes, bytearray, memoryview)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ def media_kind(media_type: str, /) -> MediaKind:
 def _text(value: object) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, _BYTES):
+    if _is_bytes(value):
         raise NoResult(
             f"{_type_name(value)} without a media type; give Result(data, media_type='image/png')"
         )
@@ -104,7 +103,7 @@ def _text(value: object) -> str:
 
 
 def _medium(value: object, media_type: str) -> MediaPart:
-    if not isinstance(value, _BYTES):
+    if not _is_bytes(value):
         raise NoResult(f"{_type_name(value)} with a media type, which only bytes have")
     if not MEDIA_TYPE.fullmatch(media_type):
         raise NoResult("bytes with a media type that is none, such as image/png")
@@ -112,6 +111,10 @@ def _medium(value: object, media_type: str) -> MediaPart:
     if len(data) > MEDIA_CHARACTERS:
         raise NoResult(f"more than {MEDIA_CHARACTERS // 4 * 3} bytes of {media_type}")
     return MediaPart(media_kind(media_type), f"data:{media_type};base64,{data}", media_type)
+
+
+def _is_bytes(value: object) -> TypeGuard[bytes | bytearray]:
+    return isinstance(value, _BYTES)
 
 
 def _type_name(value: object) -> str:
@@ -188,6 +191,7 @@ class Yields:
 # ---------------------------------------------------------------- annotations
 _YIELDS_ASYNC: Final = (AsyncGenerator, AsyncIterator, AsyncIterable)
 _YIELDS: Final = (Generator, Iterator, Iterable)
+_HAVE_VALUES: Final[tuple[type, ...]] = (Iterable, AsyncIterable, Awaitable, int, float)
 _RESULTS: Final = (
     "a result is text, JSON, a dataclass, a pydantic model, or Result(data, media_type=...)"
 )
@@ -244,9 +248,9 @@ def _given(hint: object) -> Iterator[object]:
             yield from _given(member)
 
 
-def _class_of(hint: object) -> type | None:
+def _class_of(hint: object) -> type[Any] | None:
     kind = typing.get_origin(hint) or hint
-    return kind if isinstance(kind, type) else None
+    return cast("type[Any]", kind) if isinstance(kind, type) else None
 
 
 def _contradicts(kind: type, hint: object) -> bool:
@@ -268,17 +272,14 @@ def _is_no_result(hint: object) -> bool:
 
 
 def _may_have_json(kind: type) -> bool:
-    known = (Iterable, AsyncIterable, Awaitable, int, float)
-    if issubclass(kind, known) or is_dataclass(kind):
+    # of a protocol or an abstract class, values are of classes that others write
+    is_open = (_is_protocol(kind), inspect.isabstract(kind))
+    if any((issubclass(kind, _HAVE_VALUES), is_dataclass(kind), *is_open)):
         return True
-    if _is_protocol(kind) or inspect.isabstract(kind):
-        return True  # values are of classes that others write
     try:
         TypeAdapter(kind)
     except PydanticSchemaGenerationError:
         return False
-    except (PydanticUserError, PydanticUndefinedAnnotation):
-        return True  # pydantic knows such classes, but cannot say yet what is in this one
     return True
 
 
