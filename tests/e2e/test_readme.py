@@ -166,7 +166,7 @@ SECTIONS = ("Three requests", "Your own agent")
 
 
 def test_the_table_of_settings_is_that_of_the_code() -> None:
-    rows = re.findall(r"^\| `(PASSBACK_\w+)` \| (?:`(.*)`)? \| (.*) \|$", README, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+_\w+)` \| (?:`(.*)`)? \| (.*) \|$", README, re.MULTILINE)
     parsed = [
         (name, one.metadata["parse"](default) if default else _unset(one.default), text)
         for one, (name, default, text) in zip(fields(Settings), rows, strict=True)
@@ -177,7 +177,7 @@ def test_the_table_of_settings_is_that_of_the_code() -> None:
 
 
 def _unset(default: object) -> object:
-    return None if default is MISSING or default in ("", frozenset()) else default
+    return None if default is MISSING or default in ("", (), frozenset()) else default
 
 
 def test_every_link_of_readme_leads_to_a_file() -> None:
