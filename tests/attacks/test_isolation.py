@@ -156,6 +156,7 @@ WAYS = {
     "claim a call": Way("POST", CLAIM, {"claimant": "bob"}),
     "give a claim back": Way("DELETE", f"{CLAIM}?claimant=bob"),
     "claim an approval": Way("POST", CLAIM.replace("{call}", "{approval}"), {"claimant": "bob"}),
+    "forget an answer": Way("DELETE", "/conversations/{conversation}/permissions/wipe"),
     "delete it": Way("DELETE", "/conversations/{conversation}"),
     "post a result": _posts(result("{call}", "UTC")),
     "post a result with words": _posts(result("{call}", "UTC"), user("go on")),

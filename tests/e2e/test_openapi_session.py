@@ -86,6 +86,8 @@ def closed(schema: JsonValue) -> JsonValue:
 
 
 SIMPLE = (
+    ("GET", "{here}?include=structuredData"),
+    ("DELETE", "{here}/permissions/price"),
     *[("DELETE", "{here}")] * 2,
     *(("GET", path) for path in ("/healthz", "/readyz", "/openapi.json", "/commands")),
 )
