@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import anyio
 import anyio.to_thread
 from anyio.lowlevel import RunVar
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from passback.core.errors import (
     BadRequest,
@@ -23,8 +23,10 @@ from passback.core.questions import ASK_USER
 from passback.places import Places, places_of
 from passback.schemas.declared import Unfit, fit, size
 from passback.transport.body import parse_json
+from passback.transport.parts import Posted, described_as
 from passback.transport.wires import Limits
 
+_DECLARED = ("name", "description", "parameters")
 _DESCRIPTION_CHARACTERS = 16_384
 _POST_VALUES = 2_000
 """Objects, arrays and booleans in the schemas of all tools of one post."""
@@ -42,11 +44,36 @@ _Fit: TypeAlias = tuple[JsonObject, int]
 """A schema, and how many parts it has."""
 
 
+# ---------------------------------------------------------------- for the OpenAPI document
+class PostedTool(Posted):
+    """A tool that the client executes."""
+
+    name: Annotated[str, Field(pattern=f"^{TOOL_NAME.pattern}$")]
+    description: Annotated[str, Field(max_length=_DESCRIPTION_CHARACTERS)] | None = None
+    parameters: dict[str, JsonValue] | str | None = Field(
+        None,
+        description="A JSON Schema of type object, or its text; null for a tool without parameters.",
+    )
+
+
+class PostedFunction(Posted):
+    """The same, as chat completions declare it."""
+
+    type: Literal["function"] = "function"
+    function: PostedTool
+
+
+DeclaredTool: TypeAlias = Annotated[JsonValue, described_as(PostedTool | PostedFunction)]
+"""A tool of a post, which `parse_tools` reads."""
+
+
+# ---------------------------------------------------------------- tools
 async def parse_tools(
     declared: Sequence[JsonValue], limits: Limits, key: ConversationKey, /
 ) -> tuple[ToolSpec, ...]:
     """Read the declarations `{name, description?, parameters?}`; `parameters` is a JSON Schema or its text.
 
+    Each may stand in an object `{"type": "function", "function": {...}}`, as chat completions have it.
     `ask_user` without parameters means the built-in tool of that name.
 
     A schema that is not known is judged in a thread, for a hostile one may take long; owners take turns with each of them.
@@ -79,11 +106,10 @@ async def _parse_one(
     position: int, declaration: JsonValue, judging: "_Judging"
 ) -> tuple[ToolSpec, int]:
     """A tool, and how many parts its schema has."""
-    if not isinstance(declaration, dict):
-        raise InvalidTool(f"tools[{position}] is not an object")
+    place, declaration = _unwrapped(f"tools[{position}]", declaration)
     name = declaration.get("name")
     if not isinstance(name, str) or not TOOL_NAME.fullmatch(name):
-        raise InvalidTool(f"tools[{position}] has no name of 1 to 64 letters, digits, '_' or '-'")
+        raise InvalidTool(f"{place} has no name of 1 to 64 letters, digits, '_' or '-'")
     if name == ASK_USER.name and declaration.get("parameters") is None:
         return ASK_USER, 0
     description = declaration.get("description") or ""
@@ -97,6 +123,24 @@ async def _parse_one(
     except Unfit as problem:
         raise _invalid(name, str(problem)) from None
     return ToolSpec(name, description, schema), parts
+
+
+def _unwrapped(place: str, declaration: JsonValue) -> tuple[str, dict[str, JsonValue]]:
+    """The declaration itself, and its place. Raises InvalidTool where it stands in two places, or in none."""
+    if not isinstance(declaration, dict):
+        raise InvalidTool(f"{place} is not an object")
+    function = declaration.get("function")
+    if function is None:
+        return place, declaration
+    if not isinstance(function, dict):
+        raise InvalidTool(f"{place}.function is not an object with the tool's name")
+    if declaration.get("type", "function") != "function":
+        raise InvalidTool(f"{place} has a function, so its type has to be 'function'")
+    if doubled := [name for name in _DECLARED if declaration.get(name) is not None]:
+        raise InvalidTool(
+            f"{place} has a function and {' and '.join(doubled)} beside it: put them into the function"
+        )
+    return f"{place}.function", function
 
 
 def _invalid(name: str, reason: str) -> InvalidTool:

@@ -25,7 +25,6 @@ from passback.core.events import (
 from passback.core.ids import new_message_id
 from passback.core.imported import Placed, with_history
 from passback.core.messages import (
-    TOOL_NAME,
     AssistantMessage,
     CallId,
     ConversationKey,
@@ -46,7 +45,7 @@ from passback.core.questions import Questions
 from passback.transport.approvals import Approval, read_approval
 from passback.transport.body import read_object
 from passback.transport.briefs import PostedBrief, briefed, read_brief
-from passback.transport.declarations import parse_tools
+from passback.transport.declarations import DeclaredTool, parse_tools
 from passback.transport.forms import asked_form, parked_answer, run_answer
 from passback.transport.frames import Framer
 from passback.transport.headers import headers_of
@@ -144,17 +143,6 @@ _PostedMessage: TypeAlias = Annotated[
 ]
 
 
-class PostedTool(Posted):  # for the OpenAPI document; `parse_tools` reads the declarations
-    """A tool that the client executes."""
-
-    name: Annotated[str, Field(pattern=f"^{TOOL_NAME.pattern}$")]
-    description: Annotated[str, Field(max_length=16_384)] | None = None
-    parameters: dict[str, JsonValue] | str | None = Field(
-        None,
-        description="A JSON Schema of type object, or its text; null for a tool without parameters.",
-    )
-
-
 class PostedResume(Posted):
     """The answer to an interrupt: whether the call of that id may be made."""
 
@@ -171,7 +159,7 @@ class SendMessage(PostedBrief):
         "`Idempotency-Key` finds it again.",
     )
     messages: Annotated[list[_PostedMessage], Field(fail_fast=True, max_length=MAX_ITEMS)] = []
-    tools: list[Annotated[JsonValue, described_as(PostedTool)]] | None = Field(
+    tools: list[DeclaredTool] | None = Field(
         None,
         description="The client's tools. They replace the conversation's; without the key those stay; `[]` clears.",
     )

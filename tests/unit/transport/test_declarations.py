@@ -51,6 +51,38 @@ async def test_a_declaration_is_read() -> None:
     assert await _parse(declared) == (ToolSpec("set-Color_2", "Sets it.", COLOR),)
 
 
+@pytest.mark.parametrize("more", [{"type": "function"}, {}, {"name": None, "strict": True}])
+async def test_a_declaration_may_stand_in_a_function(more: dict[str, JsonValue]) -> None:
+    declared: JsonValue = {"name": "paint", "description": "Paints.", "parameters": COLOR}
+    plain: JsonValue = {"type": "function", "function": None, "name": "ask_user"}
+    spec = ToolSpec("paint", "Paints.", COLOR)
+    assert await _parse({**more, "function": declared}, plain) == (spec, ASK_USER)
+
+
+FORMS: list[tuple[dict[str, JsonValue], str]] = [
+    ({"function": "paint"}, "tools[1].function is not an object with the tool's name"),
+    ({"function": {}}, "tools[1].function has no name of 1 to 64 letters, digits, '_' or '-'"),
+    (
+        {"function": {"name": "paint"}, "name": "paint", "parameters": {}},
+        "tools[1] has a function and name and parameters beside it: put them into the function",
+    ),
+    (
+        {"type": "custom", "function": {"name": "paint"}},
+        "tools[1] has a function, so its type has to be 'function'",
+    ),
+]
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize(("declared", "told"), FORMS)
+async def test_a_mixed_form_is_refused_with_its_place(
+    declared: dict[str, JsonValue], told: str
+) -> None:
+    with pytest.raises(InvalidTool) as refused:
+        await _parse({"name": "first"}, declared)
+    assert refused.value.message == told
+
+
 async def test_no_declarations_are_no_tools() -> None:
     assert await _parse() == ()
 

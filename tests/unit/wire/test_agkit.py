@@ -11,6 +11,7 @@ from tests.support.logged_runs import RUN, LoggedRuns
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.messages import (
     ApprovalMessage,
+    Brief,
     CallId,
     ConversationId,
     ConversationKey,
@@ -55,6 +56,40 @@ def _app(runs: LoggedRuns, access: Access = OPEN, **settings: Any) -> ASGIApp:
 
 async def _post(runs: LoggedRuns, value: object, **request: Any) -> Answer:
     return await ask_json(_app(runs), "POST", PATH, value, **request)
+
+
+async def test_keys_may_be_written_with_underscores() -> None:
+    runs = _runs()
+    image = {"type": "image", "data": "aGk=", "media_type": "image/png"}
+    await _post(
+        runs,
+        {
+            "conversation_id": "c",
+            "messages": [
+                {"role": "tool", "content": "1", "tool_call_id": "call_1", "is_error": True},
+                {"role": "user", "id": "m1", "content": [image]},
+            ],
+            "resume": {"interrupt_id": "call_2", "payload": True},
+            "structured_data": [1],
+            "output_schema": {"type": "object"},
+            "on_busy": "enqueue",
+            "on_disconnect": "cancel",
+        },
+    )
+    [post] = runs.posts
+    approval, result, said = post.messages
+    assert (post.key.id, post.on_busy, post.on_disconnect) == ("c", "enqueue", "cancel")
+    assert isinstance(approval, ApprovalMessage)
+    assert isinstance(result, ToolMessage)
+    assert (approval.call_id, result.call_id, result.is_error) == ("call_2", "call_1", True)
+    assert isinstance(said, UserMessage)
+    assert (said.id, said.brief) == ("m1", Brief([1], output_schema={"type": "object"}))
+    assert said.content == (MediaPart("image", "data:image/png;base64,aGk=", "image/png"),)
+
+
+async def test_of_two_spellings_that_of_the_reference_counts() -> None:
+    both = HELLO | {"conversation_id": "other"}
+    assert (await _post(_runs(), both)).headers["x-conversation-id"] == "c"
 
 
 # ---------------------------------------------------------------- what is understood

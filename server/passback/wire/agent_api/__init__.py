@@ -31,7 +31,7 @@ from passback.transport.wires import Services, Wire
 from passback.wire.agent_api.describe import describe
 from passback.wire.agent_api.encoder import AgentEncoder, requires_action
 from passback.wire.agent_api.known import Calls, known_calls
-from passback.wire.agent_api.posted import ID_CHARACTERS, AgentRequest, AgentTool
+from passback.wire.agent_api.posted import ID_CHARACTERS, AgentRequest
 from passback.wire.agent_api.reading import read_request
 from passback.wire.agent_api.resuming import refuse_invented
 from passback.wire.agent_api.shapes import AgentContent, AgentMessage, AgentResponse
@@ -45,7 +45,7 @@ def build(services: Services, /) -> Wire:
             Endpoint(f"{path}/{{session_id}}/stream", wire.follow, methods=["GET"]),
         ],
         paths=describe(path),
-        schemas=schemas_of(AgentRequest, AgentTool, AgentResponse, AgentMessage, AgentContent),
+        schemas=schemas_of(AgentRequest, AgentResponse, AgentMessage, AgentContent),
     )
 
 

@@ -6,7 +6,8 @@ from pydantic import ConfigDict, Field, JsonValue
 
 from passback.core.posts import OnBusy, OnDisconnect
 from passback.transport.briefs import PostedBrief
-from passback.transport.parts import MAX_ITEMS, Posted, described_as
+from passback.transport.declarations import DeclaredTool
+from passback.transport.parts import MAX_ITEMS, Posted
 from passback.transport.requests import MaybeId
 
 _HISTORY: Final = 10_000
@@ -139,20 +140,6 @@ class ApprovalData(Named):
     always: bool = False
 
 
-# ---------------------------------------------------------------- tools
-class AgentFunction(Named):  # for the OpenAPI document; `parse_tools` reads the declarations
-    name: str
-    description: str | None = None
-    parameters: dict[str, JsonValue] | str | None = None
-
-
-class AgentTool(Named):
-    """A tool that the client executes; the keys of `function` may also stand in its place."""
-
-    type: Literal["function"] = "function"
-    function: AgentFunction
-
-
 # ---------------------------------------------------------------- the request
 class AgentRequest(PostedBrief):
     """The new messages, or all of them: only those behind the agent's last words are read. Unknown keys are kept."""
@@ -184,7 +171,7 @@ class AgentRequest(PostedBrief):
     frequency_penalty: _Penalty | None = None
     presence_penalty: _Penalty | None = None
     n: int | None = Field(1, description="1: there is one answer.")
-    tools: list[Annotated[JsonValue, described_as(AgentTool)]] | None = Field(
+    tools: list[DeclaredTool] | None = Field(
         None,
         description="The client's tools. They replace the session's; without the key those stay; `[]` clears.",
     )

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pydantic import JsonValue
-
 from passback.core.errors import InvalidRequest, NothingToDo
 from passback.core.messages import (
     ConversationKey,
@@ -49,14 +47,15 @@ async def read_request(
         for at, each in new
     ]
     history, flaw = read_history(services, post)
-    tools = None if post.tools is None else _flat(post.tools)
     conversation = ConversationKey(
         owner, posted_conversation_id(owner, key, post.session_id or None)
     )
     return StartRun(
         conversation,
         await _briefed(services, post, messages, conversation),
-        None if tools is None else await parse_tools(tools, services.limits, conversation),
+        None
+        if post.tools is None
+        else await parse_tools(post.tools, services.limits, conversation),
         idempotency_key=key,
         named=frozenset(MessageId(each.id) for _, each in new if each.id and not each.is_answer),
         on_busy=post.on_busy or services.on_busy,
@@ -94,14 +93,6 @@ def new_messages(given: Sequence[AgentInput], /) -> list[tuple[int, AgentInput]]
 
 
 # ---------------------------------------------------------------- what is said beside them
-def _flat(tools: Sequence[JsonValue]) -> list[JsonValue]:
-    """The declarations without the object around them."""
-    return [
-        tool["function"] if isinstance(tool, dict) and tool.get("function") is not None else tool
-        for tool in tools
-    ]
-
-
 async def _briefed(
     services: Services,
     post: AgentRequest,
