@@ -123,7 +123,7 @@ async def test_the_first_byte_comes_before_the_models_first_word(
 ) -> None:
     async with client.stream(conversation, [user("hi")]) as stream:
         await stream.next()
-        assert stream.raw.startswith(b": open\n\n")
+        assert stream.raw.startswith(b": conversation ")
 
 
 # ---------------------------------------------------------------- client tools

@@ -5,7 +5,7 @@ from typing import Any
 from starlette.types import ASGIApp
 from tests.support.agent_api import PATH, Json, events_of, user
 from tests.support.bridge import Answer, ask_json
-from tests.support.logged_runs import RUN, LoggedRuns
+from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 
 from passback.core.events import (
     Completed,
@@ -19,7 +19,6 @@ from passback.core.messages import MessageId
 from passback.transport.access import Access
 from passback.transport.signal import Signal
 from passback.transport.site import build_site
-from passback.transport.sse import OPENING
 from passback.transport.wires import Services
 from passback.wire.agent_api import build
 

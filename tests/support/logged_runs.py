@@ -32,6 +32,8 @@ from passback.core.ports import Parked, Take
 from passback.core.posts import StartRun
 
 RUN = RunRef(ConversationKey(OwnerId("anonymous"), ConversationId("c")), RunId("run_1"))
+OPENING = ": conversation c\n\n"
+"""What a stream of it begins with."""
 
 
 class LoggedRuns:

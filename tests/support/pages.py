@@ -14,6 +14,7 @@ ADDRESS = "http://127.0.0.1:8000"
 SHAPES = {
     r"\brun_[0-9a-f]{24}\b": "run_…",
     r"\bcall_[0-9a-f]{24}\b": "call_…",
+    r"\bconv_[0-9a-f]{24}\b": "conv_…",
     r"\bpassback \d+\.\d+\.\d+\S*": "passback …",
 }
 """What differs, and how a page marks it."""

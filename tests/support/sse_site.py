@@ -7,7 +7,7 @@ import anyio
 from starlette.requests import Request
 from starlette.types import ASGIApp
 from tests.support.bridge import SECONDS, Exchange, exchange
-from tests.support.logged_runs import RUN, LoggedRuns
+from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 
 from passback.core.events import Completed, RunFinished
 from passback.core.messages import RunRef
@@ -19,7 +19,7 @@ from passback.transport.routing import Endpoint
 from passback.transport.sending import SEND_NOW
 from passback.transport.signal import Signal
 from passback.transport.site import build_site
-from passback.transport.sse import OPENING, EventStream
+from passback.transport.sse import EventStream
 from passback.transport.waiting import WaitedAnswer
 from passback.transport.wires import Limits, Services, Wire
 

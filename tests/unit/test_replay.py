@@ -126,7 +126,7 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
 async def test_a_message_gets_the_recorded_frames_as_they_were() -> None:
     answer = await post(site(ASKED), {"conversationId": "c", **user("anything")})
     frames = "".join(f"id: {each['id']}\ndata: {each['data']}\n\n" for each in ASKED["frames"])
-    assert (answer.status, answer.body.decode()) == (200, f": open\n\n{frames}")
+    assert (answer.status, answer.body.decode()) == (200, f": conversation c\n\n{frames}")
     assert answer.headers["x-run-id"] == "run_1"
     assert answer.headers["x-conversation-id"] == "c"
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -196,7 +196,7 @@ async def test_frames_come_in_their_recorded_times() -> None:
         site(slow, speed=1), "POST", "/send-message", headers=kind, body=b"{}"
     ) as one:
         came = await one.chunk() + await one.chunk()
-        assert (came, one.ended) == (b": open\n\nid: run_1.1-1\ndata: {}\n\n", False)
+        assert (came, one.ended) == (b": conversation replay\n\nid: run_1.1-1\ndata: {}\n\n", False)
 
 
 async def test_a_run_that_was_only_followed_answers_messages() -> None:
@@ -215,7 +215,7 @@ async def test_a_frame_without_an_id_and_a_parked_answer_are_played() -> None:
         "frames": [{"at": 0, "id": "", "data": "[DONE]"}],
     }
     answer = await post(site(parked), user(""))
-    assert answer.body == b": open\n\ndata: [DONE]\n\n"
+    assert answer.body == b": conversation replay\n\ndata: [DONE]\n\n"
     assert answer.headers["x-owed-tool-calls"] == "call_2"
     assert "x-run-id" not in answer.headers
 

@@ -51,6 +51,6 @@ async def test_a_replay_needs_no_settings_and_stops_cleanly(tmp_path: Path) -> N
         answer = await client.post("/send-message", json={"messages": []})
         port = url.rpartition(":")[2]
         taken = passback("replay", str(file), "--port", port, PASSBACK_PORT="nonsense")
-    assert answer.text == ": open\n\nid: run_1.1-1\ndata: [DONE]\n\n"
+    assert answer.text == ": conversation replay\n\nid: run_1.1-1\ndata: [DONE]\n\n"
     assert taken.returncode == EXIT_USAGE
     assert taken.stderr.startswith("passback: --port: cannot listen: Address already in use")

@@ -21,7 +21,7 @@ from passback.transport.history import conversation_view
 from passback.transport.http import json_answer
 from passback.transport.routing import Endpoint
 from passback.transport.site import build_site
-from passback.transport.sse import OPENING, stream_headers
+from passback.transport.sse import opening_comment, stream_headers
 from passback.transport.wires import Limits, Wire
 from passback.wire.page import page
 
@@ -59,11 +59,12 @@ class _Player:
         one = "/conversations/{conversation_id}"
         return Wire(
             routes=[
-                Endpoint("/send-message", self._post, methods=["POST"]),
-                Endpoint(f"{one}/stream", self._follow, methods=["GET"]),
-                Endpoint(f"{one}/messages", self._messages, methods=["GET"]),
-                Endpoint(f"{one}/cancel", self._cancel, methods=["POST"]),
-                Endpoint(one, self._conversation, methods=["GET"]),
+                # the recording has its answer, whatever a server is asked for beside
+                Endpoint("/send-message", self._post, methods=["POST"], query=None),
+                Endpoint(f"{one}/stream", self._follow, methods=["GET"], query=None),
+                Endpoint(f"{one}/messages", self._messages, methods=["GET"], query=None),
+                Endpoint(f"{one}/cancel", self._cancel, methods=["POST"], query=None),
+                Endpoint(one, self._conversation, methods=["GET"], query=None),
             ]
         )
 
@@ -123,14 +124,16 @@ class _Player:
             body = response.body if isinstance(response.body, dict) else {"message": response.body}
             return json_answer(request.scope, body, status=response.status, headers=kept)
         run_id = RunId(exchange.run_id) if exchange.run_id else None
-        headers = stream_headers(request.scope, ConversationId(conversation_id), run_id) | kept
-        return StreamingResponse(
-            self._frames(index, list(_behind(exchange, after))), headers=headers
-        )
+        conversation = ConversationId(conversation_id)
+        headers = stream_headers(request.scope, conversation, run_id) | kept
+        frames = self._frames(index, conversation, list(_behind(exchange, after)))
+        return StreamingResponse(frames, headers=headers)
 
-    async def _frames(self, index: int, frames: list[Frame]) -> AsyncGenerator[str]:
+    async def _frames(
+        self, index: int, conversation: ConversationId, frames: list[Frame]
+    ) -> AsyncGenerator[str]:
         begun = self._begun.setdefault(index, monotonic())
-        yield OPENING
+        yield opening_comment(conversation)
         for at, together in groupby(frames, key=lambda frame: frame.at):
             if self._speed:
                 due = begun + at / 1000 / self._speed

@@ -17,6 +17,8 @@ FOLLOWING = (
     parameter("lastEventId", "query", f"{_SINCE} For the first connect."),
 )
 """How a run is asked for, for the OpenAPI document."""
+FOLLOWED = ("runId", "lastEventId")
+"""Those of its parameters that are in the query."""
 
 
 async def followed_run(

@@ -16,7 +16,7 @@ from passback.transport.native import DONE, NativeEncoder, native_data, owed_eve
 from passback.transport.negotiation import accepted
 from passback.transport.plain import TEXT, PlainEncoder
 from passback.transport.requests import whole_number
-from passback.transport.sse import EventStream, stream_headers
+from passback.transport.sse import EventStream, opening_comment, stream_headers
 from passback.transport.waiting import MOST_SECONDS, WaitedAnswer, parked_view
 from passback.transport.wires import Services
 
@@ -39,20 +39,20 @@ def asked_form(request: Request, /) -> Asked:
         NotAcceptable: the client takes none of the forms, or not the one document that it wants to wait for.
     """
     # mostly there is no query, and none is parsed
-    asked = request.scope["query_string"] and request.query_params.getlist("wait")
-    seconds = _wait(asked) if asked else None
+    asked = request.query_params.get("wait") if request.scope["query_string"] else None
+    seconds = None if asked is None else _wait(asked)
     offers = [DOCUMENT_TYPE] if seconds else [EVENTS_TYPE, DOCUMENT_TYPE, TEXT_TYPE]
     media_type = accepted(", ".join(headers_of(request.scope).all(b"accept")), offers)
     return Asked(media_type, seconds or MOST_SECONDS)
 
 
-def _wait(given: list[str]) -> int | None:
+def _wait(given: str) -> int | None:
     match given:
-        case ["false"]:
+        case "false":
             return None
-        case ["true"]:
+        case "true":
             return MOST_SECONDS
-        case [text] if (seconds := whole_number(text, least=1, most=MOST_SECONDS)) is not None:
+        case _ if (seconds := whole_number(given, least=1, most=MOST_SECONDS)) is not None:
             return seconds
         case _:
             raise InvalidRequest(
@@ -92,6 +92,6 @@ def parked_answer(
         headers = stream_headers(scope, parked.key.id, media_type=TEXT.media_type)
         return Response("".join(text), headers=headers | missing)
     data = [native_data(owed_event(parked.owed))] if "owed" in include else []
-    frames = [f": still owed: {' '.join(ids)}\n\n"]
+    frames = [opening_comment(parked.key.id), f": still owed: {' '.join(ids)}\n\n"]
     frames += [f"data: {each}\n\n" for each in (*data, DONE)]
     return Response("".join(frames), headers=stream_headers(scope, parked.key.id) | missing)

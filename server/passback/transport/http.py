@@ -108,6 +108,7 @@ _EXTRA_HEADERS: Mapping[str, Mapping[str, str]] = {
 
 _REQUEST_ID = "passback.request_id"
 _OWNER = "passback.owner"
+_CODE = "passback.code"
 _VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
 
 
@@ -133,11 +134,31 @@ def owner_of(request: Request, /) -> OwnerId:
     return owner
 
 
-def run_headers(conversation_id: ConversationId, run_id: RunId | None, /) -> dict[str, str]:
-    """What an answer is about; what a header cannot hold of a conversation's id is percent-encoded."""
+def known_owner(scope: Scope, /) -> OwnerId | None:
+    """Return whose request this is; None if the gate refused it before that was known."""
+    owner: OwnerId | None = scope.get(_OWNER)
+    return owner
+
+
+def note_code(scope: Scope, code: str, /) -> None:
+    """Record the code of the error with which a request is answered: its line in the access log has it."""
+    scope[_CODE] = code
+
+
+def noted_code(scope: Scope, /) -> str | None:
+    code: str | None = scope.get(_CODE)
+    return code
+
+
+def visible_id(conversation_id: ConversationId, /) -> str:
+    """Return a conversation's id for a header or a comment: what is not visible ASCII is percent-encoded."""
     is_plain = is_plain_id(conversation_id)
-    named = conversation_id if is_plain else quote(conversation_id, safe=_VISIBLE)
-    headers = {"x-conversation-id": named}
+    return conversation_id if is_plain else quote(conversation_id, safe=_VISIBLE)
+
+
+def run_headers(conversation_id: ConversationId, run_id: RunId | None, /) -> dict[str, str]:
+    """What an answer is about; the conversation's id is percent-encoded where a header needs it."""
+    headers = {"x-conversation-id": visible_id(conversation_id)}
     return headers if run_id is None else headers | {"x-run-id": run_id}
 
 
@@ -199,6 +220,7 @@ def _error_document(
     scope: Scope, error: PassbackError, headers: Mapping[str, str] | None
 ) -> Response:
     status = STATUS[error.code]
+    note_code(scope, error.code)
     wait = error.retry_after or (_RETRY_AFTER if status in _REPEATABLE else None)
     headers = {**(headers or {}), **_EXTRA_HEADERS.get(error.code, {}), **_retry_after(wait)}
     body: dict[str, object] = {"code": error.code, "message": error.message}
@@ -211,6 +233,7 @@ def _error_document(
 
 def failure_answer(scope: Scope, failed: Failed, /, *, headers: Mapping[str, str]) -> Response:
     """An error of a run of which nothing was sent yet, as any other error; a repeat is only spoken of if the run did."""
+    note_code(scope, failed.code)
     body = {"code": failed.code, "message": failed.message, "request_id": request_id(scope)}
     return json_answer(
         scope,

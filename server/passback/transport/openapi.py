@@ -20,9 +20,10 @@ GATE_ERRORS = (
     "unauthenticated",
     "foreign_host",
     "foreign_origin",
+    "invalid_request",
     "internal",
 )
-"""Codes with which any request may be answered."""
+"""Codes with which any request may be answered; `invalid_request` is for a query parameter that a route does not take."""
 
 STORE_ERRORS = ("store_unavailable", "store_full", "store_error")
 RUN_ERRORS = (
@@ -227,7 +228,7 @@ def json_response(
 def error_responses(*codes: str) -> dict[str, JsonValue]:
     """One answer per status, with its codes: these are beside the schema, so that all errors are one type."""
     by_status: dict[str, list[JsonValue]] = {}
-    for code in codes:
+    for code in dict.fromkeys(codes):
         by_status.setdefault(str(STATUS[code]), []).append(code)
     return {
         status: {
@@ -273,7 +274,13 @@ def run_responses(*, headers: JsonObject, example: str) -> dict[str, JsonValue]:
             "The wait is over, the run goes on.",
             reference("RunGoesOn"),
             example=_EXAMPLE_GOES_ON,
-            headers={**headers, "Location": {"schema": {"type": "string"}}},
+            headers={
+                **headers,
+                "Location": {
+                    "description": "As `follow`.",
+                    "schema": {"type": "string", "format": "uri-reference"},
+                },
+            },
         ),
     }
 
@@ -301,7 +308,7 @@ _EXAMPLE_ANSWER: dict[str, JsonValue] = {
 }
 _EXAMPLE_GOES_ON: dict[str, JsonValue] = {
     **_EXAMPLE_IDS,
-    "follow": "/conversations/6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51/stream?runId=run_5f0c2a9be1d84f6a7c3e9b10",
+    "follow": "conversations/6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51/stream?runId=run_5f0c2a9be1d84f6a7c3e9b10",
 }
 
 

@@ -16,16 +16,26 @@ from passback.core.messages import ConversationId, RunId, RunRef
 from passback.core.values import value
 from passback.transport.frames import EventId, Framer, SseEncoder, sse_frame
 from passback.transport.headers import headers_of
-from passback.transport.http import SAFE_HEADERS, failure_answer, request_id, run_headers
+from passback.transport.http import (
+    SAFE_HEADERS,
+    failure_answer,
+    request_id,
+    run_headers,
+    visible_id,
+)
 from passback.transport.limits import left_headers
 from passback.transport.line import PING, Line
 from passback.transport.wires import Services
 
 logger = logging.getLogger(__name__)
 
-OPENING = ": open\n\n"
 CUT = "retry: 1000\n\n"
 """The end of a response whose run goes on: the client comes back after a second, and saw no end of the run."""
+
+
+def opening_comment(conversation_id: ConversationId, /) -> str:
+    """Return the comment that begins a stream of events: who reads it without its headers learns how to go on."""
+    return f": conversation {visible_id(conversation_id)}\n\n"
 
 
 @value
@@ -35,8 +45,8 @@ class Form:
     Args:
         media_type: its content type.
         frame: writes a frame from its id and its data.
-        opening: what is sent before the run says anything. Empty: the response begins with the first words, and a run
-            that fails before these is answered with an error's status.
+        opening: gives what is sent of a conversation before the run says anything. None: the response begins with the
+            first words, and a run that fails before these is answered with an error's status.
         ping: what fills a silence; empty where nothing can.
         cut: what ends a response whose run goes on. None: nothing can say so, and the transfer is broken off; it is,
             too, when the run was cancelled or failed.
@@ -44,12 +54,12 @@ class Form:
 
     media_type: str
     frame: Callable[[str, str], str]
-    opening: str = ""
+    opening: Callable[[ConversationId], str] | None = None
     ping: str = ""
     cut: str | None = None
 
 
-EVENTS = Form("text/event-stream; charset=utf-8", sse_frame, OPENING, PING, CUT)
+EVENTS = Form("text/event-stream; charset=utf-8", sse_frame, opening_comment, PING, CUT)
 
 
 def last_event_id(request: Request, /) -> EventId | None:
@@ -123,9 +133,9 @@ class EventStream:
         async with runs.follow(self._run, after=position, take=self._take) as batches:
             await self._recall()
             is_head = scope["method"] == "HEAD"
-            opening = ""
-            if self._form.opening or is_head:
-                opening = await self._begin("" if is_head else self._form.opening)
+            say, opening = self._form.opening, ""
+            if say is not None or is_head:
+                opening = await self._begin(say(self._run.key.id) if say and not is_head else "")
             if is_head:
                 await self._line.end("")
                 return

@@ -39,6 +39,7 @@ from passback.transport.limits import LeftView, left_headers, left_view
 from passback.transport.line import Line
 from passback.transport.native import owed_call
 from passback.transport.native_shapes import OwedCall
+from passback.transport.routing import relative_reference
 from passback.transport.usage import UsageView, usage_view
 from passback.transport.wires import Services
 
@@ -76,7 +77,10 @@ class RunAnswer(TypedDict):
 
 
 class RunGoesOn(TypedDict):
-    """The wait is over, the run is not: `follow` is where to read it, or to wait again."""
+    """The wait is over, the run is not: `follow` is where to read it, or to wait again.
+
+    It is a reference relative to the address of the request that is answered (RFC 3986, section 5).
+    """
 
     runId: str
     conversationId: str
@@ -257,7 +261,8 @@ class WaitedAnswer:
 
     def _goes_on(self, scope: Scope) -> Response:
         conversation_id, run_id = self._run.key.id, self._run.run_id
-        follow = f"{self._follow}/{quote(conversation_id, safe='')}/stream?runId={run_id}"
+        path = f"{self._follow}/{quote(conversation_id, safe='')}/stream?runId={run_id}"
+        follow = relative_reference(scope, path)
         body: RunGoesOn = {
             "runId": run_id,
             "conversationId": conversation_id,

@@ -191,7 +191,10 @@ class SendMessage(PostedBrief):
 def build(services: Services, /) -> Wire:
     wire = _SendMessage(services)
     return Wire(
-        routes=[Endpoint(path, wire.send_message, methods=["POST"]) for path in _PATHS],
+        routes=[
+            Endpoint(path, wire.send_message, methods=["POST"], query={"POST": ["wait"]})
+            for path in _PATHS
+        ],
         paths=_describe(),
         schemas=schemas_of(SendMessage, Questions),
     )

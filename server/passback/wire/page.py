@@ -66,7 +66,10 @@ def wire_of(files: Mapping[str, "File"], /) -> Wire:
     if not files:
         logger.warning("the playground's files are missing: no page is served")
     return Wire(
-        routes=[Endpoint(path, file.serve, methods=["GET"]) for path, file in files.items()],
+        # links that lead to a page are lengthened on their way, and browsers are made to pass a cache by
+        routes=[
+            Endpoint(path, file.serve, methods=["GET"], query=None) for path, file in files.items()
+        ],
         paths={"/": _DESCRIPTION} if "/" in files else {},
         public=frozenset(files),
     )

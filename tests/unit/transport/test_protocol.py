@@ -94,7 +94,7 @@ async def test_the_head_goes_out_with_what_opens_the_body() -> None:
     await anyio.wait_all_tasks_blocked()
     [begun] = written.parts
     assert begun.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert begun.endswith(b"\r\n\r\n8\r\n: open\n\n\r\n")
+    assert begun.endswith(b"\r\n\r\n12\r\n: conversation c\n\n\r\n")
     site.runs.say(TextDelta("ab"))
     await anyio.wait_all_tasks_blocked()
     assert len(written.parts) == 2

@@ -8,7 +8,7 @@ import pytest
 from starlette.requests import Request
 from starlette.types import ASGIApp
 from tests.support.bridge import ask, exchange
-from tests.support.logged_runs import RUN, LoggedRuns
+from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 from tests.support.sse_site import END, Direct
 from typing_extensions import override
 
@@ -33,7 +33,7 @@ from passback.transport.routing import Endpoint
 from passback.transport.sending import SEND_NOW
 from passback.transport.signal import Signal
 from passback.transport.site import build_site
-from passback.transport.sse import OPENING, EventStream, last_event_id
+from passback.transport.sse import EventStream, last_event_id
 from passback.transport.wires import Services, Wire
 
 pytestmark = pytest.mark.anyio

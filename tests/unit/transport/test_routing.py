@@ -1,6 +1,7 @@
 """A path is matched as it was sent, by servers that tell it and by those that do not; a response that fails is told of."""
 
 import json
+from urllib.parse import urljoin
 
 import pytest
 from starlette.requests import Request
@@ -12,7 +13,7 @@ from tests.support.sse_site import Direct
 
 from passback.core.errors import StoreError
 from passback.transport.access import Access
-from passback.transport.routing import Endpoint
+from passback.transport.routing import Endpoint, relative_reference
 from passback.transport.sending import SEND_NOW
 from passback.transport.site import build_site
 from passback.transport.wires import Wire
@@ -79,6 +80,92 @@ async def test_a_parameter_has_to_be_text() -> None:
     assert status == 400
     assert isinstance(said, dict)
     assert said["code"] == "bad_request"
+
+
+# ---------------------------------------------------------------- queries
+async def _said(request: Request) -> Response:
+    return JSONResponse(dict(request.query_params))
+
+
+QUERIED = build_site(
+    [
+        Wire(
+            [
+                Endpoint("/some", _said, methods=["GET", "DELETE"], query={"GET": ["a", "b"]}),
+                Endpoint("/any", _said, methods=["GET"], query=None),
+                Endpoint("/none", _said, methods=["GET"]),
+            ]
+        )
+    ],
+    Access(),
+)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("address", ["/some?a=1&b=2", "/some?", "/any?x=1&x=2", "/none", "/none?&"])
+async def test_a_query_that_the_route_takes_is_served(method: str, address: str) -> None:
+    assert (await ask(QUERIED, method, address)).status == 200
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize(
+    ("method", "address", "message", "details"),
+    [
+        (
+            "GET",
+            "/some?a=1&order=desc",
+            "this address has no query parameter 'order': it takes a, b",
+            {"parameter": "order", "available": ["a", "b"]},
+        ),
+        (
+            "DELETE",
+            "/some?a=1",
+            "this address has no query parameter 'a': it takes none",
+            {"parameter": "a", "available": []},
+        ),
+        (
+            "GET",
+            "/none?" + "x" * 100,
+            f"this address has no query parameter '{'x' * 64}': it takes none",
+            {"parameter": "x" * 64, "available": []},
+        ),
+        (
+            "GET",
+            "/none?a%0Ab",
+            r"this address has no query parameter 'a\nb': it takes none",
+            {"parameter": "a\nb", "available": []},
+        ),
+        ("GET", "/some?b=1&a=1&b=2", "the query parameter b comes twice", {"parameter": "b"}),
+    ],
+)
+async def test_a_query_that_the_route_does_not_take_is_refused(
+    method: str, address: str, message: str, details: dict[str, object]
+) -> None:
+    answer = await ask(QUERIED, method, address)
+    assert (answer.status, answer.code) == (422, "invalid_request")
+    assert (answer.json["message"], answer.json["details"]) == (message, details)
+
+
+# ---------------------------------------------------------------- references
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("/post", "/post"),
+        ("/v1/bots/{id}/post", "/v1/bots/a%2Fb/post"),
+        ("/things/{id}/stream", "/things/..%2F/stream"),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "/agents", "/a/b%2Fc"])
+async def test_a_reference_leads_to_the_same_place_below_any_prefix(
+    pattern: str, path: str, prefix: str
+) -> None:
+    async def endpoint(request: Request) -> Response:
+        return Response(relative_reference(request.scope, "/things/%2F/stream?a=b"))
+
+    app = build_site([Wire([Endpoint(pattern, endpoint, methods=["GET"])])], Access())
+    reference = (await ask(app, "GET", path)).body.decode()
+    base = f"https://agents.example{prefix}"
+    assert urljoin(f"{base}{path}?wait=1", reference) == f"{base}/things/%2F/stream?a=b"
 
 
 # ---------------------------------------------------------------- responses that fail

@@ -5,7 +5,7 @@ from dataclasses import replace
 import anyio
 import pytest
 from tests.support.bridge import exchange
-from tests.support.logged_runs import RUN
+from tests.support.logged_runs import OPENING, RUN
 from tests.support.sse_site import DONE, END, Site, done, text
 
 from passback.core.errors import (
@@ -25,7 +25,7 @@ from passback.core.events import (
 from passback.core.messages import ConversationId, RunId
 from passback.transport.frames import EventId
 from passback.transport.line import PING
-from passback.transport.sse import CUT, OPENING, stream_headers
+from passback.transport.sse import CUT, stream_headers
 
 pytestmark = pytest.mark.anyio
 

@@ -202,7 +202,7 @@ async def test_what_is_void_is_not_in_the_document() -> None:
 
 # ---------------------------------------------------------------- when it takes too long
 def check_goes_on(answer: Answer) -> None:
-    follow = "/conversations/c/stream?runId=run_1"
+    follow = "conversations/c/stream?runId=run_1"
     assert (answer.status, answer.json) == (202, IDS | {"follow": follow})
     assert (answer.headers["location"], answer.headers["x-run-id"]) == (follow, "run_1")
 

@@ -13,7 +13,7 @@ from tests.support.agent_api import (
 )
 from tests.support.agent_site import HELLO, SAID, post, site, streamed
 from tests.support.bridge import ask, ask_json
-from tests.support.logged_runs import RUN, LoggedRuns
+from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 
 from passback.core.changes import Status
 from passback.core.errors import CursorExpired
@@ -47,7 +47,6 @@ from passback.core.messages import (
 )
 from passback.core.ports import Parked
 from passback.transport.access import Access
-from passback.transport.sse import OPENING
 from passback.transport.wires import Limits
 
 pytestmark = pytest.mark.anyio

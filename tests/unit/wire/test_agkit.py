@@ -6,7 +6,7 @@ from urllib.parse import unquote
 import pytest
 from starlette.types import ASGIApp
 from tests.support.bridge import Answer, ask_json
-from tests.support.logged_runs import RUN, LoggedRuns
+from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.messages import (
@@ -30,7 +30,6 @@ from passback.core.ports import Parked
 from passback.transport.access import Access
 from passback.transport.signal import Signal
 from passback.transport.site import build_site
-from passback.transport.sse import OPENING
 from passback.transport.wires import Services
 from passback.wire.agkit import build
 
@@ -58,6 +57,7 @@ async def _post(runs: LoggedRuns, value: object, **request: Any) -> Answer:
     return await ask_json(_app(runs), "POST", PATH, value, **request)
 
 
+# ---------------------------------------------------------------- what is understood
 async def test_keys_may_be_written_with_underscores() -> None:
     runs = _runs()
     image = {"type": "image", "data": "aGk=", "media_type": "image/png"}
@@ -92,7 +92,6 @@ async def test_of_two_spellings_that_of_the_reference_counts() -> None:
     assert (await _post(_runs(), both)).headers["x-conversation-id"] == "c"
 
 
-# ---------------------------------------------------------------- what is understood
 @pytest.mark.parametrize("path", [PATH, "/v1/aibot/bots/any-agent/send-message"])
 async def test_a_post_is_answered_with_the_log_of_its_run(path: str) -> None:
     runs = _runs()
@@ -333,7 +332,7 @@ async def test_results_that_are_not_all_say_what_is_still_owed() -> None:
     answer = await _post(runs, HELLO)
     assert (answer.status, answer.body) == (
         200,
-        b": still owed: call_1 call_2\n\ndata: [DONE]\n\n",
+        OPENING.encode() + b": still owed: call_1 call_2\n\ndata: [DONE]\n\n",
     )
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert answer.headers["x-owed-tool-calls"] == "call_1,call_2"
@@ -346,6 +345,7 @@ async def test_what_is_still_owed_is_an_event_for_those_who_ask() -> None:
     runs.answer = Parked(RUN.key, STILL_OWED[:1])
     answer = await _post(runs, HELLO | {"include": ["owed"]})
     assert answer.body == (
+        b": conversation c\n\n"
         b": still owed: call_1\n\n"
         b'data: {"type":"owed","toolCalls":'
         b'[{"id":"call_1","name":"t","arguments":"{}","kind":"tool_result"}]}\n\n'

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp
 from tests.support.bridge import Answer, ask, ask_json
-from tests.support.logged_runs import RUN, LoggedRuns
+from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.messages import CallId, Owed
@@ -13,7 +13,6 @@ from passback.core.ports import Parked
 from passback.transport.access import Access
 from passback.transport.signal import Signal
 from passback.transport.site import build_site
-from passback.transport.sse import OPENING
 from passback.transport.wires import Services
 from passback.wire import agkit, rest
 
@@ -135,7 +134,6 @@ async def test_a_document_is_of_the_whole_run_and_a_text_of_what_was_not_seen(ro
             "1.5",
             "1e3",
             "%C2%B2",
-            "1&wait=1",
         )
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp
 from tests.support.bridge import Answer, ask, ask_json
-from tests.support.logged_runs import RUN, LoggedRuns
+from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 
 from passback.core.changes import Claim, Status
 from passback.core.errors import CursorExpired, ShuttingDown, StoreUnavailable
@@ -25,7 +25,6 @@ from passback.core.state import State
 from passback.transport.access import Access
 from passback.transport.signal import Signal
 from passback.transport.site import build_site
-from passback.transport.sse import OPENING
 from passback.transport.wires import Services
 from passback.wire.rest import build
 

@@ -16,7 +16,7 @@ from passback.core.errors import InvalidRequest
 from passback.core.messages import Answer, ConversationKey, RunRef
 from passback.core.ports import Parked
 from passback.transport.body import read_object
-from passback.transport.following import followed_run
+from passback.transport.following import FOLLOWED, followed_run
 from passback.transport.forms import DOCUMENT_TYPE, EVENTS_TYPE
 from passback.transport.frames import EventId
 from passback.transport.headers import headers_of
@@ -25,7 +25,13 @@ from passback.transport.negotiation import accepted
 from passback.transport.openapi import schemas_of
 from passback.transport.requests import conversation_id, idempotency_key, validated
 from passback.transport.routing import Endpoint
-from passback.transport.sse import EventStream, last_event_id, since_of, stream_headers
+from passback.transport.sse import (
+    EventStream,
+    last_event_id,
+    opening_comment,
+    since_of,
+    stream_headers,
+)
 from passback.transport.waiting import MOST_SECONDS, WaitedAnswer
 from passback.transport.wires import Services, Wire
 from passback.wire.agent_api.describe import describe
@@ -42,7 +48,12 @@ def build(services: Services, /) -> Wire:
     return Wire(
         routes=[
             Endpoint(path, wire.process, methods=["POST"]),
-            Endpoint(f"{path}/{{session_id}}/stream", wire.follow, methods=["GET"]),
+            Endpoint(
+                f"{path}/{{session_id}}/stream",
+                wire.follow,
+                methods=["GET"],
+                query={"GET": ["stream", "id", *FOLLOWED]},
+            ),
         ],
         paths=describe(path),
         schemas=schemas_of(AgentRequest, AgentResponse, AgentMessage, AgentContent),
@@ -144,8 +155,8 @@ def _parked(
     if not streams:
         headers = run_headers(parked.key.id, None) | missing
         return json_answer(request.scope, events[-1], headers=headers)
-    text = "".join(f"data: {encode(event)}\n\n" for event in events)
-    return Response(text, headers=stream_headers(request.scope, parked.key.id) | missing)
+    frames = [opening_comment(parked.key.id), *(f"data: {encode(event)}\n\n" for event in events)]
+    return Response("".join(frames), headers=stream_headers(request.scope, parked.key.id) | missing)
 
 
 def _parked_events(parked: Parked, response_id: str) -> list[Event]:

@@ -36,7 +36,7 @@ def build(services: Services, /) -> Wire:
         return json_answer(request.scope, shown)
 
     return Wire(
-        routes=[Endpoint("/commands", commands, methods=["GET"])],
+        routes=[Endpoint("/commands", commands, methods=["GET"], query={"GET": ["agentId"]})],
         paths=_PATHS,
         schemas=schemas_of(CommandsView),
     )

@@ -1,5 +1,6 @@
 """The routes of conversations: look, page through, follow, cancel, delete; health."""
 
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -15,7 +16,7 @@ from passback.core.changes import Status
 from passback.core.errors import Conflict, CursorExpired, InvalidRequest
 from passback.core.messages import RunId, RunRef
 from passback.transport.body import read_optional_object
-from passback.transport.following import FOLLOWING, followed_run
+from passback.transport.following import FOLLOWED, FOLLOWING, followed_run
 from passback.transport.forms import asked_form, run_answer
 from passback.transport.history import ConversationView, MessageView, conversation_view, view
 from passback.transport.http import empty_answer, json_answer, write_json, written_answer
@@ -73,13 +74,34 @@ def build(services: Services, /) -> Wire:
     wire = _Rest(services)
     return Wire(
         routes=[
-            Endpoint("/conversations/{id}", wire.conversation, methods=["GET", "DELETE"]),
+            Endpoint(
+                "/conversations/{id}",
+                wire.conversation,
+                methods=["GET", "DELETE"],
+                query={"GET": ["include"]},
+            ),
             Endpoint(_PERMISSION, wire.permission, methods=["DELETE"]),
-            Endpoint("/conversations/{id}/messages", wire.messages, methods=["GET"]),
-            Endpoint("/conversations/{id}/stream", wire.stream, methods=["GET"]),
-            Endpoint("/conversations/{id}/cancel", wire.cancel, methods=["POST"]),
-            Endpoint("/healthz", wire.alive, methods=["GET"]),
-            Endpoint("/readyz", wire.ready, methods=["GET"]),
+            Endpoint(
+                "/conversations/{id}/messages",
+                wire.messages,
+                methods=["GET"],
+                query={"GET": ["after", "limit"]},
+            ),
+            Endpoint(
+                "/conversations/{id}/stream",
+                wire.stream,
+                methods=["GET"],
+                query={"GET": ["wait", "include", *FOLLOWED]},
+            ),
+            Endpoint(
+                "/conversations/{id}/cancel",
+                wire.cancel,
+                methods=["POST"],
+                query={"POST": ["runId"]},
+            ),
+            # asked for every few seconds by whoever watches the server
+            Endpoint("/healthz", wire.alive, methods=["GET"], log_level=logging.DEBUG),
+            Endpoint("/readyz", wire.ready, methods=["GET"], log_level=logging.DEBUG),
             Endpoint("/openapi.json", wire.describe, methods=["GET"]),
         ],
         paths=_PATHS,
