@@ -44,6 +44,8 @@ from passback.workers import (
     taken_seat,
 )
 
+logger = logging.getLogger(__name__)
+
 EXIT_USAGE = 2
 _REPLAY_GRACE = 1
 """Seconds: nothing is lost with an answer that is cut."""
@@ -137,7 +139,7 @@ def _settings(flags: Mapping[str, str]) -> Settings:
     settings = load({**os.environ, **flags})
     require_common_ground(settings)
     _refuse_strangers(settings)
-    log_to_stderr(settings.log_level, several=settings.workers > 1)
+    log_to_stderr(settings.log_level, settings.log_format, several=settings.workers > 1)
     return settings
 
 
@@ -196,7 +198,7 @@ async def serve(settings: Settings, agents: Sequence[Agent], seat: Seat | None =
     with seat.listening if seat else _listen_as_set(settings) as listening:
         async with application.running() as warnings, anyio.create_task_group() as tasks:
             for warning in warnings if _speaks(seat) else ():
-                _warn(warning)
+                _warn(warning, settings)
             tasks.start_soon(collect_seldom, lambda: not server.server_state.tasks)
             tasks.start_soon(_drain_at, stop, application)
             await server.serve([listening])
@@ -293,7 +295,8 @@ def _greet(application: Application, address: str) -> None:
         _warn(
             f"listening on {settings.host} without authentication: everybody who can reach this "
             "address can read and continue every conversation whose id they know, and spend your "
-            "model's tokens. Set PASSBACK_API_KEYS, or listen on 127.0.0.1."
+            "model's tokens. Set PASSBACK_API_KEYS, or listen on 127.0.0.1.",
+            settings,
         )
     workers = f"  workers {settings.workers}\n" if settings.workers > 1 else ""
     body = """'{"messages":[{"role":"user","content":"hi"}]}'"""
@@ -411,5 +414,10 @@ async def replay(options: argparse.Namespace) -> int:
     return 0 if server.started else EXIT_FAILED
 
 
-def _warn(text: str) -> None:
+def _warn(text: str, settings: Settings) -> None:
+    if (
+        settings.log_format == "json"
+    ):  # who reads it by a program gets nothing else on standard error
+        logger.warning("%s", text)
+        return
     print(f"passback: warning: {text}", file=sys.stderr, flush=True)

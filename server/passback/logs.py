@@ -2,32 +2,69 @@
 
 import json
 import logging
+import math
 import re
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from typing_extensions import override
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 _CALM_SECONDS = 60  # in which a line that anybody can cause is written once
-_PLAIN_VALUE = re.compile(r"[\w.:/@+-]+", re.ASCII)
+_PLAIN_VALUE = re.compile(r"[\w.:/@+{}-]+", re.ASCII)
+_OF_A_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 
 
-class _Formatter(logging.Formatter):
+class _TextFormatter(logging.Formatter):
     """One line per event, with its ids: as JSON where they could be taken for more than one value, or for a line."""
-
-    _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        extra: Mapping[str, object] = {
-            name: value for name, value in vars(record).items() if name not in self._PLAIN
-        }
-        ids = "".join(f" {name}={_one_word(str(value))}" for name, value in extra.items())
+        ids = "".join(f" {name}={_one_word(str(value))}" for name, value in _extra(record).items())
         line, newline, trace = super().format(record).partition("\n")
         return line + ids + newline + trace
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object of ASCII per event, whatever its message holds: `time` (UTC), `level`, `logger`, `message`, its ids.
+
+    Args:
+        several: each object has the `process`.
+    """
+
+    def __init__(self, *, several: bool) -> None:
+        super().__init__()
+        self._several = several
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, UTC)
+        told: dict[str, object] = {
+            "time": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if self._several:
+            told["process"] = record.process
+        if record.exc_info:
+            told["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            told["stack"] = record.stack_info
+        ids = {name: _plain(value) for name, value in _extra(record).items()}
+        return json.dumps({**told, **ids, **told})  # no id takes the place of a field
+
+
+def _extra(record: logging.LogRecord) -> Mapping[str, object]:
+    """Return what was said beside the message."""
+    return {name: value for name, value in vars(record).items() if name not in _OF_A_RECORD}
+
+
+def _plain(value: object) -> object:
+    """Return a value as JSON has it, or else its text."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if value is None or isinstance(value, str | bool | int) else str(value)
 
 
 def _one_word(value: str) -> str:
@@ -56,11 +93,17 @@ class OncePerMinute(logging.Filter):
         return True
 
 
-def log_to_stderr(level: str, *, several: bool = False) -> None:
-    """`several` processes write to it: each line says which."""
+def log_to_stderr(level: str, form: str = "text", *, several: bool = False) -> None:
+    """Log lines for people (`text`), or `json`; `several` processes write to it: each line says which."""
     process = " [%(process)d]" if several else ""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Formatter(f"%(asctime)s{process} %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(
+        _JsonFormatter(several=several)
+        if form == "json"
+        else _TextFormatter(f"%(asctime)s{process} %(levelname)s %(name)s: %(message)s")
+    )
+    # what Python itself warns of has two lines
+    logging.captureWarnings(form == "json")
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # it writes a line for each request that cannot be read, and no key is needed to send one
     logging.getLogger("uvicorn.error").filters = [OncePerMinute()]

@@ -395,6 +395,9 @@ class Settings:
         return Budget(
             Limits(self.max_run_tokens, self.max_run_seconds, self.max_run_cost),
             Limits(
+    log_format: str = _setting(
+        "text", _one_of("text", "json"), "how: lines for people, or one JSON object a line"
+    )
                 self.max_conversation_tokens,
                 self.max_conversation_seconds,
                 self.max_conversation_cost,

@@ -170,7 +170,7 @@ async def test_keys_are_in_no_argument_no_document_and_no_log(tmp_path: Path) ->
             )
             told.append(wrong.text)
     told.append(log.read_text())
-    assert "alice" not in told[-1]
+    assert "owner=alice" in told[-1]
     assert [each for each in told if KEY in each or "the-key-of" in each] == []
 
 

@@ -1,6 +1,11 @@
 """The lines of the log: one for each event, whatever its ids are, and none that anybody can cause without end."""
 
+import json
 import logging
+import math
+import os
+import warnings
+from datetime import datetime
 
 import pytest
 
@@ -16,6 +21,7 @@ def _logging_as_before() -> object:
         name: (logging.getLogger(name).level, logging.getLogger(name).filters) for name in names
     }
     yield
+    logging.captureWarnings(False)
     root.handlers[:], root.level = handlers, level
     for name, (its_level, filters) in before.items():
         logging.getLogger(name).setLevel(its_level)
@@ -26,6 +32,7 @@ def _logging_as_before() -> object:
     ("value", "written"),
     [
         ("run_1.1-2", "run_1.1-2"),
+        ("/conversations/{id}", "/conversations/{id}"),
         (12, "12"),
         ("a run_id=b", '"a run_id=b"'),
         ("a\u2028b\nc", r'"a\u2028b\nc"'),
@@ -39,6 +46,45 @@ def test_a_value_forges_neither_a_line_nor_another_value(
     logging.getLogger("passback").warning("it happened", extra={"conversation_id": value})
     [line] = capsys.readouterr().err.splitlines()
     assert line.endswith(f" WARNING passback: it happened conversation_id={written}")
+
+
+def test_as_json_each_event_is_an_object_on_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    log_to_stderr("info", "json")
+    log = logging.getLogger("passback.test")
+    log.info("it\nhappened \u2028 %s", "\ud800", extra={"status": 200, "time": "forged", "at": 1.5})
+    try:
+        raise ValueError("first\nsecond")
+    except ValueError:
+        log.exception("it failed", extra={"id": KeyError("a"), "nan": math.nan, "none": None})
+    logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.", stack_info=True)
+    warnings.showwarning("late", UserWarning, "a.py", 1)
+    log.debug("not this")
+    written = capsys.readouterr().err
+    assert written.isascii()
+    happened, failed, unread, warned = map(json.loads, written.splitlines())
+    assert datetime.fromisoformat(happened["time"]).tzinfo is not None
+    assert {**happened, "time": ""} == {
+        "time": "",
+        "level": "info",
+        "logger": "passback.test",
+        "message": "it\nhappened \u2028 \ud800",
+        "status": 200,
+        "at": 1.5,
+    }
+    assert failed["level"] == "error"
+    assert failed["exception"].endswith("ValueError: first\nsecond")
+    assert (failed["id"], failed["nan"], failed["none"]) == ("'a'", "nan", None)
+    assert (unread["logger"], unread["level"]) == ("uvicorn.error", "warning")
+    assert unread["stack"].startswith("Stack (most recent call last):\n")
+    assert (warned["logger"], "UserWarning: late" in warned["message"]) == ("py.warnings", True)
+
+
+def test_as_json_each_of_several_processes_says_which_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log_to_stderr("warning", "json", several=True)
+    logging.getLogger("passback").warning("here")
+    assert json.loads(capsys.readouterr().err)["process"] == os.getpid()
 
 
 def passes(

@@ -78,6 +78,7 @@ GOOD: list[tuple[str, str, object]] = [
     ("allow_eviction", "YES", True),
     ("log_level", "debug", "debug"),
 ]
+    ("log_format", "json", "json"),
 
 BAD: list[tuple[str, str, str]] = [
     ("port", "65536", "must be from 0 to 65535"),
@@ -113,6 +114,7 @@ BAD: list[tuple[str, str, str]] = [
     ("allow_eviction", "perhaps", "must be yes or no"),
     ("log_level", "loud", "must be one of debug, info, warning, error"),
     *(("process_path", bad, "must be a path") for bad in ("process", "/", "/a/", "/{a}", "/a?b")),
+    ("log_format", "xml", "must be one of text, json"),
     ("allowed_origins", "*", "must be exact origins such as https://app.example.com"),
     ("allowed_origins", "https://a.example/", "must be exact origins such as"),
     ("allowed_hosts", "https://a.example", "must be host names without scheme and port"),

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from passback.core.errors import BadRequest, ClientError, HeadersTooLarge
+from passback.transport.access_log import log_unread
 from passback.transport.http import error_answer
 from passback.transport.sending import BODY_CAME, SEND_NOW
 from passback.transport.signal import Signal
@@ -300,7 +301,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 return
             self._answering.disconnected = True  # what is written here is its answer
             self._answering.message_event.set()
-        answer = error_answer({"type": "http", "headers": []}, error)
+        scope: dict[str, Any] = {"type": "http", "headers": []}
+        answer = error_answer(scope, error)
+        log_unread(scope, answer.status_code)
         status = HTTPStatus(answer.status_code)
         head = [f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode("ascii")]
         head += [b"%b: %b\r\n" % header for header in answer.raw_headers]

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from passback.core.errors import ConfigurationError
 from passback.transport.access import Access
+from passback.transport.access_log import AccessLog
 from passback.transport.gate import protect
 from passback.transport.routing import Endpoint, nothing_there
 from passback.transport.wires import Wire
@@ -20,7 +21,7 @@ _PARAMETER = re.compile(r"\{\w+\}")
 def build_site(
     wires: Sequence[Wire], access: Access, lifespan: Lifespan[Any] | None = None
 ) -> ASGIApp:
-    """Mount the wires' routes; errors become JSON, and every request passes the gate.
+    """Mount the wires' routes; errors become JSON, and every request passes the gate and is logged.
 
     Raises:
         ConfigurationError: two routes have one address.
@@ -34,7 +35,8 @@ def build_site(
         lifespan=lifespan,
     )
     public = frozenset(path for wire in wires for path in wire.public)
-    return protect(_with_shortcuts(router, routes), access, public=public)
+    site = protect(_with_shortcuts(router, routes), access, public=public)
+    return AccessLog(site, routes)
 
 
 def _refuse_doubles(routes: Sequence[BaseRoute]) -> None:

@@ -1,6 +1,7 @@
 """What a connection may bring, and how long it may stay, whoever is on it: no key is needed to be here."""
 
 import asyncio
+import logging
 import socket
 
 import anyio
@@ -214,6 +215,18 @@ async def test_junk_in_place_of_a_body_is_answered_once() -> None:
     await anyio.wait_all_tasks_blocked()
     assert written.text.startswith(b"HTTP/1.1 400 ")
     assert written.text.count(b"HTTP/1.1 ") == 1
+    connection.connection_lost(None)
+
+
+async def test_what_is_no_request_is_a_line_of_the_access_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "passback.transport.access_log")
+    connection, written = asked(ECHO, b"secret\r\n\r\n")
+    [line] = [each for each in caplog.records if each.levelname == "INFO"]
+    assert (line.__dict__["status"], line.__dict__["code"]) == (400, "bad_request")
+    assert f"x-request-id: {line.__dict__['request_id']}\r\n".encode() in written.text
+    assert "secret" not in str(vars(line))
     connection.connection_lost(None)
 
 
