@@ -110,4 +110,5 @@ def _access(settings: Settings) -> Access:
         origins=settings.allowed_origins,
         keys=settings.api_keys,
         loopback_only=settings.is_loopback,
+        loopback_pages=settings.loopback_pages,
     )

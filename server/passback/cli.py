@@ -299,6 +299,11 @@ def _greet(application: Application, address: str) -> None:
             settings,
         )
     workers = f"  workers {settings.workers}\n" if settings.workers > 1 else ""
+    pages = (
+        "  origins http://localhost:PORT and the like may call it (PASSBACK_ALLOW_LOOPBACK_PAGES)\n"
+        if settings.loopback_pages
+        else ""
+    )
     body = """'{"messages":[{"role":"user","content":"hi"}]}'"""
     print(
         f"passback {__version__} is listening on {address}\n\n"
@@ -306,7 +311,7 @@ def _greet(application: Application, address: str) -> None:
         f"  curl    curl -N {address}/send-message -H 'Content-Type: application/json' -d {body}\n"
         f"  store   {application.store.location}\n"
         f"  model   {', '.join(model.name for model in application.models)}\n"
-        f"{workers}\n"
+        f"{workers}{pages}\n"
         "Ctrl-C stops it.",
         flush=True,
     )

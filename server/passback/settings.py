@@ -281,6 +281,12 @@ class Settings:
     allowed_origins: frozenset[str] = _setting(
         frozenset[str](), _origins, "origins of web pages elsewhere that may call the server"
     )
+    allow_loopback_pages: bool = _setting(
+        True,
+        _flag,
+        "whether pages of this machine, such as those of http://localhost:5173, may call a server that listens on "
+        "loopback only",
+    )
     api_keys: Mapping[str, OwnerId] = field(
         default_factory=dict[str, OwnerId],
         repr=False,
@@ -389,21 +395,26 @@ class Settings:
     log_level: str = _setting(
         "warning", _one_of("debug", "info", "warning", "error"), "how much is logged to stderr"
     )
+    log_format: str = _setting(
+        "text", _one_of("text", "json"), "how: lines for people, or one JSON object a line"
+    )
 
     @property
     def budget(self) -> Budget:
         return Budget(
             Limits(self.max_run_tokens, self.max_run_seconds, self.max_run_cost),
             Limits(
-    log_format: str = _setting(
-        "text", _one_of("text", "json"), "how: lines for people, or one JSON object a line"
-    )
                 self.max_conversation_tokens,
                 self.max_conversation_seconds,
                 self.max_conversation_cost,
             ),
             Limits(self.max_owner_tokens, self.max_owner_seconds, self.max_owner_cost),
         )
+
+    @property
+    def loopback_pages(self) -> bool:
+        """Whether pages of this machine may call the server."""
+        return self.allow_loopback_pages and self.is_loopback
 
     @property
     def is_loopback(self) -> bool:

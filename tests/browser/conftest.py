@@ -55,6 +55,13 @@ async def fast_url() -> AsyncGenerator[str]:
         yield server.url
 
 
+@pytest.fixture(scope="session")
+async def guarded_url() -> AsyncGenerator[str]:
+    """The same, to which pages of this machine are foreign, too."""
+    async with running_server("--model", "demo:fast", "--allow-loopback-pages", "no") as server:
+        yield server.url
+
+
 @pytest.fixture
 async def playground(browser: Browser, server_url: str) -> AsyncGenerator[Playground]:
     async with open_playground(browser, server_url) as tab:

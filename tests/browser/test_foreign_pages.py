@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 
 WAYS = (Path(__file__).parent / "foreign_ways.js").read_text()
 SECONDS = 10
-FOREIGN = ["evil.test", "a.rebind.test", "localhost", "127.0.0.1"]
+FOREIGN = ["evil.test", "a.rebind.test"]
+OF_THIS_MACHINE = ["localhost", "127.0.0.1"]
 """Where the foreign pages are: other names, and another port of the same one."""
 REBOUND = ["evil.test", "a.rebind.test", "localhost.rebind.test", "127.0.0.1.rebind.test"]
 READABLE = {
@@ -64,6 +65,16 @@ LOADED = """async url => {
         document.body.append(Object.assign(made, properties));
     });
     return Object.fromEntries(await Promise.all(Object.entries(elements).map(tell)));
+}"""
+TALK = """async url => {
+    const posted = await fetch(`${url}/send-message`, {
+        method: 'POST',
+        headers: {'Content-Type': 'application/json', 'Idempotency-Key': crypto.randomUUID()},
+        body: JSON.stringify({messages: [{role: 'user', content: 'hi'}]}),
+    });
+    const conversation = posted.headers.get('X-Conversation-Id'), words = await posted.text();
+    const kept = await (await fetch(`${url}/conversations/${conversation}/messages`)).json();
+    return [conversation, words, kept.messages.map(({role}) => role)];
 }"""
 FRAME = """url => new Promise(done => {
     const frame = document.createElement('iframe');
@@ -155,13 +166,15 @@ async def everything(url: str, conversation: str) -> list[str]:
 
 
 @pytest.mark.promise("P13")
+@pytest.mark.parametrize("hosts", [FOREIGN, OF_THIS_MACHINE])
 async def test_no_way_of_a_foreign_page_reads_or_changes_anything(
-    browser: Browser, site: CarelessSite, fast_url: str
+    browser: Browser, site: CarelessSite, fast_url: str, guarded_url: str, hosts: list[str]
 ) -> None:
     """The same ways reach a site that lets everything in, and read there what can be read."""
-    await owed(fast_url, "victim", "time zone", ZONE)
-    before = await everything(fast_url, "victim")
-    for host in FOREIGN:
+    url = fast_url if hosts is FOREIGN else guarded_url
+    await owed(url, "victim", "time zone", ZONE)
+    before = await everything(url, "victim")
+    for host in hosts:
         site.ways.clear()
         async with foreign_page(browser, site.url(host)) as page:
             elsewhere = "evil.test" if host != "evil.test" else "a.rebind.test"
@@ -171,11 +184,23 @@ async def test_no_way_of_a_foreign_page_reads_or_changes_anything(
                 while not read.keys() <= site.ways:  # the page does not wait for beacons
                     await anyio.lowlevel.checkpoint()
             written = Written(page)
-            read = await page.evaluate(f"({WAYS})('{fast_url}', 'victim')")
+            read = await page.evaluate(f"({WAYS})('{url}', 'victim')")
             assert {way: told for way, told in read.items() if told} == {}
             await written.wait_for("a beacon", "a beacon of JSON", "a form", "a post of text")
             assert written.accepted == []
-        assert await everything(fast_url, "victim") == before
+        assert await everything(url, "victim") == before
+
+
+@pytest.mark.parametrize("host", OF_THIS_MACHINE)
+async def test_a_page_of_this_machine_may_talk_to_a_server_of_this_machine(
+    browser: Browser, site: CarelessSite, fast_url: str, host: str
+) -> None:
+    """As a front end in development does, from another port."""
+    async with foreign_page(browser, site.url(host)) as page:
+        conversation, words, again = await page.evaluate(TALK, fast_url)
+    assert words.startswith(f": conversation {conversation}\n\n")
+    assert words.endswith("data: [DONE]\n\n")
+    assert again == ["user", "assistant"]
 
 
 @pytest.mark.parametrize("host", REBOUND)

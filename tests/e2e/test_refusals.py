@@ -60,7 +60,7 @@ FOREIGN = {
     "an empty host": ({"host": ""}, 421, "foreign_host"),
     "a foreign origin": ({"origin": "http://evil.example"}, 403, "foreign_origin"),
     "no page's origin": ({"origin": "null"}, 403, "foreign_origin"),
-    "another port's origin": ({"origin": "http://127.0.0.1:1"}, 403, "foreign_origin"),
+    "another machine's origin": ({"origin": "http://192.0.2.7:1"}, 403, "foreign_origin"),
 }
 
 

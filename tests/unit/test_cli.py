@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 import anyio
@@ -374,19 +375,19 @@ async def test_serve_tells_where_to_look_and_stops_when_it_is_asked(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("flags", "environment", "warned"),
+    ("flags", "environment", "warned", "pages"),
     [
-        (["--host", "127.0.0.1"], {}, False),
-        (["--host", "0.0.0.0"], {"PASSBACK_ALLOW_ANONYMOUS": "yes"}, True),
-        (["--allow-anonymous", "yes"], {"PASSBACK_HOST": "0.0.0.0"}, True),
-        (["--host", "127.0.0.1"], {"PASSBACK_HOST": "0.0.0.0"}, False),
-        (["--host", "0.0.0.0"], {"PASSBACK_API_KEYS": "ann:0123456789abcdef"}, False),
+        (["--host", "127.0.0.1"], {"PASSBACK_ALLOW_LOOPBACK_PAGES": "no"}, False, False),
+        (["--host", "0.0.0.0"], {"PASSBACK_ALLOW_ANONYMOUS": "yes"}, True, False),
+        (["--allow-anonymous", "yes"], {"PASSBACK_HOST": "0.0.0.0"}, True, False),
+        (["--host", "127.0.0.1"], {"PASSBACK_HOST": "0.0.0.0"}, False, True),
+        (["--host", "0.0.0.0"], {"PASSBACK_API_KEYS": "ann:0123456789abcdef"}, False, False),
     ],
 )
 def test_serving_everybody_without_authentication_is_said_loudly(
-    flags: list[str], environment: dict[str, str], warned: bool, tmp_path: Path
+    flags: list[str], environment: dict[str, str], warned: bool, pages: bool, tmp_path: Path
 ) -> None:
-    """Also: a flag wins over its variable."""
+    """Also: a flag wins over its variable, and who may call is said."""
     inherited = {
         name: text for name, text in os.environ.items() if not name.startswith("PASSBACK_")
     }
@@ -402,13 +403,13 @@ def test_serving_everybody_without_authentication_is_said_loudly(
         assert process.stdout is not None
         assert process.stderr is not None
         try:
-            banner = [process.stdout.readline() for _ in range(8)]
+            banner = list(takewhile(lambda line: line != "Ctrl-C stops it.\n", process.stdout))
         finally:
             process.terminate()
         errors = process.stderr.read()
         assert process.wait(20) == 0
     assert banner[0].startswith(f"passback {__version__} is listening on http://")
-    assert [line.split()[0] for line in banner[2:6]] == ["page", "curl", "store", "model"]
-    assert banner[4].split()[1] == store
-    assert banner[7] == "Ctrl-C stops it.\n"
+    told = dict(line.split()[:2] for line in banner[2:] if line.strip())
+    assert list(told) == ["page", "curl", "store", "model", *(["origins"] if pages else [])]
+    assert told["store"] == store
     assert ("without authentication" in errors) is warned

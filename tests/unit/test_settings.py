@@ -51,6 +51,7 @@ GOOD: list[tuple[str, str, object]] = [
         "https://a.example http://b.example:8080",
         frozenset({"https://a.example", "http://b.example:8080"}),
     ),
+    ("allow_loopback_pages", "no", False),
     ("api_keys", f"ann:{KEY},bob:{KEY}:x", {KEY: "ann", f"{KEY}:x": "bob"}),
     ("allow_anonymous", "yes", True),
     ("allow_roles", "assistant", frozenset({"user", "tool", "assistant"})),
@@ -77,8 +78,8 @@ GOOD: list[tuple[str, str, object]] = [
     ("ping", "1", 1.0),
     ("allow_eviction", "YES", True),
     ("log_level", "debug", "debug"),
-]
     ("log_format", "json", "json"),
+]
 
 BAD: list[tuple[str, str, str]] = [
     ("port", "65536", "must be from 0 to 65535"),
@@ -113,8 +114,8 @@ BAD: list[tuple[str, str, str]] = [
     ("ping", "secret", "must be a number"),
     ("allow_eviction", "perhaps", "must be yes or no"),
     ("log_level", "loud", "must be one of debug, info, warning, error"),
-    *(("process_path", bad, "must be a path") for bad in ("process", "/", "/a/", "/{a}", "/a?b")),
     ("log_format", "xml", "must be one of text, json"),
+    *(("process_path", bad, "must be a path") for bad in ("process", "/", "/a/", "/{a}", "/a?b")),
     ("allowed_origins", "*", "must be exact origins such as https://app.example.com"),
     ("allowed_origins", "https://a.example/", "must be exact origins such as"),
     ("allowed_hosts", "https://a.example", "must be host names without scheme and port"),

@@ -1,10 +1,12 @@
 """The gate in front of all routes, pure ASGI: host, origin, cross-origin headers, key. Streams pass unwrapped."""
 
+import logging
+
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from passback.core.errors import ClientError
+from passback.core.errors import ClientError, ForeignHost, ForeignOrigin
 from passback.transport.access import (
     ANONYMOUS,
     Access,
@@ -12,11 +14,17 @@ from passback.transport.access import (
     check_host,
     check_origin,
     check_site,
+    may_read,
+    shown_host,
+    shown_origin,
 )
 from passback.transport.headers import Headers, headers_of
 from passback.transport.http import empty_answer, error_answer, set_owner
 from passback.transport.sending import forget_send_now
 
+logger = logging.getLogger(__name__)
+
+_MOST_NAMED = 100  # hosts, and as many origins, in the log of a process
 _EXPOSED = (
     "X-Conversation-Id, X-Run-Id, X-Request-Id, X-Owed-Tool-Calls, X-Budget-Left-Tokens, "
     "X-Budget-Left-Seconds, X-Budget-Left-Cost, Retry-After, Location"
@@ -46,6 +54,8 @@ class _Gate:
         self._app = app
         self._access = access
         self._public = public
+        self._hosts = _Refused("host", "PASSBACK_ALLOWED_HOSTS")
+        self._origins = _Refused("origin", "PASSBACK_ALLOWED_ORIGINS")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -58,11 +68,12 @@ class _Gate:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = headers_of(scope)
         origin = headers.get(b"origin")
-        if origin in self._access.origins:
+        if origin and may_read(origin, headers, self._access):
             send = _readable_by(origin, send)
         try:
             answer = self._admit(scope, headers)
         except ClientError as error:
+            self._warn(error, headers)
             answer = error_answer(scope, error)
         try:
             await (answer or self._app)(scope, receive, send)
@@ -79,6 +90,40 @@ class _Gate:
             return empty_answer(scope, headers=_PREFLIGHT)
         set_owner(scope, ANONYMOUS if is_open else authenticate(headers, self._access))
         return None
+
+    def _warn(self, error: ClientError, headers: Headers) -> None:
+        """Name a refused host or origin once: mostly it is one that the settings should list."""
+        if isinstance(error, ForeignHost):
+            self._hosts.warn(shown_host(headers))
+        elif isinstance(error, ForeignOrigin):
+            self._origins.warn(shown_origin(headers, self._access))
+
+
+class _Refused:
+    """Warns of each refused name once, and of a bounded number of them: strangers choose them."""
+
+    def __init__(self, kind: str, setting: str) -> None:
+        self._kind = kind
+        self._setting = setting
+        self._named: set[str | None] = set()
+
+    def warn(self, name: str | None) -> None:
+        """`name` is None where there is none that the setting can list."""
+        if name in self._named or len(self._named) > _MOST_NAMED:
+            return
+        self._named.add(name)
+        if len(self._named) > _MOST_NAMED:
+            logger.warning(
+                "refused more than %s different %ss: no more are named here; "
+                "PASSBACK_LOG_LEVEL=info logs every request",
+                *(_MOST_NAMED, self._kind),
+            )
+        elif name is None:
+            logger.warning("refused a request: %s can list no %s of it", self._setting, self._kind)
+        else:
+            logger.warning(
+                "refused the %s %s: to allow it, list it in %s", self._kind, name, self._setting
+            )
 
 
 def _is_preflight(scope: Scope, headers: Headers) -> bool:

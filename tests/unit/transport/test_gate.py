@@ -263,6 +263,165 @@ async def test_without_an_origin_there_are_no_cross_origin_headers() -> None:
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
+# ---------------------------------------------------------------- pages of this machine
+LOOPBACK_PAGES = Access(loopback_pages=True)
+PROXIED = Access(hosts=frozenset({"agents.example.com"}), loopback_pages=True)
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "site"),
+    [
+        ("http://localhost:5173", "127.0.0.1:8000", "cross-site"),
+        ("http://localhost:5173", "localhost:8000", "same-site"),
+        ("http://127.0.0.1:3000", "localhost:8000", "cross-site"),
+        ("http://[::1]:3000", "[::1]:8000", "same-site"),
+        ("https://localhost", "127.8.9.10:8000", "cross-site"),
+        ("http://127.0.0.1:8001", "127.0.0.1:8000", "same-site"),
+    ],
+)
+async def test_a_page_of_this_machine_may_call_and_read(origin: str, host: str, site: str) -> None:
+    headers = {"host": host, "origin": origin, "sec-fetch-site": site}
+    asked = headers | {"access-control-request-method": "POST"}
+    for method, given, status in (
+        ("GET", headers, 200),
+        ("POST", headers, 200),
+        ("OPTIONS", asked, 204),
+    ):
+        answer = await ask(_app(LOOPBACK_PAGES), method, "/", headers=given)
+        assert (answer.status, answer.headers["access-control-allow-origin"]) == (status, origin)
+        assert answer.headers["vary"] == "origin"
+    refused = await ask(_app(Access()), "GET", "/", headers=headers)
+    assert (refused.status, refused.code) == (403, "foreign_origin")
+
+
+@pytest.mark.promise("P13")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "null"},
+        {"origin": "http://localhost.evil.example"},
+        {"origin": "http://evil.example:5173"},
+        {"origin": "http://127.0.0.1.nip.io"},
+        {"origin": "http://127.0.0.1:5173@evil.example"},
+        {"origin": "http://user@localhost:5173"},
+        {"origin": "http://localhost:5173/"},
+        {"origin": "http://localhost:5173\t"},
+        {"origin": "http://localhost:523456"},
+        {"origin": "http://LOCALHOST:5173"},
+        {"origin": "http://localhost.:5173"},
+        {"origin": "http://0.0.0.0:5173"},
+        {"origin": "http://2130706433"},
+        {"origin": "http://192.168.1.7:5173"},
+        {"origin": "file://localhost"},
+        {"origin": "chrome-extension://localhost"},
+        # what comes without an Origin is loaded, and read by nobody
+        {"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "script"},
+    ],
+)
+async def test_what_only_looks_like_a_page_of_this_machine_is_refused(
+    headers: dict[str, str],
+) -> None:
+    answer = await _get(LOOPBACK_PAGES, **headers)
+    assert (answer.status, answer.code) == (403, "foreign_origin")
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+@pytest.mark.promise("P13")
+@pytest.mark.parametrize(
+    ("hosts", "status"),
+    [
+        (["agents.example.com"], 403),
+        (["agents.example.com", "localhost"], 421),
+        (["localhost.evil.example"], 421),
+        (["localhost" + "x" * 600], 421),
+    ],
+)
+async def test_a_visitors_own_pages_are_foreign_where_the_server_has_another_name(
+    hosts: list[str], status: int
+) -> None:
+    headers = [("origin", "http://localhost:5173"), *(("host", host) for host in hosts)]
+    answer = await ask(_app(PROXIED), "GET", "/", headers=headers)
+    assert answer.status == status
+    assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_our_own_page_is_none_of_another_origin() -> None:
+    answer = await _get(LOOPBACK_PAGES, host="localhost:8000", origin="http://localhost:8000")
+    assert (answer.status, "access-control-allow-origin" in answer.headers) == (200, False)
+
+
+# ---------------------------------------------------------------- what the operator is told
+def _told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    gate = [record for record in caplog.records if record.name == "passback.transport.gate"]
+    assert {record.levelname for record in gate} <= {"WARNING"}
+    return [record.getMessage() for record in gate]
+
+
+@pytest.mark.parametrize(
+    ("headers", "setting", "told"),
+    [
+        (
+            {"origin": "http://app.example:5173"},
+            "PASSBACK_ALLOWED_ORIGINS",
+            "refused the origin http://app.example:5173: to allow it, list it in PASSBACK_ALLOWED_ORIGINS",
+        ),
+        (
+            {"host": "Chat.Example:8000"},
+            "PASSBACK_ALLOWED_HOSTS",
+            "refused the host chat.example: to allow it, list it in PASSBACK_ALLOWED_HOSTS",
+        ),
+        (
+            {"host": "[2001:db8::1]:8000"},
+            "PASSBACK_ALLOWED_HOSTS",
+            "refused the host [2001:db8::1]: to allow it, list it in PASSBACK_ALLOWED_HOSTS",
+        ),
+        *(
+            (
+                {"origin": origin},
+                "PASSBACK_ALLOWED_ORIGINS",
+                "refused a request: PASSBACK_ALLOWED_ORIGINS can list no origin of it",
+            )
+            for origin in ("null", "http://a\x1b[2J.example", "http://me:secret@a.example")
+        ),
+        (
+            {"sec-fetch-site": "cross-site"},
+            "PASSBACK_ALLOWED_ORIGINS",
+            "refused a request: PASSBACK_ALLOWED_ORIGINS can list no origin of it",
+        ),
+        *(
+            (
+                {"host": host},
+                "PASSBACK_ALLOWED_HOSTS",
+                "refused a request: PASSBACK_ALLOWED_HOSTS can list no host of it",
+            )
+            for host in ("a b.example", "me:secret@a.example", "a" * 300, "a" * 600, "\xe4.example")
+        ),
+    ],
+)
+async def test_a_refused_host_or_origin_is_named_once_with_the_setting_that_allows_it(
+    headers: dict[str, str], setting: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = _app(Access())
+    for _ in range(3):
+        answer = await ask(app, "GET", "/", headers=headers)
+        assert setting in answer.json["message"]
+    assert _told(caplog) == [told]
+
+
+async def test_strangers_fill_the_log_only_so_far(caplog: pytest.LogCaptureFixture) -> None:
+    app = _app(Access())
+    for number in range(103):
+        await ask(app, "GET", "/", headers={"origin": f"http://a{number}.example"})
+    await ask(app, "GET", "/", headers={"host": "chat.example"})
+    *named, last, host = _told(caplog)
+    assert (len(named), named[-1].split()[3]) == (100, "http://a99.example:")
+    assert last == (
+        "refused more than 100 different origins: no more are named here; "
+        "PASSBACK_LOG_LEVEL=info logs every request"
+    )
+    assert "chat.example" in host
+
+
 # ---------------------------------------------------------------- keys
 @pytest.mark.parametrize("key", [None, "Bearer x", "Basic x"])
 async def test_without_configured_keys_everyone_is_anonymous(key: str | None) -> None:
