@@ -125,7 +125,7 @@ async def test_all_that_is_said_counts_also_behind_the_results_of_tools(
         assert await ask(server.url, conversation) == (OUTPUT, LEFT)
     asked, called, result, unfit, told, fit = await raw.messages(conversation)
     said = {"role": "user", "content": WORDS, "agentId": "second", **POSTED}
-    assert asked == {"id": asked["id"], **said}
+    assert asked == {"id": asked["id"], "at": asked["at"], **said}
     assert [each["role"] for each in (called, result, unfit, fit)] == [
         *("assistant", "tool", "assistant", "assistant")
     ]

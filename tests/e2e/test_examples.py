@@ -101,7 +101,6 @@ async def test_the_model_is_told_what_the_page_says_of_the_layers() -> None:
     )
 
 
-@pytest.mark.promise("P17")
 async def test_the_model_is_told_what_is_remembered_of_the_owner_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,12 +68,11 @@ class ToldOnce:
         self._asking = Turn()
 
     async def __call__(self) -> str:
-        if self._text is None:
-            # forks that go on after a take-over may all ask first
-            async with self._asking:
-                if self._text is None:
-                    self._text = await self._ask(self._run)
-        return self._text
+        # forks that go on after a take-over may all ask first
+        async with self._asking:
+            if self._text is None:
+                self._text = await self._ask(self._run)
+            return self._text
 
 
 async def _nothing(_run: RunRef) -> str:

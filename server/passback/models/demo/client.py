@@ -211,4 +211,4 @@ def _short(text: str) -> str:
 
 
 def _word_count(messages: Sequence[ModelMessage]) -> int:
-    return sum(len(_plain(message.content).split()) for message in messages)
+    return sum(len(_words_in(_plain(message.content)).split()) for message in messages)
