@@ -132,7 +132,7 @@ class Casting:
             [one for one in own if isinstance(one, Instructing)],
         )
         self._equipped.append((agent, whose, equipment))
-        models = self._models_to_choose(agent, brain, whose) if top else {}
+        models = self._models_to_choose(agent, brain, whose) if top else dict[str, Brain]()
         return Actor(brain, equipment, agent.name or "", models)
 
     def _budget(self, agent: Agent) -> Budget:
