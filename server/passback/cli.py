@@ -420,9 +420,8 @@ async def replay(options: argparse.Namespace) -> int:
 
 
 def _warn(text: str, settings: Settings) -> None:
-    if (
-        settings.log_format == "json"
-    ):  # who reads it by a program gets nothing else on standard error
+    if settings.log_format == "json":
+        # a program that reads standard error gets nothing but JSON
         logger.warning("%s", text)
         return
     print(f"passback: warning: {text}", file=sys.stderr, flush=True)
