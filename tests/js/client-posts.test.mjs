@@ -12,6 +12,7 @@ const BRIEF = {
   intent: "prepare a reminder",
   constraints: ["amounts in euros"],
   instructions: "Be brief.",
+  model: "openai:gpt-5",
   outputSchema: { type: "object", required: ["customer"] },
 };
 const HELLO = stream({ events: [text("Hello")] });

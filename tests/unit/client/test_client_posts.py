@@ -33,6 +33,7 @@ BRIEF: dict[str, Any] = {
     "intent": "prepare a reminder",
     "constraints": ["amounts in euros"],
     "instructions": "Be brief.",
+    "model": "openai:gpt-5",
     "output_schema": SCHEMA,
 }
 POSTED = {
@@ -40,6 +41,7 @@ POSTED = {
     "intent": "prepare a reminder",
     "constraints": ["amounts in euros"],
     "instructions": "Be brief.",
+    "model": "openai:gpt-5",
     "outputSchema": SCHEMA,
 }
 
