@@ -15,7 +15,7 @@ AN_OBJECT = "Input should be an object"
 A_LIST = "Input should be a valid list"
 A_TEXT = "Input should be a valid string"
 MISSING = "Field required"
-ROLES = "Input should be one of 'user', 'system', 'tool'"
+ROLES = "Input should be one of 'user', 'system', 'assistant', 'tool'"
 AN_ADDRESS = "Input should be an http:, https: or data: URL, without control characters"
 PARTS = "'text', 'image', 'audio', 'file', 'image_url', 'input_audio', 'data'"
 
