@@ -25,7 +25,7 @@ async def _stored(client: httpx.AsyncClient, conversation: str) -> list[tuple[st
     return [(each["role"], each.get("imported", False)) for each in messages]
 
 
-@pytest.mark.promise("P5", "P8", "P13", "P18")
+@pytest.mark.promise("P5", "P8", "P13")
 async def test_a_history_begins_a_conversation_and_never_goes_into_one() -> None:
     imported = [(role, True) for role in ("user", "assistant", "tool", "user", "assistant")]
     async with (

@@ -104,7 +104,7 @@ def asked(
     state: ServerState | None = None,
 ) -> tuple[BoundedHttpProtocol, Written]:
     """A connection on which something, mostly a site's stream, was just asked for."""
-    config = Config(app, lifespan="off")
+    config = Config(app, lifespan="off", log_config=None)
     config.load()
     loop = cast("asyncio.AbstractEventLoop", clock) if clock else None
     connection = BoundedHttpProtocol(

@@ -232,6 +232,7 @@ async def test_the_page_finds_its_routes() -> None:
     assert stands.json == {
         "id": "c/1", "status": "idle", "runId": None, "running": None, "queued": [], "owed": [], "messageCount": 0,
         "usage": {"inputTokens": 0, "outputTokens": 0, "cachedTokens": 0, "reasoningTokens": 0}, "plan": [],
+        "cost": 0.0, "seconds": 0.0, "refusals": [], "permissions": [],
     }  # fmt: skip
     page = await ask(app, "GET", "/conversations/c/messages?after=0")
     assert page.json == {"messages": [], "next": None, "total": 0}

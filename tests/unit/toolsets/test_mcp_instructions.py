@@ -82,7 +82,8 @@ async def test_the_model_is_told_them_behind_what_is_cached(context: Told | None
     async with serving(site.app) as url, serving(tool_server().streamable_http_app()) as good:
         agent = Agent(
             model,
-            prompt="Be brief.",
+            prompt="# Role\nBe brief.",
+            conduct="",
             toolsets=[MCPServer.http("good", good), MCPServer.http("odd", url)],
             context=context,
         )
@@ -90,16 +91,18 @@ async def test_the_model_is_told_them_behind_what_is_cached(context: Told | None
             async with agent.session(owner="ann") as session:
                 async for _ in session.submit("hi"):
                     pass
-    behind = f"\n\n{SERVERS_GUIDE}\n{BLOCK}" + ("\n\nYou talk to ann." if context else "")
+    behind = f"\n\n{SERVERS_GUIDE}\n{BLOCK}" + (
+        "\n\n# Context\nYou talk to ann." if context else ""
+    )
     assert [
         (each.system[: each.static], each.system[each.static :]) for each in model.requests
-    ] == [("Be brief.", behind)] * 2
+    ] == [("# Role\nBe brief.", behind)] * 2
 
 
 async def test_an_agent_without_servers_is_told_nothing_of_them() -> None:
     model = ScriptedModel([says("so")])
-    async with Agent(model, prompt="Be brief.").session() as session:
+    async with Agent(model, prompt="# Role\nBe brief.", conduct="").session() as session:
         async for _ in session.submit("hi"):
             pass
     [request] = model.requests
-    assert (request.system, request.static) == ("Be brief.", None)
+    assert (request.system, request.static) == ("# Role\nBe brief.", None)

@@ -348,7 +348,10 @@ async def test_an_answer_that_nobody_reads_is_dropped() -> None:
     async def answer(request: Request) -> ASGIApp:
         return json_answer(request.scope, {"a": "x" * much})
 
-    config, state = Config(Endpoint("/", answer, methods=["GET"]), lifespan="off"), ServerState()
+    config, state = (
+        Config(Endpoint("/", answer, methods=["GET"]), lifespan="off", log_config=None),
+        ServerState(),
+    )
     config.load()
     connections = OpenConnections(send_seconds=0.1)
     loop = asyncio.get_running_loop()

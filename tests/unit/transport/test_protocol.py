@@ -37,7 +37,7 @@ MUCH = 4 * 1024 * 1024
 @asynccontextmanager
 async def connected(site: Site, patience: float | None = None) -> AsyncGenerator[socket.socket]:
     """A client that has said nothing yet. `patience`: of the connection, where it is not the site's."""
-    config, state = Config(site.app(), lifespan="off"), ServerState()
+    config, state = Config(site.app(), lifespan="off", log_config=None), ServerState()
     config.load()
     connections = OpenConnections(send_seconds=patience or site.services.limits.send_seconds)
     loop = asyncio.get_running_loop()
