@@ -284,9 +284,10 @@ class RunService:
             ConversationBusy: that takes too long.
         """
         if missing - await self._calls_begun(run, committed):
-            # the log of another worker's run may lag behind what its readers have seen
+            # the log of another worker's run may lag behind what its readers have seen; and a sub-agent may have
+            # begun a call before the commit of another one that works beside it
             await anyio.sleep(2 * self._tempo.log_delay)
-            if missing - await self._calls_begun(run, committed):
+            if missing - await self._calls_begun(run, Position(committed.epoch, 0)):
                 raise UnknownToolCall(why)
         with anyio.move_on_after(self._tempo.early_result):
             async with self.follow(run) as batches:
@@ -295,13 +296,13 @@ class RunService:
             return
         raise ConversationBusy("the run that makes this tool call still goes on", retry_after=1)
 
-    async def _calls_begun(self, run: RunRef, committed: Position) -> Set[CallId]:
-        """The calls of a run that its readers may have seen begin since its last commit."""
+    async def _calls_begun(self, run: RunRef, after: Position) -> Set[CallId]:
+        """Return the client's calls of a run that its readers may have seen begin."""
         log = self._supervisor.log_of(run)
-        if log is not None and log.lease.epoch == committed.epoch and log.start <= committed:
-            seen: Sequence[Logged] = log.read(committed)
+        if log is not None and log.lease.epoch == after.epoch and log.start <= after:
+            seen: Sequence[Logged] = log.read(after)
         else:
-            seen = await self._store.read_log(run, after=committed, limit=sys.maxsize)
+            seen = await self._store.read_log(run, after=after, limit=sys.maxsize)
         told = [innermost(logged.event) for logged in seen]
         return {e.call_id for e in told if isinstance(e, ToolCallStarted) and e.client}
 

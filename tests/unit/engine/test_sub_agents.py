@@ -17,16 +17,17 @@ from tests.support.runs import (
     post,
     record,
     reply,
+    result,
     until,
 )
 from tests.support.runs import (
     says as user,
 )
-from tests.support.sub_agents import TASK, answers, boss, helper, said_by_children
+from tests.support.sub_agents import TASK, answers, boss, deep_call, helper, said_by_children
 
 from passback import Agent
 from passback.context.prompt import Layers
-from passback.core.deltas import Finish, UsageChunk
+from passback.core.deltas import Finish, ToolCallChunk, UsageChunk
 from passback.core.errors import ModelRejected
 from passback.core.events import (
     Cancelled,
@@ -41,6 +42,7 @@ from passback.core.messages import (
     AssistantMessage,
     CallId,
     ChildMessage,
+    RunRef,
     ToolCall,
     Usage,
     UserMessage,
@@ -243,6 +245,33 @@ async def test_a_sub_agent_is_told_when_its_task_came_to_the_letter_in_every_tur
     assert re.fullmatch(
         r"<user_context>\n<time>\S+\+00:00</time>\n</user_context>\n\nfind it", first
     )
+
+
+async def test_an_early_result_for_a_call_before_the_commit_of_another_sub_agent_waits(
+    store: Store,
+) -> None:
+    seen, gate = anyio.Event(), anyio.Event()
+    tasks = calls(("painter", {"task": "paint"}), ("other", {"task": "look"}))
+    begun = [ToolCallChunk(0, name="paint"), gate, Finish("tool_calls")]
+    painter = helper(ScriptedModel([begun, says("painted")]), name="painter")
+    other = helper(ScriptedModel([[seen, *says("looked")]]), name="other")
+    lead = ScriptedModel([tasks, says("done")])
+    answered: list[RunRef] = []
+    async with boss(store, lead, painter, other) as runs:
+        run = await post(runs, user(), tools=[PAINT])
+        call_id = await deep_call(runs, run)
+        seen.set()
+        await until(runs, run, ToolResulted)
+
+        async def start() -> None:
+            answered.append(await post(runs, result(call_id)))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(start)
+            await let_pass(runs)
+            assert answered == []
+            gate.set()
+        assert await outcome(runs, answered[0]) == Completed()
 
 
 # ---------------------------------------------------------------- ends and crashes
