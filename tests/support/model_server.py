@@ -76,7 +76,7 @@ class Request:
         """The messages, without what an agent is told where nobody says otherwise: its rules, and the time."""
         messages: list[Json] = self.json["messages"]
         spoken = messages[1:] if messages and messages[0]["role"] == "system" else messages
-        return [{**each, "content": _untimed(each["content"])} for each in spoken]
+        return [{**each, "content": _untimed(each.get("content"))} for each in spoken]
 
 
 def _untimed(content: Any) -> Any:

@@ -54,7 +54,7 @@ class Parrot(ModelServer):
 
     @override
     def _answer_to(self, request: Request) -> Reply:
-        messages: list[Json] = request.json["messages"]
+        messages = request.shown
         orders = [found for message in messages if (found := order_in(message))]
         if not orders:
             return says("nothing was ordered")
