@@ -187,7 +187,7 @@ class Casting:
             allowed = [each for each in allowed if each not in {one.name for one in own}]
         with blaming(whose):
             others = [*map(self._kept, self._opened.each(allowed))]
-            models = _named_once((*own, *others))
+            models = _named_once((*_first_of_each_name(own), *others))
         return {one.name: self._thinking_with(one, brain) for one in models}
 
     def _thinking_with(self, model: ModelClient, brain: Brain) -> Brain:
@@ -240,6 +240,14 @@ class Opened:
                 timeout=self._timeout,
             )
         return self._clients[choice]
+
+
+def _first_of_each_name(models: Sequence[ModelClient]) -> Sequence[ModelClient]:
+    """The models without the further addresses of one, which stand in for the first."""
+    named: dict[str, ModelClient] = {}
+    for one in models:
+        named.setdefault(one.name, one)
+    return tuple(named.values())
 
 
 def _named_once(models: Sequence[ModelClient]) -> Sequence[ModelClient]:

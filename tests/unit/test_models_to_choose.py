@@ -160,6 +160,15 @@ async def test_each_client_is_closed_and_checked_once() -> None:
     assert [each.name for each in other.models] == ["demo", "demo:fast"]
 
 
+def test_a_model_at_two_addresses_is_one_that_may_be_chosen() -> None:
+    twice = {
+        "PASSBACK_MODEL": "openai:a,openai:a",
+        "PASSBACK_MODEL_BASE_URL": "http://127.0.0.1:1/v1,http://127.0.0.1:2/v1",
+        "PASSBACK_MODELS": "demo",
+    }
+    Application(load({**MEMORY, **twice}))
+
+
 @pytest.mark.parametrize(
     ("agent", "why"),
     [

@@ -235,6 +235,7 @@ class Usage(_Nestable):
     """Tokens of the model call that just ended (include: usage).
 
     `estimated`: its answer was cut before the provider had counted it. `left`: of the run's limits, behind it.
+    `model`: which one was called; empty: the tokens are of several.
     """
 
     input_tokens: int
@@ -243,6 +244,7 @@ class Usage(_Nestable):
     reasoning_tokens: int
     estimated: bool = False
     left: Left | None = None
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

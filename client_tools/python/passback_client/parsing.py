@@ -83,7 +83,10 @@ def read_usage(fields: JsonObject, place: str = "") -> Usage:
     estimated = fields.get("estimated") is True
     left = read_left(as_object(fields["left"])) if "left" in fields else None
     parent = _parent(fields)
-    return Usage(given, said, cached, thought, estimated, left, id=place, parent_call_id=parent)
+    model = optional_text(fields, "model") or ""
+    return Usage(
+        given, said, cached, thought, estimated, left, model, id=place, parent_call_id=parent
+    )
 
 
 def read_left(fields: JsonObject) -> Left:

@@ -56,6 +56,7 @@ from passback.engine.children import CallContext, Journal, Origin, nested
 from passback.engine.commands import forgotten
 from passback.engine.listening import listen
 from passback.engine.log import End
+from passback.engine.output import OutputJudge
 from passback.engine.progress import Progress
 from passback.engine.spending import BudgetSpent, Meter
 from passback.engine.told import ToldOnce
@@ -396,10 +397,10 @@ class Loop:
         last = len(self._messages) - 1
         while not isinstance(self._messages[last], AssistantMessage):
             last -= 1
+        # its last words are for the agent: the form that answers have to have does not hold for them
+        brain = replace(self._brain, output=OutputJudge())
         before = slice(last)
-        return Origin(
-            self._brain, self._toolbox, self._messages[before], self._seen[before], self._told
-        )
+        return Origin(brain, self._toolbox, self._messages[before], self._seen[before], self._told)
 
     async def _hand_back(self, append: Sequence[Message], events: Sequence[RunEvent]) -> bool:
         """End the run if the client owes something. False: it goes on, and nothing was written."""

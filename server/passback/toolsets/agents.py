@@ -40,7 +40,8 @@ AT_ONCE = 8
 
 FORK_GUIDE = """\
 You are a fork now: a copy of the agent that you were until here. Work on this task alone, with what you know, and do not go on with \
-anything else. The agent gets your last words as the result, and nothing else of what you do: say in them all that it needs."""
+anything else. The agent gets your last words as the result, and nothing else of what you do: say in them all that it needs, in plain \
+text, whatever form your answers to the user have to have."""
 """Stands behind the task of a fork, as its instructions."""
 
 

@@ -41,7 +41,8 @@ class AccessLog:
 
     def _log(self, scope: Scope, answer: "_Answer", milliseconds: float) -> None:
         route = route_of(scope) or self._route_meant(scope)
-        level = logging.INFO if route is None else route.log_level
+        is_plain = route is not None and not noted_code(scope)
+        level = route.log_level if route is not None and is_plain else logging.INFO
         if logger.isEnabledFor(level):
             logger.log(level, "request", extra=_fields(scope, route, answer, milliseconds))
 

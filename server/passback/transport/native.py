@@ -151,13 +151,14 @@ class NativeEncoder:
             case (
                 TurnStarted()
                 | ReasoningDelta()
-                | UsageReported()
                 | ToolProgressed()
                 | PlanUpdated()
                 | ContextWarned()
                 | Compacted()
             ):
                 wanted, said = {"agents", _WANTED[type(event)]}, _step_event(event, parent)
+            case UsageReported():  # without it, a sum of what was used would be too small
+                wanted, said = {"usage"}, _step_event(event, parent)
             case _:  # its run is not one of the client's
                 return ()
         return (native_data(said),) if wanted <= self._include else ()

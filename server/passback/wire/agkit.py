@@ -102,7 +102,7 @@ class PostedSystemMessage(Posted):
     id: PostedId | None = None
 
 
-class PostedFunction(Posted):
+class PostedCallFunction(Posted):
     """`arguments` is the text of a JSON object."""
 
     name: str
@@ -114,7 +114,7 @@ class PostedCall(Posted):
 
     id: Annotated[str, Field(min_length=1, max_length=256)]
     type: Literal["function"] = "function"
-    function: PostedFunction
+    function: PostedCallFunction
 
 
 class PostedAssistantMessage(Posted):

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import anyio
 import anyio.lowlevel
@@ -27,10 +28,11 @@ from passback.context.prompt import Layers
 from passback.core.deltas import ModelRequest, UsageChunk
 from passback.core.events import Completed, HandedBack
 from passback.core.limits import Budget, Limits
-from passback.core.messages import ChildMessage, Message, RunRef, Usage
+from passback.core.messages import ChildMessage, JsonObject, Message, RunRef, Usage
 from passback.core.ports import Store
 from passback.engine.agents import Actor, Agents
 from passback.engine.brain import Brain
+from passback.engine.output import OutputJudge
 from passback.engine.runs import RunService
 from passback.engine.supervisor import Tempo
 from passback.engine.toolbox import Equipment
@@ -52,7 +54,12 @@ def look() -> str:
 
 @asynccontextmanager
 async def forking(
-    store: Store, model: ScriptedModel, tempo: Tempo = QUICK, *, budget: Budget | None = None
+    store: Store,
+    model: ScriptedModel,
+    tempo: Tempo = QUICK,
+    *,
+    budget: Budget | None = None,
+    schema: JsonObject | None = None,
 ) -> AsyncGenerator[RunService]:
     """A worker whose agent may fork; it is told what it is told in one run only."""
     asked: list[RunRef] = []
@@ -63,6 +70,7 @@ async def forking(
 
     forks = AgentTools([AgentTool.fork("fork", "Forks.")])
     brain = Brain(model, "lead", 5, builder=Layers(), told=told, budget=budget or Budget())
+    brain = replace(brain, output=OutputJudge(schema=schema))
     actor = Actor(brain, Equipment([Functions([look]), forks]))
     service = RunService(store, Agents([actor]), tempo)
     with anyio.fail_after(10):
@@ -159,6 +167,15 @@ async def test_a_fork_goes_on_after_its_worker_was_lost(store: Store) -> None:
             await runs.status(run.key)
             assert await outcome(runs, run) == Completed()
     assert second.requests[0].messages == first.requests[2].messages
+
+
+async def test_a_fork_may_answer_in_plain_text_where_answers_have_to_fit_a_schema(
+    memory: Store,
+) -> None:
+    model = ScriptedModel([ONE, says("three"), says('{"boxes": 3}')])
+    async with forking(memory, model, schema={"type": "object"}) as runs:
+        assert await reply(runs, user()) == '{"boxes": 3}'
+        assert answers(await record(runs)) == ["three"]
 
 
 async def test_what_the_agent_said_is_no_result_of_its_fork(memory: Store) -> None:

@@ -252,7 +252,7 @@ async def test_an_early_result_for_a_call_before_the_commit_of_another_sub_agent
 ) -> None:
     seen, gate = anyio.Event(), anyio.Event()
     tasks = calls(("painter", {"task": "paint"}), ("other", {"task": "look"}))
-    begun = [ToolCallChunk(0, name="paint"), gate, Finish("tool_calls")]
+    begun: Turn = [ToolCallChunk(0, name="paint"), gate, Finish("tool_calls")]
     painter = helper(ScriptedModel([begun, says("painted")]), name="painter")
     other = helper(ScriptedModel([[seen, *says("looked")]]), name="other")
     lead = ScriptedModel([tasks, says("done")])

@@ -208,6 +208,11 @@ async def test_who_only_asks_for_health_is_no_line_at_info(
     assert (line.levelname, line.__dict__["route"]) == ("DEBUG", "/healthz/{id}")
 
 
+async def test_a_refusal_of_who_asks_for_health_is(lines: pytest.LogCaptureFixture) -> None:
+    await ask(APP, "GET", "/healthz/a", headers={**OWN, "host": "evil.test"})
+    assert only(lines)["code"] == "foreign_host"
+
+
 async def test_nothing_is_noted_where_info_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, LOGGER)
     assert (await ask(APP, "GET", "/things/a", headers=OWN)).status == 200

@@ -195,3 +195,7 @@ async def test_the_document_is_made_once() -> None:
     app = build_site([rest.build(Services(RUNS, Signal(), describe))], Access())
     told = [(await ask(app, "GET", "/openapi.json")).json for _ in range(3)]
     assert (told, made) == ([{"number": 1}] * 3, ["a document"])
+
+
+def test_no_name_of_a_schema_tells_where_it_is_written() -> None:
+    assert [name for name in DOCUMENT["components"]["schemas"] if "__" in name] == []
