@@ -168,7 +168,7 @@ async def test_a_conversation_that_fills_the_models_window_is_told_so(browser: B
         running_server("--model", "demo:fast", "--model-window", "1000") as server,
         open_playground(browser, server.url) as playground,
     ):
-        await playground.say("hi " + "word " * 100)
+        await playground.say("hi " + "word " * 60)
         [warning] = await playground.notes()
         told = re.fullmatch(r"This conversation fills (\d+) % of what the model .*", warning)
         assert told is not None

@@ -78,6 +78,7 @@ async def test_thoughts_are_shown_and_go_back_unedited_in_their_places(conversat
             "cachedTokens": 3,
             "reasoningTokens": 0,
             "left": {"turns": 19},
+            "model": "anthropic:mock",
         },
     ]
     assert blocks == [
