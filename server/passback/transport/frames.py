@@ -1,6 +1,6 @@
 """From batches of a run's log to the text of server-sent events, or another text. No I/O."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple, Protocol, Self
 
@@ -19,6 +19,7 @@ from passback.core.events import (
 )
 from passback.core.messages import RunId
 from passback.core.ports import Encoder
+from passback.pacing import LARGE
 from passback.transport.requests import run_id
 
 
@@ -177,6 +178,19 @@ def _seen(since: EventId) -> Position:
     """The place up to which a client has frames; some frames of an event are a piece of the next one."""
     position = since.cursor.position
     return Position(position.epoch, position.seq + 1) if since.frames else position
+
+
+def parts(batch: Sequence[Logged], /) -> Iterator[tuple[Sequence[Logged], bool]]:
+    """A batch in parts that may each be written at once, and whether that is large work. An event is not divided."""
+    start, size = 0, 0
+    for end, logged in enumerate(batch, 1):
+        if isinstance(logged.event, TextDelta):
+            size += len(logged.event.text)
+        if size > LARGE:
+            yield batch[start:end], True
+            start, size = end, 0
+    if start < len(batch):
+        yield batch[start:], False
 
 
 def coalesced(batch: Sequence[Logged], /) -> Sequence[Logged]:

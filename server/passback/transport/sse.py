@@ -14,7 +14,8 @@ from passback.core.errors import PassbackError, ShuttingDown
 from passback.core.events import Completed, Failed, HandedBack, Logged, Outcome, RunFinished
 from passback.core.messages import ConversationId, RunId, RunRef
 from passback.core.values import value
-from passback.transport.frames import EventId, Framer, SseEncoder, sse_frame
+from passback.pacing import large_work
+from passback.transport.frames import EventId, Framer, SseEncoder, parts, sse_frame
 from passback.transport.headers import headers_of
 from passback.transport.http import (
     SAFE_HEADERS,
@@ -152,13 +153,14 @@ class EventStream:
                 pass
 
     async def _pump(self, batches: AsyncIterator[Sequence[Logged]], opening: str) -> str:
-        """Send what the log says, one chunk per batch; gives the last one, unsent."""
+        """Send what the log says, a chunk per batch; gives the last one, unsent."""
         if opening:
             await self._line.send(opening)
         chunk = ""
         try:
             async for batch in batches:
-                chunk = self._framer.batch(batch)
+                one = len(batch) == 1
+                chunk = self._framer.batch(batch) if one else await self._written(batch)
                 if self._framer.ended:
                     return chunk
                 if isinstance(last := batch[-1].event, RunFinished):
@@ -172,6 +174,19 @@ class EventStream:
             cut = self._cut(error)
             return cut if error.retryable else self._framer.failure(error)
         return chunk + self._framer.end()
+
+    async def _written(self, batch: Sequence[Logged]) -> str:
+        """Write a batch; of a large one all parts but the last are sent, each when the client has room for it."""
+        chunk = ""
+        for part, is_large in parts(batch):
+            if chunk:
+                await self._say(chunk)
+            if is_large:
+                await large_work()
+            chunk = self._framer.batch(part)
+            if self._framer.ended:
+                break
+        return chunk
 
     def _take(self, batch: Sequence[Logged]) -> bool:
         """Send a batch from within the run's own step, if the connection takes it at once."""

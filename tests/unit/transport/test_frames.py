@@ -26,7 +26,8 @@ from passback.core.events import (
     TurnStarted,
 )
 from passback.core.messages import CallId, MessageId, Owed, RunId
-from passback.transport.frames import EventId, Framer, coalesced
+from passback.pacing import LARGE
+from passback.transport.frames import EventId, Framer, coalesced, parts
 from passback.transport.native import INCLUDABLE, NativeEncoder
 
 RUN = RunId("run_1")
@@ -257,3 +258,14 @@ def test_texts_add_up_however_they_are_batched_and_cut(
 def _content(piece: str) -> str:
     content: str = json.loads(piece)["content"]
     return content
+
+
+# ---------------------------------------------------------------- large batches
+def test_a_large_batch_is_written_in_parts_and_a_small_one_at_once() -> None:
+    half = TextDelta("x" * (LARGE // 2 + 1))
+    small = _log(TextDelta("a"), TurnStarted(MessageId("m")), TextDelta("b"))
+    large = _log(half, half, TextDelta("a"), half, half, TurnStarted(MessageId("m")))
+
+    assert [*parts(small)] == [(small, False)]
+    assert [*parts(large)] == [(large[:2], True), (large[2:5], True), (large[5:], False)]
+    assert [*parts(large[:2])] == [(large[:2], True)]

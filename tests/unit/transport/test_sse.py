@@ -23,6 +23,7 @@ from passback.core.events import (
     TextDelta,
 )
 from passback.core.messages import ConversationId, RunId
+from passback.pacing import LARGE
 from passback.transport.frames import EventId
 from passback.transport.line import PING
 from passback.transport.sse import CUT, stream_headers
@@ -54,6 +55,16 @@ async def test_each_batch_is_one_chunk_and_the_end_comes_with_the_last() -> None
         assert await one.chunk() == text(4, "c")
         site.runs.say(TextDelta("d"), END)
         assert await one.chunk() == text(5, "d") + done(6)
+        assert one.ended
+
+
+async def test_a_large_batch_is_sent_in_parts_of_which_each_waits_for_room() -> None:
+    site, large = Site(), "x" * (LARGE + 1)
+    async with site.opened() as one:
+        site.runs.say(TextDelta(large), TextDelta("a"), TextDelta(large), TextDelta("b"), END)
+        assert await one.chunk() == text(1, large)
+        assert await one.chunk() == text(3, f"a{large}")
+        assert await one.chunk() == text(4, "b") + done(5)
         assert one.ended
 
 

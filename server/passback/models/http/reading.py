@@ -14,6 +14,7 @@ from passback.core.ports import Eager, TakeDeltas
 from passback.core.values import value
 from passback.models.http.connection import Answer
 from passback.models.http.decoding import Decoder
+from passback.pacing import LARGE, large_work
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ class Reading(AsyncIterator[Sequence[ModelDelta]], Eager):
         self._body.offer = self._offered
 
     def _offered(self, data: bytes) -> bool:
+        if len(data) > LARGE:
+            return False
         text = self._decoder.take_text(data)
         if not text:
             return False
@@ -82,6 +85,8 @@ class Reading(AsyncIterator[Sequence[ModelDelta]], Eager):
     async def _next(self) -> Sequence[ModelDelta]:
         data = self._first or await self._read()
         self._first = b""
+        if len(data) > LARGE:
+            await large_work()
         batch = self._decoder.feed(data)
         if data and not self._decoder.done:
             return batch

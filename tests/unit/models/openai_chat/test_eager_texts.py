@@ -23,6 +23,7 @@ from passback.core.deltas import Finish, ModelDelta, TextChunk
 from passback.core.errors import ModelError, ModelIncomplete, ModelUnavailable
 from passback.core.ports import Eager
 from passback.models.openai_chat import Bounds, OpenAIChat
+from passback.pacing import LARGE
 
 pytestmark = pytest.mark.anyio
 
@@ -124,6 +125,15 @@ async def test_keep_alives_behind_texts_that_were_taken_are_none() -> None:
     async with connected(Reply([*reply.steps[:-2], *quiet]), bounds=patient) as (_, client):
         assert isinstance(await heard.listen(client), ModelUnavailable)
     assert heard.deltas == [TextChunk(WORDS)]
+
+
+async def test_a_large_read_waits_for_its_readers_turn() -> None:
+    reply, heard = one_by_one()
+    large = event(content="x" * (2 * LARGE))
+    async with connected(Reply([*reply.steps[:-2], large, event("stop"), DONE])) as (_, client):
+        assert await heard.listen(client) is None
+    assert heard.deltas == [TextChunk(WORDS + "x" * (2 * LARGE)), Finish("stop")]
+    assert heard.taken == len(WORDS) - 4
 
 
 async def test_where_the_bytes_come_in_the_readers_turn_so_do_all_batches() -> None:
