@@ -1,9 +1,12 @@
 """What jobs that share a transaction of SQLite do to each other: nothing, unless the transaction itself is lost."""
 
+import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncGenerator
 
 import pytest
+from anyio.lowlevel import checkpoint
 
 from passback.core.errors import LeaseLost, StoreError, StoreFull
 from passback.stores.sqlite.thread import Job, SqliteThread, store_error
@@ -62,6 +65,52 @@ async def test_a_lost_transaction_is_the_failure_of_all_its_jobs(thread: SqliteT
         await thread.run_all([writing(2), give_up, writing(3)])
 
     assert await thread.run(written) == [1]
+
+
+async def test_large_jobs_and_the_small_ones_together_take_turns(thread: SqliteThread) -> None:
+    done: list[str] = []
+
+    def noting(name: str) -> Job[None]:
+        return lambda _: done.append(name)
+
+    def held_up(_: sqlite3.Connection) -> None:
+        assert all_are_there.wait(5)
+
+    all_are_there = threading.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(thread.run(held_up))
+        await checkpoint()
+        for name in ("large 1", "large 2", "large 3"):
+            tasks.create_task(thread.run(noting(name), durable=True, large=True))
+        for name in ("small 1", "small 2"):
+            tasks.create_task(thread.run(noting(name)))
+        await checkpoint()
+        all_are_there.set()
+    assert done == ["large 1", "small 1", "small 2", "large 2", "large 3"]
+
+
+async def test_a_large_job_that_undoes_its_transaction_undoes_no_small_one(
+    thread: SqliteThread,
+) -> None:
+    def give_up(db: sqlite3.Connection) -> None:
+        db.execute("INSERT INTO numbers VALUES (2)")
+        db.execute("INSERT OR ROLLBACK INTO numbers VALUES (2)")
+
+    failed, *small = await asyncio.gather(
+        thread.run(give_up, large=True),
+        *(thread.run(writing(number)) for number in (1, 3)),
+        return_exceptions=True,
+    )
+    assert isinstance(failed, StoreError)
+    assert small == [1, 3]
+    assert await thread.run(written) == [1, 3]
+
+
+async def test_a_thread_that_closes_ends_the_large_jobs_that_wait(thread: SqliteThread) -> None:
+    jobs = [asyncio.create_task(thread.run(writing(n), large=True)) for n in range(3)]
+    await checkpoint()
+    await thread.close()
+    assert await asyncio.gather(*jobs) == [0, 1, 2]
 
 
 def test_a_full_disk_is_told_apart() -> None:

@@ -43,6 +43,7 @@ from passback.core.limits import Spending, Spent
 from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
 from passback.core.ports import Watch
 from passback.core.posts import ReceiptName
+from passback.stores.large import LargeWrites, is_large, is_large_commit
 from passback.stores.layout import (
     PAGE_SIZE,
     SPENT_MOST,
@@ -101,6 +102,7 @@ class RedisStore:
         self._hints = Hints(self._link, self._names)
         self._due = Due(self._link, self._names)
         self._inbox = InboxIndex(self._link, self._names, arguments.ttl(self._running))
+        self._large = LargeWrites(self._options.patience)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "RedisStore":
@@ -299,7 +301,10 @@ class RedisStore:
         self, writes: Sequence[LogWrite], /, *, lease: float
     ) -> Sequence[LeaseState | StoreError]:
         packed = [(write.lease, pack_entry(write.events, write.first)) for write in writes]
-        return await self._append(packed, lease)
+        if not is_large([entry.record for _, entry in packed if entry]):
+            return await self._append(packed, lease)
+        async with self._large.turn():
+            return await self._append(packed, lease)
 
     async def renew(
         self, leases: Sequence[Lease], /, *, lease: float
@@ -333,6 +338,12 @@ class RedisStore:
         return Call(scripts.APPEND, keys, given)
 
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
+        if not is_large_commit(commit):
+            return await self._commit(commit, lease)
+        async with self._large.turn():
+            return await self._commit(commit, lease)
+
+    async def _commit(self, commit: Commit, lease: float) -> bool:
         packed, key, time = pack_commit(commit), commit.log.lease.run.key, milliseconds(lease)
         write, within = packed.write, packed.answer_within
         noted = await self._inbox.note(key) if packed.hands_back else ()

@@ -37,6 +37,7 @@ from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
 from passback.core.ports import Watch
 from passback.core.posts import ReceiptName
 from passback.stores.bells import Bell, Bells
+from passback.stores.large import LargeWrites, is_large, is_large_commit
 from passback.stores.layout import (
     PackedChange,
     fence,
@@ -83,6 +84,7 @@ class SqliteStore:
         self._threads = [self._writer] if path is None else [self._writer, self._reader]
         self._reserve = None if path is None else Reserve(path)
         self._is_released = False
+        self._large = LargeWrites(options.patience)
         self._stack = AsyncExitStack()
         self._bells = Bells()
         self._seen = -1
@@ -154,7 +156,11 @@ class SqliteStore:
 
     async def park(self, change: Change, /) -> bool:
         packed = pack_change(change)
-        return await self._write(packed.tag, lambda db: changes.park(db, packed, self._limits))
+        return await self._write(
+            packed.tag,
+            lambda db: changes.park(db, packed, self._limits),
+            large=is_large(packed.messages),
+        )
 
     async def begin(
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
@@ -170,7 +176,11 @@ class SqliteStore:
 
     async def _take(self, rule: TakingRule, change: Change, taking: Taking) -> Lease | None:
         packed = pack_change(change)
-        epoch = await self._write(packed.tag, lambda db: rule(db, packed, taking, self._limits))
+        epoch = await self._write(
+            packed.tag,
+            lambda db: rule(db, packed, taking, self._limits),
+            large=is_large(packed.messages),
+        )
         if epoch is None:
             return None
         run = RunRef(change.key, RunId(taking.run_id))
@@ -239,8 +249,12 @@ class SqliteStore:
     ) -> Sequence[LeaseState | StoreError]:
         packed = [pack_write(w.lease, pack_entry(w.events, w.first)) for w in writes]
         append = partial(leases.append, lease=milliseconds(lease), limits=self._limits)
+        jobs = [partial(append, write=write) for write in packed]
         try:
-            return await self._writer.run_all([partial(append, write=write) for write in packed])
+            if not is_large([write.entry.record for write in packed if write.entry]):
+                return await self._writer.run_all(jobs)
+            async with self._large.turn():
+                return await self._writer.run_all(jobs, large=True)
         finally:
             for write in packed:
                 self._bells.ring(write.tag)
@@ -251,19 +265,27 @@ class SqliteStore:
         return await self.append([LogWrite(each, 1, ()) for each in held], lease=lease)
 
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
+        if not is_large_commit(commit):
+            return await self._commit(commit, lease)
+        async with self._large.turn():
+            return await self._commit(commit, lease, large=True)
+
+    async def _commit(self, commit: Commit, lease: float, *, large: bool = False) -> bool:
         packed, time = pack_commit(commit), milliseconds(lease)
         owner = pack_owner(commit.log.lease.run.key.owner)
         return await self._write(
-            packed.write.tag, lambda db: leases.commit(db, packed, owner, time, self._limits)
+            packed.write.tag,
+            lambda db: leases.commit(db, packed, owner, time, self._limits),
+            large=large,
         )
 
     async def release(self, lease: Lease, /) -> bool:
         packed = pack_write(lease)
         return await self._write(packed.tag, lambda db: leases.release(db, packed))
 
-    async def _write(self, name: str, job: Job[T]) -> T:
+    async def _write(self, name: str, job: Job[T], *, large: bool = False) -> T:
         try:
-            return await self._writer.run(job, durable=True)
+            return await self._writer.run(job, durable=True, large=large)
         finally:
             self._bells.ring(name)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -71,7 +72,8 @@ class SqliteThread:
     """Runs jobs on one connection, in their order.
 
     A job is a function of the connection. What it raises undoes its own writes and reaches its caller alone. While
-    one transaction runs, the jobs of the next one gather.
+    one transaction runs, the jobs of the next one gather. A large job has a transaction of its own; where both wait, large
+    jobs and the small ones together take turns.
 
     Args:
         connect: opens the connection, in the thread.
@@ -90,7 +92,9 @@ class SqliteThread:
         self._open = False
         self._synchronous = ""
         self._waiting: _Batch | None = None
+        self._large: deque[_Batch] = deque()
         self._running: _Batch | None = None
+        self._large_ran_last = False
 
     async def open(self) -> None:
         """Raises what `connect` raises."""
@@ -107,35 +111,44 @@ class SqliteThread:
     async def close(self) -> None:
         """Take no more jobs, finish those that wait, then close the connection."""
         self._open = False
-        while batch := self._waiting or self._running:
-            await asyncio.wait([batch.done])
+        while batches := [*self._large, *filter(None, (self._waiting, self._running))]:
+            await asyncio.wait([batch.done for batch in batches])
         if self._executor and self._db:
             await asyncio.get_running_loop().run_in_executor(self._executor, self._db.close)
             self._executor.shutdown(wait=False)
         self._executor = self._db = None
 
-    async def run(self, job: Job[T], *, durable: bool = False) -> T:
+    async def run(self, job: Job[T], *, durable: bool = False, large: bool = False) -> T:
         """Run a job in the next transaction; `durable`: it is on the disk before this returns.
+
+        `large`: it writes so much that others must not wait for it in one transaction.
 
         Raises:
             StoreError: and what the job raises.
         """
         ticket = _Ticket(job)
-        await self._attempt([ticket], durable=durable)
+        await self._attempt([ticket], durable=durable, large=large)
         return ticket.collect()
 
-    async def run_all(self, jobs: Sequence[Job[T]]) -> list[T | StoreError]:
+    async def run_all(self, jobs: Sequence[Job[T]], *, large: bool = False) -> list[T | StoreError]:
         """Run jobs in the next transaction; one that fails by itself has its error as its answer.
 
         Raises:
             StoreError: the transaction failed, nothing of any job was written.
         """
         tickets = [_Ticket(job) for job in jobs]
-        await self._attempt(tickets)
+        await self._attempt(tickets, large=large)
         return [ticket.answer() for ticket in tickets]
 
-    async def _attempt(self, tickets: Sequence[_Ticket[T]], *, durable: bool = False) -> None:
-        batch = self._join(tickets, durable=durable)
+    async def _attempt(
+        self, tickets: Sequence[_Ticket[T]], *, durable: bool = False, large: bool
+    ) -> None:
+        if not self._open:
+            raise StoreUnavailable("the store is closed")
+        batch = self._large_batch() if large else self._small_batch()
+        batch.tickets.extend(tickets)
+        batch.durable |= durable
+        self._start_next()
         try:
             async with asyncio.timeout(self._patience):
                 error = await asyncio.shield(batch.done)
@@ -144,21 +157,26 @@ class SqliteThread:
         if error is not None:
             raise store_error(error)
 
-    def _join(self, tickets: Sequence[_Ticket[T]], *, durable: bool) -> _Batch:
-        if not self._open:
-            raise StoreUnavailable("the store is closed")
+    def _small_batch(self) -> _Batch:
         if self._waiting is None:
             self._waiting = _Batch(asyncio.get_running_loop().create_future())
-        batch = self._waiting
-        batch.tickets.extend(tickets)
-        batch.durable |= durable
-        self._start_next()
+        return self._waiting
+
+    def _large_batch(self) -> _Batch:
+        batch = _Batch(asyncio.get_running_loop().create_future())
+        self._large.append(batch)
         return batch
 
     def _start_next(self) -> None:
-        if self._running or not self._waiting or not self._executor or not self._db:
+        if self._running or not self._executor or not self._db:
             return
-        self._running, self._waiting = self._waiting, None
+        if self._large and (self._waiting is None or not self._large_ran_last):
+            self._running, self._large_ran_last = self._large.popleft(), True
+        elif self._waiting is not None:
+            self._running, self._waiting = self._waiting, None
+            self._large_ran_last = False
+        else:
+            return
         work = asyncio.get_running_loop().run_in_executor(
             self._executor, self._transact, self._db, self._running
         )

@@ -1,0 +1,113 @@
+"""A large write does not stand before everybody's small one: large ones go one at a time."""
+
+import asyncio
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from redis.asyncio import Redis
+from tests.support.conversations import LONG, begun, ending, new_key, texts
+
+from passback.core.changes import Lease
+from passback.core.errors import StoreUnavailable
+from passback.core.messages import AssistantMessage
+from passback.core.ports import Store
+from passback.stores.large import LargeWrites
+from passback.stores.open import open_store
+
+pytestmark = pytest.mark.anyio
+
+MUCH = "\u00e9" * 2**18
+LARGE_ONES = 8
+SECONDS = 20
+
+
+async def test_a_small_commit_does_not_wait_for_the_large_ones_before_it(store: Store) -> None:
+    done: list[str] = []
+
+    async def end(held: Lease, say: str) -> None:
+        await store.commit(ending(held, 1, 2, say), lease=LONG)
+        done.append(say[:5])
+
+    leases = [await begun(store, new_key()) for _ in range(LARGE_ONES + 1)]
+    with anyio.fail_after(SECONDS):
+        async with asyncio.TaskGroup() as tasks:
+            for held in leases[:-1]:
+                tasks.create_task(end(held, MUCH))
+            tasks.create_task(end(leases[-1], "small"))
+    # where there is a connection to be opened first, it waits for that
+    assert done.index("small") < LARGE_ONES
+    assert len(done) == LARGE_ONES + 1
+
+
+async def test_a_small_batch_of_events_does_not_wait_for_the_large_ones_before_it(
+    store: Store,
+) -> None:
+    done: list[str] = []
+
+    async def append(held: Lease, text: str) -> None:
+        assert await store.append([texts(held, 2, text)], lease=LONG) == ["held"]
+        done.append(text[:5])
+
+    leases = [await begun(store, new_key()) for _ in range(LARGE_ONES + 1)]
+    with anyio.fail_after(SECONDS):
+        async with asyncio.TaskGroup() as tasks:
+            for held in leases[:-1]:
+                tasks.create_task(append(held, MUCH))
+            tasks.create_task(append(leases[-1], "small"))
+    # where there is a connection to be opened first, it waits for that
+    assert done.index("small") < LARGE_ONES
+    assert len(done) == LARGE_ONES + 1
+
+
+@pytest.mark.redis
+async def test_large_commits_have_no_more_connections_than_one_of_them_needs(
+    redis_url: str,
+) -> None:
+    async with open_store(redis_url) as store, Redis.from_url(redis_url) as observer:
+        leases = [await begun(store, new_key()) for _ in range(LARGE_ONES)]
+        before = (await observer.info("stats"))["total_connections_received"]
+        commits = [store.commit(ending(held, 1, 2, MUCH), lease=LONG) for held in leases]
+        with anyio.fail_after(SECONDS):
+            await asyncio.gather(*commits)
+        after = (await observer.info("stats"))["total_connections_received"]
+    assert after - before < LARGE_ONES // 2
+
+
+async def test_what_is_large_is_stored_as_it_was_said_and_known_again(store: Store) -> None:
+    held = await begun(store, key := new_key())
+    assert await store.append([texts(held, 2, MUCH)], lease=LONG) == ["held"]
+    commit = ending(held, 1, 3, MUCH)
+    first, again = await asyncio.gather(
+        store.commit(commit, lease=LONG), store.commit(commit, lease=LONG)
+    )
+    assert (first, again) == (False, False)
+    [said] = (await store.load(key)).messages
+    assert isinstance(said, AssistantMessage)
+    assert said.content == MUCH
+    logged = await store.read_log(held.run)
+    assert [each.position.seq for each in logged] == [1, 2, 3]
+
+
+async def test_waiting_for_the_large_writes_before_has_an_end() -> None:
+    writes = LargeWrites(patience=0.01)
+    async with writes.turn():
+        with anyio.fail_after(SECONDS), pytest.raises(StoreUnavailable, match="large writes"):
+            async with writes.turn():
+                pytest.fail("it had its turn beside another one")
+    async with writes.turn():
+        pass
+
+
+async def test_who_stops_waiting_for_his_turn_keeps_nobody_else_from_it(store: Store) -> None:
+    leases = [await begun(store, new_key()) for _ in range(3)]
+    first, leaves, last = (
+        asyncio.create_task(store.commit(ending(held, 1, 2, MUCH), lease=LONG)) for held in leases
+    )
+    await checkpoint()
+    leaves.cancel()
+    with anyio.fail_after(SECONDS):
+        assert (await first, await last) == (False, False)
+        await asyncio.wait([leaves])
+    assert leaves.cancelled()
+    assert (await store.status(leases[1].run.key)).running
