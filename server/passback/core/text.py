@@ -28,6 +28,11 @@ def mended(text: str, /) -> str:
     return text
 
 
+def apart(text: str, /) -> str:
+    """A copy to be written down as JSON: the writer leaves the UTF-8 of what is not ASCII with its text, as long as that is there."""
+    return text if text.isascii() else text[:1] + text[1:]
+
+
 _CUT = "\n[cut: the result was longer than the limit]"
 
 

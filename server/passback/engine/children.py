@@ -27,6 +27,10 @@ class Journal(Protocol):
         """Show events at once; a take-over may make them void."""
         ...
 
+    async def room(self) -> None:
+        """Wait while more text is not stored than one run may have in memory."""
+        ...
+
     async def commit(
         self,
         append: tuple[Message, ...],
@@ -103,6 +107,9 @@ class ChildJournal:
 
     def append(self, events: Sequence[RunEvent], /) -> None:
         self._context.show(self._nested(events))
+
+    async def room(self) -> None:
+        """As `Journal.room`. What a sub-agent says is no text of the run's."""
 
     async def commit(
         self,

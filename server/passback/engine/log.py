@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from time import monotonic
+from typing import Protocol
 
 import anyio
 
@@ -25,8 +26,10 @@ from passback.core.events import (
 from passback.core.messages import Message, Owed, RunRef
 from passback.core.ports import Store
 from passback.core.state import State
+from passback.core.text import apart
 from passback.core.values import value
 from passback.engine.turn import Turn
+from passback.pacing import LARGE
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +54,13 @@ class End:
     cut: bool = False
 
 
+class Follower(Protocol):
+    """Reads a log in the process that owns it."""
+
+    position: Position
+    """What it has read."""
+
+
 class RunLog:
     """One run's events under one lease; any number of readers, each with a position of its own.
 
@@ -69,7 +79,7 @@ class RunLog:
         ended: the last event is here.
         posts_wait: it ended while posts waited for it.
         abandoned: the lease is another's, or nobody's: readers go on from the store.
-        followers: how many read it in this process.
+        followers: those who read it in this process.
     """
 
     def __init__(
@@ -86,7 +96,7 @@ class RunLog:
         self.ended = False
         self.posts_wait = False
         self.abandoned = False
-        self.followers = 0
+        self.followers: list[Follower] = []
         self._held_at = monotonic()
         self._events = list(opening)
         self._numbered = len(self._events)  # events that were written or are in doubt
@@ -99,6 +109,7 @@ class RunLog:
         self._writing = Turn()
         self._followed = continues  # somebody may read it in another process
         self._is_pressing = False  # not only pieces wait to be written
+        self._has_much = False  # much text was written for it
         self.listeners: set[Callable[[], object]] = set()
         """Called when there may be more to read, or the log was abandoned. They do not raise."""
 
@@ -114,6 +125,12 @@ class RunLog:
             if not isinstance(event, _PIECES):
                 self._is_pressing = True
         self._writer.mark(self)
+
+    async def room(self) -> None:
+        """Wait while more text is not stored than others are to wait for: a model may say it faster than a store takes it."""
+        while self.is_large and not (self.abandoned or self._commits_in_doubt):
+            if not await self._writer.write_large(self):
+                await anyio.sleep(self._writer.pause)
 
     @property
     def run(self) -> RunRef:
@@ -138,6 +155,8 @@ class RunLog:
             StoreError: it is not known whether it was written; the next commit finds out first.
         """
         self._step += 1
+        if self._has_much:
+            self._trim()
         write = self._waiting_events(events)
         owed, cut = (end.owed, end.cut) if end else ((), False)
         within = self._writer.tool_timeout if owed else None
@@ -208,12 +227,22 @@ class RunLog:
         """Whether somebody elsewhere may wait for what is not stored."""
         return self._followed or self._is_pressing or bool(self._in_doubt)
 
-    def take(self) -> LogWrite | None:
+    @property
+    def is_large(self) -> bool:
+        """Whether so much text waits to be written that others are not to wait for it."""
+        waiting = self._events[self._numbered - self.start.seq :]
+        # each delta is counted here: by the class alone, and without a generator
+        sizes = [len(event.text) for event in waiting if type(event) is TextDelta]
+        return sum(sizes) > LARGE
+
+    def take(self, *, large: bool = False) -> LogWrite | None:
         """What is to be stored, and the right to write it until `stored`. None: nothing to do."""
         if not self._writing.take():
             return None  # a commit is under way and carries the waiting events
         if not self._in_doubt and self._last > self._numbered:
-            self._in_doubt.append(self._waiting_events())
+            waiting = self._waiting_events()
+            self._in_doubt.append(_apart(waiting) if large else waiting)
+            self._has_much |= large
         if self._in_doubt and isinstance(write := self._in_doubt[0], LogWrite):
             return write
         self._writing.give_back()
@@ -266,12 +295,24 @@ class RunLog:
         return self.start.seq + len(self._events)
 
     def _trim(self) -> None:
-        """Forget events that are stored, when they are many: a reader that is so far behind reads the store."""
+        """Forget events that are stored, when they are many, or large and read: whoever is behind them reads the store."""
         if len(self._events) > 2 * _IN_MEMORY:
-            stored = self._numbered - sum(_size(write) for write in self._in_doubt)
-            forgotten = min(len(self._events) - _IN_MEMORY, stored - self.start.seq)
+            self._forget(len(self._events) - _IN_MEMORY)
+        elif self._has_much:
+            read = [self._read_by(each) for each in self.followers]
+            self._forget(min(read, default=len(self._events)))
+
+    def _forget(self, most: int) -> None:
+        stored = self._numbered - sum(_size(write) for write in self._in_doubt)
+        forgotten = min(most, stored - self.start.seq)
+        if forgotten > 0:
             del self._events[:forgotten]
             self.start = Position(self.lease.epoch, self.start.seq + forgotten)
+
+    def _read_by(self, follower: Follower) -> int:
+        """How many of the events in memory a follower has read."""
+        is_here = follower.position >= self.start
+        return follower.position.seq - self.start.seq if is_here else 0
 
     def _notify(self) -> None:
         for listener in tuple(self.listeners):
@@ -311,6 +352,9 @@ class LogWriter:
             self._unhurried = max(1, min(_UNHURRIED, int(lease / (2 * delay))))
         self._dirty: dict[RunLog, None] = {}
         self._wake = asyncio.Event()
+        self._large: dict[RunLog, None] = {}
+        self._large_wake = asyncio.Event()
+        self._large_turn = Turn()
 
     def mark(self, log: RunLog) -> None:
         if log not in self._dirty:  # else the writer is awake already
@@ -319,6 +363,11 @@ class LogWriter:
 
     async def run(self) -> None:
         """Work until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._run_large)
+            await self._run_small()
+
+    async def _run_small(self) -> None:
         written, ticks = True, 0
         while True:
             await self._wake.wait()
@@ -326,14 +375,39 @@ class LogWriter:
             ticks += 1
             written = await self.flush(all_of_it=not written or ticks % self._unhurried == 0)
 
+    async def _run_large(self) -> None:
+        """Write what `flush` left, one run after the other."""
+        while True:
+            await self._large_wake.wait()
+            log = next(iter(self._large))
+            del self._large[log]
+            if not self._large:
+                self._large_wake.clear()
+            await self.write_large(log)
+
+    async def write_large(self, log: RunLog) -> bool:
+        """Write what waits of one run. False: it has to be written again, or is being written."""
+        async with self._large_turn:  # what is written is in memory once more
+            return await self._write_out([log], large=True) and not log.is_large
+
     async def flush(self, *, all_of_it: bool = True) -> bool:
-        """Write what is waiting, or what is urgent of it. False: some of that has to be written again."""
+        """Write what is waiting, or what is urgent of it. False: some of that has to be written again.
+
+        Large texts are left to be written beside it.
+        """
         logs = [log for log in self._dirty if all_of_it or log.is_urgent]
         for log in logs:
             del self._dirty[log]
         if not self._dirty:
             self._wake.clear()
-        taken = [(log, write) for log in logs if (write := log.take()) is not None]
+        if large := [log for log in logs if log.is_large]:
+            self._large.update(dict.fromkeys(large))
+            self._large_wake.set()
+            logs = [log for log in logs if log not in self._large]
+        return await self._write_out(logs)
+
+    async def _write_out(self, logs: Sequence[RunLog], *, large: bool = False) -> bool:
+        taken = [(log, write) for log in logs if (write := log.take(large=large)) is not None]
         answers: Sequence[LeaseState | StoreError] = [StoreError("not written")] * len(taken)
         try:
             answers = await self._send([write for _, write in taken])
@@ -358,6 +432,14 @@ class LogWriter:
 
     async def commit(self, commit: Commit) -> bool:
         return await self._store.commit(commit, lease=self.lease)
+
+
+def _apart(write: LogWrite) -> LogWrite:
+    events = [
+        TextDelta(apart(event.text)) if isinstance(event, TextDelta) else event
+        for event in write.events
+    ]
+    return LogWrite(write.lease, write.first, tuple(events))
 
 
 def _unheard(_: LeaseState) -> None:

@@ -250,7 +250,7 @@ class Loop:
             self._assembler = assembler
             self._log.append([TurnStarted(message_id)])
             try:
-                await listen(answering, assembler, self._log.append)
+                await listen(answering, assembler, self._log.append, self._log.room)
             finally:
                 self._count(assembler.spent, assembler.model)
         events, turn = assembler.finish()

@@ -26,6 +26,9 @@ class Reader(
         take: is offered what a run of this process says while the reader waits.
         caretaker: is called for a conversation that nobody may be working on.
         log_of: finds the log of a run that goes on in this process.
+
+    Attributes:
+        position: behind which it goes on.
     """
 
     def __init__(
@@ -39,7 +42,7 @@ class Reader(
         *,
         take: Take | None,
     ) -> None:
-        self._position = position
+        self.position = position
         self._take = take
         self._run = run
         self._log_of = log_of
@@ -70,20 +73,20 @@ class Reader(
     @override
     async def __aexit__(self, *exc: object) -> None:
         if self._log is not None:
-            self._log.followers -= 1
+            self._log.followers.remove(self)
         await self._stored.aclose()
 
     async def _open(self, log: RunLog | None) -> None:
-        if log is None or self._position.epoch > log.lease.epoch:
+        if log is None or self.position.epoch > log.lease.epoch:
             # there is no log here, or its run was taken over, which this worker will learn
-            await self._stored.find(self._position)
+            await self._stored.find(self.position)
             return
-        if log.is_beyond(self._position):
+        if log.is_beyond(self.position):
             raise InvalidCursor(BEYOND)
         self._log = log
-        log.followers += 1
-        if self._position < log.start:
-            self._ready = await self._stored.older(self._position, log.start)
+        log.followers.append(self)
+        if self.position < log.start:
+            self._ready = await self._stored.older(self.position, log.start)
             self._joined = None if self._ready else log.start
 
     @override
@@ -100,7 +103,7 @@ class Reader(
             if not found:
                 raise StopAsyncIteration
             batch = self._relevant(found)
-            self._position = found[-1].position
+            self.position = found[-1].position
         self._ended = isinstance(batch[-1].event, RunFinished)
         return batch
 
@@ -108,7 +111,7 @@ class Reader(
         """Without the news that something was void of which this reader has seen nothing."""
         if not any(isinstance(logged.event, Rewound) for logged in batch):
             return batch
-        seen = [self._position, *(logged.position for logged in batch)]
+        seen = [self.position, *(logged.position for logged in batch)]
         return [
             logged
             for logged, before in zip(batch, seen, strict=False)
@@ -119,22 +122,22 @@ class Reader(
         """What is ready, or will be; nothing at the end."""
         while (log := self._log) is not None:
             if log.abandoned:
-                log.followers -= 1
+                log.followers.remove(self)
                 self._log = None
-            elif self._position < log.start != self._joined:
+            elif self.position < log.start != self._joined:
                 if older := await self._older(log):
                     return older
                 self._joined = log.start
-            elif (batch := log.read(self._position)) or log.ended:
+            elif (batch := log.read(self.position)) or log.ended:
                 return batch
             else:
                 await self._growth(log)
-        return await self._stored.next(self._position)
+        return await self._stored.next(self.position)
 
     async def _older(self, log: RunLog) -> Sequence[Logged]:
         """What the store has of the time before the log in memory begins."""
         batch, self._ready = self._ready, ()
-        return batch or await self._stored.older(self._position, log.start)
+        return batch or await self._stored.older(self.position, log.start)
 
     # ---------------------------------------------------------------- in the process of the run
     async def _growth(self, log: RunLog) -> None:
@@ -153,9 +156,9 @@ class Reader(
             return
         try:
             if self._take is not None and not (log.abandoned or log.ended):
-                batch = log.read(self._position)
+                batch = log.read(self.position)
                 if batch and self._take(batch):
-                    self._position = batch[-1].position
+                    self.position = batch[-1].position
                     return
         except Exception as error:  # noqa: BLE001  # the run must not break on its reader
             waiter.set_exception(error)

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Self
 
 import pytest
+from anyio.lowlevel import checkpoint
 from typing_extensions import override
 
 from passback.core.deltas import Finish, ModelDelta, TextChunk
@@ -48,7 +49,7 @@ async def early() -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
 async def test_what_is_offered_is_shown_before_what_is_read() -> None:
     shown: list[RunEvent] = []
     assembler = Assembler(new_message_id(), lambda _: None, new_call_id)
-    await listen(early(), assembler, shown.extend)
+    await listen(early(), assembler, shown.extend, checkpoint)
     assert shown == [TextDelta("a"), TextDelta("b")]
     _, turn = assembler.finish()
     assert turn.message.content == "ab"
