@@ -151,10 +151,11 @@ def main() -> None:
     parser.add_argument("--requests", type=int, required=True)
     parser.add_argument("--deltas", type=int, required=True)
     parser.add_argument("--gap-ms", type=int, required=True)
+    parser.add_argument("--words", type=int, default=1, help="of each delta")
     parser.add_argument("--stagger-ms", type=int, default=0)
     parser.add_argument("--pid", action="append", default=[], help="NAME=PID: weigh this process")
     options = parser.parse_args()
-    answer = Answer(options.deltas, options.gap_ms)
+    answer = Answer(options.deltas, options.gap_ms, options.words)
     work = Workload("load", options.streams, options.requests, answer, options.stagger_ms)
     pids = {name: int(pid) for name, pid in (item.split("=") for item in options.pid)}
     target = Target(options.url, DIALECTS[options.dialect], options.second_reader)

@@ -105,8 +105,21 @@ def resident_kib(pid: int) -> int:
 
 
 def _resident_kib(pid: int) -> int:
+    return _status_kib(pid, "VmRSS:")
+
+
+def peak_kib(pid: int) -> int:
+    """The most that the process had in memory since `forget_peak`, in KiB."""
+    return _status_kib(pid, "VmHWM:")
+
+
+def forget_peak(pid: int) -> None:
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def _status_kib(pid: int, field: str) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(field):
             return int(line.split()[1])
     raise BenchmarkError(f"process {pid} has ended")
 

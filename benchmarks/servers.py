@@ -119,8 +119,10 @@ def site(folder: Path, cores: Cores, redis_server: str) -> Generator[Site]:
 
 
 @contextmanager
-def server(name: str, place: Site) -> Generator[Server]:
+def server(name: str, place: Site, *, checkout: Path = _ROOT) -> Generator[Server]:
     """Start a server on the servers' core, one of two workers on the spare one too, if there is one.
+
+    `checkout`: the folder whose passback it is.
 
     Raises:
         BenchmarkError: it did not start.
@@ -131,11 +133,12 @@ def server(name: str, place: Site) -> Generator[Server]:
     log = place.folder / f"{name.replace(', ', '-').replace(' ', '-')}-{port}.log"
     store_pid = place.redis_pid if "redis" in name.lower() else None
     url, cores = f"http://127.0.0.1:{port}", place.cores
+    env = _environment() | {"PYTHONPATH": f"{checkout / 'server'}"}
     if name != PASSBACK_TWO_WORKERS:
-        with running(argv, port, log, cores.server, _environment()) as pid:
+        with running(argv, port, log, cores.server, env) as pid:
             yield Server(name, url, pid, store_pid)
         return
-    with running(argv, port, log, cores.server | cores.spare, _environment()) as keeper:
+    with running(argv, port, log, cores.server | cores.spare, env) as keeper:
         first, second = ready_workers(keeper, port, 2)
         alone = not cores.spare
         yield Server(name, url, first, store_pid, second_pid=second, shares_core=alone)

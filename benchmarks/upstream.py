@@ -2,8 +2,8 @@
 
     python -m benchmarks.upstream --port 9100
 
-The words `bench:DELTAS:GAP_MS` anywhere in a request choose the answer, the last ones count. Each delta is an HTTP chunk
-of its own, as real providers write; with a gap of 0 the whole answer is one write.
+The words `bench:DELTAS:GAP_MS:WORDS` anywhere in a request choose the answer, the last ones count. Each delta has so many
+words and is an HTTP chunk of its own, as real providers write; with a gap of 0 the whole answer is one write.
 """
 
 import argparse
@@ -17,9 +17,9 @@ import httptools
 import uvloop
 from typing_extensions import override
 
-from benchmarks.workloads import Answer, word
+from benchmarks.workloads import Answer
 
-_PROMPT = re.compile(rb"bench:(\d+):(\d+)")
+_PROMPT = re.compile(rb"bench:(\d+):(\d+):(\d+)")
 _HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
     b"cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -64,7 +64,7 @@ _END = _delta({}, "stop") + _event([], _USAGE) + _http_chunk(b"data: [DONE]\n\n"
 @lru_cache(maxsize=32)
 def _writes(answer: Answer) -> tuple[bytes, ...]:
     """The network writes of an answer, in order."""
-    deltas = [_delta({"content": word(index)}) for index in range(answer.deltas)]
+    deltas = [_delta({"content": answer.delta(index)}) for index in range(answer.deltas)]
     writes = (_HEAD + _ROLE + deltas[0], *deltas[1:], _END)
     return writes if answer.gap_ms else (b"".join(writes),)
 
@@ -102,8 +102,8 @@ class ModelServer(asyncio.Protocol):
             self._transport.write(_MODELS_REPLY)
             return
         found = _PROMPT.findall(body)
-        deltas, gap_ms = found[-1] if found else (b"3", b"0")
-        self._answer(Answer(max(1, int(deltas)), int(gap_ms)))
+        deltas, gap_ms, words = found[-1] if found else (b"3", b"0", b"1")
+        self._answer(Answer(max(1, int(deltas)), int(gap_ms), max(1, int(words))))
 
     def _answer(self, answer: Answer) -> None:
         ModelServer.streams += 1

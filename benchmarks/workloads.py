@@ -29,19 +29,26 @@ def word(index: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of the mock model: so many text deltas, `gap_ms` apart (0: all in one write)."""
+    """An answer of the mock model: so many text deltas, `gap_ms` apart (0: all in one write).
+
+    Each delta has so many words.
+    """
 
     deltas: int
     gap_ms: int
+    words: int = 1
 
     @property
     def prompt(self) -> str:
         """The words that make the mock model give this answer, wherever they stand in a request."""
-        return f"bench:{self.deltas}:{self.gap_ms}"
+        return f"bench:{self.deltas}:{self.gap_ms}:{self.words}"
 
     @property
     def text(self) -> str:
-        return "".join(map(word, range(self.deltas)))
+        return "".join(map(word, range(self.deltas * self.words)))
+
+    def delta(self, index: int) -> str:
+        return "".join(map(word, range(index * self.words, (index + 1) * self.words)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +94,6 @@ WARM_UP_BOTH = Workload("warm-up", 40, 5, Answer(50, 0), stagger_ms=3)
 SILENT = Answer(2, 600_000)
 # One word each second, for as long as anybody measures.
 SLOW = Answer(600, 1000)
+# 4 MB: in pieces of about 1 KB, and in one.
+LARGE_PIECES = Workload("large, in pieces", 20, 1, Answer(4_000, 0, words=232))
+LARGE_WHOLE = Workload("large, in one piece", 20, 1, Answer(1, 0, words=928_000))
