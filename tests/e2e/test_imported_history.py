@@ -30,19 +30,19 @@ async def test_a_history_begins_a_conversation_and_never_goes_into_one() -> None
     imported = [(role, True) for role in ("user", "assistant", "tool", "user", "assistant")]
     async with (
         running_server(environment=ROLES) as server,
-        httpx.AsyncClient(base_url=server.url, params={"wait": "true"}, timeout=10) as client,
+        httpx.AsyncClient(base_url=server.url, timeout=10) as client,
     ):
         body = {"conversationId": "c", "messages": [*HISTORY, NEW]}
         key = {"idempotency-key": "one"}
-        first = await client.post("/send-message", json=body, headers=key)
-        again = await client.post("/send-message", json=body, headers=key)
+        first = await client.post("/send-message?wait=true", json=body, headers=key)
+        again = await client.post("/send-message?wait=true", json=body, headers=key)
         assert (first.status_code, again.json()) == (200, first.json())
         assert await _stored(client, "c") == [*imported, ("user", False), ("assistant", False)]
-        refused = await client.post("/send-message", json=body)
+        refused = await client.post("/send-message?wait=true", json=body)
         assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
         late = {"role": "tool", "toolCallId": "c1", "content": "late"}
         answer = await client.post(
-            "/send-message", json={"conversationId": "c", "messages": [late]}
+            "/send-message?wait=true", json={"conversationId": "c", "messages": [late]}
         )
         assert (answer.status_code, answer.json()["code"]) == (404, "tool_call_not_found")
         assert len(await _stored(client, "c")) == 7

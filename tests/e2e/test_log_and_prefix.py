@@ -43,6 +43,7 @@ async def test_the_log_of_a_server_tells_each_request_as_json_and_no_secret(tmp_
         if line["message"] == "request"
     ]
     assert asked == [
+        *[("GET", "/healthz", 403, "foreign_origin", None)] * 2,
         ("GET", "/conversations/{id}", 401, "unauthenticated", None),
         ("GET", "/conversations/{id}", 422, "invalid_request", "ann"),
         ("POST", "/send-message", 200, None, "ann"),
