@@ -221,6 +221,6 @@ def seen_by_owner(state: State, data: JsonValue = None, /) -> ConversationState:
         state.cost,
         state.seconds,
         state.refusals,
-        state.lasting or (),
+        state.permissions(()),
         data,
     )
