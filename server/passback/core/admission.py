@@ -26,6 +26,7 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
+from passback.core.permissions import refuse_too_many_denials
 from passback.core.posts import (
     Receipt,
     ReceiptName,
@@ -46,9 +47,11 @@ from passback.core.repeats import (
     run_of_last,
 )
 from passback.core.resent import resent
+from passback.core.state import State
 from passback.core.transcript import (
     MintMessageId,
     closing,
+    lasting_permissions,
     left_unmade,
     owed,
     resumable,
@@ -78,6 +81,7 @@ class Standing:
         overdue: whether the time for what the client owes is over, and nothing runs.
         start: the position of the first of `messages`.
         exists: whether there is such a conversation.
+        state: what it knows beside the messages.
     """
 
     messages: Sequence[Message]
@@ -87,6 +91,7 @@ class Standing:
     overdue: bool = False
     start: int = 0
     exists: bool = True
+    state: State = field(default_factory=State)
 
     @property
     def is_empty(self) -> bool:
@@ -133,7 +138,7 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
     """Decide what a post means; `mint` makes ids for the messages that the server adds.
 
     Raises:
-        InvalidRequest: it goes on with a conversation that there is not.
+        InvalidRequest: it goes on with a conversation that there is not, or denies too many tools for good.
         NothingToDo: no message.
         Reused: its idempotency key, or the id of one of its messages, was used with other content.
         UnknownToolCall: an answer to a call that is neither owed nor answered.
@@ -150,6 +155,7 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
     open_calls = () if standing.running else waiting(standing.messages)
     answers = [message for message in post.messages if isinstance(message, Answer)]
     fresh = _fresh_answers(answers, {each.call.id: each.call for each in open_calls}, standing)
+    _refuse_too_many_denials(standing, fresh.values())
     others = _unstored(standing, post)
     if not fresh and not others and not _starts(standing, post):
         return _repeat(standing, post)
@@ -174,6 +180,14 @@ def _refuse_unfounded(standing: Standing, post: StartRun) -> None:
     if post.continues and not standing.exists:
         raise InvalidRequest(post.flaw or _CONTINUES)
     refuse_empty(post)
+
+
+def _refuse_too_many_denials(standing: Standing, fresh: Collection[Answer]) -> None:
+    """Those that wait in the queue count, too: they are not judged again."""
+    newer = [each for each in lasting_permissions(fresh) if not each.approved]
+    if newer:
+        answered = lasting_permissions((*standing.queued, *fresh))
+        refuse_too_many_denials(standing.state.permissions(standing.messages), answered)
 
 
 def refuse_empty(post: StartRun, /) -> None:

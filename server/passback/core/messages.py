@@ -331,8 +331,8 @@ class ToolMessage:
 class ApprovalMessage:
     """A person's answer to a call of `tool` that needs approval; no model is shown it.
 
-    `always` answers for later calls in this conversation, too, if the declaration has this `digest`; a denied one has a
-    `reason`.
+    `always` answers for later calls in this conversation, too, an approval if the declaration has this `digest`; a denied
+    one has a `reason`.
     """
 
     id: MessageId

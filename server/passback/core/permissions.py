@@ -1,14 +1,15 @@
 """Whether a server tool may be called: `allow`, `deny`, or `ask` a person. Pure."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias, get_args
 
-from passback.core.errors import ConfigurationError
+from passback.core.errors import ConfigurationError, InvalidRequest
 from passback.core.messages import RunRef, ToolCall, ToolSpec
+from passback.core.values import value
 
 Decision: TypeAlias = Literal["allow", "deny", "ask"]
 DECISIONS: Final[tuple[str, ...]] = get_args(Decision)
@@ -33,8 +34,11 @@ class Permission:
 
 ALLOWED: Final = Permission("allow")
 
-MOST_LASTING: Final = 64
-"""Lasting permissions of a conversation: about a tool whose own is gone a person is asked again."""
+MOST_APPROVALS: Final = 64
+"""Approvals for good of a conversation: about a tool whose own is gone a person is asked again."""
+
+MOST_DENIALS: Final = 64
+"""Denials for good of a conversation: none goes for a newer one, which is refused instead."""
 
 REASON_CHARACTERS: Final = 1000
 """What is kept of a reason beside the messages, which have all of it."""
@@ -59,9 +63,10 @@ def declaration_digest(spec: ToolSpec, /) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LastingPermission:
-    """A person's answer for all calls to come of a tool, in one conversation, as long as its declaration has this `digest`.
+    """A person's answer for all calls to come of a tool, in one conversation.
 
-    `reason` is why they are denied.
+    An approval counts as long as the tool's declaration has this `digest`, a denial whatever the declaration is; `reason`
+    is why they are denied.
     """
 
     tool: str
@@ -70,19 +75,64 @@ class LastingPermission:
     reason: str = ""
 
 
-Lasting: TypeAlias = Mapping[tuple[str, str], LastingPermission]
-"""What people have answered for good, by the tool's name and the digest of its declaration."""
+@value
+class Lasting:
+    """Answers for good, as calls are judged by them.
+
+    Args:
+        denials: by the tool's name alone: who gives a tool another declaration does not undo them.
+        approvals: the names of tools, each with the digest of the declaration that was approved.
+    """
+
+    denials: Mapping[str, LastingPermission] = field(default_factory=dict[str, LastingPermission])
+    approvals: Collection[tuple[str, str]] = ()
+
+    @classmethod
+    def of(cls, answers: Collection[LastingPermission], /) -> "Lasting":
+        """Sort answers as `with_newest` gives them."""
+        return cls(
+            {each.tool: each for each in answers if not each.approved},
+            {(each.tool, each.digest) for each in answers if each.approved},
+        )
 
 
 def with_newest(
     known: Iterable[LastingPermission], newer: Iterable[LastingPermission], /
 ) -> tuple[LastingPermission, ...]:
-    """Join lasting permissions, oldest first: of one tool and declaration the newest counts. The oldest of too many go."""
-    newest: dict[tuple[str, str], LastingPermission] = {}
-    for each in (*known, *newer):
-        newest.pop((each.tool, each.digest), None)
-        newest[each.tool, each.digest] = each
-    return tuple(newest.values())[-MOST_LASTING:]
+    """Join lasting permissions, oldest first.
+
+    A denial replaces all earlier answers on its tool, and is replaced by any newer one; an approval replaces that of the
+    same declaration. The oldest of too many approvals go. No denial does: `refuse_too_many_denials` bounds them.
+    """
+    kept: list[LastingPermission] = []
+    denied: set[str] = set()
+    allowed: set[str] = set()
+    approved: set[tuple[str, str]] = set()
+    for each in reversed((*known, *newer)):
+        if each.tool in denied:
+            continue
+        if not each.approved:
+            denied.add(each.tool)
+            if each.tool not in allowed:
+                kept.append(each)
+            continue
+        allowed.add(each.tool)
+        declared = (each.tool, each.digest)
+        if declared not in approved and len(approved) < MOST_APPROVALS:
+            approved.add(declared)
+            kept.append(each)
+    return tuple(reversed(kept))
+
+
+def refuse_too_many_denials(
+    known: Iterable[LastingPermission], newer: Iterable[LastingPermission], /
+) -> None:
+    """Return if all denials for good can be kept; raise InvalidRequest if `newer` are too many beside those `known`."""
+    if sum(not each.approved for each in with_newest(known, newer)) > MOST_DENIALS:
+        raise InvalidRequest(
+            f"always: {MOST_DENIALS} tools are denied for good in this conversation, and no more can be."
+            " Leave out `always` to deny this call alone, or take back a denial first"
+        )
 
 
 def decision_for(name: str, decisions: Mapping[str, Decision], /) -> Decision | None:

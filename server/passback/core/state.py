@@ -100,7 +100,8 @@ class State:
     def permissions(self, messages: Iterable[Message], /) -> tuple[LastingPermission, ...]:
         """Return what people have answered for good; `messages` are those from the boundary on."""
         if self.lasting is not None:
-            return self.lasting
+            # as an older version kept it, a denial has approvals beside it
+            return with_newest(self.lasting, ())
         named = (each.partition(" ") for each in self.allowed)
         earlier = (LastingPermission(tool, digest, True) for tool, _, digest in named if digest)
         return with_newest(earlier, lasting_permissions(messages))

@@ -190,8 +190,10 @@ def lasting_permissions(messages: Iterable[Message], /) -> Iterator[LastingPermi
     """What people have answered for all calls to come, of whatever agent in this conversation; oldest first."""
     for message in messages:
         said = innermost(message)
-        # without a digest it is of a version that went by names alone
-        if isinstance(said, ApprovalMessage) and said.always and said.digest:
+        if not isinstance(said, ApprovalMessage) or not said.always:
+            continue
+        # an approval without a digest is of a version that went by names alone
+        if said.digest or not said.approved:
             reason = said.reason[:REASON_CHARACTERS]
             yield LastingPermission(said.tool, said.digest, said.approved, reason)
 

@@ -8,7 +8,7 @@ import anyio
 
 from passback.core.events import Nested, Outcome, RunEvent, RunFinished, ToolCallEnded, innermost
 from passback.core.messages import CallId, ChildMessage, Message, RunRef, ToolSpec
-from passback.core.permissions import Lasting, LastingPermission
+from passback.core.permissions import Lasting
 from passback.core.state import State
 from passback.core.values import value
 from passback.engine.brain import Brain
@@ -90,7 +90,7 @@ class CallContext(ServerCall):
     leaving: Callable[[], bool] = bool
     taken_over: bool = False
     depth: int = 0
-    lasting: Lasting = field(default_factory=dict[tuple[str, str], LastingPermission])
+    lasting: Lasting = field(default_factory=Lasting)
 
 
 class ChildJournal:

@@ -70,15 +70,14 @@ class Judge:
         permission = await self._permission(call, toolbox, run)
         if permission.decision == "deny":
             return _denied(call, permission)
-        if permission.decision == "allow" and not lasting:
+        # who said never also means calls that nobody would have asked about
+        if never := lasting.denials.get(call.name):
+            return _denied(call, _never(never))
+        if permission.decision == "allow":
             return None
         spec = toolbox.server_tool(call)
         digest = declaration_digest(spec)
-        answered = lasting.get((call.name, digest))
-        # who said never also means calls that nobody would have asked about
-        if answered is not None and not answered.approved:
-            return _denied(call, _never(answered))
-        if answered is not None or permission.decision == "allow":
+        if (call.name, digest) in lasting.approvals:
             return None
         # nobody is asked about a call that could not be made
         if objection := await self._objection(call, spec, run):

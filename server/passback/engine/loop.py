@@ -458,5 +458,4 @@ class Loop:
 
 
 def _lasting(work: Work) -> Lasting:
-    known = work.state.permissions(work.messages)
-    return {(each.tool, each.digest): each for each in known}
+    return Lasting.of(work.state.permissions(work.messages))

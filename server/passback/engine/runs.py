@@ -404,6 +404,7 @@ def _standing(loaded: Loaded) -> Standing:
         status.overdue,
         loaded.start,
         status.version > 0,
+        status.state,
     )
 
 

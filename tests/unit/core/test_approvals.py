@@ -33,11 +33,13 @@ from passback.core.admission import (
 from passback.core.errors import (
     ConversationBusy,
     InvalidAnswer,
+    InvalidRequest,
     NothingToDo,
     ResultConflict,
     UnknownToolCall,
 )
 from passback.core.messages import (
+    ApprovalMessage,
     CallId,
     ChildMessage,
     DataPart,
@@ -50,7 +52,12 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.permissions import MOST_LASTING, LastingPermission, with_newest
+from passback.core.permissions import (
+    MOST_APPROVALS,
+    MOST_DENIALS,
+    LastingPermission,
+    with_newest,
+)
 from passback.core.posts import OnBusy, Receipt, ReceiptName, for_call
 from passback.core.transcript import (
     UNMADE,
@@ -144,7 +151,7 @@ def test_a_turn_whose_calls_were_denied_is_not_futile() -> None:
 
 
 def test_what_was_answered_for_good_is_a_tool_as_it_was_declared() -> None:
-    """What is said of one call alone is not, nor what an older version said of a name."""
+    """What is said of one call alone is not, nor what an older version allowed of a name; a denial is of the name."""
     copied = replace(says_yes("g", always=True, tool="copy"), digest="2")
     messages: list[Message] = [
         replace(says_yes("a", always=True, tool="save"), digest="1"),
@@ -152,26 +159,81 @@ def test_what_was_answered_for_good_is_a_tool_as_it_was_declared() -> None:
         replace(says_no("c", tool="pay"), digest="1"),
         replace(says_no("d", "x" * 2000, tool="drop"), always=True, digest="1"),
         says_yes("h", always=True, tool="named"),
+        replace(says_no("i", tool="never"), always=True),
         ChildMessage(CallId("e"), ChildMessage(CallId("f"), copied)),
         user(),
     ]
     assert list(lasting_permissions(messages)) == [
         LastingPermission("save", "1", True),
         LastingPermission("drop", "1", False, "x" * 1000),
+        LastingPermission("never", "", False),
         LastingPermission("copy", "2", True),
     ]
 
 
-def test_of_several_lasting_answers_on_a_tool_the_newest_counts_and_the_oldest_of_too_many_goes() -> (
-    None
-):
-    yes, no = LastingPermission("a", "1", True), LastingPermission("a", "1", False, "No.")
-    other = LastingPermission("a", "2", True)
-    assert with_newest([yes, other], [no]) == (other, no)
-    assert with_newest([other, no], [yes]) == (other, yes)
-    many = [LastingPermission(f"tool_{number}", "1", False) for number in range(MOST_LASTING)]
-    assert with_newest([yes, *many[1:]], []) == (yes, *many[1:])
-    assert with_newest([yes, *many], [other]) == (*many[1:], other)
+YES, NO = LastingPermission("a", "1", True), LastingPermission("a", "1", False, "No.")
+YES_TO_OTHER, NO_TO_OTHER = replace(YES, digest="2"), replace(NO, digest="2")
+YES_TO_B = LastingPermission("b", "1", True)
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ([YES, YES_TO_B, YES], [YES_TO_B, YES]),
+        ([YES, YES_TO_OTHER], [YES, YES_TO_OTHER]),
+        ([YES, YES_TO_OTHER, YES_TO_B, NO], [YES_TO_B, NO]),
+        ([NO, YES_TO_B, NO_TO_OTHER], [YES_TO_B, NO_TO_OTHER]),
+        ([NO, YES_TO_OTHER], [YES_TO_OTHER]),
+        ([YES, NO, YES_TO_OTHER], [YES_TO_OTHER]),
+    ],
+)
+def test_a_denial_is_of_all_declarations_of_a_tool_and_an_approval_is_of_one(
+    given: list[LastingPermission], left: list[LastingPermission]
+) -> None:
+    assert with_newest(given, []) == tuple(left)
+    assert with_newest(given[:1], given[1:]) == tuple(left)
+
+
+def test_the_oldest_of_too_many_approvals_go_and_no_denial_does() -> None:
+    denials = [LastingPermission(f"no_{n}", "1", False) for n in range(MOST_DENIALS + 1)]
+    approvals = [LastingPermission(f"yes_{n}", "1", True) for n in range(MOST_APPROVALS)]
+    assert with_newest([*denials, *approvals], []) == (*denials, *approvals)
+    assert with_newest([*denials, *approvals], [YES]) == (*denials, *approvals[1:], YES)
+    # that it is too old an approval does not bring back the denial that it replaced
+    assert with_newest([NO, YES], approvals) == tuple(approvals)
+
+
+def never(tool: str) -> ApprovalMessage:
+    return replace(says_no(f"call-{tool}", tool=tool), always=True, digest="1")
+
+
+def test_a_denial_for_good_that_there_is_no_room_for_is_refused_and_changes_nothing() -> None:
+    full: list[Message] = [never(f"tool_{n}") for n in range(MOST_DENIALS)]
+    no_to_a, no_to_b = (replace(says_no(call), always=True) for call in "ab")
+    talk = Talk(*full, *ASKING)
+    with pytest.raises(InvalidRequest, match="64 tools are denied for good"):
+        talk.post(no_to_a)
+    assert talk.messages == [*full, *ASKING]
+    # this call alone, and another one for good, can be answered
+    assert isinstance(talk.post(says_no("a"), says_yes("b", always=True)), Begins)
+    # one more is all that there is room for, and a tool that is denied already needs none
+    talk = Talk(*full[1:], *ASKING)
+    with pytest.raises(InvalidRequest):
+        talk.post(no_to_a, no_to_b)
+    assert isinstance(talk.post(no_to_a), Parks)
+    with pytest.raises(InvalidRequest):
+        talk.post(no_to_b)
+    talk = Talk(*full[1:], never("tool_a"), *ASKING)
+    assert isinstance(talk.post(no_to_a), Parks)
+
+
+def test_denials_for_good_that_wait_in_the_queue_need_room_too() -> None:
+    messages: list[Message] = [*(never(f"tool_{n}") for n in range(1, MOST_DENIALS)), *ASKING]
+    queued: list[Message] = [never("tool_x"), user("queued")]
+    no = post(replace(says_no("a"), always=True), user("more", "u2"), on_busy="enqueue")
+    assert isinstance(accept(Standing(messages), no, minting()), Begins)
+    with pytest.raises(InvalidRequest):
+        accept(Standing(messages, queued=queued), no, minting())
 
 
 def test_a_denial_for_good_is_told_to_the_model_as_one() -> None:

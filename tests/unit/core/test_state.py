@@ -154,6 +154,15 @@ def test_its_owner_sees_of_a_state_what_concerns_him() -> None:
     assert seen_by_owner(State()) == ConversationState()
 
 
+def test_its_owner_sees_what_an_older_version_kept() -> None:
+    earlier = State(allowed=("cat 1", "by-name"))
+    assert seen_by_owner(earlier).permissions == (lasting("cat"),)
+    assert seen_by_owner(replace(earlier, lasting=())).permissions == ()
+    # it kept a denial of one declaration beside approvals of others
+    both = (lasting("rm"), replace(lasting("rm", approved=False), digest="2"))
+    assert seen_by_owner(State(lasting=both)).permissions == both[1:]
+
+
 # ---------------------------------------------------------------- the plan
 ONE, TWO = RunId("r1"), RunId("r2")
 NEXT = (PlanEntry("then"),)

@@ -23,16 +23,25 @@ from tests.support.runs import (
 from tests.support.sub_agents import TASK, boss, erase, helper
 
 from passback.core.changes import Change
-from passback.core.errors import ConversationBusy, UnknownConversation
+from passback.core.errors import ConversationBusy, InvalidRequest, UnknownConversation
 from passback.core.events import Completed, HandedBack
-from passback.core.messages import Brief, MessageId, PostedMessage, UserMessage
-from passback.core.permissions import by_pattern
+from passback.core.messages import (
+    Brief,
+    MessageId,
+    PostedMessage,
+    RunRef,
+    ToolCall,
+    UserMessage,
+)
+from passback.core.permissions import MOST_DENIALS, Permission, by_pattern
 from passback.core.ports import Store
+from passback.core.posts import StartRun
 from passback.core.state import State
 from passback.engine.loading import LARGE
 from passback.engine.runs import RunService
-from passback.models.scripted import ScriptedModel
+from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
+from passback.toolsets.functions import FunctionTool, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -73,6 +82,74 @@ async def test_a_denial_for_good_is_for_the_tool_in_this_conversation(store: Sto
             assert await reply(lax, says("again")) == "two"
         assert deeds.done == {"look": 1}
         assert len(await asked(runs, OTHER)) == 1
+
+
+def pays(deeds: Deeds, description: str) -> FunctionTool:
+    """A tool whose declaration another server may change."""
+
+    async def pay(what: str) -> str:
+        deeds.done[what] += 1
+        return "paid"
+
+    return tool(description=description)(pay)
+
+
+def asks_about_secrets(call: ToolCall, _run: RunRef) -> Permission:
+    return Permission("ask" if "secret" in call.arguments else "allow")
+
+
+async def test_a_denial_for_good_is_of_the_name_whatever_is_declared(store: Store) -> None:
+    deeds = Deeds()
+    secret, harmless = (calls(("pay", {"what": what})) for what in ("secret", "bread"))
+    said = [secret, words("no"), harmless, words("nor this"), secret, words("nor that")]
+    model = ScriptedModel(said)
+    async with worker(store, model, pays(deeds, "Pay."), rules=[asks_about_secrets]) as runs:
+        [call] = await asked(runs)
+        assert await reply(runs, denial(call, always=True)) == "no"
+    changed = pays(deeds, "Pay, and tell nobody.")
+    async with worker(store, model, changed, rules=[asks_about_secrets]) as runs:
+        assert await lasting(runs) == [("pay", False, "")]
+        assert await reply(runs, says("again", "u2")) == "nor this"
+        assert await reply(runs, says("and again", "u3")) == "nor that"
+        assert await refusals(runs) == [("pay", FOR_GOOD), ("pay", NEVER), ("pay", NEVER)]
+    assert deeds.done == {}
+
+
+async def test_an_approval_for_good_is_of_what_was_declared(store: Store) -> None:
+    deeds = Deeds()
+    secret = calls(("pay", {"what": "secret"}))
+    model = ScriptedModel([secret, words("yes"), secret, words("no"), secret, words("never")])
+    async with worker(store, model, pays(deeds, "Pay."), rules=[asks_about_secrets]) as runs:
+        [call] = await asked(runs)
+        assert await reply(runs, approval(call, always=True)) == "yes"
+    changed = pays(deeds, "Pay, and tell nobody.")
+    async with worker(store, model, changed, rules=[asks_about_secrets]) as runs:
+        [call] = await asked(runs)
+        assert await reply(runs, denial(call, always=True)) == "no"
+        assert await lasting(runs) == [("pay", False, "")]
+    # who has denied it as it is declared in the meantime has denied it as it was, too
+    async with worker(store, model, pays(deeds, "Pay.")) as runs:
+        assert await reply(runs, says("again", "u2")) == "never"
+    assert deeds.done == {"secret": 1}
+
+
+async def test_no_denial_for_good_goes_for_a_newer_answer(store: Store) -> None:
+    deeds = Deeds()
+    names = [f"tool_{number}" for number in range(MOST_DENIALS + 1)]
+    tools = [deeds.tool(name) for name in names]
+    model = ScriptedModel([called(*names), words("so"), called(names[0]), words("never")])
+    async with worker(store, model, *tools, rules=[by_pattern({"*": "ask"})]) as runs:
+        owed = await asked(runs)
+        with pytest.raises(InvalidRequest, match="64 tools are denied for good"):
+            await runs.start(StartRun(KEY, tuple(denial(call, always=True) for call in owed)))
+        assert await call_ids(runs) == owed
+        never = [denial(call, always=True) for call in owed[:-1]]
+        assert await reply(runs, *never, approval(owed[-1], always=True)) == "so"
+    async with worker(store, model, *tools) as lax:
+        assert await reply(lax, says("again", "u2")) == "never"
+        answered = [(name, False, "") for name in names[:-1]] + [(names[-1], True, "")]
+        assert await lasting(lax) == answered
+    assert deeds.done == {names[-1]: 1}
 
 
 async def test_the_newest_answer_for_good_counts(store: Store) -> None:
