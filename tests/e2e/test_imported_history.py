@@ -1,10 +1,13 @@
 """A trusted client begins conversations with a history, on each wire; the other one goes on with them."""
 
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from tests.support.agent_api import PATH, output, text, user
+from tests.support.model_server import model_server
+from tests.support.model_server import says as model_says
 from tests.support.server import running_server
 
 pytestmark = pytest.mark.anyio
@@ -57,3 +60,33 @@ async def test_a_history_begins_a_conversation_and_never_goes_into_one() -> None
             stored = await _stored(client, conversation)
             assert len(stored) == count
             assert stored[-2:] == [("user", False), ("assistant", False)]
+
+
+async def test_a_client_that_sends_all_again_is_answered_by_a_server_that_was_started_anew(
+    tmp_path: Path,
+) -> None:
+    """Also where its session has what the model of this one cannot be shown, and where it says a command."""
+    store = ("--store", f"sqlite:///{tmp_path / 'store.db'}")
+    sound = {"type": "audio", "data": "https://example.org/a.mp3", "format": "mp3"}
+    heard = user("Listen.")
+    heard["content"].append(sound)
+    told = {"role": "assistant", "type": "message", "content": [text("A ship.")]}
+
+    async def say(url: str, *messages: Any) -> Any:
+        asked = {"session_id": "c", "input": list(messages), "stream": False}
+        async with httpx.AsyncClient(base_url=url, timeout=10) as client:
+            answer = await client.post(PATH, json=asked)
+        return answer.status_code, answer.json()["status"]
+
+    async with running_server(*store, environment=ROLES) as server:
+        assert await say(server.url, heard) == (200, "completed")
+    async with model_server(model_says("two")) as model:
+        settings = {
+            **ROLES,
+            "PASSBACK_MODEL": "openai:mock",
+            "PASSBACK_MODEL_BASE_URL": model.base_url,
+            "PASSBACK_MODEL_API_KEY": "sk-test",
+        }
+        async with running_server(*store, environment=settings) as server:
+            for words in ("/help", "And?"):
+                assert await say(server.url, heard, told, user(words)) == (200, "completed")

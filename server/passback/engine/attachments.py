@@ -1,14 +1,15 @@
-"""Attachments that the agent's model cannot take are refused before a run begins."""
+"""Attachments that the agent's model cannot take are refused before they are stored."""
+
+from collections.abc import Sequence
 
 from passback.core.errors import UnsupportedAttachment
-from passback.core.messages import MediaPart, SystemMessage, UserMessage
+from passback.core.messages import MediaPart, Message, SystemMessage, UserMessage
 from passback.core.ports import ModelClient
-from passback.core.posts import StartRun
 
 
-def refuse_attachments(post: StartRun, model: ModelClient, /) -> None:
-    """Raise `UnsupportedAttachment` for the first of a post's images, sounds and files that the model cannot be shown."""
-    for message in (*post.history, *post.messages):
+def refuse_attachments(append: Sequence[Message], model: ModelClient, /) -> None:
+    """Raise `UnsupportedAttachment` for the first image, sound or file in new messages that the model cannot be shown."""
+    for message in append:
         if not isinstance(message, UserMessage | SystemMessage) or isinstance(message.content, str):
             continue
         for part in message.content:

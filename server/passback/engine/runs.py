@@ -34,6 +34,7 @@ from passback.core.changes import (
 )
 from passback.core.commands import Command, refuse_company
 from passback.core.errors import (
+    ClientError,
     ConversationBusy,
     QueueFull,
     StoreError,
@@ -127,7 +128,6 @@ class RunService:
     async def start(self, post: StartRun, /) -> RunRef | Parked:
         post = self._agents.addressed(post)
         brain = self._agents.asked_in(post.messages).brain
-        refuse_attachments(post, brain.model)
         if brain.tells_time:
             post = dated(post, datetime.now(UTC).isoformat(timespec="seconds"))
         if not post.continues:
@@ -145,7 +145,11 @@ class RunService:
 
     async def _look_and_judge(self, post: StartRun, names: Collection[ReceiptName]) -> _Judged:
         """Judge a post by as little as it takes: the messages, where they are large, come last."""
-        loaded = await self._look(post, names)
+        if self._may_be_new(post, names):
+            # what a new conversation refuses may be all right in one that exists
+            with suppress(ClientError):
+                return await self._judge(post, _NEW)
+        loaded = await self._loads.first(post.key, names)
         if not loaded.left_out or loaded.status.lapsed:
             return await self._judge(post, loaded)
         verdict = accept_unread(_standing(loaded), loaded.status.owed, post)
@@ -177,18 +181,19 @@ class RunService:
     async def _recover(self, key: ConversationKey, _attempt: int) -> None:
         await self._caretaker.look_after(key)
 
-    async def _look(self, post: StartRun, names: Collection[ReceiptName]) -> Loaded:
-        """The conversation; one of which this worker never heard is taken to be new at first, without a look.
+    def _may_be_new(self, post: StartRun, names: Collection[ReceiptName]) -> bool:
+        """Return whether this worker never heard of the conversation, which is judged as a new one first, without a look.
 
-        Mostly it is, and a round trip is saved. If not, the store refuses the change, and the next look is real.
+        Mostly it is new, and a round trip is saved. If not, the store refuses the change, and the next look is real. A client
+        that tells what the agent said mostly goes on with a conversation.
         """
         key = post.key
-        if key in self._heard_of or names or post.continues:
-            return await self._loads.first(key, names)
+        if key in self._heard_of or names or post.continues or post.history:
+            return False
         if len(self._heard_of) >= self._most_heard_of:
             self._heard_of.clear()
         self._heard_of.add(key)
-        return _NEW
+        return True
 
     async def _admit(self, post: StartRun, loaded: Loaded) -> _Judged | None:
         """Store what the post brings. None: the conversation has changed meanwhile, judge again."""
@@ -219,9 +224,10 @@ class RunService:
     async def _refuse_unfit(
         self, actor: Actor, post: StartRun, loaded: Loaded, append: Sequence[Message]
     ) -> None:
-        """Return if new messages may be stored: there is room for them, and a window that takes the last one."""
+        """Return if new messages may be stored: there is room for them, and a model that takes them."""
         brain = actor.brain
         refuse_company(append)
+        refuse_attachments(append, brain.model)
         refuse_beyond(loaded, append, self._tempo.history_bytes, brain.commands)
         if brain.is_large(append):
             client = loaded.tools if post.tools is None else post.tools

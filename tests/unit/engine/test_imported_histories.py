@@ -19,8 +19,14 @@ from tests.support.runs import (
     worker,
 )
 
-from passback.core.errors import Conflict, HistoryTooLarge, UnknownToolCall, UnsupportedAttachment
-from passback.core.events import Cancelled, Completed
+from passback.core.errors import (
+    Conflict,
+    HistoryTooLarge,
+    ModelUnavailable,
+    UnknownToolCall,
+    UnsupportedAttachment,
+)
+from passback.core.events import Cancelled, Completed, Failed
 from passback.core.imported import with_history
 from passback.core.messages import (
     Aside,
@@ -37,6 +43,7 @@ from passback.core.messages import (
 from passback.core.permissions import by_pattern
 from passback.core.ports import Store
 from passback.core.posts import StartRun
+from passback.engine.commands import Commands
 from passback.engine.runs import RunService
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
@@ -143,3 +150,52 @@ async def test_what_is_too_large_or_cannot_be_shown_is_not_stored(memory: Store)
         with pytest.raises(UnsupportedAttachment):
             await start(runs, importing(said=shown))
         assert (await memory.status(KEY)).version == 0
+
+
+# ---------------------------------------------------------------- sent again
+IMAGE = MediaPart("image", "https://example.org/a.png")
+PICTURE = UserMessage(MessageId("h0"), (IMAGE,))
+
+
+@pytest.mark.parametrize(
+    ("said", "new"),
+    [
+        ((PICTURE, *SAID), "and?"),
+        ((UserMessage(MessageId("h0"), "x" * 10_000), *SAID), "and?"),
+        (SAID, "/help"),
+    ],
+)
+async def test_a_history_that_is_sent_again_changes_no_answer(
+    memory: Store, said: tuple[HistoryMessage, ...], new: str
+) -> None:
+    """The conversation has messages: what could not begin one is not looked at, on no worker."""
+    posted = [("", each) for each in (*said, says(new, "new"))]
+    imported = with_history(posted, minting())
+    again = StartRun(KEY, imported.new, history=imported.history, resends=True)
+    tempo, enabled = replace(QUICK, history_bytes=10_000), Commands(enabled=True)
+    model = ScriptedModel([words("a"), *[words("b")] * 2])
+    async with worker(memory, model) as runs:
+        await reply(runs, says())
+    async with worker(memory, model, tempo=tempo, commands=enabled) as fresh:
+        for _ in range(2):
+            assert await outcome(fresh, await start(fresh, again)) == Completed()
+        assert not any(
+            isinstance(each, UserMessage) and each.imported for each in await record(fresh)
+        )
+
+
+@pytest.mark.parametrize(
+    ("stored", "new"), [(says("first", "h1"), "/help"), (PICTURE, "without it")]
+)
+async def test_what_is_stored_already_is_not_judged_again(
+    memory: Store, stored: UserMessage, new: str
+) -> None:
+    """Of messages that nobody answered and that come again, a worker that has not heard of them judges what is new."""
+    again = StartRun(KEY, (replace(stored, id=MessageId("r")), says(new, "n")), resends=True)
+    async with worker(memory, ScriptedModel([[ModelUnavailable("down")]], media=True)) as runs:
+        assert isinstance(await outcome(runs, await post(runs, stored)), Failed)
+    commands = Commands(enabled=True)
+    async with worker(memory, ScriptedModel([words("b")]), commands=commands) as fresh:
+        assert await outcome(fresh, await start(fresh, again)) == Completed()
+        told = [each.id for each in await record(fresh) if isinstance(each, UserMessage)]
+        assert told == [stored.id, "n"]
