@@ -4,7 +4,7 @@ What is wrong with it is an `InvalidRequest` that names the place. Its calls get
 and wait for nobody: one without a result is closed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -40,6 +40,13 @@ class Imported:
 
     history: tuple[HistoryMessage, ...]
     new: tuple[_Said, ...]
+
+
+def arguments_in(posted: Iterable[Placed], /) -> Iterator[str]:
+    """Give the arguments of all calls, which `with_history` parses: large ones take it long."""
+    for _, message in posted:
+        if isinstance(message, AssistantMessage):
+            yield from (call.arguments for call in message.tool_calls)
 
 
 def with_history(posted: Sequence[Placed], mint: MintMessageId, /) -> Imported:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, NotRequired, TypeAlias
 
-import anyio.to_thread
 from pydantic import Field, JsonValue
 from pydantic_core import to_json
 from typing_extensions import TypedDict
@@ -14,15 +13,13 @@ from passback.core.messages import Brief, ConversationKey, PostedMessage, UserMe
 from passback.core.tables import BadTable, Table, check_table, tables_in
 from passback.transport.declarations import parse_output_schema
 from passback.transport.parts import Posted
+from passback.transport.threads import work_on
 from passback.transport.wires import Limits
 
 _NOTHING = Brief()
 _OF_ANY_POST = frozenset({"model"})
 """What many clients say in each post; where there is no user message, the one before still holds."""
 
-_AT_ONCE = 16 * 1024
-"""Characters of tables that are checked on the event loop; each table counts as some more."""
-_EACH = 100
 _PLACE = 200
 
 _Words: TypeAlias = Annotated[str, Field(max_length=4_000)]
@@ -95,10 +92,7 @@ def refuse_large(name: str, data: JsonValue, limits: Limits, /) -> None:
 
 async def _refuse_bad_tables(name: str, data: JsonValue) -> None:
     tables = [(f"{name}.{key}" if key else name, table) for key, table in tables_in(data)]
-    if sum(_EACH + len(table.text) for _, table in tables) <= _AT_ONCE:
-        _check_tables(tables)
-    else:
-        await anyio.to_thread.run_sync(_check_tables, tables)
+    await work_on((table.text for _, table in tables), _check_tables, tables)
 
 
 def _check_tables(tables: Sequence[tuple[str, Table]]) -> None:

@@ -23,7 +23,7 @@ from passback.core.events import (
     ToolCallStarted,
 )
 from passback.core.ids import new_message_id
-from passback.core.imported import Placed, with_history
+from passback.core.imported import Placed, arguments_in, with_history
 from passback.core.messages import (
     AssistantMessage,
     CallId,
@@ -80,6 +80,7 @@ from passback.transport.requests import (
 )
 from passback.transport.routing import Endpoint
 from passback.transport.sse import last_event_id, since_of
+from passback.transport.threads import work_on
 from passback.transport.wires import Services, Wire
 
 _PATHS = ("/send-message", "/v1/aibot/bots/{agentId}/send-message")
@@ -230,7 +231,7 @@ class _SendMessage:
             read_approval(CallId(each.interrupt_id), each.payload) for each in _resumed(post)
         )
         limits = self._services.limits
-        history, new = self._messages(post, agent)
+        history, new = await self._messages(post, agent)
         messages = briefed(new, await read_brief(post, limits, conversation))
         tools = None if post.tools is None else await parse_tools(post.tools, limits, conversation)
         return StartRun(
@@ -244,7 +245,7 @@ class _SendMessage:
             history=tuple(history),
         )
 
-    def _messages(
+    async def _messages(
         self, post: SendMessage, agent: str
     ) -> tuple[Sequence[HistoryMessage], Sequence[PostedMessage]]:
         """The history that comes along, and what is new."""
@@ -258,7 +259,7 @@ class _SendMessage:
                 new.append(message)
         if len(new) == len(read):
             return (), new
-        imported = with_history(read, new_message_id)
+        imported = await work_on(arguments_in(read), with_history, read, new_message_id)
         return imported.history, imported.new
 
     def _read(self, place: str, posted: _PostedMessage, agent: str) -> HistoryMessage:

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import anyio
 import pytest
 from tests.support.agent_api import PATH, Json, decision, output, text, user
 from tests.support.agent_site import SAID, site
 from tests.support.bridge import ask_json
 from tests.support.logged_runs import LoggedRuns
+from tests.support.threads import no_thread
 
 from passback.core.messages import (
     AssistantMessage,
@@ -130,3 +132,19 @@ async def test_what_is_wrong_with_a_history_is_kept_for_where_it_matters(
 async def test_without_the_setting_it_is_passed_over() -> None:
     post = await _start(user("a"), told("b"), user("c"), roles=frozenset({"user", "tool"}))
     assert (post.history, post.continues, post.flaw) == ((), True, "")
+
+
+async def test_large_arguments_in_it_do_not_hold_up_the_event_loop() -> None:
+    """They wait for a thread; small ones need none."""
+    large = call("c1", arguments=f'{{"a": "{"x" * 20_000}"}}')
+    said: list[StartRun] = []
+
+    async def begin() -> None:
+        said.append(await _start(user("a"), large, user("b")))
+
+    async with anyio.create_task_group() as tasks, no_thread() as awaited:
+        await _start(user("a"), call("c1"), user("b"))
+        tasks.start_soon(begin)
+        await awaited()
+        assert said == []
+    assert len(said[0].history) == 3

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import anyio
 import pytest
 from tests.support.bridge import Answer, ask_json
 from tests.support.logged_runs import LoggedRuns
+from tests.support.threads import no_thread
 
 from passback.core.events import Completed, RunFinished
 from passback.core.messages import (
@@ -112,3 +114,15 @@ async def test_words_of_the_agent_need_the_setting_which_the_refusal_names() -> 
     assert answer.json["message"] == (
         "messages.1: the role 'assistant' is not allowed here (PASSBACK_ALLOW_ROLES)"
     )
+
+
+async def test_large_arguments_in_it_do_not_hold_up_the_event_loop() -> None:
+    """They wait for a thread; small ones need none."""
+    runs = _runs()
+    large = {**ASKS, "toolCalls": [_call(arguments=f'{{"a": "{"x" * 20_000}"}}')]}
+    async with anyio.create_task_group() as tasks, no_thread() as awaited:
+        await _post(runs, USER, ASKS, SEEN, NEW)
+        tasks.start_soon(_post, runs, USER, large, SEEN, NEW)
+        await awaited()
+        assert len(runs.posts) == 1
+    assert len(runs.posts[1].history) == 3

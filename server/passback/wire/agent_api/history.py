@@ -2,7 +2,7 @@
 
 from passback.core.errors import InvalidRequest
 from passback.core.ids import new_message_id
-from passback.core.imported import Placed, with_history
+from passback.core.imported import Placed, arguments_in, with_history
 from passback.core.messages import (
     AssistantMessage,
     CallId,
@@ -12,6 +12,7 @@ from passback.core.messages import (
     as_text,
 )
 from passback.transport.parts import checked
+from passback.transport.threads import work_on
 from passback.transport.wires import Services
 from passback.wire.agent_api.content import read_part
 from passback.wire.agent_api.messages import at_place, body_of, read_words, result_of
@@ -26,7 +27,7 @@ from passback.wire.agent_api.posted import (
 )
 
 
-def read_history(
+async def read_history(
     services: Services, post: AgentRequest, /
 ) -> tuple[tuple[HistoryMessage, ...], str]:
     """Return what can be stored before the new messages, where clients may bring it along; and else why not.
@@ -41,7 +42,8 @@ def read_history(
     try:
         for at, each in enumerate(post.input):
             _read(read, f"input.{at}", services, each)
-        return with_history(read, new_message_id).history, ""
+        imported = await work_on(arguments_in(read), with_history, read, new_message_id)
+        return imported.history, ""
     except InvalidRequest as error:
         return (), error.message
 

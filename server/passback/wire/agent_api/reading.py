@@ -46,7 +46,7 @@ async def read_request(
         at_place(f"input.{at}", read_message, services, each, post.agent_id or "")
         for at, each in new
     ]
-    history, flaw = read_history(services, post)
+    history, flaw = await read_history(services, post)
     conversation = ConversationKey(
         owner, posted_conversation_id(owner, key, post.session_id or None)
     )
