@@ -58,6 +58,19 @@ for (const [answer, name] of [[OURS, "a refusal"], [stream({ events: [text("Hi")
   });
 }
 
+for (const id of ["", "id: 5\n"]) {
+  test(`a stream that gets no further is given up${id && ", also where its events have ids of another kind"}`, { timeout: 8000 }, async (t) => {
+    const foreign = (response) => {
+      response.writeHead(200, { "Content-Type": "text/event-stream" });
+      response.end(`${id}data: ${JSON.stringify(text("Hi"))}\n\n`);
+    };
+    const { client, requests } = await scripted(t, Array.from({ length: 20 }, () => foreign));
+    const { error } = await collect(client({ retry: { attempts: 3 } }).send("x"));
+    assert.ok(error instanceof ConnectionLost);
+    assert.ok(requests.length <= 4, `${requests.length} requests`);
+  });
+}
+
 test("a count of attempts that the caller gives is kept to", { timeout: 8000 }, async (t) => {
   for (const given of [{ attempts: 3 }, { unanswered: 3 }]) {
     const pauses = [];

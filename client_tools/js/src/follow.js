@@ -33,6 +33,7 @@ import { SseDecoder } from "./sse.js";
  */
 export async function* follow({ open, after, backoff, signal, silence, eventChars, tell }) {
   const begin = after;
+  let place = after;
   for (;;) {
     const decoder = new SseDecoder(eventChars);
     /** @type {unknown} */
@@ -44,7 +45,9 @@ export async function* follow({ open, after, backoff, signal, silence, eventChar
       backoff.answered();
       const runId = connection.response.headers.get("X-Run-Id");
       for await (const { id, data } of frames(connection, { decoder, signal, silence })) {
-        backoff.succeeded();
+        // a server that says the same again, or events without a place, gets nobody on
+        if (id !== place) backoff.succeeded();
+        place = id;
         tell({ kind: "frame", id, data });
         if (data === "[DONE]") {
           connection.finish();

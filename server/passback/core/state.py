@@ -109,7 +109,8 @@ class State:
     def with_answers(self, append: Sequence[Message], messages: Sequence[Message], /) -> "State":
         """Return the state with what is answered for good, and denied, in messages that follow on `messages`."""
         state = self
-        if newer := tuple(lasting_permissions(append)):
+        # of answers that are given together a denial counts, in whatever order they stand
+        if newer := sorted(lasting_permissions(append), key=lambda one: not one.approved):
             state = replace(state, lasting=with_newest(self.permissions(messages), newer))
         if denied := tuple(_refusals(append, messages)):
             state = replace(state, refusals=(*self.refusals, *denied)[-MOST_REFUSALS:])

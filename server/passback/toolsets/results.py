@@ -84,7 +84,7 @@ def _text(value: object) -> str:
         return value
     if _is_bytes(value):
         raise NoResult(
-            f"{_type_name(value)} without a media type; give Result(data, media_type='image/png')"
+            f"{_type_name(value)} without a media type; give Result(value, media_type='image/png')"
         )
     foreign: list[str] = []
 
@@ -193,7 +193,7 @@ _YIELDS_ASYNC: Final = (AsyncGenerator, AsyncIterator, AsyncIterable)
 _YIELDS: Final = (Generator, Iterator, Iterable)
 _HAVE_VALUES: Final[tuple[type, ...]] = (Iterable, AsyncIterable, Awaitable, int, float)
 _RESULTS: Final = (
-    "a result is text, JSON, a dataclass, a pydantic model, or Result(data, media_type=...)"
+    "a result is text, JSON, a dataclass, a pydantic model, or Result(value, media_type=...)"
 )
 
 

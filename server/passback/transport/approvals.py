@@ -11,7 +11,7 @@ from passback.core.messages import ApprovalMessage, CallId
 from passback.transport.parts import Posted
 
 _YES: Final = frozenset({"yes", "true", "approve", "approved", "allow"})
-_EXPECTED: Final = 'the payload of resume has to be {"approved": true or false, "reason"?: text, "always"?: true or false}'
+_EXPECTED: Final = 'the payload of resume has to be {"approved": true or false, "reason"?: text of at most 10,000 characters, "always"?: true or false}'
 _NO: Final = frozenset({"no", "false", "deny", "denied", "reject", "rejected"})
 
 

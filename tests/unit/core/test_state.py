@@ -1,6 +1,9 @@
 """What a conversation knows beside its messages, and what it takes along when its boundary moves."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+
+import pytest
 
 from passback.core.messages import (
     ApprovalMessage,
@@ -107,6 +110,14 @@ def test_a_lasting_answer_changes_what_was_known_and_is_never_gathered_again() -
     taken_back = replace(denied, lasting=())
     assert taken_back.permissions(messages) == ()
     assert load_state(dump_state(taken_back)) == taken_back
+
+
+@pytest.mark.parametrize("approvals", [(True, False), (False, True)])
+def test_of_lasting_answers_that_are_given_together_a_denial_counts(
+    approvals: Sequence[bool],
+) -> None:
+    given = [approval("rm", approved=each) for each in approvals]
+    assert State().with_answers(given, []).lasting == (lasting("rm", approved=False),)
 
 
 def refused(number: int, text: str = "No.") -> ToolMessage:
