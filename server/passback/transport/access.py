@@ -60,6 +60,10 @@ def check_host(headers: Headers, access: Access, /) -> None:
         )
 
 
+_NO_ORIGIN = "null"
+"""What a browser sends for a page without an origin; no page of an origin can be told by it."""
+
+
 def may_read(origin: str, headers: Headers, access: Access, /) -> bool:
     """Return whether a page of this origin, which is not our own, may call us and read our answers.
 
@@ -91,7 +95,13 @@ def check_origin(headers: Headers, access: Access, /) -> None:
     Raises:
         ForeignOrigin: the `Origin` header is neither our own nor one that the settings allow.
     """
-    if foreign_origin(headers, access) is not None:
+    origin = foreign_origin(headers, access)
+    if origin == _NO_ORIGIN:
+        raise ForeignOrigin(
+            "the page has no origin, as one that was opened as a file or stands in a sandboxed frame: serve it over "
+            "HTTP, from an origin that PASSBACK_ALLOWED_ORIGINS lists"
+        )
+    if origin is not None:
         raise ForeignOrigin(
             "pages of this origin may not call this server; PASSBACK_ALLOWED_ORIGINS lists those that may"
         )
