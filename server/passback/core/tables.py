@@ -72,7 +72,7 @@ def read_rows(table: Table, /) -> list[dict[str, JsonValue]]:
     """The rows, as objects with the names of the header.
 
     An empty field is null. A column whose other fields are all numbers as JSON has them, or all true or false, holds
-    those; any other holds texts.
+    those, also where blanks stand around them; any other holds texts, as they are.
 
     Raises:
         BadTable: as `check_table`.
@@ -140,11 +140,12 @@ def _fields(count: int) -> str:
 
 # ---------------------------------------------------------------- values
 def _typed(column: Sequence[str]) -> Sequence[JsonValue]:
-    present = [field for field in column if field]
+    bare = [field.strip() for field in column]
+    present = [field for field in bare if field]
     if all(field in _BOOLEANS for field in present):
-        return [_BOOLEANS[field] if field else None for field in column]
+        return [_BOOLEANS[field] if field else None for field in bare]
     if all(map(_NUMBER.fullmatch, present)):
-        numbers = [_number(field) if field else None for field in column]
+        numbers = [_number(field) if field else None for field in bare]
         if all(number is None or isfinite(number) for number in numbers):
             return numbers
     return [field or None for field in column]
