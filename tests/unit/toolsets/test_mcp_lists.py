@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.mcp_raw import Json, tool
@@ -218,6 +219,20 @@ def test_what_cannot_be_a_server_is_refused_at_once() -> None:
     for url in ("", "ftp://example.org", "http://", "http://[::1/mcp"):
         with pytest.raises(ConfigurationError, match="'t' has no URL"):
             MCPServer.http("t", url)
+    headers: list[Any] = [
+        {"X-Key": "SECRET\n"},
+        {"X-Key": " SECRET"},
+        {"X-Key": 5},
+        {"X-Key": "\xe4"},
+        {"X Key": ""},
+    ]
+    for wrong in headers:
+        with pytest.raises(
+            ConfigurationError, match=r"the header 'X.Key' cannot be sent"
+        ) as refused:
+            MCPServer.http("t", "http://127.0.0.1:1/mcp", headers=wrong)
+        assert "SECRET" not in str(refused.value)
+    MCPServer.http("t", "http://127.0.0.1:1/mcp", headers={"Authorization": "Bearer a b", "X": ""})
     for limit in ("seconds", "start_seconds", "result_limit"):
         with pytest.raises(ConfigurationError, match="has a limit that is not above 0"):
             tools("t", **{limit: 0})

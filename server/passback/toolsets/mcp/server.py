@@ -115,7 +115,7 @@ class MCPServer:
         Args:
             name: as for `stdio`.
             url: of http or https.
-            headers: sent with each request, such as `{"Authorization": "Bearer ..."}`; never shown.
+            headers: sent with each request, such as `{"Authorization": "Bearer ..."}`, in ASCII; never shown.
             permission: as for `stdio`.
             write_permission: as for `stdio`.
             trust_hints: as for `stdio`.

@@ -12,6 +12,10 @@ from passback.core.permissions import Permission
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]|_(?=[A-Za-z0-9-])){0,31}")
 """No `__` in it and no `_` at its end: so the first `__` of a tool's name ends its server's."""
 
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ \t]*[!-~])*)?")
+"""Of ASCII alone: what other bytes mean, servers do not agree on (RFC 9110, section 5.5)."""
+
 _LEAST_SECRET = 4
 """Characters: what is shorter stands in any text, and tells nothing."""
 
@@ -71,6 +75,12 @@ def check(name: str, target: Target, terms: Terms, /) -> None:
             )
     elif not _is_web(target.url):
         raise ConfigurationError(f"the MCP server {name!r} has no URL of http or https")
+    elif wrong := [header for header in target.headers.items() if not _is_header(*header)]:
+        # the value may be a key: only the name is told
+        raise ConfigurationError(
+            f"the MCP server {name!r}: the header {wrong[0][0]!r} cannot be sent: names and values are texts of one line, "
+            "without control characters and blanks around them"
+        )
     if terms.write_permission is not None and not terms.trust_hints:
         raise ConfigurationError(
             f"the MCP server {name!r}: write_permission needs trust_hints=True, as only the server says which of its tools "
@@ -84,6 +94,12 @@ def redacted(text: str, secrets: Sequence[str], /) -> str:
     for secret in secrets:
         text = text.replace(secret, "***")
     return text
+
+
+def _is_header(name: object, text: object) -> bool:
+    if not isinstance(name, str) or not isinstance(text, str):
+        return False
+    return bool(_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(text))
 
 
 def _is_web(url: str) -> bool:
