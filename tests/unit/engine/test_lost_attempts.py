@@ -6,7 +6,7 @@ from tests.support.runs import KEY, events, outcome, post, record, worker
 from tests.support.runs import says as user
 from tests.support.windows import talk, thinker
 
-from passback.core.deltas import LostUsageChunk, UsageChunk
+from passback.core.deltas import AnsweredBy, LostUsageChunk, UsageChunk
 from passback.core.errors import ModelUnavailable
 from passback.core.events import Compacted, Failed, RunFinished, UsageReported
 from passback.core.limits import Left, Price
@@ -72,14 +72,14 @@ async def test_what_attempts_at_a_summary_used_is_reported_and_not_kept_with_it(
 ) -> None:
     texts = [says("a"), says("b"), says("c"), [told(OWN), *says("notes")], says("d")]
     # the attempt is told as a list of models tells it
-    texts[3] = [LostUsageChunk(LOST), LostUsageChunk(Usage(1)), *texts[3]]
+    texts[3] = [AnsweredBy("other"), LostUsageChunk(LOST), LostUsageChunk(Usage(1)), *texts[3]]
     async with thinker(memory, ScriptedModel(texts)) as runs:
         seen = await talk(runs, 2_000, 2_000, 2_000, 1_000)
         [summary] = [each for each in await record(runs) if isinstance(each, SummaryMessage)]
         assert summary.usage == OWN
         assert await tokens_of(runs) == 50
     place = next(at for at, each in enumerate(seen) if isinstance(each, Compacted))
-    assert seen[place - 1] == UsageReported(Usage(48, 2), Left(turns=19), "scripted")
+    assert seen[place - 1] == UsageReported(Usage(48, 2), Left(turns=19), "other")
 
 
 @pytest.mark.promise("P11")
