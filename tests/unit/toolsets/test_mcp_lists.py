@@ -223,7 +223,7 @@ def test_what_cannot_be_a_server_is_refused_at_once() -> None:
         {"X-Key": "SECRET\n"},
         {"X-Key": " SECRET"},
         {"X-Key": 5},
-        {"X-Key": "\xe4"},
+        {"X-Key": "SECR€T"},
         {"X Key": ""},
     ]
     for wrong in headers:
@@ -231,7 +231,7 @@ def test_what_cannot_be_a_server_is_refused_at_once() -> None:
             ConfigurationError, match=r"the header 'X.Key' cannot be sent"
         ) as refused:
             MCPServer.http("t", "http://127.0.0.1:1/mcp", headers=wrong)
-        assert "SECRET" not in str(refused.value)
+        assert "SECR" not in str(refused.value)
     MCPServer.http("t", "http://127.0.0.1:1/mcp", headers={"Authorization": "Bearer a b", "X": ""})
     for limit in ("seconds", "start_seconds", "result_limit"):
         with pytest.raises(ConfigurationError, match="has a limit that is not above 0"):

@@ -223,15 +223,6 @@ async def test_why_an_address_is_no_server_is_told_without_its_secrets(
     assert "sesame" not in "".join(ours)
 
 
-async def test_a_header_that_cannot_be_sent_is_not_shown() -> None:
-    server = MCPServer.http("t", "http://127.0.0.1:1/mcp", headers={"X-Key": "sesam€"})
-    with anyio.fail_after(30):
-        async with server.running():
-            with pytest.raises(ToolsetUnavailable) as failure:
-                await server.ready()
-    assert failure.value.message.endswith("used: the connection broke: UnicodeEncodeError")
-
-
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
 async def test_a_proxy_of_the_environment_is_not_used(
     variable: str, monkeypatch: pytest.MonkeyPatch
