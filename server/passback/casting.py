@@ -187,8 +187,8 @@ class Casting:
             allowed = [each for each in allowed if each not in {one.name for one in own}]
         with blaming(whose):
             others = [*map(self._kept, self._opened.each(allowed))]
-            models = _named_once((*_first_of_each_name(own), *others))
-        return {one.name: self._thinking_with(one, brain) for one in models}
+            models = _by_name(own, others)
+        return {name: self._thinking_with(one, brain) for name, one in models.items()}
 
     def _thinking_with(self, model: ModelClient, brain: Brain) -> Brain:
         if model is brain.model:
@@ -242,21 +242,21 @@ class Opened:
         return self._clients[choice]
 
 
-def _first_of_each_name(models: Sequence[ModelClient]) -> Sequence[ModelClient]:
-    """The models without the further addresses of one, which stand in for the first."""
-    named: dict[str, ModelClient] = {}
-    for one in models:
-        named.setdefault(one.name, one)
-    return tuple(named.values())
+def _by_name(
+    own: Sequence[ModelClient], others: Sequence[ModelClient]
+) -> Mapping[str, ModelClient]:
+    """Return an agent's models by their names; of one at several addresses, the first.
 
-
-def _named_once(models: Sequence[ModelClient]) -> Sequence[ModelClient]:
-    """The models without repetitions. Raises ConfigurationError for two of one name."""
-    named: dict[str, ModelClient] = {}
-    for one in models:
-        if named.setdefault(one.name, one) is not one:
+    Raises:
+        ConfigurationError: another model has the name of one of them.
+    """
+    models: dict[str, ModelClient] = {}
+    for one in own:
+        models.setdefault(one.name, one)
+    for one in others:
+        if models.setdefault(one.name, one) is not one:
             raise ConfigurationError(f"two models are named {one.name!r}")
-    return tuple(named.values())
+    return models
 
 
 @contextmanager
