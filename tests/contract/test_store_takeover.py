@@ -1,5 +1,7 @@
 """What every store promises: a run whose lease is over is taken over, or closed, by one caller."""
 
+from dataclasses import replace
+
 import anyio
 import pytest
 from tests.support.conversations import (
@@ -91,6 +93,33 @@ async def test_what_was_appended_before_a_commit_is_committed_with_it(store: Sto
         *(f"{held.epoch}-{number}" for number in (1, 2, 3)),
         f"{lease.epoch}-1",
     ]
+
+
+@pytest.mark.parametrize("end", ["claim", "reap"])
+async def test_a_commit_may_leave_open_what_was_written_before_it(store: Store, end: str) -> None:
+    held = await begun(store, new_key(), user("hello"))
+    await store.append([texts(held, 2, "kept")], lease=LONG)
+    await store.append([texts(held, 3, "open")], lease=LONG)
+    beside = replace(turn(held, 0, 4, TextDelta("beside"), say="beside"), committed=2)
+    assert await store.commit(beside, lease=0) is False
+    assert await store.commit(beside, lease=0) is False
+    status = await store.status(held.run.key)
+    assert (status.committed, status.logged) == (Position(held.epoch, 2), Position(held.epoch, 4))
+
+    again = (Rewound(status.committed), TextDelta("beside"), LOST)
+    closing = change(held.run.key, status.version)
+    if end == "claim":
+        assert await store.claim(closing, held.run.run_id, again, lease=LONG)
+    else:
+        assert await store.reap(closing, held.run.run_id, again)
+
+    assert await said(store, held.run) == [
+        (f"{held.epoch}-1", RunStarted(held.run.run_id)),
+        (f"{held.epoch}-2", TextDelta("kept")),
+        *((f"{held.epoch + 1}-{number}", event) for number, event in enumerate(again, 1)),
+    ]
+    assert said_in((await store.load(held.run.key)).messages) == ["hello", "beside"]
+    assert (await store.status(held.run.key)).committed == Position(held.epoch + 1, 3)
 
 
 async def test_the_new_holder_writes_on_under_its_own_epoch(store: Store) -> None:

@@ -57,7 +57,8 @@ class Status:
         message_count: of the whole transcript.
         attempt: how many workers have run it, this one counted; a hand-over counts for nothing.
         logged: the last event of the run that is stored.
-        committed: the last one that no take-over makes void.
+        committed: the last one that no take-over makes void: turns that sub-agents have begun, and nothing committed, come
+            after it, and so may what was committed beside them.
         mark: how many messages there were when the run began, the results that were posted with it included.
         cancelled: whether it goes on although somebody asked to cancel it.
         cut: whether the run was stopped before its own end.
@@ -208,6 +209,8 @@ class Commit:
         cut: the run is ended before its own end: `Status.cut`.
         answer_within: seconds for what is owed when it ends: they make `Status.answer_by`, which lasts until a run begins.
         state: replaces the conversation's, None keeps it.
+        committed: the number of the event that `Status.committed` is then, the last one of a write to the log; None: the last
+            one of this write.
     """
 
     log: LogWrite
@@ -218,6 +221,7 @@ class Commit:
     cut: bool = False
     answer_within: float | None = None
     state: State | None = None
+    committed: int | None = None
 
 
 @value

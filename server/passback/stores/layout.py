@@ -300,6 +300,7 @@ class PackedCommit:
     answer_within: int | None
     hands_back: bool
     state: PackedState | None
+    committed: int | None
 
 
 def pack_commit(commit: Commit, /) -> PackedCommit:
@@ -314,6 +315,7 @@ def pack_commit(commit: Commit, /) -> PackedCommit:
         None if commit.answer_within is None else milliseconds(commit.answer_within),
         commit.ends and bool(commit.owed),
         pack_state(commit.state),
+        commit.committed,
     )
 
 

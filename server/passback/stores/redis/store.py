@@ -364,6 +364,7 @@ class RedisStore:
             packed.owed,
             "" if within is None else within,
             *arguments.state(packed.state),
+            "" if packed.committed is None else packed.committed,
             *arguments.next_entry(write.entry),
             *packed.messages,
         )

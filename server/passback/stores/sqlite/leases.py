@@ -74,7 +74,7 @@ def commit(
         "look_at": min(expires, row["look_at"]),
         "seq": seq,
         "committed_epoch": write.epoch,
-        "committed_seq": seq,
+        "committed_seq": seq if commit.committed is None else commit.committed,
         "log_bytes": log_bytes,
         "history_bytes": history_bytes(db, row, commit.messages, anew=moved),
     }
