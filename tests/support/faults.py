@@ -94,6 +94,8 @@ class Mortal:
     async def vanish(self) -> None:
         """The same, but its leases last as long as they would."""
         self.faults.dead = True
+        # within the process it ends as one that stops: a run in which many tasks work is not cancelled from outside
+        await self.runs.drain(0)
         self._scope.cancel()
         await self.dead.wait()
         self.faults.dead = False

@@ -195,9 +195,11 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class Rewound:
-    """Another worker took the run over: what came after `to` was never committed and is void (P10).
+    """Another worker took the run over: what came after `to` is void (P10).
 
-    The log does not hold the void events any more; a reader who saw none of them is not told of it.
+    The log does not hold the void events any more; a reader who saw none of them is not told of it. What was committed among
+    them, by sub-agents beside one whose turn broke off, follows once more. Where the log has lost that, `to` is `START`, and
+    no reader can go on.
     """
 
     to: Position
@@ -252,6 +254,15 @@ def innermost(event: RunEvent, /) -> RunEvent:
     while isinstance(event, Nested):
         event = event.event
     return event
+
+
+def unnested(event: RunEvent, /) -> tuple[tuple[CallId, ...], RunEvent]:
+    """Return the calls on which a sub-agent works, outermost first, and what it says."""
+    path: list[CallId] = []
+    while isinstance(event, Nested):
+        path.append(event.call_id)
+        event = event.event
+    return tuple(path), event
 
 
 # ---------------------------------------------------------------- the log

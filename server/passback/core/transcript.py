@@ -205,6 +205,15 @@ def innermost(message: Message, /) -> Message:
     return message
 
 
+def unwrapped(message: Message, /) -> tuple[tuple[CallId, ...], Message]:
+    """Return the calls on which a sub-agent works, outermost first, and what it says or is told; the opposite of `within`."""
+    path: list[CallId] = []
+    while isinstance(message, ChildMessage):
+        path.append(message.call_id)
+        message = message.message
+    return tuple(path), message
+
+
 class Asked(NamedTuple):
     """Who answers the user: the names of an agent and of its model, each empty where none was named."""
 

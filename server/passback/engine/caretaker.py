@@ -14,7 +14,6 @@ from passback.core.changes import Change, Lease, Loaded, Queued, Status
 from passback.core.events import (
     Failed,
     PlanUpdated,
-    Rewound,
     RunEvent,
     RunFinished,
     RunStarted,
@@ -23,7 +22,6 @@ from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import (
     Answer,
     AssistantMessage,
-    CallId,
     ChildMessage,
     ConversationKey,
     Message,
@@ -36,7 +34,7 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.core.posts import Receipt
 from passback.core.state import State
-from passback.core.transcript import closing, runnable, unanswered, waiting
+from passback.core.transcript import closing, runnable, unanswered, unwrapped
 from passback.engine.active import Assignment
 from passback.engine.agents import Agents
 from passback.engine.children import nested
@@ -44,6 +42,7 @@ from passback.engine.loading import Loads
 from passback.engine.loop import Work
 from passback.engine.supervisor import Supervisor, Tempo
 from passback.engine.turns import resulted
+from passback.engine.voiding import voiding
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +140,7 @@ class Caretaker:
         toolbox = await actor.equipment.toolbox(loaded.tools)
         begun = await toolbox.perhaps_begun(runnable(loaded.messages))
         append = closing(begun, "interrupted", new_message_id)
-        events = self._voiding(loaded, append)
+        events = await voiding(self._store, run, loaded, append)
         change = _closing_change(run.key, loaded, append)
         turns = _turns(await self._read_from(loaded.status.mark, run.key, loaded))
         messages = (*loaded.messages, *append)
@@ -159,16 +158,9 @@ class Caretaker:
     async def _bury(self, run: RunRef, loaded: Loaded) -> bool:
         """End a run that too many workers have died of; calls that nobody was told of are closed. True: posts wait."""
         append = closing(unanswered(loaded.messages), "interrupted", new_message_id)
-        events = (*self._voiding(loaded, append), RunFinished(LOST))
+        events = (*await voiding(self._store, run, loaded, append), RunFinished(LOST))
         change = _closing_change(run.key, loaded, append)
         return await self._store.reap(change, run.run_id, events) and bool(loaded.queue)
-
-    @staticmethod
-    def _voiding(loaded: Loaded, append: Sequence[ToolMessage]) -> tuple[RunEvent, ...]:
-        """What the log says of a take-over: what is void, and which server calls got an answer of ours."""
-        owed = {each.call.id for each in waiting(loaded.messages)}
-        answered = [resulted(each) for each in append if each.call_id not in owed]
-        return (Rewound(loaded.status.committed), *answered)
 
     # ---------------------------------------------------------------- posts that waited
     async def _begin_next(self, key: ConversationKey, loaded: Loaded) -> None:
@@ -325,11 +317,7 @@ def opening_of(run_id: RunId, append: Sequence[Message], /) -> tuple[RunEvent, .
     """What the log of a run that begins with `append` opens with: the calls that a person has denied are answered."""
     told: list[RunEvent] = [RunStarted(run_id)]
     for message in append:
-        path: list[CallId] = []
-        inner = message
-        while isinstance(inner, ChildMessage):
-            path.append(inner.call_id)
-            inner = inner.message
+        path, inner = unwrapped(message)
         if isinstance(inner, ToolMessage) and inner.synthetic == "denied":
             told.append(nested(path, resulted(inner)))
     return tuple(told)

@@ -27,6 +27,13 @@ class Journal(Protocol):
         """Show events at once; a take-over may make them void."""
         ...
 
+    def begin_turn(self, turn: RunEvent, path: tuple[CallId, ...] = (), /) -> None:
+        """Show that a model is asked: until its agent commits, a take-over makes void what it says.
+
+        `path`: the calls on which that agent works, below the one whose journal this is, outermost first.
+        """
+        ...
+
     async def room(self) -> None:
         """Wait while more text is not stored than one run may have in memory."""
         ...
@@ -68,6 +75,7 @@ class CallContext(ServerCall):
 
     Attributes:
         show: as `Journal.append`, of the calling loop.
+        begin_turn: as `Journal.begin_turn`, of the calling loop.
         write: as `Journal.commit`, of the calling loop, which keeps the conversation's state.
         transcript: what was said in this call before.
         declared: the client's tools.
@@ -81,6 +89,7 @@ class CallContext(ServerCall):
     """
 
     show: Callable[[Sequence[RunEvent]], None] = field(kw_only=True)
+    begin_turn: Callable[[RunEvent, tuple[CallId, ...]], None] = field(kw_only=True)
     write: Callable[[Sequence[Message], Sequence[RunEvent]], Awaitable[None]] = field(kw_only=True)
     meter: Meter = field(kw_only=True)
     origin: Callable[[], Origin | None] = field(kw_only=True)
@@ -107,6 +116,10 @@ class ChildJournal:
 
     def append(self, events: Sequence[RunEvent], /) -> None:
         self._context.show(self._nested(events))
+
+    def begin_turn(self, turn: RunEvent, path: tuple[CallId, ...] = (), /) -> None:
+        call_id = self._context.call_id
+        self._context.begin_turn(Nested(call_id, turn), (call_id, *path))
 
     async def room(self) -> None:
         """As `Journal.room`. What a sub-agent says is no text of the run's."""

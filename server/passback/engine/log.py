@@ -23,10 +23,11 @@ from passback.core.events import (
     TextDelta,
     ToolCallArguments,
 )
-from passback.core.messages import Message, Owed, RunRef
+from passback.core.messages import CallId, Message, Owed, RunRef, ToolMessage
 from passback.core.ports import Store
 from passback.core.state import State
 from passback.core.text import apart
+from passback.core.transcript import unwrapped
 from passback.core.values import value
 from passback.engine.turn import Turn
 from passback.pacing import LARGE
@@ -103,6 +104,8 @@ class RunLog:
         self._in_doubt: list[Commit | LogWrite] = []  # one for each producer at most, and a write
         self._behind: list[RunEvent] = []  # what is shown when the commit in doubt is
         self._commits_in_doubt = 0
+        # turns without a message yet, by the calls on which their agents work: how many events were written before each
+        self._open_turns: dict[tuple[CallId, ...], int] = {}
         self._step = 0
         self._writer = writer
         self._on_lease = on_lease
@@ -125,6 +128,11 @@ class RunLog:
             if not isinstance(event, _PIECES):
                 self._is_pressing = True
         self._writer.mark(self)
+
+    def begin_turn(self, turn: RunEvent, path: tuple[CallId, ...] = (), /) -> None:
+        """Show that a model is asked: until its agent commits, a take-over makes void what it says."""
+        self._open_turns[path] = self._numbered
+        self.append([turn])
 
     async def room(self) -> None:
         """Wait while more text is not stored than others are to wait for: a model may say it faster than a store takes it."""
@@ -160,8 +168,10 @@ class RunLog:
         write = self._waiting_events(events)
         owed, cut = (end.owed, end.cut) if end else ((), False)
         within = self._writer.tool_timeout if owed else None
+        self._close_turns(append)
+        committed = None if end else min(self._open_turns.values(), default=None)
         self._in_doubt.append(
-            Commit(write, self._step, append, owed, end is not None, cut, within, state)
+            Commit(write, self._step, append, owed, end is not None, cut, within, state, committed)
         )
         self._commits_in_doubt += 1
         until = monotonic() + self._writer.lease
@@ -211,6 +221,16 @@ class RunLog:
                     self.append(behind)
             self._trim()
             self._notify()
+
+    def _close_turns(self, append: Sequence[Message]) -> None:
+        """Of those who say or are told something, and of sub-agents whose calls are answered, however they came to their end."""
+        for message in append:
+            path, told = unwrapped(message)
+            self._open_turns.pop(path, None)
+            if isinstance(told, ToolMessage):
+                call = (*path, told.call_id)
+                for each in [each for each in self._open_turns if each[: len(call)] == call]:
+                    del self._open_turns[each]
 
     def _waiting_events(self, revealed: tuple[RunEvent, ...] = ()) -> LogWrite:
         """The events that no write carries yet, and those that are not to be seen before it succeeds."""

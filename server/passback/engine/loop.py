@@ -248,7 +248,7 @@ class Loop:
         assembler = Assembler(message_id, self._toolbox.whose, new_call_id, self._brain.model.name)
         with await self._reserve():
             self._assembler = assembler
-            self._log.append([TurnStarted(message_id)])
+            self._log.begin_turn(TurnStarted(message_id))
             try:
                 await listen(answering, assembler, self._log.append, self._log.room)
             finally:
@@ -377,6 +377,7 @@ class Loop:
             progress,
             ended=progress.end,
             show=self._log.append,
+            begin_turn=self._log.begin_turn,
             write=self._commit,
             transcript=transcript_of(call.id, self._messages),
             declared=self._toolbox.declared,

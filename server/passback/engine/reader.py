@@ -8,13 +8,13 @@ from typing import Self
 
 from typing_extensions import override
 
-from passback.core.errors import InvalidCursor
-from passback.core.events import Logged, Position, Rewound, RunFinished
+from passback.core.errors import CursorExpired, InvalidCursor
+from passback.core.events import START, Logged, Position, Rewound, RunFinished
 from passback.core.messages import RunRef
 from passback.core.ports import Store, Take
 from passback.engine.caretaker import Caretaker
 from passback.engine.log import RunLog
-from passback.engine.stored import BEYOND, StoredLog
+from passback.engine.stored import BEYOND, TRIMMED, StoredLog
 
 
 class Reader(
@@ -108,9 +108,15 @@ class Reader(
         return batch
 
     def _relevant(self, batch: Sequence[Logged]) -> Sequence[Logged]:
-        """Without the news that something was void of which this reader has seen nothing."""
-        if not any(isinstance(logged.event, Rewound) for logged in batch):
+        """Return what is not the news that something was void of which this reader has seen nothing.
+
+        Raises CursorExpired: what is void has to be said again, and the log has lost it.
+        """
+        rewound = [logged.event.to for logged in batch if isinstance(logged.event, Rewound)]
+        if not rewound:
             return batch
+        if START in rewound:
+            raise CursorExpired(TRIMMED)
         seen = [self.position, *(logged.position for logged in batch)]
         return [
             logged

@@ -290,10 +290,9 @@ class RunService:
             ConversationBusy: that takes too long.
         """
         if missing - await self._calls_begun(run, committed):
-            # the log of another worker's run may lag behind what its readers have seen; and a sub-agent may have
-            # begun a call before the commit of another one that works beside it
+            # the log of another worker's run may lag behind what its readers have seen
             await anyio.sleep(2 * self._tempo.log_delay)
-            if missing - await self._calls_begun(run, Position(committed.epoch, 0)):
+            if missing - await self._calls_begun(run, committed):
                 raise UnknownToolCall(why)
         with anyio.move_on_after(self._tempo.early_result):
             async with self.follow(run) as batches:
