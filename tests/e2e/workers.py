@@ -29,10 +29,10 @@ class Worker:
 
 
 @asynccontextmanager
-async def worker(*flags: str) -> AsyncGenerator[Worker]:
-    """Started where the examples are, so that their agents are found."""
+async def worker(*flags: str, cwd: Path = EXAMPLES) -> AsyncGenerator[Worker]:
+    """Started where its agent is found."""
     async with (
-        running_server(*flags, cwd=str(EXAMPLES)) as server,
+        running_server(*flags, cwd=str(cwd)) as server,
         client_of(server.url) as client,
     ):
         yield Worker(server, client)
