@@ -95,7 +95,9 @@ class Casting:
         names = [agent.name or "" for agent in given]
         for name in names:
             if names.count(name) > 1:
-                raise ConfigurationError(f"two agents are named {name!r}")
+                raise ConfigurationError(
+                    f"two agents are named {name!r}: give each a name of its own, as in Agent(name='other')"
+                )
         return Agents([self._actor(agent, ()) for agent in given])
 
     def _actor(self, agent: Agent, callers: tuple[Agent, ...]) -> Actor:

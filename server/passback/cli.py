@@ -27,8 +27,9 @@ from passback.app import Application
 from passback.collecting import collect_seldom
 from passback.core.errors import ConfigurationError, PassbackError
 from passback.core.ports import ModelClient
+from passback.core.text import did_you_mean, nearest
 from passback.engine.calling import left_behind
-from passback.loading import load_agent
+from passback.loading import load_agents
 from passback.logs import log_to_stderr
 from passback.replay.player import replay_site
 from passback.replay.recording import load as load_recording
@@ -59,7 +60,7 @@ _LATE = 15
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; gives the exit code."""
-    options = _parser().parse_args(arguments)
+    options = _options(sys.argv[1:] if arguments is None else arguments)
     return _exit_code(lambda: options.prepare(options))
 
 
@@ -82,7 +83,8 @@ def _exit_code(prepare: Callable[[], Coroutine[None, None, int]]) -> int:
         return 128 + signal.SIGINT
 
 
-def _parser() -> argparse.ArgumentParser:
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the arguments. Raises SystemExit for wrong ones, when it has said what may be meant."""
     parser = argparse.ArgumentParser(
         prog="passback",
         description="An agent server whose tools can run in the client's hands.",
@@ -94,14 +96,33 @@ def _parser() -> argparse.ArgumentParser:
     _replay_command(
         commands.add_parser("replay", help="play a run back that the page has exported")
     )
-    return parser
+    # the parser's own flags take no values
+    command = next((one for one in arguments if not one.startswith("-")), None)
+    if command is not None and command not in commands.choices:
+        meant = did_you_mean(nearest(command, commands.choices))
+        parser.error(f"unknown command {command!r}{meant}; there are {', '.join(commands.choices)}")
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        parser.error(_told_unknown(unknown, options.flags))
+    return options
+
+
+def _told_unknown(arguments: Sequence[str], flags: Sequence[str]) -> str:
+    """Return what is wrong with arguments that nobody knows: of flags the names, as a value may be a secret."""
+    unknown = [one.partition("=")[0] for one in arguments if one.startswith("-")]
+    if not unknown:
+        return f"arguments too many: {' '.join(arguments)}"
+    guessed = (f"{one}{did_you_mean(nearest(one, flags))}" for one in unknown)
+    return f"unknown flag {', '.join(guessed)}"
 
 
 def _command(
     parser: argparse.ArgumentParser,
     prepare: Callable[[argparse.Namespace], Coroutine[None, None, int]],
 ) -> None:
-    parser.set_defaults(prepare=prepare)
+    parser.set_defaults(
+        prepare=prepare, flags=["--" + one.name.replace("_", "-") for one in fields(Settings)]
+    )
     parser.add_argument(
         "agents",
         nargs="*",
@@ -120,19 +141,19 @@ def _prepare_serve(options: argparse.Namespace) -> Coroutine[None, None, int]:
     flags = _flags(options)
     settings = _settings(flags)
     if settings.workers == 1:
-        return serve(settings, _load_agents(options.agents))
+        return serve(settings, load_agents(options.agents))
     patience = settings.shutdown_grace + _LATE
     return keep(settings, Order(sys.argv, flags, options.agents, patience))
 
 
 def _prepare_check(options: argparse.Namespace) -> Coroutine[None, None, int]:
-    return check(_settings(_flags(options)), _load_agents(options.agents))
+    return check(_settings(_flags(options)), load_agents(options.agents))
 
 
 def _prepare_worker(seat: Seat) -> Coroutine[None, None, int]:
     seat.end_with_the_keeper()
     sys.argv = list(seat.order.argv)
-    return serve(_settings(seat.order.flags), _load_agents(seat.order.agents), seat)
+    return serve(_settings(seat.order.flags), load_agents(seat.order.agents), seat)
 
 
 def _settings(flags: Mapping[str, str]) -> Settings:
@@ -157,10 +178,6 @@ def _refuse_strangers(settings: Settings) -> None:
 def _flags(options: argparse.Namespace) -> dict[str, str]:
     given = {variable(one.name): getattr(options, one.name) for one in fields(Settings)}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _load_agents(targets: Sequence[str]) -> Sequence[Agent]:
-    return [load_agent(target) for target in targets]
 
 
 def _run(command: Coroutine[None, None, int]) -> int:
@@ -376,7 +393,7 @@ def _tell_unasked(names: Sequence[str]) -> None:
 
 # ---------------------------------------------------------------- replay
 def _replay_command(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(prepare=replay)
+    parser.set_defaults(prepare=replay, flags=["--speed", "--port"])
     parser.add_argument("file", metavar="FILE", type=Path, help="what the page has exported")
     parser.add_argument(
         "--speed", metavar="X", type=_speed, default=1, help="times as fast; 0: at once"

@@ -4,6 +4,7 @@ import importlib
 import logging
 import sys
 import traceback
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,26 @@ from passback.core.errors import ConfigurationError
 logger = logging.getLogger(__name__)
 
 _LONGEST = 500
+
+
+def load_agents(targets: Sequence[str], /) -> Sequence[Agent]:
+    """Return the agents of several targets.
+
+    Raises:
+        ConfigurationError: as `load_agent`, or two of them have one name.
+    """
+    named: dict[str, str] = {}
+    agents: list[Agent] = []
+    for target in targets:
+        agent = load_agent(target)
+        first = named.setdefault(agent.name or "", target)
+        if len(named) == len(agents):
+            raise ConfigurationError(
+                f"{first!r} and {target!r} are both named {agent.name!r}: give one of them another name, "
+                f"as in Agent(name='other')"
+            )
+        agents.append(agent)
+    return agents
 
 
 def load_agent(target: str) -> Agent:

@@ -48,6 +48,7 @@ MODULES = {
     "fails": "import os\n\nkey = os.environ['NO_SUCH_KEY']\n",
     "exits": "raise SystemExit('so\\nlong')\n",
     "empty": "",
+    "twin": "from passback import Agent\n\nagent = Agent()\n",
     "model": "from passback import Agent\n\nagent = Agent(model='gpt-5')\n",
     "models": "from passback import Agent\nagent = Agent(models=['demo', 'claude-5'])\n",
     "wrong": "from passback import Agent\n\nagent = Agent(\n    max_turns=0,\n)\n",
@@ -66,6 +67,32 @@ def test_wrong_usage_is_told(arguments: list[str], capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit, match=str(EXIT_USAGE)):
         main(arguments)
     assert "usage: passback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["chcek"],
+            "unknown command 'chcek' (did you mean check?); there are serve, check, replay",
+        ),
+        (["dance"], "unknown command 'dance'; there are serve, check, replay"),
+        (["serve", "--prot", "1"], "unknown flag --prot (did you mean --port?)"),
+        (
+            ["check", "a:b", "--model-api-kye", "sk-secret", "--api-kyes=sk-secret"],
+            "unknown flag --model-api-kye (did you mean --model-api-key?), --api-kyes (did you mean --api-keys?)",
+        ),
+        (["replay", "file", "--prot", "1"], "unknown flag --prot (did you mean --port?)"),
+        (["serve", "a:b", "--port", "1", "c:d"], "arguments too many: c:d"),
+    ],
+)
+def test_a_flag_or_command_that_there_is_not_is_told_with_what_may_be_meant(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match=str(EXIT_USAGE)):
+        main(arguments)
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line == f"passback: error: {told}"
 
 
 def test_the_help_names_every_flag_with_its_variable(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,6 +117,30 @@ WRONG: list[tuple[list[str], dict[str, str], str]] = [
         (
             "passback: PASSBACK_MODEL: no model is called 'gpt-5' (did you mean openai:gpt-5?); "
             "a model is KIND:NAME, of the kinds demo, openai, anthropic\n"
+        ),
+    ),
+    (
+        ["--model", "demo", "--models", "demo:fst"],
+        {},
+        (
+            "passback: PASSBACK_MODELS: no model is called 'demo:fst' (did you mean demo:fast?); "
+            "of the kind demo there are demo, demo:fast\n"
+        ),
+    ),
+    (
+        ["--model", "demo:fst"],
+        {},
+        (
+            "passback: PASSBACK_MODEL: no model is called 'demo:fst' (did you mean demo:fast?); "
+            "of the kind demo there are demo, demo:fast\n"
+        ),
+    ),
+    (
+        ["my_agent:agent", "twin:agent"],
+        {},
+        (
+            "passback: 'my_agent:agent' and 'twin:agent' are both named 'agent': "
+            "give one of them another name, as in Agent(name='other')\n"
         ),
     ),
     (["--store", "mysql:x"], {}, "passback: PASSBACK_STORE: the store's URL has to begin"),

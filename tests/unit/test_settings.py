@@ -202,6 +202,14 @@ def test_an_owner_may_have_several_keys_and_name_one_twice() -> None:
             ["PASSBACK_POORT", "PASSBACK_A"],
             "PASSBACK_A, PASSBACK_POORT (did you mean PASSBACK_PORT?)",
         ),
+        (["PASSBACK_PROT"], "PASSBACK_PROT (did you mean PASSBACK_PORT?)"),
+        (
+            ["PASSBACK_TIMEOUT"],
+            (
+                "PASSBACK_TIMEOUT (did you mean PASSBACK_MODEL_TIMEOUT, PASSBACK_SEND_TIMEOUT or "
+                "PASSBACK_TOOL_TIMEOUT?)"
+            ),
+        ),
     ],
 )
 def test_an_unknown_setting_is_an_error_that_names_it_and_what_may_be_meant(

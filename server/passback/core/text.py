@@ -1,6 +1,6 @@
 """Text from elsewhere, made so that it can be written down, and shown to others."""
 
-import difflib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -46,11 +46,41 @@ def plain_problem(detail: ErrorDetails, /) -> str:
     return _PLAIN.get(detail["type"], detail["msg"].removeprefix("Value error, "))
 
 
+_SUGGESTED = 3  # names at most
+_WORDS: Final = re.compile(r"[^_-]+")
+_COMPARED = 100  # characters of a text: the work grows with the square
+
+
 def nearest(text: str, known: Iterable[str], /) -> Sequence[str]:
-    """Return the known text that a text is likely to be a misspelling of, if there is one."""
-    return difflib.get_close_matches(text, list(known), 1)
+    """Return the known texts that a text is likely to be a misspelling of, or some words of; several where they are equally near."""
+    names = list(known)
+    if len(text) > _COMPARED:
+        return []
+    distances = {name: _edits(text, name) for name in names}
+    least = min(distances.values(), default=_COMPARED)
+    if least <= max(1, len(text) // 4):
+        return [name for name in names if distances[name] == least][:_SUGGESTED]
+    words = set(_WORDS.findall(text))
+    return [name for name in names if words and words <= set(_WORDS.findall(name))][:_SUGGESTED]
+
+
+def _edits(text: str, name: str) -> int:
+    """Return how many characters to insert, drop, replace or swap with their neighbour make the name of a text."""
+    before, last = list[int](), list(range(len(name) + 1))
+    for row, character in enumerate(text, 1):
+        line = [row]
+        for column, other in enumerate(name, 1):
+            edits = min(last[column] + 1, line[-1] + 1, last[column - 1] + (character != other))
+            swapped = (
+                row > 1 and column > 1 and text[row - 2 : row] == name[column - 2 : column][::-1]
+            )
+            line.append(min(edits, before[column - 2] + 1) if swapped else edits)
+        before, last = last, line
+    return last[-1]
 
 
 def did_you_mean(likely: Sequence[str], /) -> str:
     """Return the question behind the name of a thing that there is not; empty where nothing is likely."""
-    return f" (did you mean {' or '.join(likely)}?)" if likely else ""
+    *some, last = likely or [""]
+    meant = f"{', '.join(some)} or {last}" if some else last
+    return f" (did you mean {meant}?)" if meant else ""

@@ -13,14 +13,18 @@ _HTTPS = 443
 
 @value
 class Kind:
-    """A kind of models: the module that makes their clients, and the host of its provider, where they need a key."""
+    """A kind of models: the module that makes their clients, and the host of its provider, where they need a key.
+
+    `models` are all that there are, where that is known.
+    """
 
     module: str
     host: str = ""
+    models: tuple[str, ...] = ()
 
 
 KINDS: Mapping[str, Kind] = {
-    "demo": Kind("passback.models.demo"),
+    "demo": Kind("passback.models.demo", models=("demo", "demo:fast")),
     "openai": Kind("passback.models.openai_chat", "api.openai.com"),
     "anthropic": Kind("passback.models.anthropic", "api.anthropic.com"),
 }
@@ -124,7 +128,7 @@ class Services:
 
 
 def refuse_unknown(models: str, /) -> None:
-    """Raise ConfigurationError for the first model of a list with commas whose kind there is not."""
+    """Raise ConfigurationError for the first model of a list with commas that there cannot be."""
     for model in models.split(","):
         kind, name = _split(model)
         if kind not in KINDS:
@@ -132,13 +136,19 @@ def refuse_unknown(models: str, /) -> None:
                 f"no model is called {model.strip()!r}{did_you_mean(_likely(kind, name))}; "
                 f"a model is KIND:NAME, of the kinds {', '.join(KINDS)}"
             )
+        known = KINDS[kind].models
+        if known and name and (whole := f"{kind}:{name}") not in known:
+            raise ConfigurationError(
+                f"no model is called {whole!r}{did_you_mean(nearest(whole, known))}; "
+                f"of the kind {kind} there are {', '.join(known)}"
+            )
 
 
 def _likely(kind: str, name: str) -> Sequence[str]:
     """What may be meant by a model of no known kind: another spelling of one, or a name without its kind."""
     whole = f"{kind}:{name}" if name else kind
     if near := nearest(kind.lower(), KINDS):
-        return [f"{near[0]}:{name}" if name else near[0]]
+        return [f"{each}:{name}" if name else each for each in near]
     if not kind:
         return []
     return [f"anthropic:{whole}" if kind.lower().startswith("claude") else f"openai:{whole}"]

@@ -124,6 +124,15 @@ def test_a_key_is_not_shown_by_a_choice() -> None:
     assert "secret" not in repr(chosen)
 
 
+def test_a_demo_model_that_there_is_not_is_told_with_those_that_there_are() -> None:
+    refuse_unknown("demo, demo:fast")
+    with pytest.raises(ConfigurationError) as raised:
+        refuse_unknown("demo,demo:slow")
+    assert raised.value.message == (
+        "no model is called 'demo:slow'; of the kind demo there are demo, demo:fast"
+    )
+
+
 @pytest.mark.parametrize(
     ("model", "meant"),
     [

@@ -390,8 +390,6 @@ async def test_it_pauses_before_each_piece() -> None:
 
 def test_it_is_made_from_a_setting() -> None:
     assert (create("").name, create("fast").name) == ("demo", "demo:fast")
-    with pytest.raises(ConfigurationError, match="called demo"):
-        create("gpt-5")
 
 
 def test_settings_of_a_real_model_are_not_ignored_in_silence() -> None:
