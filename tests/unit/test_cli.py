@@ -73,8 +73,8 @@ def test_wrong_usage_is_told(arguments: list[str], capsys: pytest.CaptureFixture
     ("arguments", "told"),
     [
         (
-            ["chcek"],
-            "unknown command 'chcek' (did you mean check?); there are serve, check, replay",
+            ["replai"],
+            "unknown command 'replai' (did you mean replay?); there are serve, check, replay",
         ),
         (["dance"], "unknown command 'dance'; there are serve, check, replay"),
         (["serve", "--prot", "1"], "unknown flag --prot (did you mean --port?)"),

@@ -77,14 +77,29 @@ async def test_the_event_of_the_usage_has_it() -> None:
 
 
 @pytest.mark.parametrize("wire", [send, process])
-async def test_another_name_is_a_422_that_lists_them(wire: Any) -> None:
+@pytest.mark.parametrize("name", ["gpt-5", "", " "])
+async def test_another_name_is_a_422_that_lists_them(wire: Any, name: str) -> None:
     application = Application(load(ALLOWED))
     async with application.running():
-        status, refused = await wire(application, model="gpt-5")
+        status, refused = await wire(application, model=name)
         assert (status, refused["code"]) == (422, "unknown_model")
         assert refused["details"] == {"models": ["demo", "demo:fast"]}
         assert refused["message"].endswith("choose one of demo, demo:fast")
         assert (await ask(application.asgi, "GET", "/conversations/c")).status == 404
+
+
+@pytest.mark.parametrize("wire", [send, process])
+@pytest.mark.parametrize("settings", [MEMORY, ALLOWED])
+async def test_null_is_the_own_model_and_what_is_no_text_is_a_422_with_or_without_a_choice(
+    wire: Any, settings: dict[str, str]
+) -> None:
+    application = Application(load(settings))
+    async with application.running():
+        status, answer = await wire(application, model=None)
+        assert (status, answer["model"]) == (200, "demo")
+        status, refused = await wire(application, model=["demo"])
+        assert (status, refused["code"]) == (422, "invalid_request")
+        assert refused["message"] == "model: Input should be a valid string"
 
 
 @pytest.mark.parametrize("wire", [send, process])

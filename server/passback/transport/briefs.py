@@ -20,6 +20,8 @@ _NOTHING = Brief()
 _OF_ANY_POST = frozenset({"model"})
 """What many clients say in each post; where there is no user message, the one before still holds."""
 
+_BLANK = " "  # an empty name is one that no model has: the agent refuses it where there is a choice
+
 _PLACE = 200
 
 _Words: TypeAlias = Annotated[str, Field(max_length=4_000)]
@@ -48,8 +50,8 @@ class PostedBrief(Posted):
     model: str | None = Field(
         None,
         description="The model that answers this message, where the server lets clients choose: by its name, such as "
-        "`openai:gpt-5`, or by the part behind the colon, where that is one model's only. Missing: the server's own. "
-        "Where there is nothing to choose, it is passed over.",
+        "`openai:gpt-5`, or by the part behind the colon, where that is one model's only. Missing or null: the server's "
+        "own. Where there is nothing to choose, any text is passed over.",
     )
 
 
@@ -77,7 +79,7 @@ async def read_brief(posted: PostedBrief, limits: Limits, key: ConversationKey, 
         if schema is None
         else await parse_output_schema(schema, limits, _name(type(posted), "output_schema"), key),
         forgets=data is None and "structured_data" in posted.model_fields_set,
-        model=posted.model or "",
+        model="" if posted.model is None else posted.model or _BLANK,
     )
 
 

@@ -99,7 +99,7 @@ class NativeEncoder:
     """Run events to native ones, without a memory, so that a stream may begin anywhere in a run.
 
     Args:
-        include: of `INCLUDABLE`; other words mean nothing.
+        include: of `INCLUDABLE`.
     """
 
     def __init__(self, include: frozenset[str] = frozenset()) -> None:

@@ -1,6 +1,7 @@
 """What several wires read from a request: checked values, ids, an idempotency key."""
 
 import re
+from collections.abc import Collection, Iterable
 from hashlib import sha256
 from typing import Annotated, TypeAlias, TypeVar
 
@@ -48,6 +49,20 @@ def validated(model: type[ModelT], value: JsonValue, /) -> ModelT:
         problems: list[JsonValue] = [{"at": each.at, "problem": each.problem} for each in shown]
         told = f"{shown[0].at}: {shown[0].problem}"
         raise InvalidRequest(told, details={"problems": problems}) from None
+
+
+def included(words: Iterable[str], known: Collection[str], /) -> frozenset[str]:
+    """Return what an `include` asks for; empty words ask for nothing.
+
+    Raises:
+        InvalidRequest: it asks for what there is not; says what there is.
+    """
+    wanted = frozenset(filter(None, words))
+    if not wanted <= frozenset(known):
+        problem = f"each word has to be one of {', '.join(sorted(known))}"
+        problems: list[JsonValue] = [{"at": "include", "problem": problem}]
+        raise InvalidRequest(f"include: {problem}", details={"problems": problems})
+    return wanted
 
 
 def conversation_id(text: str, /) -> ConversationId:

@@ -75,6 +75,7 @@ from passback.transport.parts import (
 from passback.transport.requests import (
     PostedId,
     idempotency_key,
+    included,
     posted_conversation_id,
     validated,
 )
@@ -184,7 +185,7 @@ class SendMessage(PostedBrief):
         max_length=100,
         description="More kinds of events: "
         + ", ".join(sorted(INCLUDABLE))
-        + "; others are ignored.",
+        + ". Another word is a 422.",
     )
 
 
@@ -212,10 +213,10 @@ class _SendMessage:
         post = validated(
             SendMessage, await read_object(request, self._services.limits, self._services.bodies)
         )
+        include = included(post.include, INCLUDABLE)
         agent = request.path_params.get("agentId", "")
         command = await self._command(owner_of(request), key, agent, post)
         started = await self._services.runs.start(command)
-        include = frozenset(post.include)
         if isinstance(started, Parked):
             return parked_answer(request.scope, asked, started, include=include)
         since = since_of(started, seen)

@@ -303,9 +303,22 @@ async def test_a_post_says_what_becomes_of_its_run_without_readers(
 
 # ---------------------------------------------------------------- more events, again, still owed
 async def test_more_events_come_to_those_who_ask() -> None:
-    answer = await _post(_runs(), HELLO | {"include": ["run", "tomorrow"]})
+    answer = await _post(_runs(), HELLO | {"include": ["run"]})
     assert b'data: {"type":"run-start","runId":"run_1"}\n\n' in answer.body
     assert b'data: {"type":"run-end","outcome":"completed","reason":"end_turn"}\n\n' in answer.body
+
+
+async def test_an_event_that_there_is_not_is_refused_with_those_that_there_are() -> None:
+    runs = _runs()
+    answer = await _post(runs, HELLO | {"include": ["run", "", "tomorrow"]})
+    problem = (
+        "each word has to be one of agents, context, message-ids, output, owed, plan, progress, "
+        "reasoning, rewind, run, usage"
+    )
+    assert (answer.status, answer.code) == (422, "invalid_request")
+    assert answer.json["message"] == f"include: {problem}"
+    assert answer.json["details"] == {"problems": [{"at": "include", "problem": problem}]}
+    assert runs.posts == []
 
 
 @pytest.mark.parametrize(

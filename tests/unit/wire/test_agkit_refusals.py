@@ -131,6 +131,7 @@ UNFIT: dict[str, tuple[dict[str, Any], int, str]] = {
     "an unknown end without readers": ({"onDisconnect": "stop"}, 422, "invalid_request"),
     "include that is no list": ({"include": "run"}, 422, "invalid_request"),
     "include of other things": ({"include": [1]}, 422, "invalid_request"),
+    "include of an unknown word": ({"include": ["run", "tomorrow"]}, 422, "invalid_request"),
     "resume that is no object": ({"resume": "yes"}, 422, "invalid_request"),
     "resume without id": ({"resume": {"payload": 1}}, 422, "invalid_request"),
     "resume with an id that is no text": (

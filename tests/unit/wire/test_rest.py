@@ -86,8 +86,27 @@ async def test_a_conversation_is_told_without_its_messages() -> None:
 async def test_structured_data_is_told_to_who_asks_for_it() -> None:
     runs = _runs(replace(IDLE, state=State(data={"rows": [1]})))
     assert "structuredData" not in (await _get(runs, "/conversations/c")).json
-    asked = await _get(runs, "/conversations/c?include=other,structuredData")
+    asked = await _get(runs, "/conversations/c?include=,structuredData")
     assert asked.json["structuredData"] == {"rows": [1]}
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/conversations/c?include=data", "structuredData"),
+        ("/conversations/c?include=structuredData,usage", "structuredData"),
+        (
+            "/conversations/c/stream?include=run,foo",
+            "agents, context, message-ids, output, owed, plan, progress, reasoning, rewind, run, usage",
+        ),
+    ],
+)
+async def test_another_word_in_include_is_refused_with_those_that_there_are(
+    path: str, words: str
+) -> None:
+    answer = await _get(_runs(), path)
+    assert (answer.status, answer.code) == (422, "invalid_request")
+    assert answer.json["message"] == f"include: each word has to be one of {words}"
 
 
 async def test_what_was_answered_for_good_is_taken_back_by_the_tools_name() -> None:

@@ -1,7 +1,7 @@
 """The routes of conversations: look, page through, follow, cancel, delete; health."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import Annotated, Literal
@@ -20,6 +20,7 @@ from passback.transport.following import FOLLOWED, FOLLOWING, followed_run
 from passback.transport.forms import asked_form, run_answer
 from passback.transport.history import ConversationView, MessageView, conversation_view, view
 from passback.transport.http import empty_answer, json_answer, write_json, written_answer
+from passback.transport.native import INCLUDABLE
 from passback.transport.openapi import (
     BODY_ERRORS,
     REQUEST_ID_HEADER,
@@ -35,7 +36,7 @@ from passback.transport.openapi import (
     schemas_of,
 )
 from passback.transport.parts import Posted
-from passback.transport.requests import run_id, validated
+from passback.transport.requests import included, run_id, validated
 from passback.transport.routing import Endpoint
 from passback.transport.wires import Services, Wire
 from passback.wire.rest.asked import ID, OF_CONVERSATION, count_of, key_of
@@ -126,8 +127,9 @@ class _Rest:
         if request.method == "DELETE":
             await self._runs.delete(key)
             return empty_answer(request.scope)
+        include = _included(request, {_STRUCTURED_DATA})
         shown = conversation_view(key.id, await self._runs.status(key))
-        if _STRUCTURED_DATA in request.query_params.get("include", "").split(","):
+        if _STRUCTURED_DATA in include:
             shown["structuredData"] = await self._runs.data(key)
         return json_answer(request.scope, shown)
 
@@ -150,9 +152,8 @@ class _Rest:
 
     async def stream(self, request: Request) -> ASGIApp:
         """A run from its start, the newest if none is named, or the one that the client followed, from where it stopped."""
-        asked, key = asked_form(request), key_of(request)
+        asked, key, include = asked_form(request), key_of(request), _included(request, INCLUDABLE)
         run, since = await followed_run(request, self._runs, key)
-        include = frozenset(request.query_params.get("include", "").split(","))
         return run_answer(self._services, asked, run, include=include, since=since)
 
     async def cancel(self, request: Request) -> Response:
@@ -208,6 +209,11 @@ class _Rest:
 
 
 # ---------------------------------------------------------------- what is told
+def _included(request: Request, known: Collection[str]) -> frozenset[str]:
+    """Return the words of the query's `include`. Raises InvalidRequest for one that there is not."""
+    return included(request.query_params.get("include", "").split(","), known)
+
+
 def _going_on(status: Status) -> tuple[RunId, ...]:
     """The run that goes on, then those that wait."""
     running = (status.run_id,) if status.running and status.run_id is not None else ()
