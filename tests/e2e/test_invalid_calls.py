@@ -1,11 +1,13 @@
 """Calls that do not fit their tool's schema, over real HTTP: the model is told, the client has nothing to execute."""
 
 import json
+from pathlib import Path
 
 import anyio
 import pytest
 from tests.support.model_server import ModelServer, Reply, calls, says
-from tests.support.wire import COLOR, DONE, Client, Json, check_refusal, result, user
+from tests.support.server import running_server
+from tests.support.wire import COLOR, DONE, Client, Json, check_refusal, client_of, result, user
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P4")]
 
@@ -75,6 +77,49 @@ async def test_another_worker_judges_by_the_same_schema(
     answer = await other.post(conversation, result(asked.call.id, "done"))
     assert answer.text == "I give up."
     assert told(model)[-1]["content"] == f"Error: {REASON}"
+
+
+AGENT = """
+from passback import Agent, tool
+from passback.models.scripted import ScriptedModel, calls, says
+
+
+@tool
+def add(a: int) -> int:
+    \"\"\"Add one.\"\"\"
+    return a + 1
+
+
+agent = Agent(ScriptedModel([calls(("add", {"a": "one"})), says("Sorry.")] * 2), tools=[add])
+"""
+
+
+async def test_a_tool_of_the_server_that_did_not_run_says_so_on_both_wires(tmp_path: Path) -> None:
+    (tmp_path / "my_agent.py").write_text(AGENT)
+    why = "The arguments are not valid.\na: Input should be a valid integer, unable to parse string as an integer"
+    async with (
+        running_server("my_agent:agent", cwd=str(tmp_path)) as server,
+        client_of(server.url) as client,
+    ):
+        answer = await client.post("c", user("Add one to one."))
+        [told] = [frame.event for frame in answer.frames if frame.type == "tool-result"]
+        told.pop("toolCallId")
+        assert told == {
+            "type": "tool-result",
+            "result": why,
+            "isError": True,
+            "synthetic": "invalid",
+        }
+        text = [{"type": "text", "text": "Once more."}]
+        body = {"input": [{"role": "user", "content": text}], "stream": False}
+        response = (await client.http.post("/process", json=body)).json()
+    assert [(each["type"], each["status"]) for each in response["output"]] == [
+        ("plugin_call", "completed"),
+        ("plugin_call_output", "completed"),
+        ("message", "completed"),
+    ]
+    output = response["output"][1]["content"][0]["data"]
+    assert (output["is_error"], output["synthetic"]) == (True, "invalid")
 
 
 # ---------------------------------------------------------------- hostile ones

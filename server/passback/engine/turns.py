@@ -16,6 +16,7 @@ from passback.core.messages import (
     AssistantMessage,
     Message,
     SummaryMessage,
+    Synthetic,
     SystemMessage,
     ToolCall,
     ToolMessage,
@@ -43,7 +44,8 @@ def committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:
 
 
 def tool_message(call: ToolCall, result: ToolResult) -> ToolMessage:
-    return ToolMessage(new_message_id(), call.id, result.content, result.is_error)
+    synthetic: Synthetic | None = "invalid" if result.invalid else None
+    return ToolMessage(new_message_id(), call.id, result.content, result.is_error, synthetic)
 
 
 def resulted(answer: ToolMessage) -> ToolResulted:

@@ -134,7 +134,8 @@ class AgentTools:
         try:
             task = Task.model_validate_json(call.arguments).task
         except ValidationError:
-            return ToolResult("The arguments have to be a task, as a text.", is_error=True)
+            words = "The arguments have to be a task, as a text."
+            return ToolResult(words, is_error=True, invalid=True)
         limiter = context.limiters.setdefault(context.depth, anyio.CapacityLimiter(AT_ONCE))
         async with limiter:
             origin = await self._origin(call, context)

@@ -104,7 +104,8 @@ class FunctionTool:
                 content = await self._insist(values, context, ids)
                 return ToolResult(self._cut(content) if isinstance(content, str) else content)
         except _Unfit as unfit:
-            return self._failed(f"The arguments are not valid.\n{unfit}")
+            words = f"The arguments are not valid.\n{unfit}"
+            return ToolResult(self._cut(words), is_error=True, invalid=True)
         except NoResult as problem:
             extra = {"action": "tool_without_result", **ids}
             logger.log(

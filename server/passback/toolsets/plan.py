@@ -59,8 +59,7 @@ class PlanTools:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(step) for step in first["loc"]) or "arguments"
-            return ToolResult(
-                f"The plan is not valid: {place}: {plain_problem(first)}", is_error=True
-            )
+            words = f"The plan is not valid: {place}: {plain_problem(first)}"
+            return ToolResult(words, is_error=True, invalid=True)
         plan = tuple(PlanEntry(each.content, each.priority, each.status) for each in given)
         return ToolResult("The user sees the plan.", plan=plan)

@@ -111,6 +111,42 @@ async def test_a_valid_call_in_between_counts_anew(memory: Store) -> None:
         assert await outcome(runs, await post(runs, says("hm", "u2"))) == Completed()
 
 
+async def test_a_tool_of_the_server_that_did_not_run_for_its_arguments_says_so(
+    store: Store,
+) -> None:
+    @tool
+    def add(a: int) -> int:
+        return a + 1
+
+    script = [scripted.calls(("add", {"a": "one"}), ("add", {"a": 1})), scripted.says("2")]
+    async with worker(store, ScriptedModel(script), add) as runs:
+        told = await events(runs, await post(runs, says()))
+        [first, second] = [e.call_id for e in told if isinstance(e, ToolCallStarted)]
+        why = (
+            "The arguments are not valid.\n"
+            "a: Input should be a valid integer, unable to parse string as an integer"
+        )
+        assert [e for e in told if isinstance(e, ToolCallEnded | ToolResulted)] == [
+            ToolCallEnded(first),
+            ToolCallEnded(second),
+            ToolResulted(first, why, is_error=True, synthetic="invalid"),
+            ToolResulted(second, "2"),
+        ]
+        assert _answers(await record(runs)) == [(why, True, "invalid"), ("2", False, None)]
+
+
+async def test_invalid_calls_of_the_servers_tools_count_too(memory: Store) -> None:
+    @tool
+    def add(a: int) -> int:
+        return a + 1
+
+    model = ScriptedModel([scripted.calls(("add", {"a": "one"}))] * 4)
+    async with worker(memory, model, add) as runs:
+        ended = await outcome(runs, await post(runs, says()))
+    assert isinstance(ended, Failed)
+    assert (ended.code, len(model.requests)) == ("model_astray", 3)
+
+
 async def test_calls_of_unknown_tools_count_too(memory: Store) -> None:
     model = ScriptedModel([scripted.calls(("fly", {}))] * 3)
     async with worker(memory, model) as runs:

@@ -116,7 +116,7 @@ async def test_a_plan_that_is_none_is_told_to_the_model(
     async with worker(memory, ScriptedModel(script), toolsets=[PlanTools()]) as runs:
         said = await events(runs, await post(runs, user()))
         [resulted] = [event for event in said if isinstance(event, ToolResulted)]
-        assert resulted.is_error
+        assert (resulted.is_error, resulted.synthetic) == (True, "invalid")
         assert f"The plan is not valid: {why}" in str(resulted.content)
         assert (await runs.status(KEY)).state.plan == ()
 

@@ -44,6 +44,7 @@ from passback.core.messages import (
     ChildMessage,
     RunRef,
     ToolCall,
+    ToolMessage,
     Usage,
     UserMessage,
 )
@@ -130,7 +131,9 @@ async def test_a_task_that_is_none_is_an_error_for_the_model(memory: Store) -> N
     lead = ScriptedModel([calls(("helper", {"order": 1})), says("ok")])
     async with boss(memory, lead, helper(ScriptedModel([]))) as runs:
         assert await reply(runs, user()) == "ok"
-        assert answers(await record(runs)) == ["The arguments have to be a task, as a text."]
+        [result] = [each for each in await record(runs) if isinstance(each, ToolMessage)]
+    assert result.content == "The arguments have to be a task, as a text."
+    assert (result.is_error, result.synthetic) == (True, "invalid")
 
 
 async def test_agents_call_each_other_only_so_deep(memory: Store) -> None:

@@ -234,9 +234,12 @@ async def test_bad_arguments_are_named_to_the_model_and_reach_no_function() -> N
         "a: Input should be a valid integer, unable to parse string as an integer\n"
         "c: Extra inputs are not permitted",
         is_error=True,
+        invalid=True,
     )
     assert await run(add, "[]") == ToolResult(
-        "The arguments are not valid.\narguments: Input should be an object", is_error=True
+        "The arguments are not valid.\narguments: Input should be an object",
+        is_error=True,
+        invalid=True,
     )
     assert (await run(add, "{")).is_error
 

@@ -164,7 +164,7 @@ async def test_an_authors_validator_runs_in_a_thread_and_what_it_says_is_told() 
 
     assert await run(halve, '{"number": 4}') == ToolResult("2")
     said = "The arguments are not valid.\nnumber: has to be even"
-    assert await run(halve, '{"number": 3}') == ToolResult(said, is_error=True)
+    assert await run(halve, '{"number": 3}') == ToolResult(said, is_error=True, invalid=True)
     assert len(threads) == 2
     assert threading.main_thread() not in threads
 
