@@ -129,11 +129,13 @@ class Toolbox:
 
     async def perhaps_begun(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Of open calls, those that a lost worker may have begun and that must not be made twice (P10)."""
+        only_read = await self._only_read(calls)
+        first = next(iter(self._batched(calls, only_read)), [])
         return [
             call
-            for batch in (await self.batches(calls))[:1]
-            for call in batch
-            if call.name in self._server and not await self._is_repeatable(call)
+            for call, reads in zip(first, only_read, strict=False)
+            if call.name in self._server
+            and not (reads or self._toolset(call).is_repeatable(call.name))
         ]
 
     def _toolset(self, call: ToolCall) -> Toolset:
@@ -147,10 +149,15 @@ class Toolbox:
 
         A batch may begin when the results of the one before are stored, so that only the first open one may have begun.
         """
+        return self._batched(calls, await self._only_read(calls))
+
+    def _batched(
+        self, calls: Sequence[ToolCall], only_read: Sequence[bool]
+    ) -> list[list[ToolCall]]:
         batches: list[list[ToolCall]] = []
         together = False
-        for call in calls:
-            may_join = call.name in self._server and await self._runs_beside_others(call)
+        for call, reads in zip(calls, only_read, strict=True):
+            may_join = reads or self._is_concurrent(call)
             if may_join and together:
                 batches[-1].append(call)
             else:
@@ -158,19 +165,28 @@ class Toolbox:
             together = may_join
         return batches
 
-    async def _runs_beside_others(self, call: ToolCall) -> bool:
-        toolset = self._toolset(call)
-        if isinstance(toolset, Concurrent) and toolset.is_concurrent(call.name):
-            return True
-        return toolset.is_read_only(call.name) or await self._only_reads(call)
+    def _is_concurrent(self, call: ToolCall) -> bool:
+        toolset = self._toolset(call) if call.name in self._server else None
+        return isinstance(toolset, Concurrent) and toolset.is_concurrent(call.name)
 
-    async def _is_repeatable(self, call: ToolCall) -> bool:
-        return self._toolset(call).is_repeatable(call.name) or await self._only_reads(call)
+    async def _only_read(self, calls: Sequence[ToolCall]) -> list[bool]:
+        """Say of each call whether it changes nothing; toolsets that go by the arguments are asked about all of them at once."""
+        only_read = [False] * len(calls)
+        asked: list[tuple[int, ReadOnlyCalls]] = []
+        for place, call in enumerate(calls):
+            toolset = self._toolset(call) if call.name in self._server else None
+            if toolset is not None and toolset.is_read_only(call.name):
+                only_read[place] = True
+            elif isinstance(toolset, ReadOnlyCalls):
+                asked.append((place, toolset))
 
-    async def _only_reads(self, call: ToolCall) -> bool:
-        """Whether a call changes nothing where others of its tool do."""
-        toolset = self._toolset(call)
-        return isinstance(toolset, ReadOnlyCalls) and await toolset.is_read_only_call(call)
+        async def ask(place: int, toolset: ReadOnlyCalls) -> None:
+            only_read[place] = await toolset.is_read_only_call(calls[place])
+
+        async with anyio.create_task_group() as tasks:
+            for one in asked:
+                tasks.start_soon(ask, *one)
+        return only_read
 
     async def _run_one(
         self,

@@ -1,5 +1,9 @@
 """Calls that the server answers itself, beside those of the client."""
 
+import json
+import threading
+
+import anyio
 import pytest
 from tests.support import runs as support
 from tests.support.runs import (
@@ -33,12 +37,15 @@ from passback.core.events import (
 )
 from passback.core.messages import (
     AssistantMessage,
+    CallId,
     Owed,
+    ToolCall,
     ToolMessage,
 )
 from passback.core.ports import Store
+from passback.engine.toolbox import Equipment
 from passback.models.scripted import ScriptedModel, calls, says
-from passback.toolsets.functions import tool
+from passback.toolsets.functions import Functions, FunctionTool, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -140,3 +147,43 @@ async def test_a_run_has_so_many_turns_and_no_more(memory: Store) -> None:
     async with worker(memory, model, add) as runs:
         assert await outcome(runs, await post(runs, support.says())) == Completed("max_turns")
         assert isinstance((await record(runs))[-1], ToolMessage)
+
+
+def _waiting(asked: list[str], *, together: int) -> FunctionTool:
+    """A tool whose calls only read if so many of them are asked about at the same time."""
+    gate = threading.Barrier(together)
+
+    def reads(command: str) -> bool:
+        asked.append(command)
+        gate.wait(4)
+        return True
+
+    @tool(read_only=reads)
+    def shell(command: str) -> str:
+        """Run a command."""
+        return command
+
+    return shell
+
+
+def _made(*commands: str) -> list[ToolCall]:
+    said = [json.dumps({"command": command}) for command in commands]
+    return [ToolCall(CallId(text), "shell", text) for text in said]
+
+
+async def test_what_only_reads_by_its_arguments_is_asked_about_all_calls_at_once() -> None:
+    asked: list[str] = []
+    toolbox = await Equipment([Functions([_waiting(asked, together=3)])]).toolbox()
+    made = _made("ls", "cat", "pwd")
+    with anyio.fail_after(10):
+        assert await toolbox.batches(made) == [made]
+    assert sorted(asked) == ["cat", "ls", "pwd"]
+
+
+@pytest.mark.promise("P10")
+async def test_who_takes_over_asks_about_each_call_once_and_at_once() -> None:
+    asked: list[str] = []
+    toolbox = await Equipment([Functions([_waiting(asked, together=3)])]).toolbox()
+    with anyio.fail_after(10):
+        assert await toolbox.perhaps_begun(_made("ls", "cat", "pwd")) == []
+    assert sorted(asked) == ["cat", "ls", "pwd"]
