@@ -37,6 +37,27 @@ class Table:
     media_type: str
 
 
+@value
+class MixedColumn:
+    """A column that holds texts, although most of its fields are numbers.
+
+    Args:
+        others: how many of its fields are not.
+        fields: how many there are, without empty ones.
+        first: the first one that is not a number.
+    """
+
+    name: str
+    others: int
+    fields: int
+    first: str
+
+    def share(self, of: str = "its") -> str:
+        """Say how many of its fields are no numbers; `of` says which were looked at."""
+        verb = "is not a number" if self.others == 1 else "are not numbers"
+        return f"{self.others} of {of} {self.fields} fields {verb}"
+
+
 def table_of(data: JsonValue, /) -> Table | None:
     """The table that a value is; None: it is something else."""
     if not isinstance(data, dict):
@@ -94,6 +115,18 @@ def head_of(table: Table, rows: int, /) -> tuple[list[str], list[list[str]]]:
     return header, first
 
 
+def mixed_columns(table: Table, /) -> Sequence[MixedColumn]:
+    """Return the columns of which fewer fields are something else than are numbers. Raises BadTable as `check_table`."""
+    header, *rows = _lines(table)
+    mixed: list[MixedColumn] = []
+    for name, column in zip(header, zip(*rows, strict=True), strict=False):
+        present = [bare for field in column if (bare := field.strip())]
+        others = [field for field in present if not _is_number(field)]
+        if 0 < len(others) < len(present) - len(others):
+            mixed.append(MixedColumn(name, len(others), len(present), others[0]))
+    return mixed
+
+
 # ---------------------------------------------------------------- lines
 def _lines(table: Table) -> Iterator[list[str]]:
     """The fields of the header and of each row; blank lines do not count."""
@@ -144,11 +177,13 @@ def _typed(column: Sequence[str]) -> Sequence[JsonValue]:
     present = [field for field in bare if field]
     if all(field in _BOOLEANS for field in present):
         return [_BOOLEANS[field] if field else None for field in bare]
-    if all(map(_NUMBER.fullmatch, present)):
-        numbers = [_number(field) if field else None for field in bare]
-        if all(number is None or isfinite(number) for number in numbers):
-            return numbers
+    if all(map(_is_number, present)):
+        return [_number(field) if field else None for field in bare]
     return [field or None for field in column]
+
+
+def _is_number(text: str) -> bool:
+    return _NUMBER.fullmatch(text) is not None and isfinite(float(text))
 
 
 def _number(text: str) -> int | float:

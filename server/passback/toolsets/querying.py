@@ -1,9 +1,11 @@
 """What a process of its own does for the data tools: a query may take any time and memory, and is killed at last."""
 
 import json
+import re
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 
 import jmespath
 from jmespath.exceptions import JMESPathError
@@ -11,7 +13,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
 from passback.core.messages import JsonObject
-from passback.core.tables import BadTable, with_rows
+from passback.core.tables import BadTable, mixed_columns, tables_in, with_rows
 from passback.schemas.arguments import judge
 from passback.schemas.declared import Unfit, fit
 from passback.schemas.keywords import TooMuch
@@ -27,6 +29,9 @@ _PART = 16 * 1024 * 1024
 
 _JUDGE_SECONDS = 8.0
 """Of CPU time, for a check: less than the query's own, so that it can say why it ends."""
+
+_NOTES = 5  # columns of a table of which a result says that they hold texts
+_NAMED = 80  # characters of a name or a field in these notes
 
 MEMORY = 1024 * 1024 * 1024
 """Bytes of address space for a query, of which Python itself takes a third."""
@@ -58,22 +63,49 @@ def run_query(text: bytes, query: Query, /) -> str:
 def answer_query(text: bytes, query: Query, /) -> str:
     """What a query finds in a JSON text, in which tables are their rows: JSON, or words on whether it fits.
 
+    Before it stands a note on each column that holds texts although most of its fields are numbers, if the query names it.
+
     Raises:
         ValueError: for the model: why there is no result.
     """
+    notes = ""
     try:
-        found: JsonValue = jmespath.search(query.expression, with_rows(from_json(text)))
+        data: JsonValue = from_json(text)
+        rows = with_rows(data)
+        notes = _notes(data, query)
+        found: JsonValue = jmespath.search(query.expression, rows)
         if query.schema is not None:
-            return _judged(found, query.schema)
-        return _dumped(summary(found) if query.summarised else found, query.most)
+            return notes + _judged(found, query.schema)
+        return notes + _dumped(summary(found) if query.summarised else found, query.most)
     except BadTable as problem:
         raise ValueError(f"A table in the data cannot be read: {problem}.") from None
     except JMESPathError as error:
-        raise ValueError(f"The expression is not valid JMESPath: {str(error)[:400]}") from None
+        told = str(error)[:400]
+        raise ValueError(f"{notes}The expression is not valid JMESPath: {told}") from None
     except (MemoryError, RecursionError):
         raise ValueError("The expression takes too much memory.") from None
     except (ArithmeticError, TypeError):
-        raise ValueError("The expression cannot be applied to these values.") from None
+        raise ValueError(f"{notes}The expression cannot be applied to these values.") from None
+
+
+def _notes(data: JsonValue, query: Query) -> str:
+    """Return a line for each column that a query names and that holds texts for a few of its fields; of a summary, for all."""
+    words = query.expression if query.schema is None else f"{query.expression} {query.schema}"
+    mixed = (
+        (key, one)
+        for key, table in tables_in(data)
+        for one in mixed_columns(table)
+        if query.summarised or re.search(rf"(?<!\w){re.escape(one.name)}(?!\w)", words)
+    )
+    return "".join(
+        f"Note: the column {_quoted(one.name)}{f' of {_quoted(key)}' if key else ''} holds texts, as {one.share()}, "
+        f"the first {_quoted(one.first)}. to_number() makes numbers of its texts, and null of the others.\n"
+        for key, one in islice(mixed, _NOTES)
+    )
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _NAMED else f"{text[:_NAMED]}...")
 
 
 def _judged(found: JsonValue, schema: JsonObject) -> str:

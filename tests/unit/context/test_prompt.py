@@ -259,6 +259,39 @@ def test_a_table_is_outlined_by_its_columns_and_first_rows(
     assert outline({"a": {"b": elsewhere}}) == {"a": {"b": elsewhere}}
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (["1"] * 9 + ["n/a"], "text: 1 of its 10 fields is not a number"),
+        (["1"] * 9 + ["n/a", "-"], "text: 2 of its 11 fields are not numbers"),
+        # of a table that is too large, whole lines of its beginning
+        (["n/a"] + ["1"] * 70_000, "text: 1 of its first 65534 fields is not a number"),
+        (["n/a", *["1"] * 50_000, '"' + "\n" * 60_000 + '"'], None),
+    ],
+)
+def test_an_outline_tells_which_columns_of_a_table_hold_texts_for_a_few_fields(
+    fields: list[str], told: str | None
+) -> None:
+    table: JsonValue = {"mediaType": "text/csv", "text": "\n".join(["n", *fields])}
+    shown = outline({"orders": table})
+    assert isinstance(shown, dict)
+    assert isinstance(orders := shown["orders"], dict)
+    assert orders.get("mixed") == (None if told is None else {"n": told})
+    assert outline({"orders": table}) == shown
+
+
+@pytest.mark.promise("P11")
+@pytest.mark.parametrize("name", ["é" * 100, "\x01" * 100, "n"], ids=["é", "control", "n"])
+@pytest.mark.parametrize("count", [1, 60, 200])
+def test_an_outline_of_tables_is_never_large(name: str, count: int) -> None:
+    header = ",".join(f"{at}{name}" for at in range(count))
+    rows = [",".join([field] * count) for field in ("1", "2", "\x02" * 200)]
+    table: JsonValue = {"mediaType": "text/csv", "text": "\n".join([header, *rows])}
+    data: JsonValue = {f"{at}{name}": table for at in range(count)}
+    assert len(to_json(outline(data))) <= 6 * 1024
+    assert len(to_json(outline(table))) <= 6 * 1024
+
+
 @pytest.mark.promise("P11")
 @given(
     st.recursive(

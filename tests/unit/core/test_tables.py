@@ -9,9 +9,11 @@ from pydantic import JsonValue
 
 from passback.core.tables import (
     BadTable,
+    MixedColumn,
     Table,
     check_table,
     head_of,
+    mixed_columns,
     read_rows,
     table_of,
     tables_in,
@@ -108,6 +110,28 @@ def test_the_head_of_a_table_is_read_alone() -> None:
     )
     with pytest.raises(BadTable):
         head_of(Table("a,a\n", "text/csv"), 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "mixed"),
+    [
+        (["1", " 2 ", "", "n/a", "3"], (1, 4, "n/a")),
+        (["-", "1", "2", "3", "4", "x"], (2, 6, "-")),
+        (["1", "2", "1e999"], (1, 3, "1e999")),
+        (["1", "2", ""], None),
+        (["1", "a"], None),  # as many texts as numbers
+        (["a", "b", "1"], None),
+        (["", ""], None),
+    ],
+)
+def test_a_column_of_texts_whose_fields_are_mostly_numbers_is_told(
+    fields: list[str], mixed: tuple[int, int, str] | None
+) -> None:
+    table = Table("n,c\n" + "".join(f"x,{field}\n" for field in fields), "text/csv")
+    expected = [] if mixed is None else [MixedColumn("c", *mixed)]
+    assert mixed_columns(table) == expected
+    assert all(isinstance(row["c"], str | None) for row in read_rows(table)) or not expected
+    assert mixed_columns(Table("n,c\n", "text/csv")) == []
 
 
 @given(st.text(alphabet='ab1,;\t"\n\r \ufeff', max_size=40))

@@ -380,6 +380,54 @@ async def test_what_the_model_did_wrong_is_told_to_it(
     assert said in str(result.content)
 
 
+MIXED: JsonValue = {"mediaType": "text/csv", "text": "who,open\nAnn,120\nBob,n/a\nCy,9\n"}
+NOTE = (
+    "Note: the column 'open' of 'bills' holds texts, as 1 of its 3 fields is not a number, the first 'n/a'. "
+    "to_number() makes numbers of its texts, and null of the others.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        (Query("bills[0].open", 100), f'{NOTE}"120"'),
+        (Query("bills[0].who || 'opened'", 100), '"Ann"'),
+        (Query("sum(bills[].to_number(open))", 100), f"{NOTE}129"),
+        (Query("bills[0].[who, open]", 5), f'{NOTE}["Ann'),
+        (
+            Query("bills", 100, schema={"properties": {"open": {"type": "number"}}}),
+            (
+                f'{NOTE}It does not fit: at $[0].open: "120" is not of type "number"; '
+                'at $[1].open: "n/a" is not of type "number"; at $[2].open: "9" is not of type "number"'
+            ),
+        ),
+        (
+            Query("length(bills)", 100, summarised=True),
+            f'{NOTE}{{"type":"number","value":3}}',
+        ),
+    ],
+)
+def test_a_result_says_which_column_holds_texts_for_a_few_fields(query: Query, found: str) -> None:
+    assert answer_query(json.dumps({"bills": MIXED}).encode(), query) == found
+
+
+@pytest.mark.parametrize("expression", ["sum(bills[].open)", "bills[].open.abs(@)"])
+def test_an_error_of_a_query_says_it_too(expression: str) -> None:
+    with pytest.raises(ValueError, match="The expression ") as failed:
+        answer_query(json.dumps({"bills": MIXED}).encode(), Query(expression, 100))
+    assert str(failed.value).startswith(NOTE)
+
+
+def test_only_so_many_columns_are_told_and_long_names_are_cut() -> None:
+    header = ",".join([*"abcdefg", "h" * 100])
+    rows = [",".join([field] * 8) for field in ("1", "2", "x" * 100)]
+    table = {"mediaType": "text/csv", "text": "\n".join([header, *rows])}
+    told = answer_query(json.dumps(table).encode(), Query("[0].h", 100, summarised=True))
+    notes = told.splitlines()[:-1]
+    assert [note[:21] for note in notes] == [f"Note: the column '{name}' " for name in "abcde"]
+    assert f"the first '{'x' * 80}...'. " in notes[0]
+
+
 async def test_without_data_the_model_is_told_so() -> None:
     for name in ("query_data", "summarise_data", "validate_data"):
         result = await call(name, None, expression="@", schema={})
