@@ -25,7 +25,7 @@ from passback import __version__
 from passback.agent import Agent
 from passback.app import Application
 from passback.collecting import collect_seldom
-from passback.core.errors import ConfigurationError, PassbackError
+from passback.core.errors import ConfigurationError, PassbackError, ToolsetUnavailable
 from passback.core.ports import ModelClient
 from passback.core.text import did_you_mean, nearest
 from passback.engine.calling import left_behind
@@ -359,6 +359,8 @@ async def _report(
         warnings = await attempt()
     except PassbackError as error:
         print(f"{part:<9} {name}: {error.message}")
+        for line in error.said if isinstance(error, ToolsetUnavailable) else ():
+            print(f"{'':<9} it said: {line}")
         return False
     print(f"{part:<9} {name}: ok")
     for warning in warnings:

@@ -91,6 +91,31 @@ def test_check_says_which_servers_answer(tmp_path: Path) -> None:
     assert ended.returncode == 1
 
 
+CRASHES = """
+import sys
+
+from passback import Agent
+from passback.toolsets.mcp import MCPServer
+
+command = [sys.executable, "-c", "import os; raise KeyError('no server called ' + os.environ['TOKEN'])"]
+crashes = MCPServer.stdio("crashes", command=command, env={"TOKEN": "sesame"})
+agent = Agent(toolsets=[crashes])
+"""
+
+
+def test_check_shows_what_a_server_that_crashes_said_last(tmp_path: Path) -> None:
+    (tmp_path / "my_agent.py").write_text(CRASHES)
+    ended = passback("check", "my_agent:agent", "--store", "memory:", cwd=tmp_path)
+    lines = ended.stdout.splitlines()
+    place = lines.index(
+        "tools     crashes: the MCP server 'crashes' cannot be used: its process ended, with the code 1"
+    )
+    assert lines[place + 1] == "          it said: Traceback (most recent call last):"
+    assert "          it said: KeyError: 'no server called ***'" in lines[place:]
+    assert "sesame" not in ended.stdout + ended.stderr
+    assert ended.returncode == 1
+
+
 # ---------------------------------------------------------------- docs/mcp.md
 def test_the_agent_of_the_page_is_that_of_the_examples() -> None:
     [source] = [block.text for block in blocks_of(PAGE) if block.language == "python"]

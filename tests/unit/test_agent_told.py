@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from passback import Agent
 from passback.app import Application
@@ -100,7 +100,7 @@ async def test_an_odd_field_in_a_column_of_numbers_is_told_in_prompt_and_results
     query = calls(("query_data", {"expression": "sum(bills[].open)"}))
     model = ScriptedModel([query, says("so")])
     rows = "who,open\n" + "Ann,120\n" * 4000 + "Bob,n/a\n"
-    data = {"bills": {"mediaType": "text/csv", "text": rows}}
+    data: JsonValue = {"bills": {"mediaType": "text/csv", "text": rows}}
     async with Agent(model, data_tools=True).session() as session:
         _ = [event async for event in session.submit("How much?", structured_data=data)]
     [words] = [one for one in model.requests[0].messages if isinstance(one, UserMessage)]

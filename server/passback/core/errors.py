@@ -64,6 +64,7 @@ PassbackError
 A run that ends `Failed` has one of these codes; `internal` is the root's.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -313,8 +314,14 @@ class OutputInvalid(ModelError):
 
 
 class ToolsetUnavailable(PassbackError):
+    """`said` are the last lines that a server of tools said of itself: for who runs it, and never in an answer or a log."""
+
     code = "toolset_unavailable"
     retryable = True
+
+    def __init__(self, message: str, /, *, said: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.said = said
 
 
 class ContextTooLarge(PassbackError):

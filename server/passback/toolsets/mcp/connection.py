@@ -20,7 +20,7 @@ from passback.core.text import mended, shortened
 from passback.toolsets.mcp.content import converted
 from passback.toolsets.mcp.door import Described, Lost, Session
 from passback.toolsets.mcp.http import http_client
-from passback.toolsets.mcp.line import MESSAGE_BYTES, Line
+from passback.toolsets.mcp.line import MESSAGE_BYTES, LastWords, Line
 from passback.toolsets.mcp.stdio import child_streams
 from passback.toolsets.mcp.targets import Child, Target, redacted
 
@@ -39,13 +39,15 @@ _CLOSED = ("Connection closed", "SSE stream")
 
 
 @asynccontextmanager
-async def connect(name: str, target: Target, result_limit: int) -> AsyncGenerator[Session]:
-    """Connect to a server; on leaving, all that belongs to the connection is ended.
+async def connect(
+    name: str, target: Target, result_limit: int, last_words: LastWords
+) -> AsyncGenerator[Session]:
+    """Connect to a server; on leaving, all that belongs to the connection is ended. `last_words` hears what it says of itself.
 
     Raises:
         Lost: on entering or leaving, also in place of what went wrong inside.
     """
-    line = Line()
+    line = Line(last_words)
     try:
         async with AsyncExitStack() as stack:
             transport = await _transport(stack, name, target, line)

@@ -3,7 +3,7 @@
 import logging
 import math
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -13,6 +13,7 @@ import anyio.to_thread
 from passback.core.errors import PassbackError, ToolsetUnavailable
 from passback.toolsets.mcp.catalogue import MOST_TOOLS, Catalogue, catalogue
 from passback.toolsets.mcp.door import Connect, Lost, Session
+from passback.toolsets.mcp.line import LastWords
 from passback.toolsets.mcp.targets import Terms
 
 logger = logging.getLogger(__name__)
@@ -35,12 +36,17 @@ class Keeper:
     """The life of one connection after the other, in a task of its own.
 
     While the first attempt after a loss goes on the tools are still known, and calls wait; when it fails they are not.
+
+    Args:
+        last_words: what the server said of itself in the present attempt.
     """
 
-    def __init__(self, name: str, connect: Connect, terms: Terms) -> None:
+    def __init__(self, name: str, connect: Connect, terms: Terms, last_words: LastWords) -> None:
         self._name = name
         self._connect = connect
         self._terms = terms
+        self._last_words = last_words
+        self._said: Sequence[str] = ()  # in the last attempt that failed
         self.catalogue = Catalogue()
         self.trouble: str | None = None
         """Why the last attempt failed; None: there was none, or it did not."""
@@ -72,7 +78,7 @@ class Keeper:
         await self._tried.wait()
         if self.trouble is not None:
             raise ToolsetUnavailable(
-                f"the MCP server {self._name!r} cannot be used: {self.trouble}"
+                f"the MCP server {self._name!r} cannot be used: {self.trouble}", said=self._said
             )
         return self.catalogue
 
@@ -156,6 +162,7 @@ class Keeper:
             self._log(logging.WARNING, f"cannot be used: {reason}", "toolset_unavailable")
         if not self._used:
             self.trouble, self.catalogue = reason, Catalogue()
+            self._said = self._last_words.shown()
         self._used = False
         self._tell()
 

@@ -1,17 +1,47 @@
 """What is heard of a connection beside its answers."""
 
+from collections import deque
+from collections.abc import Iterable, Sequence
+
 import anyio
 
 from passback.toolsets.mcp.door import Forgotten, Lost
+from passback.toolsets.mcp.targets import shown_line
 
 MESSAGE_BYTES = 4 * 1024 * 1024
 """The largest message that is read from a server."""
 
 
+_LAST_LINES = 5
+
+
+class LastWords:
+    """The last lines that a process has said of itself: why it failed, mostly.
+
+    Args:
+        secrets: what is not shown of them.
+    """
+
+    def __init__(self, secrets: Sequence[str] = ()) -> None:
+        self._secrets = secrets
+        self._lines: deque[bytes] = deque(maxlen=_LAST_LINES)
+
+    def clear(self) -> None:
+        self._lines.clear()
+
+    def hear(self, lines: Iterable[bytes]) -> None:
+        self._lines.extend(line for line in lines if line.strip())
+
+    def shown(self) -> tuple[str, ...]:
+        """Return the lines as people may see them."""
+        return tuple(shown_line(line, self._secrets) for line in self._lines)
+
+
 class Line:
     """Shared by a transport, that notices things, and by those who wait for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, last_words: LastWords) -> None:
+        self.last_words = last_words
         self.refusal: str | None = None
         """What the last request was refused with, for want of a better reason."""
         self.over = False

@@ -20,6 +20,7 @@ from passback.core.toolsets import ToolContext
 from passback.toolsets.mcp.catalogue import Offered
 from passback.toolsets.mcp.door import Connect, Forgotten, Lost, Session
 from passback.toolsets.mcp.keeper import Keeper
+from passback.toolsets.mcp.line import LastWords
 from passback.toolsets.mcp.targets import Address, Child, Target, Terms, check
 
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ class MCPServer:
         """Raises ConfigurationError when another application of this process has it."""
         if self._keeper is not None:
             raise ConfigurationError(f"the MCP server {self._name!r} is in use already")
-        self._keeper = Keeper(self._name, self._connect(), self._terms)
+        last_words = LastWords(self._target.secrets())
+        self._keeper = Keeper(self._name, self._connect(last_words), self._terms, last_words)
         try:
             async with self._keeper.running():
                 yield
@@ -158,9 +160,9 @@ class MCPServer:
         found = await self._keeper.ready()
         return [f"MCP server {self._name}: {warning}" for warning in found.warnings]
 
-    def _connect(self) -> Connect:
+    def _connect(self, last_words: LastWords) -> Connect:
         connect = importlib.import_module(_CONNECTION).connect
-        return partial(connect, self._name, self._target, self._terms.result_limit)
+        return partial(connect, self._name, self._target, self._terms.result_limit, last_words)
 
     # ---------------------------------------------------------------- its tools
     async def specs(self) -> Sequence[ToolSpec]:

@@ -3,12 +3,11 @@
 import json
 import logging
 import os
-import re
 import signal
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
@@ -19,7 +18,7 @@ from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 
 from passback.core.text import mended
 from passback.toolsets.mcp.line import MESSAGE_BYTES, Line
-from passback.toolsets.mcp.targets import Child, redacted
+from passback.toolsets.mcp.targets import Child, shown_line
 
 logger = logging.getLogger(__name__)
 
@@ -32,15 +31,15 @@ _WAITING = 64
 _GRACE = (1.0, 2.0, 2.0)
 """Seconds to end after its input was closed, after SIGTERM, after SIGKILL."""
 
+_LAST_WORDS = 0.5
+"""Seconds for what a process has said last to arrive: a child of it may hold the pipe open."""
+
 _POLL = 0.02
 _LOG_LINES = 200
 """Of standard error. What a process says there after so many is not logged."""
 
-_LOG_CHARACTERS = 500
 _LINE_BYTES = 16 * 1024
-"""Of a line: what is logged of it, and what is looked at, lest a secret at the end of the former is cut in two."""
-
-_UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\uffff]")
+"""Of a line: what is looked at, lest a secret at the end of what is shown of it is cut in two."""
 
 
 @asynccontextmanager
@@ -50,6 +49,7 @@ async def child_streams(name: str, child: Child, line: Line) -> AsyncGenerator[S
     Raises:
         OSError: it cannot be started.
     """
+    line.last_words.clear()
     process = await anyio.open_process(
         child.command,
         env=get_default_environment() | dict(child.env),
@@ -61,11 +61,12 @@ async def child_streams(name: str, child: Child, line: Line) -> AsyncGenerator[S
     assert process.stderr
     said, heard = anyio.create_memory_object_stream[_Said](0)
     told, telling = anyio.create_memory_object_stream[SessionMessage](_WAITING)
+    silence = anyio.Event()
     with said, heard, told, telling:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_hear, process, process.stdout, said, line)
+            tasks.start_soon(_hear, process, process.stdout, said, line, silence)
             tasks.start_soon(_tell, process, process.stdin, telling, line)
-            tasks.start_soon(_log, name, process.stderr, child.secrets())
+            tasks.start_soon(_log, name, process.stderr, child.secrets(), line, silence)
             try:
                 yield heard, told
             finally:
@@ -78,7 +79,11 @@ async def child_streams(name: str, child: Child, line: Line) -> AsyncGenerator[S
 
 # ---------------------------------------------------------------- messages
 async def _hear(
-    process: Process, stdout: ByteReceiveStream, said: MemoryObjectSendStream[_Said], line: Line
+    process: Process,
+    stdout: ByteReceiveStream,
+    said: MemoryObjectSendStream[_Said],
+    line: Line,
+    silence: anyio.Event,
 ) -> None:
     """Read to the end, also when nobody listens any more: a full pipe would keep the process from ending."""
     rest = bytearray()
@@ -92,6 +97,8 @@ async def _hear(
                 line.finish(f"it sent a message of more than {MESSAGE_BYTES} bytes")
                 rest.clear()
         await _exited(process, _GRACE[0])
+        with anyio.move_on_after(_LAST_WORDS):
+            await silence.wait()
         line.finish(f"its process ended, with the code {process.returncode}")
 
 
@@ -132,7 +139,9 @@ async def _tell(
         line.finish("it does not listen any more")
 
 
-async def _log(name: str, stderr: ByteReceiveStream, secrets: Sequence[str]) -> None:
+async def _log(
+    name: str, stderr: ByteReceiveStream, secrets: Sequence[str], line: Line, silence: anyio.Event
+) -> None:
     """What it says of itself, to our log: so many lines, then no more; of a long line its beginning."""
     room = _LOG_LINES
     rest = b""
@@ -140,12 +149,14 @@ async def _log(name: str, stderr: ByteReceiveStream, secrets: Sequence[str]) -> 
         async for chunk in stderr:
             *texts, rest = (rest + chunk).split(b"\n")
             rest = rest[:_LINE_BYTES]
+            line.last_words.hear(texts)
             for text in texts[:room]:
-                shown = redacted(text.decode(errors="replace"), secrets)[:_LOG_CHARACTERS]
-                _write(name, _UNPRINTABLE.sub("?", shown.rstrip()))
+                _write(name, shown_line(text, secrets))
             if 0 < room <= len(texts):
                 _write(name, "(what follows is not logged)")
             room = max(0, room - len(texts))
+    line.last_words.hear([rest])
+    silence.set()
 
 
 def _write(name: str, text: str) -> None:

@@ -19,6 +19,11 @@ _HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ \t]*[!-~])*)?")
 _LEAST_SECRET = 4
 """Characters: what is shorter stands in any text, and tells nothing."""
 
+_SHOWN_CHARACTERS = 500
+"""Of a line of a server's own."""
+
+_UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\uffff]")
+
 
 @dataclass(frozen=True, slots=True)
 class Child:
@@ -29,8 +34,9 @@ class Child:
     cwd: str | None = None
 
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown, should the server say it."""
-        return _long(self.env.values())
+        """What must not be shown, should the server say it: values of its environment, and the lines of each."""
+        values = self.env.values()
+        return _long([*values, *(line for value in values for line in value.splitlines())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,12 @@ def redacted(text: str, secrets: Sequence[str], /) -> str:
     for secret in secrets:
         text = text.replace(secret, "***")
     return text
+
+
+def shown_line(line: bytes, secrets: Sequence[str], /) -> str:
+    """Return a line of a server's own as people may see it: without secrets and control characters, and not too long."""
+    shown = redacted(line.decode(errors="replace"), secrets)[:_SHOWN_CHARACTERS]
+    return _UNPRINTABLE.sub("?", shown.rstrip())
 
 
 def _is_header(name: object, text: object) -> bool:
