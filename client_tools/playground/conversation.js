@@ -413,7 +413,7 @@ export class Conversation {
       if (step.path.endsWith("/claim") || step.method === "DELETE") return;
       this.#isPost = step.path === "/send-message";
       if (this.#isPost && this.#activity !== "reconnecting") this.#become("sending");
-    } else if (step.kind === "response" && step.headers["content-type"]?.startsWith("text/event-stream")) {
+    } else if (step.kind === "response" && isStream(step.headers)) {
       this.#onAccepted?.();
       this.#onAccepted = null;
       this.#view.accepted(this.id, this.#isPost);
@@ -427,6 +427,11 @@ export class Conversation {
     this.#activity = activity;
     this.#view.setActivity(activity);
   }
+}
+
+/** @param {Record<string, string>} headers */
+function isStream(headers) {
+  return "x-conversation-id" in headers && (headers["content-type"] ?? "").startsWith("text/event-stream");
 }
 
 /** @param {Event} event */

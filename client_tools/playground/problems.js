@@ -1,6 +1,6 @@
 /** What went wrong, in words for the person at the page, and what to do about it. */
 
-import { ApiError, ConnectionLost, InvalidArgument, LimitExceeded, PassbackError, RunFailed } from "../js/src/index.js";
+import { ApiError, ConnectionLost, InvalidArgument, LimitExceeded, PassbackError, ProtocolError, RunFailed } from "../js/src/index.js";
 
 /**
  * @typedef {"again" | "reload" | "key" | "new" | "edit" | "none"} Remedy
@@ -89,12 +89,12 @@ const KNOWN = {
 export function fromError(error) {
   if (error instanceof ApiError) return fromApi(error);
   if (error instanceof RunFailed) return fromRun(error);
-  if (error instanceof ConnectionLost) {
+  if (error instanceof ConnectionLost || (error instanceof ProtocolError && error.status !== null)) {
     return problem("The server cannot be reached", {
       message: sentence(error.message),
       advice: "See whether `passback serve` is running and your network is up, then try again. Nothing is lost.",
       remedy: "again",
-      code: "network",
+      code: error instanceof ConnectionLost ? "network" : error.code,
     });
   }
   if (error instanceof InvalidArgument) {
@@ -166,6 +166,7 @@ function problem(title, rest) {
 function sentence(text) {
   const trimmed = text.trim();
   if (trimmed === "") return "";
-  const capital = trimmed.charAt(0).toUpperCase() + trimmed.slice(1);
+  const isAddress = /^https?:/.test(trimmed);
+  const capital = isAddress ? trimmed : trimmed.charAt(0).toUpperCase() + trimmed.slice(1);
   return /[.!?…]$/.test(capital) ? capital : `${capital}.`;
 }

@@ -144,7 +144,9 @@ async def test_the_list_of_events_is_bounded(browser: Browser, server_url: str) 
         await playground.page.route(
             "**/send-message",
             lambda route: route.fulfill(
-                content_type="text/event-stream", body=f"{frames}data: [DONE]\n\n"
+                content_type="text/event-stream",
+                headers={"x-conversation-id": "c"},
+                body=f"{frames}data: [DONE]\n\n",
             ),
         )
         await playground.page.get_by_label("Merge pieces").uncheck()

@@ -337,7 +337,8 @@ def _events_of(payload: str) -> list[dict[str, Any]]:
 async def _answer_with(playground: Playground, events: list[dict[str, Any]]) -> None:
     frames = "".join(f"id: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in events)
     body = f"{frames}data: [DONE]\n\n"
-    await _fulfil(playground, content_type="text/event-stream", body=body)
+    named = {"x-conversation-id": "c"}
+    await _fulfil(playground, content_type="text/event-stream", headers=named, body=body)
 
 
 async def _fulfil(playground: Playground, **answer: Any) -> None:

@@ -150,7 +150,8 @@ async def test_a_card_stays_open_when_the_message_that_went_past_it_is_refused(
         await page.route(
             "**/send-message",
             lambda route: route.fulfill(
-                status=413, json={"code": "body_too_large", "message": "too large"}
+                status=413,
+                json={"code": "body_too_large", "message": "too large", "request_id": "req_1"},
             ),
         )
         await playground.say("no")

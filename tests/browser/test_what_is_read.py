@@ -40,7 +40,9 @@ async def owes(playground: Playground, *calls: dict[str, Any]) -> Page:
 
     async def fulfil(route: Route) -> None:
         body = f"{frames}data: [DONE]\n\n"
-        await route.fulfill(content_type="text/event-stream", body=body)
+        await route.fulfill(
+            content_type="text/event-stream", headers={"x-conversation-id": "c"}, body=body
+        )
 
     await playground.page.route("**/send-message", fulfil)
     await playground.say("go")

@@ -120,7 +120,7 @@ test("a denial for good holds for the conversation as well", async (t) => {
 });
 
 test("what was decided for good is taken back by the tool's name", async (t) => {
-  const { client, requests } = await scripted(t, [(response) => response.writeHead(204).end()]);
+  const { client, requests } = await scripted(t, [(response) => response.writeHead(204, { "X-Request-Id": "req_1" }).end()]);
   await client().retract("a/b", "delete file");
   const [{ method, path }] = requests;
   assert.deepEqual([method, path], ["DELETE", "/conversations/a%2Fb/permissions/delete%20file"]);

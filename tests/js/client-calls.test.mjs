@@ -113,7 +113,7 @@ test("an agent that hands back too many calls, or without an end, is left", asyn
 
 test("tools may be a list of tools with names", async (t) => {
   const add = { name: "add", description: "Adds", parameters: { type: "object" }, execute: ({ a, b }) => a + b };
-  const { client, requests } = await scripted(t, [stream({ events: handsBack(["1", "add", '{"a":1,"b":2}']) }), stream({ events: [] })]);
+  const { client, requests } = await scripted(t, [stream({ events: handsBack(["1", "add", '{"a":1,"b":2}']) }), stream({ events: [text("Done.")] })]);
   await client({ tools: [add, { name: "wait", execute: "later" }] }).send("x").text();
   const [first, second] = requests.map(({ body }) => body);
   assert.deepEqual(first.tools, [{ name: "add", description: "Adds", parameters: { type: "object" } }, { name: "wait" }]);

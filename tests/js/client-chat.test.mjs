@@ -43,7 +43,7 @@ test("calls are shown with their results", async (t) => {
 });
 
 test("what went wrong is in the state, until something else is sent", async (t) => {
-  const { client } = await scripted(t, [json({ code: "unauthenticated", message: "no" }, 401), stream({ events: [] })]);
+  const { client } = await scripted(t, [json({ code: "unauthenticated", message: "no" }, 401), stream({ events: [{ type: "run-start" }] })]);
   const chat = new Chat(client());
   await chat.send("hi");
   const { status, error, entries } = chat.getSnapshot();
@@ -96,7 +96,7 @@ function inTwo(run, before) {
   let count = 0;
   const frames = (events) => events.map((event) => `id: ${run}.1-${(count += 1)}\ndata: ${JSON.stringify(event)}\n\n`).join("");
   const answer = (response) => {
-    response.writeHead(200, { "Content-Type": "text/event-stream", "X-Run-Id": run });
+    response.writeHead(200, { "Content-Type": "text/event-stream", "X-Conversation-Id": "c", "X-Run-Id": run });
     response.write(frames(before), () => resolve(response));
   };
   const end = async (...events) => (await promise).end(`${frames(events)}data: [DONE]\n\n`);
@@ -211,6 +211,6 @@ test("a post may be made before its events are asked for", { timeout: 8000 }, as
   const refused = one.send("hi");
   await assert.rejects(refused.start(), { code: "no" });
   await assert.rejects(refused.text(), { code: "no" });
-  const empty = one.send("hi");
+  const empty = one.resume("c", { lastEventId: "run.1-2" });
   assert.deepEqual([await empty.start(), await empty.text()], [undefined, ""]);
 });

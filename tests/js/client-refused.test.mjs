@@ -14,7 +14,7 @@ const TOLD = "The answer was refused: it is too large";
 function left(...ids) {
   const toolCalls = ids.map((id) => ({ id, name: "f", arguments: "{}", kind: "tool_result" }));
   return (response) => {
-    response.writeHead(200, { "Content-Type": "text/event-stream" });
+    response.writeHead(200, { "Content-Type": "text/event-stream", "X-Conversation-Id": "c" });
     response.end(`data: ${JSON.stringify({ type: "owed", toolCalls })}\n\ndata: [DONE]\n\n`);
   };
 }

@@ -103,7 +103,7 @@ test("a refusal is not repeated", async (t) => {
 test("a refusal that is not ours, or endless, is an error all the same", async (t) => {
   const page = (response) => response.writeHead(404).end("<p>");
   const endless = json({ code: "not_found", message: "x".repeat(100_000) }, 404);
-  const { client } = await scripted(t, [stream({ events: [] }), page, endless]);
+  const { client } = await scripted(t, [stream({ events: [text("a")] }), page, endless]);
   const one = client();
   await one.send("x").text();
   for (let count = 0; count < 2; count += 1) {
@@ -144,7 +144,7 @@ test("a stream that was cut before its first event is read from the run's start"
 
 test("an answer without a run that was cut is asked for by the same post again", async (t) => {
   const nameless = (response) => {
-    response.writeHead(200, { "Content-Type": "text/event-stream" });
+    response.writeHead(200, { "Content-Type": "text/event-stream", "X-Conversation-Id": "c" });
     response.write(": open\n\n", () => response.destroy());
   };
   const { client, requests } = await scripted(t, [nameless, stream({ events: [text("a")] })]);
@@ -272,7 +272,7 @@ test("what cannot be is refused before anything is sent", async () => {
 });
 
 test("the events of one send can be iterated once", async (t) => {
-  const { client } = await scripted(t, [stream({ events: [] })]);
+  const { client } = await scripted(t, [stream({ events: [text("a")] })]);
   const sending = client().send("x");
   await sending.text();
   await assert.rejects(sending.text(), InvalidArgument);

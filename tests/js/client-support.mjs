@@ -51,10 +51,11 @@ export function granted(response, request) {
   else json({ callId: "", claimant: request.body.claimant, expiresAt: "" })(response);
 }
 
+/** An answer of a passback server, which names its request. */
 export function json(body, status = 200, headers = {}) {
   return (response) => {
-    response.writeHead(status, { "Content-Type": "application/json", ...headers });
-    response.end(JSON.stringify(body));
+    response.writeHead(status, { "Content-Type": "application/json", "X-Request-Id": "req_1", ...headers });
+    response.end(JSON.stringify(status < 400 ? body : { request_id: "req_1", ...body }));
   };
 }
 
@@ -75,7 +76,7 @@ export function lost(response) {
  */
 export function stream({ events, run = "run", first = 1, end = "done", tail = "", headers = {} }) {
   return (response) => {
-    response.writeHead(200, { "Content-Type": "text/event-stream", "X-Run-Id": run, ...headers });
+    response.writeHead(200, { "Content-Type": "text/event-stream", "X-Conversation-Id": "c", "X-Run-Id": run, ...headers });
     const all = end === "done" ? [...events.map((event) => JSON.stringify(event)), "[DONE]"] : events.map((event) => JSON.stringify(event));
     const text = all.map((data, index) => `id: ${run}.1-${first + index}\ndata: ${data}\n\n`).join("");
     response.write(`: open\n\n${text}${tail}`, () => {

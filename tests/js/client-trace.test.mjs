@@ -24,7 +24,7 @@ test("a trace is told of each request, answer and frame, and never of the key", 
   const secret = { "Set-Cookie": "session=1", "X-Secret": "x", "X-Request-Id": "req_1" };
   const { client } = await scripted(t, [stream({ events: [text("a")], headers: secret })]);
   await client({ trace, apiKey: "top-secret" }).send("hi", { conversationId: "c", idempotencyKey: "k" }).text();
-  const headers = { "content-type": "text/event-stream", "x-request-id": "req_1", "x-run-id": "run" };
+  const headers = { "content-type": "text/event-stream", "x-conversation-id": "c", "x-request-id": "req_1", "x-run-id": "run" };
   const body = { conversationId: "c", messages: [{ role: "user", content: "hi" }], include: ["owed", "rewind", "run", "output"] };
   assert.deepEqual(steps, [
     {
@@ -51,7 +51,7 @@ test("repeats and reconnects are of the same exchange, and a loss is told", asyn
   await one.send("hi", { conversationId: "c" }).text().catch(() => {});
   assert.deepEqual(steps.map(({ kind }) => kind).slice(0, 3), ["request", "lost", "request"]);
   const refused = steps.find(({ status }) => status === 503);
-  assert.deepEqual(JSON.parse(refused.body), { code: "store_unavailable", message: "no store" });
+  assert.deepEqual(JSON.parse(refused.body), { request_id: "req_1", code: "store_unavailable", message: "no store" });
   assert.deepEqual([...new Set(steps.map(({ exchange }) => exchange))], [1]);
   await one.conversation("c");
   assert.equal(steps.at(-1).exchange, 2);
@@ -84,7 +84,7 @@ test("calls of other clients' tools may be left to them", async (t) => {
 });
 
 test("results alone leave the declared tools as they are", async (t) => {
-  const { client, requests } = await scripted(t, Array(2).fill(stream({ events: [] })));
+  const { client, requests } = await scripted(t, Array(2).fill(stream({ events: [text("a")] })));
   const one = client({ tools: { mine: { execute: () => "done" } } });
   const result = { role: "tool", toolCallId: "1", content: "by hand" };
   await one.send([result]).text();

@@ -16,7 +16,7 @@ const QUESTION = { id: "call_2", name: "ask_user", arguments: '{"questions":[{"q
 const BLUE = ["call_3", "change-background-color", '{"color": "blue"}'];
 const OWED_BLUE = { id: BLUE[0], name: BLUE[1], arguments: BLUE[2], kind: "tool_result" };
 const NOBODY = json({ messages: [] });
-const held = () => new Response('{"code": "call_claimed", "message": "held"}', { status: 409, headers: { "Retry-After": "30" } });
+const held = () => new Response('{"code": "call_claimed", "message": "held", "request_id": "req_1"}', { status: 409, headers: { "Retry-After": "30" } });
 
 function open(script, { claim, confirm = async () => true, mayRun = () => true } = {}) {
   const { fetch, requests } = scriptedFetch(script, claim);

@@ -5,6 +5,7 @@ import { test } from "node:test";
 
 import { Client } from "../../client_tools/js/src/index.js";
 import { Conversation, MAX_ROUNDS } from "../../client_tools/playground/conversation.js";
+import { fromError } from "../../client_tools/playground/problems.js";
 import {
   callEvents, cut, ended, handsBack, json, recordingView, scriptedFetch, text, told, unreachable,
 } from "./playground-support.mjs";
@@ -369,6 +370,15 @@ test("an agent that asks for tools without end is stopped", async () => {
   await conversation.send("loop");
   assert.equal(posts().length, MAX_ROUNDS + 1);
   assert.deepEqual(log.at(-1), ["addError", "limit_exceeded"]);
+});
+
+test("what answers in the server's place is told as that, and may be tried again", async () => {
+  const gateway = () => new Response("<h1>Bad gateway</h1>", { status: 502 });
+  const { fetch } = scriptedFetch({ [INFO]: [gateway] });
+  const error = await new Client({ url: "http://x", fetch }).conversation("c/1").catch((raised) => raised);
+  const { title, remedy, message } = fromError(error);
+  assert.deepEqual([title, remedy], ["The server cannot be reached", "again"]);
+  assert.match(message, /^http:\/\/x did not answer as a passback server: status 502/);
 });
 
 /** Presses the button of the error that is shown, and waits until the page is idle again. */

@@ -1,7 +1,7 @@
 /** A server in memory for the playground's modules, and a view that writes down what it is told. */
 
 const utf8 = new TextEncoder();
-const RUN = { "X-Run-Id": "run", "Content-Type": "text/event-stream" };
+const RUN = { "X-Run-Id": "run", "X-Conversation-Id": "c", "Content-Type": "text/event-stream" };
 
 /**
  * A `fetch` that answers from a script.
@@ -37,7 +37,7 @@ function structuredCloneOfLists(script) {
 
 /** @param {unknown} body */
 export function json(body, status = 200) {
-  return () => new Response(JSON.stringify(body), { status });
+  return () => new Response(JSON.stringify(status < 400 ? body : { request_id: "req_1", ...body }), { status, headers: { "X-Request-Id": "req_1" } });
 }
 
 /** @returns {never} what the browser does when there is no server */

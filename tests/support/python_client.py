@@ -34,7 +34,8 @@ IDLE: dict[str, Any] = {
 def owes(*calls: dict[str, str], run: str | None = "run") -> httpx.Response:
     """The end of a run that hands these calls back; without a run: what is left after some results."""
     data = json.dumps({"type": "owed", "toolCalls": calls}).encode()
-    return stream(b"data: " + data + b"\n\n", DONE, run=run)
+    place = b"" if run is None else f"id: {run}.1-9\n".encode()
+    return stream(place + b"data: " + data + b"\n\n", DONE, run=run)
 
 
 # ---------------------------------------------------------------- what the puppet does

@@ -74,6 +74,11 @@ def stream(
     return httpx.Response(200, headers=headers, stream=Chunks(chunks, error))
 
 
+def document(body: object) -> httpx.Response:
+    """An answer that is no stream, as a passback server gives it."""
+    return httpx.Response(200, headers={"x-request-id": "req_1"}, json=body)
+
+
 def refusal(status: int, code: str, **headers: str) -> httpx.Response:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     body = {"code": code, "message": f"it is {code}", "request_id": "req_1"}

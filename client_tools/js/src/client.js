@@ -1,10 +1,11 @@
 /** A client of one server. */
 
 import { Claims } from "./claims.js";
+import { Contact } from "./contact.js";
 import { InvalidArgument } from "./errors.js";
 import { Http } from "./http.js";
 import { LIMITS, RETRY } from "./limits.js";
-import { Backoff, Contact, persist } from "./retry.js";
+import { Backoff, persist } from "./retry.js";
 import { Sending } from "./sending.js";
 import { Toolbox } from "./tools.js";
 import { agentPath, conversationPath, included, randomId } from "./wire.js";

@@ -7,7 +7,7 @@
  *     │   └── CursorExpired the place to read on from is no longer in the run's log
  *     ├── ConnectionLost    no answer, or it broke off, more often than we try again
  *     ├── RunFailed         the run itself ended with an error
- *     ├── ProtocolError     the answer is not of this protocol
+ *     ├── ProtocolError     the answer is not of this protocol, or not a passback server's
  *     └── LimitExceeded     something was larger than this client accepts
  *
  * A caller's own abort is none of them: then the signal's reason is thrown. No error holds an API key.
@@ -110,11 +110,14 @@ export function isUnfitAnswer(error) {
   return error instanceof ApiError && error.code === "invalid_answer";
 }
 
-/** The answer is not of this protocol. */
+/** The answer is not of this protocol; where something else than a passback server gave it, `status` is its status. */
 export class ProtocolError extends PassbackError {
-  /** @param {string} message */
-  constructor(message) {
-    super(message, { code: "protocol_error" });
+  /**
+   * @param {string} message
+   * @param {Omit<ErrorFacts, "code">} [facts]
+   */
+  constructor(message, facts) {
+    super(message, { ...facts, code: "protocol_error" });
   }
 }
 

@@ -34,6 +34,8 @@ import { SseDecoder } from "./sse.js";
 export async function* follow({ open, after, backoff, signal, silence, eventChars, tell }) {
   const begin = after;
   let place = after;
+  // behind a cursor there may be nothing left to say; from its start, each run says something
+  let isBegun = after !== "";
   for (;;) {
     const decoder = new SseDecoder(eventChars);
     /** @type {unknown} */
@@ -49,12 +51,16 @@ export async function* follow({ open, after, backoff, signal, silence, eventChar
         if (id !== place) backoff.succeeded();
         place = id;
         tell({ kind: "frame", id, data });
+        const run = readCursor(id)?.run;
+        if (runId !== null && run === undefined) throw new ProtocolError("an event of the stream has no id of a passback server");
         if (data === "[DONE]") {
+          if (!isBegun) throw new ProtocolError("the stream ends before its first event");
           connection.finish();
           connection = undefined;
           return;
         }
-        yield readEvent(data, { cursor: id, runId: readCursor(id)?.run ?? runId });
+        isBegun = true;
+        yield readEvent(data, { cursor: id, runId: run ?? runId });
         signal.throwIfAborted();
       }
     } catch (error) {
@@ -90,9 +96,6 @@ function lostRun(failure, after) {
  * @returns {AsyncGenerator<import("./sse.js").SseEvent, void, void>} ends where the connection ends, whatever ended it
  */
 async function* frames(connection, { decoder, signal, silence }) {
-  if (!connection.response.headers.get("Content-Type")?.startsWith("text/event-stream")) {
-    throw new ProtocolError("the answer is not a stream of events");
-  }
   for (;;) {
     const bytes = await connection.read(silence);
     signal.throwIfAborted();

@@ -1,5 +1,6 @@
 /** Requests to one server: the key goes with each, a refusal becomes an error, and no body is read without a bound. */
 
+import { foreignAnswer, isEvents, neverAnswered, retryAfterOf } from "./contact.js";
 import { ApiError, ConnectionLost, CursorExpired, InvalidArgument, LimitExceeded, ProtocolError } from "./errors.js";
 import { asRecord, parseJson, writeJson } from "./json.js";
 import { Aborter } from "./signals.js";
@@ -65,6 +66,7 @@ export class Connection {
 
 export class Http {
   #base;
+  #apiKey;
   #authorization;
   #fetch;
   #limits;
@@ -85,6 +87,7 @@ export class Http {
    */
   constructor({ url, apiKey, fetch, limits, retry, trace }) {
     this.#base = baseOf(url);
+    this.#apiKey = apiKey;
     this.#authorization = apiKey === undefined ? undefined : bearer(apiKey);
     this.#fetch = fetch;
     this.#limits = limits;
@@ -110,10 +113,24 @@ export class Http {
   /**
    * @param {string} path
    * @param {Request} request
-   * @returns {Promise<Connection>}
-   * @throws {ApiError | ConnectionLost} or the signal's reason
+   * @returns {Promise<Connection>} whose body is a stream of events
+   * @throws {ApiError | ConnectionLost | ProtocolError} or the signal's reason
    */
-  async open(path, { method = "GET", headers = {}, body, signal, exchange = this.newExchange(), keepalive = false }) {
+  async stream(path, request) {
+    const connection = await this.#open(path, request);
+    const { response } = connection;
+    if (!isEvents(response) || !response.headers.has("X-Conversation-Id")) throw await this.#foreign(connection);
+    this.#contact.isMade = true;
+    return connection;
+  }
+
+  /**
+   * @param {string} path
+   * @param {Request} request
+   * @returns {Promise<Connection>}
+   * @throws {ApiError | ConnectionLost | ProtocolError} or the signal's reason
+   */
+  async #open(path, { method = "GET", headers = {}, body, signal, exchange = this.newExchange(), keepalive = false }) {
     signal.throwIfAborted();
     const text = body === undefined ? null : encode(body);
     this.tell(exchange, { kind: "request", method, path: `/${path}`, headers, body: text });
@@ -129,13 +146,12 @@ export class Http {
         signal: aborter.signal,
       });
       if (!response.ok) throw await this.#refusal(response, exchange);
-      this.#contact.isMade = true;
       this.tell(exchange, { kind: "response", status: response.status, headers: toldHeaders(response), body: null });
       return new Connection(response, aborter);
     } catch (error) {
       aborter.close();
       signal.throwIfAborted();
-      if (error instanceof ApiError) throw error;
+      if (error instanceof ApiError || error instanceof ProtocolError) throw error;
       throw new ConnectionLost(this.#contact.isMade ? "the server did not answer" : neverAnswered(this.#base, error), error);
     } finally {
       clearTimeout(timer);
@@ -148,12 +164,16 @@ export class Http {
    * @returns {Promise<Record<string, unknown>>} the body of the answer; empty where it has none
    */
   async json(path, request) {
-    const connection = await this.open(path, request);
+    const connection = await this.#open(path, request);
+    const { response } = connection;
+    // each answer of a passback server names its request
+    if (!this.#contact.isMade && !response.headers.has("X-Request-Id")) throw await this.#foreign(connection);
     const timer = setTimeout(() => connection.close(), this.#silence);
     try {
-      const text = await readText(connection.response, this.#limits.jsonBytes);
+      const text = await readText(response, this.#limits.jsonBytes);
       const body = text === "" ? {} : parseJson(text);
-      if (body === undefined) throw new ProtocolError("the server's answer is not JSON");
+      if (body === undefined) throw foreignAnswer(this.#base, response, text, this.#apiKey);
+      this.#contact.isMade = true;
       return asRecord(body);
     } catch (error) {
       request.signal.throwIfAborted();
@@ -177,25 +197,38 @@ export class Http {
   }
 
   /**
+   * Ends an answer that is not a passback server's, and returns the error that says so.
+   *
+   * @param {Connection} connection
+   */
+  async #foreign(connection) {
+    const { response } = connection;
+    const bytes = isEvents(response) ? undefined : await connection.read(LINGER);
+    connection.close();
+    return foreignAnswer(this.#base, response, new TextDecoder().decode(bytes), this.#apiKey);
+  }
+
+  /**
    * @param {Response} response
    * @param {number} exchange
+   * @returns {Promise<ApiError | ProtocolError>}
    */
   async #refusal(response, exchange) {
     const text = await readText(response, this.#limits.errorBytes).catch(() => "");
     const body = asRecord(parseJson(text));
     const { status } = response;
     this.tell(exchange, { kind: "response", status, headers: toldHeaders(response), body: text });
-    const seconds = Number(response.headers.get("Retry-After") ?? NaN);
     const kind = status === 410 ? CursorExpired : ApiError;
-    const isOurs = typeof body.code === "string";
+    // a gateway's errors may have a code, too
+    const isOurs = typeof body.code === "string" && typeof body.request_id === "string";
     this.#contact.isMade ||= isOurs;
-    const unsaid = this.#contact.isMade ? `the server answered with status ${status}` : foreignAnswer(this.#base, status);
-    return new kind(typeof body.message === "string" ? body.message : unsaid, {
+    if (!this.#contact.isMade) return foreignAnswer(this.#base, response, text, this.#apiKey);
+    return new kind(typeof body.message === "string" ? body.message : `the server answered with status ${status}`, {
       code: isOurs ? String(body.code) : `http_${status}`,
       status,
-      retryable: [408, 429, 502, 503, 504].includes(status) || body.code === "conversation_busy",
-      retryAfter: seconds >= 0 ? seconds : null,
-      requestId: typeof body.request_id === "string" ? body.request_id : response.headers.get("X-Request-Id"),
+      retryable: [408, 429, 502, 503, 504].includes(status) || (isOurs && body.code === "conversation_busy"),
+      retryAfter: retryAfterOf(response),
+      requestId: isOurs ? String(body.request_id) : response.headers.get("X-Request-Id"),
       details: body.details,
     });
   }
@@ -245,34 +278,6 @@ function baseOf(url) {
   if (parsed.username || parsed.password) throw new InvalidArgument("the server's url holds a password: use apiKey");
   if (!/^https?:$/.test(parsed.protocol)) throw new InvalidArgument("the server's url is not one of http or https");
   return `${parsed.origin}${parsed.pathname}`.replace(/\/+$/, "");
-}
-
-/**
- * Says why there may never have been an answer. A browser tells a script no more of a refusal by CORS than that there was none.
- *
- * @param {string} base the server's address
- * @param {unknown} error of the platform, of which Node.js tells the reason
- * @returns {string}
- */
-function neverAnswered(base, error) {
-  const reason = error instanceof Error && error.cause instanceof Error ? error.cause : null;
-  const why = reason ? ` (${reason.message || reason.name})` : "";
-  const { origin: page = "", protocol = "" } = globalThis.location ?? {};
-  const causes = ["nobody listens there", "the address is wrong"];
-  if (page && page !== new URL(base).origin) {
-    if (page === "null") causes.push("the page has no origin, which no server lets in: load it from a web server");
-    else causes.push(`the server does not let in pages of ${page}: set PASSBACK_ALLOWED_ORIGINS=${page} at the server`);
-    if (protocol === "https:" && base.startsWith("http:")) causes.push("the browser keeps pages of https: from http: addresses");
-  }
-  return `${base} did not answer${why}. Likely causes: ${causes.join("; ")}`;
-}
-
-/**
- * @param {string} base
- * @param {number} status
- */
-function foreignAnswer(base, status) {
-  return `${base} answered with status ${status}, not as a passback server: the address is wrong, or a proxy there does not reach the server`;
 }
 
 /** @param {string} apiKey */

@@ -1,25 +1,9 @@
 /** When to try again: exponential backoff with jitter, bounded, and never before the server allows it. */
 
-import { ApiError, ConnectionLost } from "./errors.js";
+import { PASSING } from "./contact.js";
+import { ApiError, ConnectionLost, PassbackError, ProtocolError } from "./errors.js";
 
-/** @typedef {import("./limits.js").Retry & {contact: Contact}} Retry how often to try, and whether it ever went well */
-
-/** How long a client tries whose server has never answered: then nobody may be there, or the browser hides the answer. */
-const FIRST_CONTACT = 2000; // milliseconds
-/** Of the server, and of proxies before it. */
-const PASSING = new Set([429, 502, 503, 504]);
-
-/** Whether a passback server has ever answered a client, be it with a refusal. */
-export class Contact {
-  isMade = false;
-  /** Milliseconds that one request, with its repeats, may take until then. */
-  longest;
-
-  /** @param {Partial<import("./limits.js").Retry>} [given] by the caller, whose own count of attempts is kept to */
-  constructor({ attempts, unanswered } = {}) {
-    this.longest = attempts === undefined && unanswered === undefined ? FIRST_CONTACT : Infinity;
-  }
-}
+/** @typedef {import("./limits.js").Retry & {contact: import("./contact.js").Contact}} Retry how often to try, and whether it ever went well */
 
 export class Backoff {
   /** Milliseconds that a stream asked to wait before a reconnect.
@@ -69,11 +53,13 @@ export class Backoff {
     const { attempts, unanswered } = this.#retry;
     const most = this.#answered ? attempts : Math.min(attempts, unanswered);
     if (!this.#mayPass(error) || this.#failures >= most) throw error;
-    const least = error instanceof ApiError ? 1000 * (error.retryAfter ?? 0) : 0;
+    const least = error instanceof PassbackError ? 1000 * (error.retryAfter ?? 0) : 0;
     if (least > this.#retry.longestDelay) throw error;
     const delay = Math.max(least, this.#delay());
     const { isMade, longest } = this.#retry.contact;
     if (!isMade && performance.now() - this.#began + delay > longest) throw error;
+    // who answers there is no passback server, and will hardly become one
+    if (!isMade && longest < Infinity && error instanceof ProtocolError) throw error;
     this.#onPause(error);
     await pause(delay, this.#signal);
   }
@@ -81,6 +67,7 @@ export class Backoff {
   /** @param {unknown} error */
   #mayPass(error) {
     if (error instanceof ConnectionLost) return true;
+    if (error instanceof ProtocolError) return error.retryable;
     if (!(error instanceof ApiError)) return false;
     return PASSING.has(error.status ?? 0) || (this.#busyToo && error.code === "conversation_busy");
   }

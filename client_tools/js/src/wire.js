@@ -33,7 +33,7 @@ export function postMessages(http, { key, body, path = "send-message" }, { after
   /** @type {Record<string, string>} */
   const headers = { Accept: "text/event-stream", "Idempotency-Key": `"${key}"` };
   if (after) headers["Last-Event-ID"] = after;
-  return http.open(path, { method: "POST", headers, body, signal, exchange });
+  return http.stream(path, { method: "POST", headers, body, signal, exchange });
 }
 
 /**
@@ -49,7 +49,7 @@ export function openStream(http, conversationId, { runId, after, include, signal
   if (after) headers["Last-Event-ID"] = after;
   const run = runId && !after ? `&runId=${encodeURIComponent(runId)}` : "";
   const query = `include=${include.map(encodeURIComponent).join(",")}${run}`;
-  return http.open(`${conversationPath(conversationId)}/stream?${query}`, { headers, signal, exchange });
+  return http.stream(`${conversationPath(conversationId)}/stream?${query}`, { headers, signal, exchange });
 }
 
 /**

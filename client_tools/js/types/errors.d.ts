@@ -7,7 +7,7 @@
  *     │   └── CursorExpired the place to read on from is no longer in the run's log
  *     ├── ConnectionLost    no answer, or it broke off, more often than we try again
  *     ├── RunFailed         the run itself ended with an error
- *     ├── ProtocolError     the answer is not of this protocol
+ *     ├── ProtocolError     the answer is not of this protocol, or not a passback server's
  *     └── LimitExceeded     something was larger than this client accepts
  *
  * A caller's own abort is none of them: then the signal's reason is thrown. No error holds an API key.
@@ -104,10 +104,13 @@ export declare function isUnfit(error: unknown): error is ApiError;
  * @returns {boolean} whether a person may answer the questions once more, and in another way
  */
 export declare function isUnfitAnswer(error: unknown): boolean;
-/** The answer is not of this protocol. */
+/** The answer is not of this protocol; where something else than a passback server gave it, `status` is its status. */
 export declare class ProtocolError extends PassbackError {
-    /** @param {string} message */
-    constructor(message: string);
+    /**
+     * @param {string} message
+     * @param {Omit<ErrorFacts, "code">} [facts]
+     */
+    constructor(message: string, facts?: Omit<ErrorFacts, "code">);
 }
 /** Something was larger than this client accepts. */
 export declare class LimitExceeded extends PassbackError {

@@ -67,10 +67,10 @@ export declare class Http {
     /**
      * @param {string} path
      * @param {Request} request
-     * @returns {Promise<Connection>}
-     * @throws {ApiError | ConnectionLost} or the signal's reason
+     * @returns {Promise<Connection>} whose body is a stream of events
+     * @throws {ApiError | ConnectionLost | ProtocolError} or the signal's reason
      */
-    open(path: string, { method, headers, body, signal, exchange, keepalive }: Request): Promise<Connection>;
+    stream(path: string, request: Request): Promise<Connection>;
     /**
      * @param {string} path
      * @param {Request} request

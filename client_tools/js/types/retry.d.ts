@@ -1,15 +1,8 @@
 /** When to try again: exponential backoff with jitter, bounded, and never before the server allows it. */
 export type Retry = import("./limits.js").Retry & {
-    contact: Contact;
+    contact: import("./contact.js").Contact;
 };
-/** Whether a passback server has ever answered a client, be it with a refusal. */
-export declare class Contact {
-    isMade: boolean;
-    /** Milliseconds that one request, with its repeats, may take until then. */
-    longest: number;
-    /** @param {Partial<import("./limits.js").Retry>} [given] by the caller, whose own count of attempts is kept to */
-    constructor({ attempts, unanswered }?: Partial<import("./limits.js").Retry>);
-}
+/** @typedef {import("./limits.js").Retry & {contact: import("./contact.js").Contact}} Retry how often to try, and whether it ever went well */
 export declare class Backoff {
     #private;
     /** Milliseconds that a stream asked to wait before a reconnect.

@@ -29,7 +29,7 @@ class Place(NamedTuple):
         """Raises BadAnswer: not an id of a passback server."""
         found = _ID.fullmatch(event_id)
         if found is None:
-            raise BadAnswer("the server sent an event without a proper id")
+            raise BadAnswer("an event of the stream has no id of a passback server")
         return cls(
             found["run"], int(found["epoch"]), int(found["number"]), int(found["piece"] or 0)
         )

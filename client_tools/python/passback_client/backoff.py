@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from random import SystemRandom
@@ -10,7 +9,8 @@ from typing import TypeVar
 
 import anyio
 
-from passback_client.errors import PassbackError
+from passback_client.contact import Contact
+from passback_client.errors import BadAnswer, PassbackError
 from passback_client.limits import Retry
 
 _RANDOM = SystemRandom()
@@ -18,18 +18,6 @@ _T = TypeVar("_T")
 _DOUBLINGS = 32
 """More would not change a pause, and could overflow."""
 _ATTEMPTS = 8
-FIRST_CONTACT = 2.0  # seconds
-
-
-@dataclass(slots=True)
-class Contact:
-    """Whether a passback server has ever answered a client, be it with a refusal."""
-
-    is_made: bool = False
-
-    def bound(self, retry: Retry) -> float | None:
-        """Seconds that one request, with its repeats, may take as long as nobody may be there."""
-        return None if self.is_made or retry.attempts is not None else FIRST_CONTACT
 
 
 class Backoff:
@@ -99,7 +87,9 @@ class Backoff:
         bound = self._contact.bound(self._retry)
         if bound is None or self._began is None:
             return
-        if self._clock() - self._began + pause > bound:
+        # who answers there is no passback server, and will hardly become one
+        is_foreign = isinstance(error, BadAnswer)
+        if is_foreign or self._clock() - self._began + pause > bound:
             raise error
 
     def _grown(self, base: float) -> float:

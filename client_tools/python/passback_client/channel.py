@@ -11,7 +11,14 @@ from uuid import uuid4
 import anyio
 import httpx
 
-from passback_client.backoff import Contact, parse_retry_after
+from passback_client.backoff import parse_retry_after
+from passback_client.contact import (
+    PASSING,
+    Contact,
+    foreign_answer,
+    is_events,
+    never_answered,
+)
 from passback_client.errors import (
     BadAnswer,
     BadSetup,
@@ -31,7 +38,6 @@ from passback_client.sse import SseDecoder, SseEvent
 _ERROR_BYTES = 64 * 1024
 _MESSAGE_CHARS = 1000
 _NAME_CHARS = 256
-_PASSING = frozenset({429, 502, 503, 504})
 _DRAIN_SECONDS = 1
 _CONNECT_SECONDS = 10
 _JSON = {"content-type": "application/json"}
@@ -155,6 +161,7 @@ class Channel:
         self.contact = Contact()
         self._limits = limits
         self._retry = retry
+        self._key = api_key
         self._http = httpx.AsyncClient(
             headers={"accept-encoding": "identity"} | _authorization(api_key),
             transport=transport,
@@ -197,8 +204,7 @@ class Channel:
 
     async def retract(self, conversation_id: str, tool: str) -> None:
         path = f"{_conversation(conversation_id)}/permissions/{quote(tool, safe='')}"
-        response = await self._send(self._request("DELETE", path, {}))
-        await response.aclose()
+        await self._done(self._request("DELETE", path, {}))
 
     async def claim(self, conversation_id: str, call_id: str, claimant: str, seconds: int) -> None:
         content = encode({"claimant": claimant, "seconds": seconds})
@@ -207,8 +213,7 @@ class Channel:
 
     async def give_back(self, conversation_id: str, call_id: str, claimant: str) -> None:
         path, whose = _claim(conversation_id, call_id), {"claimant": claimant}
-        response = await self._send(self._request("DELETE", path, {}, params=whose))
-        await response.aclose()
+        await self._done(self._request("DELETE", path, {}, params=whose))
 
     def _request(
         self,
@@ -233,18 +238,47 @@ class Channel:
 
     async def _stream(self, request: httpx.Request) -> Connection:
         response = await self._send(request)
-        kind = response.headers.get("content-type", "")
-        if not kind.startswith("text/event-stream"):
-            await response.aclose()
-            raise BadAnswer("the server answered with something else than a stream of events")
+        if not is_events(response) or "x-conversation-id" not in response.headers:
+            raise await self._foreign(response)
+        self.contact.is_made = True
         return Connection(response, self._limits.frame_chars)
 
     async def _json(self, request: httpx.Request) -> JsonObject:
         response = await self._send(request)
+        await self._check_named(response)
         body, is_whole = await _read(response, self._limits.body_bytes)
         if not is_whole:
             raise LimitExceeded("the server's answer is too large")
-        return read_object(body)
+        try:
+            fields = read_object(body)
+        except BadAnswer:
+            raise self._foreign_answer(response, body) from None
+        self.contact.is_made = True
+        return fields
+
+    async def _done(self, request: httpx.Request) -> None:
+        response = await self._send(request)
+        await self._check_named(response)
+        self.contact.is_made = True
+        await response.aclose()
+
+    async def _check_named(self, response: httpx.Response) -> None:
+        """Raise BadAnswer at first contact for an answer that does not name its request, as a passback server's do."""
+        if not self.contact.is_made and "x-request-id" not in response.headers:
+            raise await self._foreign(response)
+
+    async def _foreign(self, response: httpx.Response) -> BadAnswer:
+        """End an answer that is not a passback server's, and return the error that says so."""
+        body = b""
+        with suppress(httpx.RequestError), anyio.move_on_after(_DRAIN_SECONDS):
+            body = b"" if is_events(response) else await anext(response.aiter_bytes(), b"")
+        with anyio.CancelScope(shield=True):
+            await response.aclose()
+        return self._foreign_answer(response, body)
+
+    def _foreign_answer(self, response: httpx.Response, body: bytes) -> BadAnswer:
+        wait = parse_retry_after(response.headers.get("retry-after"))
+        return foreign_answer(self._base, response, body, key=self._key, retry_after=wait)
 
     async def _send(self, request: httpx.Request) -> httpx.Response:
         if self._http.is_closed:
@@ -252,33 +286,25 @@ class Channel:
         try:
             response = await self._http.send(request, stream=True)
         except httpx.RequestError as error:
-            raise Unreachable(self._unanswered(error)) from error
+            known = self.contact.is_made
+            told = "the server did not answer" if known else never_answered(self._base, error)
+            raise Unreachable(told) from error
         if response.is_success:
-            self.contact.is_made = True
             return response
         raise await self._refusal(response)
 
-    def _unanswered(self, error: httpx.RequestError) -> str:
-        if self.contact.is_made:
-            return "the server did not answer"
-        reason = str(error) if isinstance(error, httpx.ConnectError) else type(error).__name__
-        causes = "nobody listens there; the address is wrong"
-        return f"{self._base} did not answer ({reason}). Likely causes: {causes}"
-
     async def _refusal(self, response: httpx.Response) -> PassbackError:
-        fields: JsonObject = {}
+        body, fields = b"", JsonObject()
         with suppress(PassbackError):  # what is not ours has no fields
             body, _ = await _read(response, _ERROR_BYTES)
             fields = read_object(body)
-        status, code = response.status_code, optional_text(fields, "code")
-        self.contact.is_made |= bool(code)
-        unsaid = f"the server answered with status {status}"
+        code = optional_text(fields, "code")
+        # a gateway's errors may have a code, too
+        is_ours = bool(code and optional_text(fields, "request_id"))
+        self.contact.is_made |= is_ours
         if not self.contact.is_made:
-            unsaid = (
-                f"{self._base} answered with status {status}, not as a passback server:"
-                " the address is wrong, or a proxy there does not reach the server"
-            )
-        return _refused(response, fields, code or f"http_{status}", unsaid)
+            return self._foreign_answer(response, body)
+        return _refused(response, fields, code if is_ours else None)
 
 
 async def _read(response: httpx.Response, limit: int) -> tuple[bytes, bool]:
@@ -297,18 +323,19 @@ async def _read(response: httpx.Response, limit: int) -> tuple[bytes, bool]:
     return body, True
 
 
-def _refused(response: httpx.Response, fields: JsonObject, code: str, unsaid: str) -> Refused:
-    """The server's refusal; `unsaid` stands for its message where it has none."""
+def _refused(response: httpx.Response, fields: JsonObject, code: str | None) -> Refused:
+    """The server's refusal, or without a code that of something before the server."""
     status = response.status_code
+    code = code or f"http_{status}"
     kind = _KINDS.get(code, Refused)
     facts = Facts(
         status=status,
-        retryable=status in _PASSING or kind is Busy,
+        retryable=status in PASSING or kind is Busy,
         retry_after=parse_retry_after(response.headers.get("retry-after")),
         request_id=optional_text(fields, "request_id"),
         details=fields.get("details"),
     )
-    message = optional_text(fields, "message") or unsaid
+    message = optional_text(fields, "message") or f"the server answered with status {status}"
     return kind(message[:_MESSAGE_CHARS], code=code, facts=facts)
 
 

@@ -77,10 +77,21 @@ class Unreachable(PassbackError):
 
 
 class BadAnswer(PassbackError):
-    """Something else than a passback server answered, or something between changed the answer."""
+    """Something else than a passback server answered, or something between changed the answer.
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, code="bad_answer")
+    Where it was no answer of a passback server at all, `status` is its status.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retryable: bool = False,
+        retry_after: float | None = None,
+    ) -> None:
+        facts = Facts(status=status, retryable=retryable, retry_after=retry_after)
+        super().__init__(message, code="bad_answer", facts=facts)
 
 
 class LimitExceeded(PassbackError):

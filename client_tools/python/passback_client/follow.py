@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import anyio
 
+from passback_client.answer import Place
 from passback_client.backoff import Backoff
 from passback_client.channel import Channel, Connection, Post, Which
-from passback_client.errors import Busy, PassbackError
+from passback_client.errors import BadAnswer, Busy, PassbackError
 from passback_client.events import Event, Left
 from passback_client.limits import Retry
 from passback_client.parsing import parse_event
@@ -44,6 +45,8 @@ class Follower:
         self._backoff = Backoff(line.retry, line.channel.contact)
         self._connection: Connection | None = None
         self._ready: deque[SseEvent] = deque()
+        # behind a cursor there may be nothing left to say; from its start, each run says something
+        self._is_begun = self.which.cursor is not None
         self._is_over = False
 
     async def connect(self) -> None:
@@ -101,11 +104,16 @@ class Follower:
 
     async def _take(self, frame: SseEvent) -> Event | None:
         self._backoff.succeeded()
+        if self.which.run_id is not None:
+            Place.parse(frame.id)
         if frame.data == _DONE:
+            if not self._is_begun:
+                raise BadAnswer("the stream ends before its first event")
             self._is_over = True
             assert self._connection is not None
             await self._connection.finish()
             return None
+        self._is_begun = True
         event = parse_event(frame.data, frame.id)
         self._note(frame.id)
         return event

@@ -7,7 +7,7 @@ import anyio
 import httpx
 import pytest
 from tests.support.python_client import IDLE, PAINT, owes
-from tests.support.scripted_http import DONE, Script, frame, refusal, stream
+from tests.support.scripted_http import DONE, Script, document, frame, refusal, stream
 
 from passback_client import (
     Approval,
@@ -156,7 +156,7 @@ async def test_what_nobody_here_can_answer_stays_owed() -> None:
 
 
 async def test_a_decision_that_came_too_late_is_dropped_and_the_run_is_read() -> None:
-    newer = httpx.Response(200, json=IDLE | {"runId": "next"})
+    newer = document(IDLE | {"runId": "next"})
     script = Script(owes(BURN), refusal(409, "tool_result_conflict"), newer, hello())
     events = await said(script, lambda _: False)
     assert [type(event).__name__ for event in events] == ["Owed", "Text"]
@@ -261,7 +261,7 @@ async def test_what_is_denied_for_good_is_not_asked_again_and_keeps_its_reason()
 
 
 def test_what_was_decided_for_good_is_taken_back_by_the_tools_name() -> None:
-    script = Script(httpx.Response(204))
+    script = Script(httpx.Response(204, headers={"x-request-id": "req_1"}))
     with plain.Client("http://host", transport=script.transport) as client:
         client.retract("a/b", "delete file")
     [request] = script.requests

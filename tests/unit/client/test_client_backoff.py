@@ -5,7 +5,8 @@ from itertools import chain, repeat
 import pytest
 
 from passback_client import Refused, Retry, Unreachable
-from passback_client.backoff import Backoff, Contact, parse_retry_after
+from passback_client.backoff import Backoff, parse_retry_after
+from passback_client.contact import Contact
 from passback_client.errors import Facts
 
 LOST = Unreachable("lost")

@@ -9,7 +9,7 @@ import anyio
 import httpx
 import pytest
 from tests.support.python_client import IDLE, PAINT, owes
-from tests.support.scripted_http import DONE, Reply, Script, frame, refusal, stream
+from tests.support.scripted_http import DONE, Reply, Script, document, frame, refusal, stream
 from typing_extensions import override
 
 from passback_client import (
@@ -60,10 +60,10 @@ class Site(Script):
         self.asked = anyio.Event()
         if request.method == "DELETE":
             self.claimants.add(request.url.params["claimant"])
-            return httpx.Response(204)
+            return httpx.Response(204, headers={"x-request-id": "req_1"})
         self.claimants.add(json.loads(request.content)["claimant"])
         answers = self._claims.get(call)
-        reply = answers.pop(0)() if answers else httpx.Response(200, json={})
+        reply = answers.pop(0)() if answers else document({})
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -83,7 +83,7 @@ def says(text: str, run: str = "next") -> httpx.Response:
 
 
 def look(fields: dict[str, Any]) -> httpx.Response:
-    return httpx.Response(200, json=fields)
+    return document(fields)
 
 
 class Painter:
@@ -234,7 +234,7 @@ async def _drain(stream: Any) -> None:
 
 @pytest.mark.parametrize("taken", [False, True], ids=["while it runs", "while another has it"])
 async def test_claims_are_given_back_when_the_stream_is_cancelled(taken: bool) -> None:
-    cancel = httpx.Response(200, json={"cancelled": False})
+    cancel = document({"cancelled": False})
     site = Site(owes(PAINT), cancel, claims={"call": [TAKEN] * 10_000 if taken else []})
     painter = Painter(anyio.sleep_forever)
     with anyio.fail_after(SECONDS):

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from pydantic import BaseModel
 from tests.support.python_client import IDLE, PAINT, QUICK, owes
-from tests.support.scripted_http import DONE, Script, frame, refusal, stream
+from tests.support.scripted_http import DONE, Script, document, frame, refusal, stream
 
 from passback_client import (
     BadSetup,
@@ -214,7 +214,7 @@ async def test_a_decision_may_have_a_key_and_what_follows_ends_with_its_reader()
 
 
 async def test_what_is_resumed_may_end_with_its_reader_too() -> None:
-    owing = httpx.Response(200, json=IDLE | {"owed": [PAINT]})
+    owing = document(IDLE | {"owed": [PAINT]})
     script = Script(owing, owing, hello())
     async with client_of(script) as client:
         await read(client.resume("c", on_disconnect="cancel"))
@@ -277,7 +277,7 @@ async def test_an_answer_knows_what_was_left_last() -> None:
 
 async def test_an_error_has_its_details() -> None:
     details = {"limit": 5}
-    body = {"code": "data_too_large", "message": "too large", "details": details}
+    body = {"code": "data_too_large", "message": "too large", "details": details, "request_id": "r"}
     async with client_of(Script(httpx.Response(413, json=body))) as client:
         with pytest.raises(Refused) as caught:
             await client.ask("hi", structured_data="x")

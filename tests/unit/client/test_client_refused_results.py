@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import anyio
-import httpx
 import pytest
 from tests.support.python_client import IDLE, PAINT, owes
-from tests.support.scripted_http import DONE, Reply, Script, frame, refusal, stream
+from tests.support.scripted_http import DONE, Reply, Script, document, frame, refusal, stream
 
 from passback_client import (
     Client,
@@ -42,7 +41,7 @@ def large() -> Reply:
 
 
 def looks(run: str, *owed: dict[str, str]) -> Reply:
-    return httpx.Response(200, json=IDLE | {"runId": run, "owed": owed})
+    return document(IDLE | {"runId": run, "owed": owed})
 
 
 async def play(*replies: Reply, calls: Sequence[dict[str, str]]) -> tuple[Script, list[Event]]:

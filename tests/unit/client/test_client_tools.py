@@ -10,7 +10,7 @@ from typing import Any, Literal
 import anyio
 import pytest
 from pydantic import BaseModel
-from tests.support.scripted_http import DONE, Script, stream
+from tests.support.scripted_http import DONE, Script, frame, stream
 from typing_extensions import override
 
 from passback_client import BadSetup, Client, Limits, OwedCall, Tool, ToolAnswer, ToolContext
@@ -315,7 +315,7 @@ def price(drink: str) -> str:
 
 async def test_a_list_of_tools_may_hold_typed_functions() -> None:
     paint = Tool("paint", "Paint.", {"type": "object"}, lambda *_: None)
-    script = Script(stream(DONE))
+    script = Script(stream(frame("run.1-2", type="text", content="Yes"), DONE))
     async with Client("http://host", tools=[price, paint], transport=script.transport) as client:
         client.add_tool(len_of)
         await client.ask("hi")
