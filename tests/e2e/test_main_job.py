@@ -118,6 +118,20 @@ async def test_a_conversation_without_an_id_gets_one_and_is_told(client: Client)
     assert [message["role"] for message in kept] == ["user", "assistant"]
 
 
+async def test_the_id_in_the_first_comment_goes_on_with_the_conversation(
+    client: Client, conversation: str
+) -> None:
+    named = f'{conversation} é "day" 1\u2028'
+    answer = await client.post(named, user("hi"))
+    comment = answer.body.decode().split("\n")[0].removeprefix(": conversation ")
+    words = '{"role": "user", "content": "hi"}'
+    body = f'{{"conversationId": "{comment}", "messages": [{words}]}}'
+    headers = {"content-type": "application/json"}
+    await client.http.post(PATH, content=body.encode(), headers=headers)
+    kept = await client.messages(named)
+    assert [message["role"] for message in kept] == ["user", "assistant"] * 2
+
+
 async def test_the_first_byte_comes_before_the_models_first_word(
     server: Server, client: Client, conversation: str
 ) -> None:

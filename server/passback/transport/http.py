@@ -151,7 +151,7 @@ def noted_code(scope: Scope, /) -> str | None:
 
 
 def visible_id(conversation_id: ConversationId, /) -> str:
-    """Return a conversation's id for a header or a comment: what is not visible ASCII is percent-encoded."""
+    """Return a conversation's id for a header: what is not visible ASCII is percent-encoded."""
     is_plain = is_plain_id(conversation_id)
     return conversation_id if is_plain else quote(conversation_id, safe=_VISIBLE)
 

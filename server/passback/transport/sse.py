@@ -3,6 +3,7 @@
 Written by hand, because the ready-made response doubles the cost of sending: it works per event, this per batch.
 """
 
+import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
@@ -16,13 +17,12 @@ from passback.core.messages import ConversationId, RunId, RunRef
 from passback.core.values import value
 from passback.pacing import large_work
 from passback.transport.frames import EventId, Framer, SseEncoder, parts, sse_frame
-from passback.transport.headers import headers_of
+from passback.transport.headers import headers_of, is_plain_id
 from passback.transport.http import (
     SAFE_HEADERS,
     failure_answer,
     request_id,
     run_headers,
-    visible_id,
 )
 from passback.transport.limits import left_headers
 from passback.transport.line import PING, Line
@@ -35,8 +35,13 @@ CUT = "retry: 1000\n\n"
 
 
 def opening_comment(conversation_id: ConversationId, /) -> str:
-    """Return the comment that begins a stream of events: who reads it without its headers learns how to go on."""
-    return f": conversation {visible_id(conversation_id)}\n\n"
+    """Return the comment that begins a stream of events: who reads it without its headers learns how to go on.
+
+    The id is written as in a JSON text, to be copied into the next post.
+    """
+    plain = is_plain_id(conversation_id)
+    named = conversation_id if plain else json.dumps(conversation_id)[1:-1]
+    return f": conversation {named}\n\n"
 
 
 @value

@@ -1,5 +1,6 @@
 """A stream follows its run to the end, and lets go of clients that leave, sleep, or have to go elsewhere."""
 
+import json
 from dataclasses import replace
 
 import anyio
@@ -26,7 +27,7 @@ from passback.core.messages import ConversationId, RunId
 from passback.pacing import LARGE
 from passback.transport.frames import EventId
 from passback.transport.line import PING
-from passback.transport.sse import CUT, stream_headers
+from passback.transport.sse import CUT, opening_comment, stream_headers
 
 pytestmark = pytest.mark.anyio
 
@@ -281,3 +282,23 @@ async def test_a_head_request_gets_the_headers_only() -> None:
 def test_a_conversations_id_fits_into_a_header(conversation: str, header: str) -> None:
     scope = {"type": "http", "headers": []}
     assert stream_headers(scope, ConversationId(conversation))["x-conversation-id"] == header
+
+
+@pytest.mark.parametrize(
+    ("conversation", "shown"),
+    [
+        ("conv_0123", "conv_0123"),
+        ("Málaga 1 😀", r"M\u00e1laga 1 \ud83d\ude00"),
+        ("100%", "100%"),
+        ('a"b\\c', r"a\"b\\c"),
+        ("a\u2028data: [DONE]", r"a\u2028data: [DONE]"),
+        ("\u202eabc\U000e0001", r"\u202eabc\udb40\udc01"),
+    ],
+)
+def test_the_first_comment_has_the_id_as_it_stands_in_the_next_posts_body(
+    conversation: str, shown: str
+) -> None:
+    comment = opening_comment(ConversationId(conversation))
+    assert comment == f": conversation {shown}\n\n"
+    assert json.loads(f'{{"conversationId": "{shown}"}}') == {"conversationId": conversation}
+    assert comment.splitlines() == [comment[:-2], ""]
