@@ -1,6 +1,5 @@
 """The server's HTTP routes: one request each, no repeats. What httpx raises becomes an error of ours here."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -34,6 +33,7 @@ from passback_client.events import JsonObject, Left
 from passback_client.fields import optional_text, read_object
 from passback_client.limits import Limits, Retry
 from passback_client.sse import SseDecoder, SseEvent
+from passback_client.text import write_json
 
 _ERROR_BYTES = 64 * 1024
 _MESSAGE_CHARS = 1000
@@ -353,7 +353,7 @@ def _number(headers: httpx.Headers, kind: str) -> float | None:
 def encode(body: JsonObject) -> bytes:
     """Raises BadSetup: something in it is not JSON."""
     try:
-        return json.dumps(body, allow_nan=False).encode("ascii")
+        return write_json(body)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadSetup("what is to be posted is not JSON") from error
 

@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 import anyio
 from pydantic import JsonValue
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from passback_client.approvals import Approval, Approver, Decision
 from passback_client.events import Decided, JsonObject, OwedCall, ToolAnswer
 from passback_client.limits import Limits
+from passback_client.text import mended, write_json
 from passback_client.tools import Tool, ToolCall, ToolContext, ToolError, invoke, is_async
 
 _CUT = " [cut]"
@@ -144,11 +146,7 @@ class Execution:
         return self._result(call, given)
 
     def _result(self, call: OwedCall, given: object) -> ToolAnswer:
-        try:
-            encoded = to_json(given, inf_nan_mode="null")
-        except (PydanticSerializationError, ValueError, RecursionError) as error:
-            kind = type(given).__name__
-            raise ToolError(f"The tool gave a {kind}, which is not JSON.") from error
+        encoded = _encoded(given)
         if len(encoded) > self._limits.result_bytes:
             raise ToolError("The tool's result is too large.")
         content = cast("JsonValue", json.loads(encoded))
@@ -166,9 +164,21 @@ class Execution:
         return value if isinstance(value, dict) else None
 
     def _bounded(self, text: str) -> str:
-        text = text.encode(errors="replace").decode()  # a lone surrogate could not be posted
+        text = mended(text)
         most = self._limits.error_chars
         return text if len(text) <= most else text[:most] + _CUT
+
+
+def _encoded(given: object) -> bytes:
+    """What a tool gave as JSON. Raises ToolError."""
+    failures = (PydanticSerializationError, TypeError, ValueError, RecursionError)
+    with suppress(*failures):
+        return to_json(given, inf_nan_mode="null")
+    try:
+        return write_json(given, to_jsonable_python)  # what was wrong may be half a character
+    except failures as error:
+        kind = type(given).__name__
+        raise ToolError(f"The tool gave a {kind}, which is not JSON.") from error
 
 
 def in_place_of(told: Told, words: str) -> Told:

@@ -39,7 +39,7 @@ from passback.core.messages import (
     ToolSpec,
 )
 from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
-from passback.core.text import plain_problem, shortened
+from passback.core.text import mended, plain_problem, shortened
 from passback.core.toolsets import ToolContext
 from passback.engine.calling import CallBroken, CallLate, boundary, called, drained
 from passback.toolsets.results import NoResult, Yields, refuse_return
@@ -177,8 +177,7 @@ class FunctionTool:
         return ToolResult(self._cut(words), is_error=True)
 
     def _cut(self, words: str) -> str:
-        words = words.encode(errors="replace").decode()  # a lone surrogate could not be stored
-        return shortened(words, self.result_limit)
+        return shortened(mended(words), self.result_limit)
 
 
 @overload

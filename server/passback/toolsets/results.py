@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import json
 import re
 import types
 import typing
@@ -24,10 +25,11 @@ from time import monotonic
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeGuard, cast
 
 from pydantic import PydanticSchemaGenerationError, TypeAdapter
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import Content, MediaPart
+from passback.core.text import mended
 
 MediaKind: TypeAlias = Literal["image", "audio", "file"]
 
@@ -95,11 +97,28 @@ def _text(value: object) -> str:
     try:
         return to_json(value, fallback=refuse, inf_nan_mode="null").decode()
     except PydanticSerializationError:
+        if not foreign and (text := _mended_json(value)) is not None:
+            return text
         whole, inner = _type_name(value), "".join(foreign[:1])
         raise NoResult(
             f"a value of type {whole}{f' that holds {inner}' if inner not in ('', whole) else ''}, "
             "which cannot be written as JSON"
         ) from None
+
+
+def _mended_json(value: object) -> str | None:
+    """JSON with U+FFFD for halves of characters, in texts and keys. None: something else is wrong with the value."""
+    try:
+        text = json.dumps(
+            value,
+            default=to_jsonable_python,
+            ensure_ascii=False,
+            allow_nan=False,
+            separators=(",", ":"),
+        )
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return mended(text)
 
 
 def _medium(value: object, media_type: str) -> MediaPart:

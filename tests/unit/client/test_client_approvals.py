@@ -104,7 +104,7 @@ async def test_what_approve_gives_is_posted(verdict: Any, payload: Any) -> None:
     [answer] = script.bodies[1]["resume"]
     assert "messages" not in script.bodies[1]
     if payload is None:
-        payload = DENIED | {"reason": "?" + "x" * 4095 + " [cut]"}
+        payload = DENIED | {"reason": "\ufffd" + "x" * 4095 + " [cut]"}
     assert answer == {"interruptId": "burn-1", "payload": payload}
 
 

@@ -89,6 +89,12 @@ async def test_what_is_not_said_is_not_posted() -> None:
     assert await body_of(**nothing | {"constraints": ()}) == bare
 
 
+async def test_half_a_character_is_posted_as_one_that_replaces_it() -> None:
+    body = await body_of(structured_data={"\ud800": "a pair: \ud83d\ude00"}, intent="\udc00")
+    assert body["structuredData"] == {"\ufffd": "a pair: 😀"}
+    assert body["intent"] == "\ufffd"
+
+
 async def test_a_pydantic_model_stands_for_its_schema() -> None:
     assert (await body_of(output_schema=Reminder))["outputSchema"] == Reminder.model_json_schema()
 

@@ -162,6 +162,12 @@ class Colored:
             {"color": "red", "when": "2026-01-02T00:00:00Z"},
         ),
         ((1, math.inf, "ä"), [1, None, "ä"]),
+        ("lone \ud800 half, a pair \ud83d\ude00", "lone \ufffd half, a pair 😀"),
+        ({"\ud800": ["\udc00"]}, {"\ufffd": ["\ufffd"]}),
+        (
+            Colored("\ud800", datetime(2026, 1, 2, tzinfo=UTC)),
+            {"color": "\ufffd", "when": "2026-01-02T00:00:00Z"},
+        ),
         ([[{"a": []}, 1]], [[{"a": []}, 1]]),
     ],
     ids=str,
@@ -174,12 +180,12 @@ async def test_a_result_is_written_as_json(value: object, content: object) -> No
     ("value", "told"),
     [
         (object(), "The tool gave a object, which is not JSON."),
-        ("\ud800", "The tool gave a str, which is not JSON."),
+        (["\ud800", object()], "The tool gave a list, which is not JSON."),
         (b"\xff", "The tool gave a bytes, which is not JSON."),
         ("x" * 99, "The tool's result is too large."),
         ([[{"a": [[]]}, 1]], "The tool's result is nested too deep."),
     ],
-    ids=["no JSON", "half a character", "bytes", "large", "deep"],
+    ids=["no JSON", "half a character beside no JSON", "bytes", "large", "deep"],
 )
 async def test_a_result_that_cannot_be_posted_is_an_error(value: object, told: str) -> None:
     assert await answer(lambda: value) == (told, True)
@@ -189,7 +195,7 @@ async def test_the_text_of_an_error_is_bounded_and_can_be_posted() -> None:
     async def fail() -> None:
         raise RuntimeError("\ud800" + "x" * 100)
 
-    assert await answer(fail) == ("RuntimeError: ?" + "x" * 45 + " [cut]", True)
+    assert await answer(fail) == ("RuntimeError: \ufffd" + "x" * 45 + " [cut]", True)
 
 
 async def test_a_tool_that_was_cancelled_by_something_else_still_gives_a_result() -> None:

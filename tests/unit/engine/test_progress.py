@@ -41,6 +41,24 @@ async def test_a_function_in_a_thread_tells_of_its_progress(memory: Store) -> No
     assert await said_while(memory, count) == ["one \ufffd"]
 
 
+@pytest.mark.parametrize("value", ["half \ud83d", ["half \ud83d"]])
+async def test_progress_and_results_have_the_same_for_half_a_character(
+    memory: Store, value: object
+) -> None:
+    @tool
+    async def halve() -> AsyncIterator[object]:
+        """Halve a character, twice."""
+        yield value
+        yield value
+
+    script = ScriptedModel([calls(("halve", {})), words("done")])
+    async with worker(memory, script, halve) as runs:
+        said = await events(runs, await post(runs, says()))
+    results = [event.content for event in said if isinstance(event, ToolResulted)]
+    mended = "half \ufffd" if isinstance(value, str) else '["half \ufffd"]'
+    assert (told(said), results) == ([mended], [mended])
+
+
 async def test_words_have_a_length(memory: Store) -> None:
     @tool
     async def read(context: ToolContext) -> str:

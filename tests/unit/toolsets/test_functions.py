@@ -177,7 +177,8 @@ def test_a_name_that_providers_refuse_is_refused(name: str) -> None:
         ({"a": [1, "ü"]}, '{"a":[1,"ü"]}'),
         (Place(city="Rome"), '{"city":"Rome"}'),
         ([math.nan, math.inf, {"a": -math.inf}], '[null,null,{"a":null}]'),
-        ("lone \ud800 half", "lone ? half"),
+        ("lone \ud800 half, a pair \ud83d\ude00", "lone \ufffd half, a pair 😀"),
+        ({"\ud800": [Place(city="\udc00")]}, '{"\ufffd":[{"city":"\ufffd"}]}'),
     ],
 )
 async def test_a_result_is_text_or_json(value: object, text: str) -> None:
