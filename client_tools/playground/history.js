@@ -1,6 +1,6 @@
 /** The server's record of a conversation, read as what the page shows. */
 
-import { asRecord } from "../js/src/json.js";
+import { asRecord, textOrNull } from "../js/src/json.js";
 
 /** @typedef {import("../js/src/index.js").Client} Client */
 
@@ -14,7 +14,7 @@ import { asRecord } from "../js/src/json.js";
 
 /**
  * @typedef {{role: "user", id: string, text: string}} PastUser
- * @typedef {{role: "assistant", id: string, text: string, calls: PastCall[], partial: boolean}} PastAnswer
+ * @typedef {{role: "assistant", id: string, text: string, calls: PastCall[], partial: boolean, model: string | null}} PastAnswer
  * @typedef {{role: "tool", id: string, callId: string, text: string, isError: boolean, synthetic: string | null}} PastResult
  * @typedef {{role: "approval", id: string, callId: string, approved: boolean}} PastDecision
  * @typedef {{role: "child", id: string, callId: string, message: PastMessage}} PastChild said within the call that a sub-agent
@@ -92,6 +92,7 @@ export function readMessage(message) {
           text,
           calls: list(message.toolCalls).map(readCall),
           partial: message.partial === true,
+          model: textOrNull(message.model),
         },
       ];
     case "tool":
@@ -102,7 +103,7 @@ export function readMessage(message) {
           text,
           callId: String(message.toolCallId ?? ""),
           isError: message.isError === true,
-          synthetic: typeof message.synthetic === "string" ? message.synthetic : null,
+          synthetic: textOrNull(message.synthetic),
         },
       ];
     case "approval":

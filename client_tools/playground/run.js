@@ -18,6 +18,7 @@ import { isOurs } from "./tools.js";
  *   which makes this one
  * @property {(parent: string, text: string) => void} addAgentText what the sub-agent says that works on a call
  * @property {(id: string, text: string) => void} setProgress how far a call is
+ * @property {(name: string) => void} setModel which model has said the answer that was begun last
  * @property {(entries: readonly PlanEntry[]) => void} setPlan what the agent means to do
  * @property {(id: string, delta: string) => void} addArguments
  * @property {(id: string, state: CallState) => void} setCallState
@@ -107,6 +108,7 @@ export class Run {
       case "message":
       case "reasoning":
       case "plan":
+      case "usage":
       case "context":
         // a sub-agent's words and calls are shown, not its thoughts
         return event.parentToolCallId === undefined ? this.#showOwn(event) : undefined;
@@ -135,11 +137,12 @@ export class Run {
     }
   }
 
-  /** @param {Extract<Event, {type: "message" | "reasoning" | "plan" | "context"}>} event */
+  /** @param {Extract<Event, {type: "message" | "reasoning" | "plan" | "usage" | "context"}>} event */
   #showOwn(event) {
     if (event.type === "message") this.#view.beginAnswer();
     else if (event.type === "reasoning") this.#view.addReasoning(event.delta);
     else if (event.type === "plan") this.#view.setPlan(event.entries);
+    else if (event.type === "usage") this.#nameModel(event);
     else this.#view.addNote(contextNote(event));
   }
 
@@ -149,9 +152,15 @@ export class Run {
     else if (!this.#answers || !isOurs(call)) this.#view.showOwed(call);
   }
 
-  /** @param {{outcome: string, reason?: string}} event */
-  #end({ outcome, reason }) {
+  /** @param {{model?: string}} event */
+  #nameModel({ model }) {
+    if (typeof model === "string") this.#view.setModel(model);
+  }
+
+  /** @param {{outcome: string, reason?: string, model?: string}} event */
+  #end({ outcome, reason, ...event }) {
     this.outcome = outcome;
+    this.#nameModel(event);
     const ending = ENDINGS[String(reason ?? outcome)];
     if (ending) this.#view.addNote(ending);
   }

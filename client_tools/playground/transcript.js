@@ -103,6 +103,7 @@ export class Transcript {
       this.beginAnswer();
       if (message.text) this.addText(message.text);
       for (const call of message.calls) this.#addPastCall(call);
+      if (message.model !== null) this.setModel(message.model);
       if (message.partial) this.addNote("This answer was cut short.");
     } else this.#addReply(message);
   }
@@ -212,6 +213,13 @@ export class Transcript {
    */
   setProgress(id, text) {
     this.#cards.get(id)?.setProgress(text);
+  }
+
+  /** @param {string} name of the model that has said the answer; what it only does is told by its cards */
+  setModel(name) {
+    const answer = this.#answer;
+    if (!answer || this.#text === null || answer.querySelector(":scope > .model")) return;
+    answer.append(el("p", { class: "model" }, name));
   }
 
   /** @param {readonly import("../js/src/index.js").PlanEntry[]} entries */

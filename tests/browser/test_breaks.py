@@ -35,6 +35,7 @@ async def test_a_reload_after_the_end_shows_the_same_conversation(playground: Pl
     page = playground.page
     await playground.say("Change background color to blue.")
     shown = await page.locator("#transcript").inner_text()
+    assert await page.locator(".answer .model").all_text_contents() == ["demo"]
     await page.reload()
     await expect_text(playground, "Done.")
     assert await page.locator("#transcript").inner_text() == shown

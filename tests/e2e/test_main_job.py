@@ -267,5 +267,5 @@ async def test_more_events_come_only_to_those_who_ask(client: Client, conversati
     ]
     owed, end = asked.frames[-3:-1]
     assert [call["id"] for call in owed.event["toolCalls"]] == [asked.call.id]
-    assert end.event == {"type": "run-end", "outcome": "handed-back"}
+    assert end.event == {"type": "run-end", "outcome": "handed-back", "model": "demo:fast"}
     assert isinstance(asked.frames[-1], Frame)

@@ -115,6 +115,7 @@ async def test_an_answer_has_its_calls_and_what_its_model_calls_used(
     used = [(each.input_tokens, each.output_tokens) for each in answer.model_calls]
     assert used == [(20, 7), (30, 2)]
     assert answer.usage == Usage(50, 9, 0, 0)
+    assert answer.model == "openai:mock"
 
 
 def counted(reply: Reply, given: int, said: int) -> Reply:

@@ -129,7 +129,11 @@ async def test_who_leaves_while_waiting_leaves_the_run_unless_the_post_said_so(
     with anyio.fail_after(SECONDS):
         await model.left.wait()
         whole = await raw.replay(f"{form[0]}gone".replace("?", "%3F"), include=["run"])
-    assert whole.frames[-2].event == {"type": "run-end", "outcome": "cancelled"}
+    assert whole.frames[-2].event == {
+        "type": "run-end",
+        "outcome": "cancelled",
+        "model": "openai:mock",
+    }
 
 
 async def test_a_cancelled_text_breaks_off(

@@ -220,7 +220,11 @@ async def test_cancel_keeps_what_was_said_and_the_conversation_goes_on(conversat
             with anyio.fail_after(2):
                 answer = await stream.whole()
         assert answer.types == ["run-start", "text", "run-end", DONE]
-        assert answer.frames[-2].event == {"type": "run-end", "outcome": "cancelled"}
+        assert answer.frames[-2].event == {
+            "type": "run-end",
+            "outcome": "cancelled",
+            "model": "demo",
+        }
         again = await client.cancel(conversation)
         assert again.json() == {"cancelled": False}
         _, kept = await client.messages(conversation)
@@ -255,7 +259,11 @@ async def test_a_tool_that_nothing_can_end_holds_up_neither_its_run_nor_the_serv
             await stream.until("tool-call-args")
             assert (await client.cancel(conversation)).json() == {"cancelled": True}
             seen = await stream.whole()
-        assert seen.frames[-2].event == {"type": "run-end", "outcome": "cancelled"}
+        assert seen.frames[-2].event == {
+            "type": "run-end",
+            "outcome": "cancelled",
+            "model": "puppet",
+        }
         assert (await client.post(conversation, user('{"say": "so"}'))).text == "so"
         server.terminate()
         assert await server.exit_code() == 0

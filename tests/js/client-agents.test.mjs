@@ -111,6 +111,19 @@ function nested(event) {
   return event.type === "owed" ? { ...event, toolCalls: event.toolCalls.map((call) => ({ ...call, ...WITHIN })) } : event;
 }
 
+test("the model of an answer is the one that spoke last, sub-agents aside, and is taken back with its run", () => {
+  const used = (model, more = {}) => ({ type: "usage", inputTokens: 1, outputTokens: 1, cachedTokens: 0, reasoningTokens: 0, ...more, ...(model && { model }) });
+  const answer = fed();
+  const models = [
+    used("small"), used("other", WITHIN), used(""), { type: "run-end", outcome: "handed-back" }, { type: "run-end", outcome: "completed", model: "large" },
+    { ...used("void"), cursor: "s.1-1" }, { type: "rewind", to: "s.1-0" },
+  ].map((event) => {
+    answer.add({ ...PLACE, ...event });
+    return answer.model;
+  });
+  assert.deepEqual([fed().model, ...models], [undefined, "small", "small", "small", "small", "large", "void", "large"]);
+});
+
 test("what the model calls used is told one by one and together, and taken back with its run", () => {
   const used = (count, more = {}) => ({ type: "usage", inputTokens: count, outputTokens: 2 * count, cachedTokens: 0, reasoningTokens: 1, ...more });
   const answer = fed(used(1), used(10, { ...WITHIN, estimated: true }));

@@ -201,6 +201,13 @@ test("who leaves a chat leaves what waits behind its answer, too", { timeout: 80
   assert.deepEqual([chat.getSnapshot().status, chat.getSnapshot().error], ["idle", null]);
 });
 
+test("an answer in a chat names its model when that is told", { timeout: 8000 }, async (t) => {
+  const { client } = await scripted(t, [stream({ events: [text("a"), { ...END, model: "demo" }] })]);
+  const chat = new Chat(client());
+  await chat.send("hi");
+  assert.deepEqual(chat.getSnapshot().entries[1], said("a", { model: "demo" }));
+});
+
 test("a post may be made before its events are asked for", { timeout: 8000 }, async (t) => {
   const { client, requests } = await scripted(t, [stream({ events: [START, text("a")] }), json({ code: "no", message: "no" }, 422), stream({ events: [] })]);
   const one = client();

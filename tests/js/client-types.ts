@@ -36,6 +36,7 @@ export async function main(client = new Client({ url: "http://x", tools, approve
   const output: unknown = answer.output;
   const used: Usage | null = answer.usage;
   const each: readonly UsageEvent[] = answer.modelCalls;
+  const model: string | undefined = answer.model;
   log.push(`${used?.outputTokens} of ${each.length}, ${each[0]?.parentToolCallId}`);
   void [left?.tokens?.toFixed(), output];
   const done: boolean = await sending.cancel();

@@ -65,7 +65,7 @@ test("the history has what sub-agents did, and the conversation its plan", async
     })],
   });
   await conversation.load();
-  const said = { role: "assistant", id: "m", text: "I look.", calls: [], partial: false };
+  const said = { role: "assistant", id: "m", text: "I look.", calls: [], partial: false, model: null };
   const allowed = { role: "approval", id: "n", callId: "3", approved: true };
   assert.deepEqual(log, [
     ["clear"],

@@ -98,7 +98,7 @@ export function recordingView() {
   const record = (name) => (...args) => void log.push([name, ...args]);
   const names = [
     "clear", "addUser", "addPast", "dropRun", "beginAnswer", "addText", "addReasoning", "beginCall",
-    "addArguments", "addAgentText", "setProgress", "setPlan", "setCallState", "setDecision", "setResult", "setQueued", "supersede", "showOwed", "askToRun", "addNote",
+    "addArguments", "addAgentText", "setProgress", "setPlan", "setModel", "setCallState", "setDecision", "setResult", "setQueued", "supersede", "showOwed", "askToRun", "addNote",
   ];
   const view = {
     ...Object.fromEntries(names.map((name) => [name, record(name)])),

@@ -16,10 +16,12 @@ export class Answer {
    * @type {Event[]} */
   #events = [];
   /** Of the runs that have ended. */
-  #settled = { text: "", reasoning: "", output: /** @type {unknown} */ (undefined), calls: new Calls(), usages: /** @type {UsageEvent[]} */ ([]), chars: 0 };
+  #settled = { text: "", reasoning: "", output: /** @type {unknown} */ (undefined), model: /** @type {string | undefined} */ (undefined), calls: new Calls(), usages: /** @type {UsageEvent[]} */ ([]), chars: 0 };
   #text = "";
   /** @type {unknown} */
   #output;
+  /** @type {string | undefined} */
+  #model;
   #reasoning = "";
   #calls = new Calls();
   /** @type {Call[] | null} */
@@ -69,6 +71,12 @@ export class Answer {
     return this.#tree;
   }
 
+  /** @returns {string | undefined} the name of the model that spoke last, sub-agents aside; undefined where none did, or it is not
+   *   told */
+  get model() {
+    return this.#model;
+  }
+
   /** @returns {readonly UsageEvent[]} what each model call used, sub-agents' included, for those who asked for it
    *   (`include: ["usage"]`) */
   get modelCalls() {
@@ -89,7 +97,7 @@ export class Answer {
   /** @param {import("./events.js").RewindEvent} event */
   #rewind({ to }) {
     const kept = this.#events.filter(({ cursor }) => !isBehind(cursor, to));
-    ({ text: this.#text, reasoning: this.#reasoning, output: this.#output, chars: this.#chars } = this.#settled);
+    ({ text: this.#text, reasoning: this.#reasoning, output: this.#output, model: this.#model, chars: this.#chars } = this.#settled);
     this.#calls = this.#settled.calls.copy();
     this.#usages = [...this.#settled.usages];
     this.#tree = null;
@@ -101,7 +109,8 @@ export class Answer {
     this.#events = [];
     const calls = this.#calls.copy();
     const usages = [...this.#usages];
-    this.#settled = { text: this.#text, reasoning: this.#reasoning, output: this.#output, calls, usages, chars: this.#chars };
+    const said = { text: this.#text, reasoning: this.#reasoning, output: this.#output, model: this.#model };
+    this.#settled = { ...said, calls, usages, chars: this.#chars };
   }
 
   /** @param {Event} event */
@@ -110,6 +119,9 @@ export class Answer {
     else if (event.type === "output") this.#output = event.value;
     else if (event.type === "usage") this.#usages.push(event);
     else if (event.type === "reasoning" && event.parentToolCallId === undefined) this.#reasoning += event.delta;
+    if (event.type === "run-end" || (event.type === "usage" && event.parentToolCallId === undefined)) {
+      this.#model = event.model ?? this.#model;
+    }
     if (this.#calls.feed(event)) this.#tree = null;
     this.#chars += charsOf(event);
   }

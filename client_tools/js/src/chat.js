@@ -23,6 +23,7 @@ import { randomId } from "./wire.js";
  * @property {string} reasoning
  * @property {readonly import("./calls.js").Call[]} calls
  * @property {unknown} [output] the accepted value, where the answer had to fit an output schema
+ * @property {string} [model] the name of the model that spoke last, sub-agents aside, as soon as it is told
  */
 
 /**
@@ -287,9 +288,9 @@ export class Chat {
       told = undefined;
       answer.add(event);
       this.#note(event);
-      const { text, reasoning, calls, output } = answer;
+      const { text, reasoning, calls, output, model } = answer;
       const role = /** @type {const} */ ("assistant");
-      const said = { role, text, reasoning, calls, ...(output !== undefined && { output }) };
+      const said = { role, text, reasoning, calls, ...(output !== undefined && { output }), ...(model !== undefined && { model }) };
       const behind = this.#next.map(({ entry }) => entry);
       this.#change({ entries: [...this.#shown, said, ...behind], owed: common(this.#state.owed, this.#owed) });
       // the message behind it takes what this run leaves owed for unanswered

@@ -67,8 +67,8 @@ import { asRecord, parseJson } from "./json.js";
 /** @typedef {{type: "run-queued"} & Place} RunQueuedEvent the run waits for another one to end */
 /** @typedef {{type: "run-start"} & Place} RunStartEvent */
 /**
- * @typedef {{type: "run-end", outcome: "completed" | "handed-back" | "cancelled" | "failed", reason?: Reason}
- *   & Place} RunEndEvent
+ * @typedef {{type: "run-end", outcome: "completed" | "handed-back" | "cancelled" | "failed", reason?: Reason, model?: string}
+ *   & Place} RunEndEvent `model`: the name of the one that spoke last in the run, sub-agents aside
  */
 /**
  * @typedef {"end_turn" | "max_tokens" | "max_turns" | "refusal" | "budget" | (string & {})} Reason why a run has completed, or the

@@ -21,6 +21,9 @@ export declare class Answer {
     /** @returns {readonly Call[]} in the order in which they began, those of sub-agents within the calls that these work on;
      *   the same list as long as nothing has changed */
     get calls(): readonly Call[];
+    /** @returns {string | undefined} the name of the model that spoke last, sub-agents aside; undefined where none did, or it is not
+     *   told */
+    get model(): string | undefined;
     /** @returns {readonly UsageEvent[]} what each model call used, sub-agents' included, for those who asked for it
      *   (`include: ["usage"]`) */
     get modelCalls(): readonly UsageEvent[];

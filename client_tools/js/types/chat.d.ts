@@ -22,6 +22,10 @@ export type AssistantEntry = {
      * the accepted value, where the answer had to fit an output schema
      */
     output?: unknown;
+    /**
+     * the name of the model that spoke last, sub-agents aside, as soon as it is told
+     */
+    model?: string;
 };
 export type ChatState = {
     conversationId: string;

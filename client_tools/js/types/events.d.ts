@@ -117,6 +117,7 @@ export type RunEndEvent = {
     type: "run-end";
     outcome: "completed" | "handed-back" | "cancelled" | "failed";
     reason?: Reason;
+    model?: string;
 } & Place;
 export type Reason = "end_turn" | "max_tokens" | "max_turns" | "refusal" | "budget" | (string & {});
 export type Synthetic = "superseded" | "interrupted" | "invalid" | "denied" | "timeout" | "unanswered" | (string & {});

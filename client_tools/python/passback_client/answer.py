@@ -44,6 +44,7 @@ class _Said:
         calls: the calls.
         usages: of each model call.
         output: the accepted value.
+        model: the one that spoke last.
         chars: of all texts.
         call_chars: of all calls.
     """
@@ -52,6 +53,7 @@ class _Said:
     calls: Calls = field(default_factory=Calls)
     usages: list[Usage] = field(default_factory=list[Usage])
     output: JsonValue = None
+    model: str | None = None
     chars: int = 0
     call_chars: int = 0
 
@@ -68,6 +70,8 @@ class _Said:
                 self.output = value
             case Usage():
                 self.usages.append(event)
+                if event.parent_call_id is None:
+                    self.model = event.model or self.model
             case _ if isinstance(event, CallEvent):
                 self._add_to_calls(event, limits)
             case _:
@@ -124,8 +128,9 @@ class Answer:
         match event:
             case Failure():
                 self.failure = event
-            case RunEnd(outcome):
+            case RunEnd(outcome, _, model):
                 self.outcome = outcome
+                self._said.model = model or self._said.model
                 self._events.clear()
                 self._settled = self._said.copy()
             case Usage(left=Left() as left):
@@ -152,6 +157,11 @@ class Answer:
     def calls(self) -> tuple[Call, ...]:
         """The agent's own, in the order in which they began; those of a sub-agent are within the call that it works on."""
         return self._said.calls.tree()
+
+    @property
+    def model(self) -> str | None:
+        """The name of the model that spoke last, sub-agents aside; None: none did, or it is not told."""
+        return self._said.model
 
     @property
     def model_calls(self) -> tuple[Usage, ...]:

@@ -187,10 +187,12 @@ class RunEnd(_Placed):
     Attributes:
         outcome: `completed`, `handed-back`, `cancelled` or `failed`.
         reason: why it completed, or the code of its failure.
+        model: the name of the one that spoke last in it, sub-agents aside; None: none did, or it is not told.
     """
 
     outcome: str
     reason: str | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

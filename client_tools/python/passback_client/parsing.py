@@ -165,7 +165,9 @@ _KINDS: Mapping[str, Callable[[JsonObject, str], Event]] = {
     "owed": lambda it, place: Owed(owed_calls(it, "toolCalls"), id=place),
     "run-queued": lambda it, place: RunQueued(text(it, "runId"), id=place),
     "run-start": lambda it, place: RunStart(text(it, "runId"), id=place),
-    "run-end": lambda it, place: RunEnd(text(it, "outcome"), optional_text(it, "reason"), id=place),
+    "run-end": lambda it, place: RunEnd(
+        text(it, "outcome"), optional_text(it, "reason"), optional_text(it, "model"), id=place
+    ),
     "rewind": lambda it, place: Rewind(text(it, "to"), id=place),
     "interrupt": _interrupt,
     "error": _failure,

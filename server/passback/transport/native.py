@@ -13,7 +13,6 @@ from passback.core.events import (
     Failed,
     HandedBack,
     Nested,
-    Outcome,
     OutputAccepted,
     PlanUpdated,
     ReasoningDelta,
@@ -111,8 +110,8 @@ class NativeEncoder:
                 return (f'{{"type":"text","content":{quoted(event.text)}}}',)
             case ToolCallStarted() | ToolCallArguments() | ToolCallEnded() | ToolResulted():
                 return (native_data(_call_event(event)),)
-            case RunFinished(outcome):
-                return [native_data(native) for native in self._endings(outcome)]
+            case RunFinished():
+                return [native_data(native) for native in self._endings(event)]
             case (
                 RunQueued()
                 | RunStarted()
@@ -174,7 +173,8 @@ class NativeEncoder:
     def end(self) -> Sequence[str]:
         return (DONE,)
 
-    def _endings(self, outcome: Outcome) -> list[NativeEvent]:
+    def _endings(self, end: RunFinished) -> list[NativeEvent]:
+        outcome = end.outcome
         endings: list[NativeEvent] = []
         if isinstance(outcome, Failed):
             endings.append(_error(outcome))
@@ -183,7 +183,7 @@ class NativeEncoder:
             if "owed" in self._include:
                 endings.append(owed_event(outcome.owed))
         if "run" in self._include:
-            endings.append(_run_end(outcome))
+            endings.append(_run_end(end))
         return endings
 
 
@@ -293,13 +293,16 @@ def _error(failed: Failed) -> ErrorEvent:
     return error
 
 
-def _run_end(outcome: Outcome) -> RunEndEvent:
-    end: RunEndEvent = {"type": "run-end", "outcome": outcome.type}
+def _run_end(end: RunFinished) -> RunEndEvent:
+    outcome = end.outcome
+    native: RunEndEvent = {"type": "run-end", "outcome": outcome.type}
     if isinstance(outcome, Completed):
-        end["reason"] = outcome.reason
+        native["reason"] = outcome.reason
     elif isinstance(outcome, Failed):
-        end["reason"] = outcome.code
-    return end
+        native["reason"] = outcome.code
+    if end.model:
+        native["model"] = end.model
+    return native
 
 
 def _interrupt(owed: Owed) -> InterruptEvent:

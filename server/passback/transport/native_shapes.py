@@ -181,11 +181,15 @@ class RunStartEvent(TypedDict):
 
 
 class RunEndEvent(TypedDict):
-    """The last event of a run (include: run). `reason` is there when it completed, or failed: then it is the code."""
+    """The last event of a run (include: run). `reason` is there when it completed, or failed: then it is the code.
+
+    `model` is the name of the model that spoke last in the run, sub-agents aside; it is left out when none did.
+    """
 
     type: Literal["run-end"]
     outcome: Literal["completed", "handed-back", "cancelled", "failed"]
     reason: NotRequired[str]
+    model: NotRequired[str]
 
 
 class OwedCall(TypedDict):

@@ -137,6 +137,23 @@ def test_a_rewind_takes_back_calls_usage_and_output_of_its_run_alone() -> None:
     assert (answer.calls, answer.model_calls, answer.output) == ((helper,), (kept,), None)
 
 
+def test_the_model_is_the_one_that_spoke_last_sub_agents_aside_and_is_taken_back() -> None:
+    answer = Answer()
+    models: list[str | None] = [answer.model]
+    for event in (
+        Usage(1, 1, 0, 0, model="small", id="a.1-1"),
+        Usage(1, 1, 0, 0, model="other", id="a.1-2", parent_call_id="1"),
+        Usage(1, 1, 0, 0, id="a.1-3"),
+        RunEnd("handed-back", id="a.1-4"),
+        RunEnd("completed", model="large", id="b.1-1"),
+        Usage(1, 1, 0, 0, model="void", id="c.1-1"),
+        Rewind("c.1-0", id="c.2-1"),
+    ):
+        answer.feed(event)
+        models.append(answer.model)
+    assert models == [None, "small", "small", "small", "small", "large", "void", "large"]
+
+
 def test_what_the_model_calls_used_is_told_one_by_one_and_together() -> None:
     one = Usage(1, 2, 3, 4, id="a.1-1")
     two = Usage(10, 20, 30, 40, estimated=True, id="a.1-2", parent_call_id="1")

@@ -118,6 +118,10 @@ def test_every_event_that_a_server_sends_is_known(data: str) -> None:
         ({"type": "run-queued", "runId": "r"}, RunQueued("r", id="1")),
         ({"type": "run-start", "runId": "r", "more": 1}, RunStart("r", id="1")),
         ({"type": "run-end", "outcome": "cancelled"}, RunEnd("cancelled", id="1")),
+        (
+            {"type": "run-end", "outcome": "completed", "reason": "end_turn", "model": "demo"},
+            RunEnd("completed", "end_turn", "demo", id="1"),
+        ),
         ({"type": "rewind", "to": "r.1-2"}, Rewind("r.1-2", id="1")),
         ({"type": "error", "error": "e"}, Failure("e", "unknown", id="1")),
         (
