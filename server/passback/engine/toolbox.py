@@ -130,10 +130,10 @@ class Toolbox:
     async def perhaps_begun(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Of open calls, those that a lost worker may have begun and that must not be made twice (P10)."""
         only_read = await self._only_read(calls)
-        first = next(iter(self._batched(calls, only_read)), [])
         return [
             call
-            for call, reads in zip(first, only_read, strict=False)
+            for batch in self._batched(calls, only_read)[:1]
+            for call, reads in zip(batch, only_read, strict=False)
             if call.name in self._server
             and not (reads or self._toolset(call).is_repeatable(call.name))
         ]
