@@ -93,7 +93,7 @@ async def test_its_hook_shows_answers_and_leaves_with_its_component(project: Pat
     shutil.copy(TESTS / "client-react.mjs", project)
     async with running_server() as slow_server:
         seen = json.loads(await run("client-react.mjs", slow_server.url, cwd=project))
-    counted = {"role": "assistant", "reasoning": "", "calls": []}
+    counted = {"role": "assistant", "reasoning": "", "calls": [], "model": "demo"}
     assert seen == {
         "entries": [
             {"role": "user", "text": "count to 3"},

@@ -38,7 +38,7 @@ export async function main(client = new Client({ url: "http://x", tools, approve
   const each: readonly UsageEvent[] = answer.modelCalls;
   const model: string | undefined = answer.model;
   log.push(`${used?.outputTokens} of ${each.length}, ${each[0]?.parentToolCallId}`);
-  void [left?.tokens?.toFixed(), output];
+  void [left?.tokens?.toFixed(), output, model];
   const done: boolean = await sending.cancel();
   const { owed, plan = [], usage } = await client.conversation(id);
   const [message] = (await client.messages(id)).messages;

@@ -1,5 +1,6 @@
 /** A client of one server. */
 
+import { checkOptions } from "./arguments.js";
 import { Claims } from "./claims.js";
 import { Contact } from "./contact.js";
 import { InvalidArgument } from "./errors.js";
@@ -29,7 +30,7 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
 
 /**
  * @typedef {object} ClientOptions
- * @property {string} [url] of the server, default: where the page came from
+ * @property {string | URL} [url] of the server, default: where the page came from
  * @property {string} [apiKey]
  * @property {import("./tools.js").ClientTools | readonly import("./tools.js").NamedTool[]} [tools] by their names, or a list of tools
  *   with a `name`; declared with each user's message; without it the tools of a conversation stay as they are
@@ -120,10 +121,12 @@ export class Client {
    * @param {ClientOptions} [options]
    * @throws {InvalidArgument}
    */
-  constructor({ url = globalThis.location?.origin ?? "", apiKey, tools, approve, ...options } = {}) {
+  constructor(options = {}) {
+    checkOptions(options);
+    const { url = globalThis.location?.origin ?? "", apiKey, tools, approve } = options;
     const fetch = options.fetch ?? globalThis.fetch.bind(globalThis);
-    const limits = { ...LIMITS, ...options.limits };
-    const retry = { ...RETRY, ...options.retry, contact: new Contact(options.retry) };
+    const limits = { ...LIMITS, ...defined(options.limits ?? {}) };
+    const retry = { ...RETRY, ...defined(options.retry ?? {}), contact: new Contact(options.retry) };
     const http = new Http({ url, apiKey, fetch, limits, retry, trace: options.trace });
     const toolbox = new Toolbox(tools, approve, limits, options.unknownTools === "leave");
     const claims = new Claims(http, retry, options.claims === false ? 0 : limits.claimSeconds);

@@ -1,5 +1,6 @@
 /** Requests to one server: the key goes with each, a refusal becomes an error, and no body is read without a bound. */
 
+import { addressOf } from "./arguments.js";
 import { foreignAnswer, isEvents, neverAnswered, retryAfterOf } from "./contact.js";
 import { ApiError, ConnectionLost, CursorExpired, InvalidArgument, LimitExceeded, ProtocolError } from "./errors.js";
 import { asRecord, parseJson, writeJson } from "./json.js";
@@ -78,7 +79,7 @@ export class Http {
 
   /**
    * @param {object} options
-   * @param {string} options.url
+   * @param {string | URL} options.url
    * @param {string | undefined} options.apiKey
    * @param {typeof globalThis.fetch} options.fetch
    * @param {Limits} options.limits
@@ -86,7 +87,7 @@ export class Http {
    * @param {import("./trace.js").Trace | undefined} [options.trace]
    */
   constructor({ url, apiKey, fetch, limits, retry, trace }) {
-    this.#base = baseOf(url);
+    this.#base = addressOf(url);
     this.#apiKey = apiKey;
     this.#authorization = apiKey === undefined ? undefined : bearer(apiKey);
     this.#fetch = fetch;
@@ -266,23 +267,9 @@ function encode(body) {
   }
 }
 
-/** @param {string} url */
-function baseOf(url) {
-  let parsed;
-  try {
-    parsed = new URL(url, globalThis.location?.href);
-  } catch {
-    throw new InvalidArgument("the server's url is not one");
-  }
-  // a secret in an address ends up in logs
-  if (parsed.username || parsed.password) throw new InvalidArgument("the server's url holds a password: use apiKey");
-  if (!/^https?:$/.test(parsed.protocol)) throw new InvalidArgument("the server's url is not one of http or https");
-  return `${parsed.origin}${parsed.pathname}`.replace(/\/+$/, "");
-}
-
 /** @param {string} apiKey */
 function bearer(apiKey) {
   // what a header cannot carry would be quoted by the error of the platform
-  if (!/^[\x21-\x7e]+$/.test(apiKey)) throw new InvalidArgument("the API key is not visible ASCII");
+  if (!/^[\x21-\x7e]+$/.test(apiKey)) throw new InvalidArgument("apiKey has to be of visible ASCII characters");
   return `Bearer ${apiKey}`;
 }

@@ -1,5 +1,6 @@
 /** The tools of this client: what the server is told of them, and the answer to one call. */
 
+import { checkTool } from "./arguments.js";
 import { InvalidArgument } from "./errors.js";
 import { isDeeper, parseJson, writeJson } from "./json.js";
 import { unlessAborted } from "./signals.js";
@@ -94,6 +95,7 @@ export class Toolbox {
       if (typeof execute !== "function" && execute !== "later") {
         throw new InvalidArgument(`tool ${name}: execute is neither a function nor "later"`);
       }
+      checkTool(name, tool);
       if (needsApproval && !approve) throw new InvalidArgument(`tool ${name} needs approval: the client has no approve`);
     }
   }

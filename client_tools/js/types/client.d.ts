@@ -39,7 +39,7 @@ export type ClientOptions = {
     /**
      * of the server, default: where the page came from
      */
-    url?: string;
+    url?: string | URL;
     apiKey?: string;
     /**
      * by their names, or a list of tools
@@ -240,7 +240,7 @@ export type MessagePage = {
  */
 /**
  * @typedef {object} ClientOptions
- * @property {string} [url] of the server, default: where the page came from
+ * @property {string | URL} [url] of the server, default: where the page came from
  * @property {string} [apiKey]
  * @property {import("./tools.js").ClientTools | readonly import("./tools.js").NamedTool[]} [tools] by their names, or a list of tools
  *   with a `name`; declared with each user's message; without it the tools of a conversation stay as they are
@@ -320,7 +320,7 @@ export declare class Client {
      * @param {ClientOptions} [options]
      * @throws {InvalidArgument}
      */
-    constructor({ url, apiKey, tools, approve, ...options }?: ClientOptions);
+    constructor(options?: ClientOptions);
     /**
      * Posts what is new, and gives the events of all that it leads to: calls of this client's tools are run, their
      * results posted, and the next run's events follow, until nothing is owed.

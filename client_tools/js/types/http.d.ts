@@ -42,7 +42,7 @@ export declare class Http {
     #private;
     /**
      * @param {object} options
-     * @param {string} options.url
+     * @param {string | URL} options.url
      * @param {string | undefined} options.apiKey
      * @param {typeof globalThis.fetch} options.fetch
      * @param {Limits} options.limits
@@ -50,7 +50,7 @@ export declare class Http {
      * @param {import("./trace.js").Trace | undefined} [options.trace]
      */
     constructor({ url, apiKey, fetch, limits, retry, trace }: {
-        url: string;
+        url: string | URL;
         apiKey: string | undefined;
         fetch: typeof globalThis.fetch;
         limits: Limits;

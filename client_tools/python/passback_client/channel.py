@@ -35,10 +35,12 @@ from passback_client.limits import Limits, Retry
 from passback_client.sse import SseDecoder, SseEvent
 from passback_client.text import write_json
 
+ADDRESS = "the server's address, such as 'http://127.0.0.1:8000'"
 _ERROR_BYTES = 64 * 1024
 _MESSAGE_CHARS = 1000
 _NAME_CHARS = 256
 _DRAIN_SECONDS = 1
+_MOST_PORT = 65535
 _CONNECT_SECONDS = 10
 _JSON = {"content-type": "application/json"}
 _KINDS: Mapping[str, type[Refused]] = {
@@ -361,12 +363,16 @@ def encode(body: JsonObject) -> bytes:
 def _checked_url(url: str) -> str:
     try:
         parsed = httpx.URL(url)
-    except (httpx.InvalidURL, TypeError):
-        raise BadSetup("the server's address is not a URL") from None
+    except (httpx.InvalidURL, ValueError):
+        raise BadSetup(f"url is no URL: give {ADDRESS}") from None
+    if parsed.userinfo:  # it would end up in errors, and in logs
+        raise BadSetup("url holds a user or a password: leave it out, and give `api_key`")
     if parsed.scheme not in {"http", "https"} or not parsed.host:
-        raise BadSetup("the server's address is not an http: or https: URL")
-    if parsed.userinfo or parsed.query or parsed.fragment:
-        raise BadSetup("the server's address may have a path, but no user, query or fragment")
+        raise BadSetup(f"url is no http: or https: address with a host: give {ADDRESS}")
+    if (parsed.port or 0) > _MOST_PORT:
+        raise BadSetup(f"url has a port beyond {_MOST_PORT}: give {ADDRESS}")
+    if parsed.query or parsed.fragment:
+        raise BadSetup("url may have a path, but no query or fragment")
     return url.rstrip("/")
 
 
@@ -374,7 +380,7 @@ def _authorization(api_key: str | None) -> dict[str, str]:
     if api_key is None:
         return {}
     if not api_key or not _is_visible(api_key):
-        raise BadSetup("the API key has to be of visible ASCII characters")
+        raise BadSetup("api_key has to be of visible ASCII characters")
     return {"authorization": f"Bearer {api_key}"}
 
 

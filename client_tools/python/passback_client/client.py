@@ -11,8 +11,9 @@ from pydantic import JsonValue
 
 from passback_client.answer import Answer
 from passback_client.approvals import Approve, Approver, Decision, interrupt_answer
+from passback_client.arguments import Takes, a, maybe, refuse_misfits
 from passback_client.backoff import Backoff, repeated
-from passback_client.channel import Channel, Post, Which, encode
+from passback_client.channel import ADDRESS, Channel, Post, Which, encode
 from passback_client.conversation import Conversation, MessagePage, read_conversation, read_page
 from passback_client.errors import BadSetup, Facts, Refused, RunFailed
 from passback_client.events import Include, JsonObject, OnBusy, OnDisconnect, ToolAnswer
@@ -26,6 +27,21 @@ from passback_client.questions import AskUser, questions_tool
 from passback_client.stream import Stream
 from passback_client.tools import Tool
 
+_TAKES = {
+    "url": Takes(ADDRESS, a(str)),
+    "api_key": Takes("a text, or None", maybe(a(str))),
+    "tools": Takes(
+        "a list of functions or `Tool`s",
+        lambda tools: isinstance(tools, Iterable) and not isinstance(tools, str | bytes | Mapping),
+    ),
+    "approve": Takes("a function that takes an `Approval`, or None", maybe(callable)),
+    "claims": Takes("True or False", a(bool)),
+    "limits": Takes("`Limits`, or None", maybe(a(Limits))),
+    "retry": Takes("a `Retry`, or None", maybe(a(Retry))),
+    "transport": Takes(
+        "an `httpx.AsyncBaseTransport`, or None", maybe(a(httpx.AsyncBaseTransport))
+    ),
+}
 _INCLUDE = ("rewind", "run", "owed", "output")
 _USAGE: Include = "usage"
 
@@ -52,7 +68,7 @@ class Client:
         transport: instead of httpx's own.
 
     Raises:
-        BadSetup: the address or the key cannot be used, or something in `tools` is no tool.
+        BadSetup: an argument is not of its kind, the address or the key cannot be used, or something in `tools` is no tool.
     """
 
     def __init__(
@@ -67,6 +83,17 @@ class Client:
         retry: Retry | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
+        given = {
+            "url": url,
+            "api_key": api_key,
+            "tools": tools,
+            "approve": approve,
+            "claims": claims,
+            "limits": limits,
+            "retry": retry,
+            "transport": transport,
+        }
+        refuse_misfits(given, _TAKES)
         self._limits = limits or Limits()
         self._retry = retry or Retry()
         self._channel = Channel(
@@ -75,9 +102,6 @@ class Client:
         self._claimant = str(uuid4()) if claims else None
         self._approver = None if approve is None else Approver(approve)
         self._tools: dict[str, Tool] = {}
-        kind = type(tools).__name__
-        if isinstance(tools, str | Mapping):
-            raise BadSetup(f"tools is a {kind}: give a list of functions or `Tool`s")
         for index, each in enumerate(tools):
             self._add(as_tool(each, f"tools[{index}]"))
 

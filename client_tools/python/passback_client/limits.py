@@ -1,8 +1,22 @@
 """How much this client accepts, and how long it tries."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from passback_client.arguments import Takes, maybe, refuse_misfits, seconds, whole
 
 MIB = 1024 * 1024
+
+
+_COUNT = Takes("a whole number of at least 0", whole(0))
+_SECONDS = Takes("seconds, at least 0", seconds)
+_RETRY = {
+    "attempts": Takes("a whole number of at least 1, or None", maybe(whole(1))),
+    "first": _SECONDS,
+    "longest": _SECONDS,
+    "patience": _SECONDS,
+    "claim": Takes("whole seconds, at most 600", whole(0, 600)),
+    "silence": _SECONDS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +48,10 @@ class Limits:
     text_chars: int = 16 * MIB
     call_chars: int = 64 * MIB
 
+    def __post_init__(self) -> None:
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        refuse_misfits(given, dict.fromkeys(given, _COUNT), "Limits: ")
+
 
 @dataclass(frozen=True, slots=True)
 class Retry:
@@ -55,3 +73,7 @@ class Retry:
     patience: float = 60.0
     claim: int = 30
     silence: float = 45.0
+
+    def __post_init__(self) -> None:
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        refuse_misfits(given, _RETRY, "Retry: ")

@@ -9,10 +9,20 @@ from typing import TypeAlias
 
 import anyio
 
+from passback_client.arguments import Takes, a, maybe, refuse_misfits
 from passback_client.errors import BadSetup
 from passback_client.events import JsonObject
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+
+_TAKES = {
+    "name": Takes("its name", lambda name: isinstance(name, str) and bool(_NAME.fullmatch(name))),
+    "description": Takes("a text", a(str)),
+    "parameters": Takes("a JSON Schema as a dict, or None", maybe(a(dict))),
+    "execute": Takes("a function that takes the arguments and a `ToolContext`", callable),
+    "needs_approval": Takes("True or False", a(bool)),
+}
 
 
 class ToolError(Exception):
@@ -59,7 +69,7 @@ class Tool:
         needs_approval: the client's `approve` is asked before each call.
 
     Raises:
-        BadSetup: the name is none.
+        BadSetup: the name is none, or another argument is not of its kind.
     """
 
     name: str
@@ -69,8 +79,10 @@ class Tool:
     needs_approval: bool = False
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        given = {name: getattr(self, name) for name in _TAKES}
+        if not _TAKES["name"].fits(self.name):
             raise BadSetup(f"a tool cannot be named {self.name!r}")
+        refuse_misfits(given, _TAKES, f"tool {self.name!r}: ")
 
     @property
     def declaration(self) -> JsonObject:

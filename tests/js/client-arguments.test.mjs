@@ -1,0 +1,60 @@
+/** What a client is made with is checked when it is made: the error names the argument, and what it takes. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Client } from "../../client_tools/js/src/index.js";
+
+const ADDRESS = "give the server's address, such as http://127.0.0.1:8000";
+const TOOLS = "give an object with the tools by their names, or a list of tools with names";
+const execute = () => "";
+
+for (const [options, message] of [
+  [5, "the options of a client are 5: give an object, as in new Client({ url })"],
+  ["http://me:pw@x", "the options of a client are a string: give an object, as in new Client({ url })"],
+  [null, "the options of a client are null: give an object, as in new Client({ url })"],
+  [["http://x"], "the options of a client are a list: give an object, as in new Client({ url })"],
+  [{ url: 5 }, `url is 5: ${ADDRESS}`],
+  [{ url: null }, `url is null: ${ADDRESS}`],
+  [{ url: "" }, `url is no URL: ${ADDRESS}`],
+  [{ url: "x" }, `url is no URL: ${ADDRESS}`],
+  [{ url: "http://" }, `url is no URL: ${ADDRESS}`],
+  [{ url: "http://x:99999" }, `url is no URL: ${ADDRESS}`],
+  [{ url: "localhost:8000" }, `url is no http: or https: address with a host: ${ADDRESS}`],
+  [{ url: "http://me:pw@x" }, "url holds a user or a password: leave it out, and give apiKey"],
+  [{ apiKey: 5 }, "apiKey is 5: give a text"],
+  [{ apiKey: null }, "apiKey is null: give a text"],
+  [{ apiKey: "sécret" }, "apiKey has to be of visible ASCII characters"],
+  [{ tools: 5 }, `tools is 5: ${TOOLS}`],
+  [{ tools: "f" }, `tools is a string: ${TOOLS}`],
+  [{ tools: execute }, `tools is a function: ${TOOLS}`],
+  [{ tools: { f: { execute, description: 5 } } }, "tool f: description is 5: give a text"],
+  [{ tools: { f: { execute, parameters: "{}" } } }, "tool f: parameters is a string: give a JSON Schema as an object"],
+  [{ tools: { f: { execute, needsApproval: "yes" } } }, "tool f: needsApproval is a string: give true, false, or a function that takes the arguments"],
+  [{ approve: true }, "approve is true: give a function"],
+  [{ claims: "no" }, "claims is a string: give true or false"],
+  [{ unknownTools: "ignore" }, 'unknownTools is a string: give "refuse" or "leave"'],
+  [{ trace: {} }, "trace is an object: give a function"],
+  [{ fetch: "fetch" }, "fetch is a string: give a function as the platform's fetch is"],
+  [{ limits: 5 }, "limits is 5: give an object"],
+  [{ limits: { rounds: "3" } }, "limits.rounds is a string: give a number of at least 0"],
+  [{ limits: { round: 3 } }, /^limits\.round is unknown: there are eventChars, .*, rounds, claimSeconds$/],
+  [{ retry: { attempts: NaN } }, "retry.attempts is NaN: give a number of at least 0"],
+  [{ retry: { toString: 1 } }, /^retry\.toString is unknown: there are attempts, /],
+  [{ apikey: "secret" }, /^apikey is unknown: there are url, apiKey, tools, /],
+]) {
+  test(`a client is not made with ${typeof message === "string" ? message : message.source}`, () => {
+    const given = typeof options === "object" && options && !Array.isArray(options) ? { url: "http://x", ...options } : options;
+    assert.throws(() => new Client(given), (error) => {
+      assert.equal(error.name, "InvalidArgument");
+      if (typeof message === "string") assert.equal(error.message, message);
+      else assert.match(error.message, message);
+      return !/pw|cret/.test(error.message);
+    });
+  });
+}
+
+test("what is undefined is not given, and an address may be a URL", () => {
+  const nothing = { apiKey: undefined, tools: undefined, fetch: undefined, limits: undefined, retry: { attempts: undefined, unanswered: Infinity } };
+  assert.ok(new Client({ url: new URL("http://x/base/"), ...nothing }));
+});
