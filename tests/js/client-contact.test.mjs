@@ -48,13 +48,13 @@ test("what answers as no passback server does is named at once, with what came a
     [foreign(200, EVENTS), "status 200 and text/event-stream without the header X-Conversation-Id", 200],
     [foreign(200, EVENTS, "id: run.1-1\ndata: [DONE]\n\n"), "status 200 and text/event-stream without the header X-Conversation-Id", 200],
     [foreign(200, HTML, "<!doctype html>\n  <title>Vite</title>"), 'status 200 and text/html; it begins with "<!doctype html> <title>Vite</title>"', 200],
-    [foreign(200, { ...JSON_TYPE, "X-Conversation-Id": "c" }, "{}"), 'status 200 and application/json; it begins with "{}"', 200],
+    [foreign(200, { ...JSON_TYPE, "X-Conversation-Id": "c" }, "{}"), 'status 200 and application/json without the header X-Request-Id; it begins with "{}"', 200],
     [foreign(404, HTML, "é".repeat(90)), `status 404 and text/html; it begins with "${"é".repeat(80)}…"`, 404],
     [foreign(502, { "Retry-After": "3" }, "\u0000\u202e"), "status 502 and no Content-Type", 502],
     [foreign(503, JSON_TYPE, '{"code": "upstream_down", "message": "no"}'), 'status 503 and application/json; it begins with "{\\"code\\": \\"upstream_down\\", \\"message\\": \\"no\\"}"', 503],
     [foreign(503, JSON_TYPE, '{"code": "upstream_down", "request_id": 7}'), 'status 503 and application/json; it begins with "{\\"code\\": \\"upstream_down\\", \\"request_id\\": 7}"', 503],
     [foreign(500, JSON_TYPE, `{"headers": {"authorization": "Bearer ${key}"}}`), "status 500 and application/json", 500],
-    [foreign(200, JSON_TYPE, `you sent ${key}`), "status 200 and application/json", 200],
+    [foreign(200, JSON_TYPE, `you sent ${key}`), "status 200 and application/json without the header X-Request-Id", 200],
     [foreign(500, JSON_TYPE, gateway), `status 500 and application/json; it begins with ${JSON.stringify(gateway)}`, 500],
   ]) {
     const { client, requests, url } = await scripted(t, [answer]);
@@ -69,7 +69,7 @@ test("a look at a conversation is no contact, either, where something else answe
   const page = "<!doctype html>";
   for (const [answer, type, body] of [
     [foreign(200, HTML, page), "text/html", page],
-    [foreign(200, JSON_TYPE, "{}"), "application/json", "{}"],
+    [foreign(200, JSON_TYPE, "{}"), "application/json without the header X-Request-Id", "{}"],
     [foreign(200, { ...JSON_TYPE, "X-Request-Id": "proxy" }, page), "application/json", page],
   ]) {
     const { client, requests, url } = await scripted(t, [answer]);
@@ -82,11 +82,13 @@ test("a look at a conversation is no contact, either, where something else answe
 });
 
 test("a page of another origin is told that a proxy may hide the headers", { timeout: 8000 }, async (t) => {
-  const { client } = await scripted(t, [foreign(200, EVENTS)]);
+  const { client } = await scripted(t, [foreign(200, EVENTS), foreign(200, JSON_TYPE, "{}")]);
   globalThis.location = { origin: "http://page.example", protocol: "http:", href: "http://page.example/" };
   t.after(() => delete globalThis.location);
+  const message = /a proxy leaves out Access-Control-Expose-Headers, so that the browser hides the header \(CORS\)$/;
   const { error } = await collect(client().send("x"));
-  assert.match(error.message, /a proxy leaves out Access-Control-Expose-Headers, so that the browser hides the header \(CORS\)$/);
+  assert.match(error.message, message);
+  await assert.rejects(() => client().conversation("c"), { message });
 });
 
 test("a stream that ends before its first event is none", { timeout: 8000 }, async (t) => {

@@ -1,4 +1,4 @@
-/** First contact: whether a passback server has ever answered, and what is said where something else does, or nobody. */
+/** First contact: the errors for an address where something else than a passback server answers, or nobody does. */
 
 import { ProtocolError } from "./errors.js";
 
@@ -7,8 +7,13 @@ const FIRST_CONTACT = 2000; // milliseconds
 /** Statuses of a gateway, or of a server, that may be another one soon. */
 export const PASSING = new Set([429, 502, 503, 504]);
 const QUOTED = 80; // characters of an answer that is not ours
+/** The header that names each kind of answer of a passback server. */
+const NAMED_BY = [
+  ["text/event-stream", "X-Conversation-Id"],
+  ["application/json", "X-Request-Id"],
+];
 
-/** Whether a passback server has ever answered a client, be it with a refusal. */
+/** Remembers that a passback server has answered a client, be it with a refusal. */
 export class Contact {
   isMade = false;
   /** Milliseconds that one request, with its repeats, may take until then. */
@@ -32,8 +37,9 @@ export class Contact {
 export function foreignAnswer(base, response, text, apiKey) {
   const { status, headers } = response;
   const type = headers.get("Content-Type") ?? "no Content-Type";
-  const isUnnamed = response.ok && isEvents(response) && !headers.has("X-Conversation-Id");
-  const lacks = isUnnamed ? " without the header X-Conversation-Id" : "";
+  const name = NAMED_BY.find(([kind]) => type.startsWith(kind))?.[1];
+  const isUnnamed = response.ok && name !== undefined && !headers.has(name);
+  const lacks = isUnnamed ? ` without the header ${name}` : "";
   const quoted = quote(text, apiKey);
   const begins = quoted && `; it begins with ${JSON.stringify(quoted)}`;
   const causes = ["the address or the port is wrong", "a proxy there does not reach the server, or changes its answers"];

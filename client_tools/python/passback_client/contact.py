@@ -1,4 +1,4 @@
-"""First contact: whether a passback server has ever answered, and what is said where something else does, or nobody."""
+"""First contact: the errors for an address where something else than a passback server answers, or nobody does."""
 
 import json
 import re
@@ -13,13 +13,15 @@ FIRST_CONTACT = 2.0  # seconds
 PASSING = frozenset({429, 502, 503, 504})
 """Statuses of a gateway, or of a server, that may be another one soon."""
 _QUOTED = 80  # characters of an answer that is not ours
+_NAMED_BY = {"text/event-stream": "X-Conversation-Id", "application/json": "X-Request-Id"}
+"""The header that names each kind of answer of a passback server."""
 _BEARER = re.compile("bearer", re.IGNORECASE)
 _FOREIGN = "the address or the port is wrong; a proxy there does not reach the server, or changes its answers"
 
 
 @dataclass(slots=True)
 class Contact:
-    """Whether a passback server has ever answered a client, be it with a refusal."""
+    """Remembers that a passback server has answered a client, be it with a refusal."""
 
     is_made: bool = False
 
@@ -51,8 +53,9 @@ def foreign_answer(
     """
     status, headers = response.status_code, response.headers
     kind = headers.get("content-type") or "no Content-Type"
-    unnamed = response.is_success and is_events(response) and "x-conversation-id" not in headers
-    lacks = " without the header X-Conversation-Id" if unnamed else ""
+    name = next((name for begins, name in _NAMED_BY.items() if kind.startswith(begins)), None)
+    is_unnamed = response.is_success and name is not None and name not in headers
+    lacks = f" without the header {name}" if is_unnamed else ""
     quoted = _quote(body.decode(errors="replace"), key)
     begins = f"; it begins with {json.dumps(quoted, ensure_ascii=False)}" if quoted else ""
     return BadAnswer(

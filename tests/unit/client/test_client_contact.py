@@ -102,7 +102,7 @@ UNNAMED = "status 200 and text/event-stream without the header X-Conversation-Id
         ),
         (
             foreign(200, JSON | {"x-conversation-id": "c"}, b"{}"),
-            "status 200 and application/json" + quoted("{}"),
+            "status 200 and application/json without the header X-Request-Id" + quoted("{}"),
             200,
         ),
         (
@@ -126,7 +126,11 @@ UNNAMED = "status 200 and text/event-stream without the header X-Conversation-Id
             "status 500 and application/json",
             500,
         ),
-        (foreign(200, JSON, f"you sent {KEY}".encode()), "status 200 and application/json", 200),
+        (
+            foreign(200, JSON, f"you sent {KEY}".encode()),
+            "status 200 and application/json without the header X-Request-Id",
+            200,
+        ),
         (
             foreign(418, JSON, b"{" * 70_000),
             "status 418 and application/json" + quoted("{" * 80 + "…"),
@@ -185,7 +189,8 @@ async def test_a_look_at_a_conversation_is_no_contact_either_where_something_els
     async with client_of(script) as client:
         with pytest.raises(BadAnswer) as caught:
             await client.conversation("c")
-    told = f"status 200 and application/json{quoted(body)}"
+    lacks = "" if headers else " without the header X-Request-Id"
+    told = f"status 200 and application/json{lacks}{quoted(body)}"
     assert str(caught.value) == f"{FOREIGN}: {told}. {FOREIGN_CAUSES}"
 
 
