@@ -1,8 +1,8 @@
-/** First contact: whether a passback server has ever answered, and what is said where something else does, or nobody. */
+/** First contact: the errors for an address where something else than a passback server answers, or nobody does. */
 import { ProtocolError } from "./errors.js";
 /** Statuses of a gateway, or of a server, that may be another one soon. */
 export declare const PASSING: Set<number>;
-/** Whether a passback server has ever answered a client, be it with a refusal. */
+/** Remembers that a passback server has answered a client, be it with a refusal. */
 export declare class Contact {
     isMade: boolean;
     /** Milliseconds that one request, with its repeats, may take until then. */
