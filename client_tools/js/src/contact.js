@@ -7,7 +7,7 @@ const FIRST_CONTACT = 2000; // milliseconds
 /** Statuses of a gateway, or of a server, that may be another one soon. */
 export const PASSING = new Set([429, 502, 503, 504]);
 const QUOTED = 80; // characters of an answer that is not ours
-/** The header that names each kind of answer of a passback server. */
+/** The header that names each kind of answer of a passback server. @type {[string, string][]} */
 const NAMED_BY = [
   ["text/event-stream", "X-Conversation-Id"],
   ["application/json", "X-Request-Id"],
