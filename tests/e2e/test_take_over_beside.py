@@ -44,7 +44,7 @@ def recorded(messages: Iterable[Json]) -> list[str]:
     return sorted(texts.values())
 
 
-@pytest.mark.promise("P18")
+@pytest.mark.promise("P10")
 async def test_whoever_reads_has_what_the_messages_have_when_the_worker_of_two_sub_agents_is_killed(
     store: str, conversation: str
 ) -> None:
