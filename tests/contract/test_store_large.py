@@ -6,10 +6,11 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 from redis.asyncio import Redis
-from tests.support.conversations import LONG, begun, ending, new_key, texts
+from tests.support.conversations import LONG, begun, change, ending, new_key, texts
 
 from passback.core.changes import Lease
 from passback.core.errors import StoreUnavailable
+from passback.core.events import TextDelta
 from passback.core.messages import AssistantMessage
 from passback.core.ports import Store
 from passback.stores.large import LargeWrites
@@ -55,6 +56,37 @@ async def test_a_small_batch_of_events_does_not_wait_for_the_large_ones_before_i
             for held in leases[:-1]:
                 tasks.create_task(append(held, MUCH))
             tasks.create_task(append(leases[-1], "small"))
+    # where there is a connection to be opened first, it waits for that
+    assert done.index("small") < LARGE_ONES
+    assert len(done) == LARGE_ONES + 1
+
+
+@pytest.mark.parametrize("end", ["claim", "reap"])
+async def test_a_small_write_does_not_wait_for_the_large_take_overs_before_it(
+    store: Store, end: str
+) -> None:
+    done: list[str] = []
+
+    async def take_over(held: Lease, version: int) -> None:
+        closing, again = change(held.run.key, version), (TextDelta(MUCH),)
+        if end == "claim":
+            assert await store.claim(closing, held.run.run_id, again, lease=LONG)
+        else:
+            assert await store.reap(closing, held.run.run_id, again)
+        done.append("large")
+
+    async def append(held: Lease) -> None:
+        assert await store.append([texts(held, 2, "small")], lease=LONG) == ["held"]
+        done.append("small")
+
+    lapsed = [await begun(store, new_key(), lease=0) for _ in range(LARGE_ONES)]
+    versions = [(await store.status(held.run.key)).version for held in lapsed]
+    small = await begun(store, new_key())
+    with anyio.fail_after(SECONDS):
+        async with asyncio.TaskGroup() as tasks:
+            for held, version in zip(lapsed, versions, strict=True):
+                tasks.create_task(take_over(held, version))
+            tasks.create_task(append(small))
     # where there is a connection to be opened first, it waits for that
     assert done.index("small") < LARGE_ONES
     assert len(done) == LARGE_ONES + 1

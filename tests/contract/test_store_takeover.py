@@ -24,7 +24,7 @@ from tests.support.conversations import (
 )
 from tests.support.transcripts import said_in
 
-from passback.core.changes import Change, Commit, Lease, Status
+from passback.core.changes import Change, Commit, Lease, OpenTurn, OpenTurns, Status
 from passback.core.errors import LeaseLost
 from passback.core.events import (
     Logged,
@@ -100,11 +100,19 @@ async def test_a_commit_may_leave_open_what_was_written_before_it(store: Store, 
     held = await begun(store, new_key(), user("hello"))
     await store.append([texts(held, 2, "kept")], lease=LONG)
     await store.append([texts(held, 3, "open")], lease=LONG)
-    beside = replace(turn(held, 0, 4, TextDelta("beside"), say="beside"), committed=2)
+    open_turns = OpenTurns(
+        Position(held.epoch, 4),
+        (
+            OpenTurn((CallId("a"),), Position(held.epoch, 3)),
+            OpenTurn((CallId("b"), CallId("c")), Position(held.epoch, 2)),
+        ),
+    )
+    beside = replace(turn(held, 0, 4, TextDelta("beside"), say="beside"), open_turns=open_turns)
     assert await store.commit(beside, lease=0) is False
     assert await store.commit(beside, lease=0) is False
     status = await store.status(held.run.key)
     assert (status.committed, status.logged) == (Position(held.epoch, 2), Position(held.epoch, 4))
+    assert status.open_turns == open_turns
 
     again = (Rewound(status.committed), TextDelta("beside"), LOST)
     closing = change(held.run.key, status.version)
@@ -119,7 +127,19 @@ async def test_a_commit_may_leave_open_what_was_written_before_it(store: Store, 
         *((f"{held.epoch + 1}-{number}", event) for number, event in enumerate(again, 1)),
     ]
     assert said_in((await store.load(held.run.key)).messages) == ["hello", "beside"]
-    assert (await store.status(held.run.key)).committed == Position(held.epoch + 1, 3)
+    status = await store.status(held.run.key)
+    assert (status.committed, status.open_turns) == (Position(held.epoch + 1, 3), None)
+
+
+async def test_turns_are_open_until_a_commit_says_otherwise(store: Store) -> None:
+    held = await begun(store, new_key())
+    left = OpenTurn((CallId("a"),), Position(held.epoch, 1))
+    open_turns = OpenTurns(Position(held.epoch, 2), (left,))
+    beside = replace(turn(held, 0, 2, TextDelta("beside"), say="beside"), open_turns=open_turns)
+    await store.commit(beside, lease=LONG)
+    await store.commit(turn(held, 1, 3, TextDelta("kept"), say="kept"), lease=LONG)
+    status = await store.status(held.run.key)
+    assert (status.committed, status.open_turns) == (Position(held.epoch, 3), None)
 
 
 async def test_the_new_holder_writes_on_under_its_own_epoch(store: Store) -> None:

@@ -44,6 +44,36 @@ class Claim:
 
 
 @value
+class OpenTurn:
+    """A turn that its agent had begun and not committed.
+
+    Attributes:
+        path: the calls on which the agent works, outermost first.
+        after: what the agent said up to this event is committed.
+    """
+
+    path: tuple[CallId, ...]
+    after: Position
+
+
+@value
+class OpenTurns:
+    """The turns that were open at a commit, one at least. What all others had said by then is committed.
+
+    Attributes:
+        end: the last event of the commit.
+    """
+
+    end: Position
+    turns: tuple[OpenTurn, ...]
+
+    @property
+    def committed(self) -> Position:
+        """The last event, of a write to the log, before the oldest of them."""
+        return min(each.after for each in self.turns)
+
+
+@value
 class Status:
     """A conversation without its messages.
 
@@ -57,8 +87,9 @@ class Status:
         message_count: of the whole transcript.
         attempt: how many workers have run it, this one counted; a hand-over counts for nothing.
         logged: the last event of the run that is stored.
-        committed: the last one that no take-over makes void: turns that sub-agents have begun, and nothing committed, come
-            after it, and so may what was committed beside them.
+        committed: the last one that no take-over makes void.
+        open_turns: those that were open at the last commit: they come after `committed`, and so may what was committed
+            beside them. None: nothing after it is committed.
         mark: how many messages there were when the run began, the results that were posted with it included.
         cancelled: whether it goes on although somebody asked to cancel it.
         cut: whether the run was stopped before its own end.
@@ -82,6 +113,7 @@ class Status:
     attempt: int = 0
     logged: Position = START
     committed: Position = START
+    open_turns: OpenTurns | None = None
     mark: int = 0
     cancelled: bool = False
     cut: bool = False
@@ -209,8 +241,8 @@ class Commit:
         cut: the run is ended before its own end: `Status.cut`.
         answer_within: seconds for what is owed when it ends: they make `Status.answer_by`, which lasts until a run begins.
         state: replaces the conversation's, None keeps it.
-        committed: the number of the event that `Status.committed` is then, the last one of a write to the log; None: the last
-            one of this write.
+        open_turns: those that go on beside it: `Status.committed` is then before them. None: it is the last event of this
+            write.
     """
 
     log: LogWrite
@@ -221,7 +253,7 @@ class Commit:
     cut: bool = False
     answer_within: float | None = None
     state: State | None = None
-    committed: int | None = None
+    open_turns: OpenTurns | None = None
 
 
 @value

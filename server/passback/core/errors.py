@@ -207,6 +207,10 @@ class UnknownToolCall(NotFound):
     code = "tool_call_not_found"
 
 
+TRIMMED = "the log's beginning was trimmed; the messages are all there"
+"""What a `CursorExpired` says."""
+
+
 class CursorExpired(NotFound):
     code = "cursor_expired"
 

@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from passback.core.changes import Queued
+from passback.core.changes import OpenTurns, Queued
 from passback.core.events import RunEvent
 from passback.core.messages import Message, Owed, ToolSpec
 from passback.core.state import State
@@ -23,6 +23,7 @@ _owed: TypeAdapter[list[Owed]] = TypeAdapter(list[Owed])
 _tools: TypeAdapter[list[ToolSpec]] = TypeAdapter(list[ToolSpec])
 _queued: TypeAdapter[Queued] = TypeAdapter(Queued)
 _state: TypeAdapter[State] = TypeAdapter(State)
+_open_turns: TypeAdapter[OpenTurns] = TypeAdapter(OpenTurns)
 # written by their serializers: most of what `dump_json` costs is to hand on its many options
 
 
@@ -49,6 +50,14 @@ def dump_owed(owed: Sequence[Owed], /) -> bytes:
 
 def load_owed(record: bytes, /) -> tuple[Owed, ...]:
     return tuple(_owed.validate_json(record))
+
+
+def dump_open_turns(open_turns: OpenTurns, /) -> bytes:
+    return _open_turns.serializer.to_json(open_turns)
+
+
+def load_open_turns(record: bytes, /) -> OpenTurns:
+    return _open_turns.validate_json(record)
 
 
 def dump_tools(tools: Sequence[ToolSpec], /) -> bytes:

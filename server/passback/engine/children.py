@@ -27,8 +27,8 @@ class Journal(Protocol):
         """Show events at once; a take-over may make them void."""
         ...
 
-    def begin_turn(self, turn: RunEvent, path: tuple[CallId, ...] = (), /) -> None:
-        """Show that a model is asked: until its agent commits, a take-over makes void what it says.
+    def begin_turn(self, events: Sequence[RunEvent], path: tuple[CallId, ...] = (), /) -> None:
+        """Show that an agent begins to say what it has not committed: until it commits, a take-over makes that void.
 
         `path`: the calls on which that agent works, below the one whose journal this is, outermost first.
         """
@@ -89,7 +89,7 @@ class CallContext(ServerCall):
     """
 
     show: Callable[[Sequence[RunEvent]], None] = field(kw_only=True)
-    begin_turn: Callable[[RunEvent, tuple[CallId, ...]], None] = field(kw_only=True)
+    begin_turn: Callable[[Sequence[RunEvent], tuple[CallId, ...]], None] = field(kw_only=True)
     write: Callable[[Sequence[Message], Sequence[RunEvent]], Awaitable[None]] = field(kw_only=True)
     meter: Meter = field(kw_only=True)
     origin: Callable[[], Origin | None] = field(kw_only=True)
@@ -117,9 +117,9 @@ class ChildJournal:
     def append(self, events: Sequence[RunEvent], /) -> None:
         self._context.show(self._nested(events))
 
-    def begin_turn(self, turn: RunEvent, path: tuple[CallId, ...] = (), /) -> None:
+    def begin_turn(self, events: Sequence[RunEvent], path: tuple[CallId, ...] = (), /) -> None:
         call_id = self._context.call_id
-        self._context.begin_turn(Nested(call_id, turn), (call_id, *path))
+        self._context.begin_turn(self._nested(events), (call_id, *path))
 
     async def room(self) -> None:
         """As `Journal.room`. What a sub-agent says is no text of the run's."""

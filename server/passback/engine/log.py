@@ -12,7 +12,7 @@ from typing import Protocol
 
 import anyio
 
-from passback.core.changes import Commit, Lease, LeaseState, LogWrite
+from passback.core.changes import Commit, Lease, LeaseState, LogWrite, OpenTurn, OpenTurns
 from passback.core.errors import StoreError, StoreUnavailable
 from passback.core.events import (
     START,
@@ -22,6 +22,7 @@ from passback.core.events import (
     RunEvent,
     TextDelta,
     ToolCallArguments,
+    unnested,
 )
 from passback.core.messages import CallId, Message, Owed, RunRef, ToolMessage
 from passback.core.ports import Store
@@ -104,7 +105,7 @@ class RunLog:
         self._in_doubt: list[Commit | LogWrite] = []  # one for each producer at most, and a write
         self._behind: list[RunEvent] = []  # what is shown when the commit in doubt is
         self._commits_in_doubt = 0
-        # turns without a message yet, by the calls on which their agents work: how many events were written before each
+        # turns that are not committed, by the calls on which their agents work: how many events were written before each
         self._open_turns: dict[tuple[CallId, ...], int] = {}
         self._step = 0
         self._writer = writer
@@ -129,10 +130,10 @@ class RunLog:
                 self._is_pressing = True
         self._writer.mark(self)
 
-    def begin_turn(self, turn: RunEvent, path: tuple[CallId, ...] = (), /) -> None:
-        """Show that a model is asked: until its agent commits, a take-over makes void what it says."""
-        self._open_turns[path] = self._numbered
-        self.append([turn])
+    def begin_turn(self, events: Sequence[RunEvent], path: tuple[CallId, ...] = (), /) -> None:
+        """Show that an agent begins to say what it has not committed: until it commits, a take-over makes that void."""
+        self._open_turns.setdefault(path, self._numbered)
+        self.append(events)
 
     async def room(self) -> None:
         """Wait while more text is not stored than others are to wait for: a model may say it faster than a store takes it."""
@@ -168,10 +169,10 @@ class RunLog:
         write = self._waiting_events(events)
         owed, cut = (end.owed, end.cut) if end else ((), False)
         within = self._writer.tool_timeout if owed else None
-        self._close_turns(append)
-        committed = None if end else min(self._open_turns.values(), default=None)
+        self._close_turns(append, events)
+        open_turns = None if end else self._left_open()
         self._in_doubt.append(
-            Commit(write, self._step, append, owed, end is not None, cut, within, state, committed)
+            Commit(write, self._step, append, owed, end is not None, cut, within, state, open_turns)
         )
         self._commits_in_doubt += 1
         until = monotonic() + self._writer.lease
@@ -222,8 +223,10 @@ class RunLog:
             self._trim()
             self._notify()
 
-    def _close_turns(self, append: Sequence[Message]) -> None:
+    def _close_turns(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
         """Of those who say or are told something, and of sub-agents whose calls are answered, however they came to their end."""
+        for event in events:
+            self._open_turns.pop(unnested(event)[0], None)
         for message in append:
             path, told = unwrapped(message)
             self._open_turns.pop(path, None)
@@ -231,6 +234,14 @@ class RunLog:
                 call = (*path, told.call_id)
                 for each in [each for each in self._open_turns if each[: len(call)] == call]:
                     del self._open_turns[each]
+
+    def _left_open(self) -> OpenTurns | None:
+        """The turns that go on beside the commit whose events were numbered last; None: there are none."""
+        if not self._open_turns:
+            return None
+        epoch = self.lease.epoch
+        turns = [OpenTurn(path, Position(epoch, seq)) for path, seq in self._open_turns.items()]
+        return OpenTurns(Position(epoch, self._numbered), tuple(turns))
 
     def _waiting_events(self, revealed: tuple[RunEvent, ...] = ()) -> LogWrite:
         """The events that no write carries yet, and those that are not to be seen before it succeeds."""

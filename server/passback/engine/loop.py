@@ -248,7 +248,7 @@ class Loop:
         assembler = Assembler(message_id, self._toolbox.whose, new_call_id, self._brain.model.name)
         with await self._reserve():
             self._assembler = assembler
-            self._log.begin_turn(TurnStarted(message_id))
+            self._log.begin_turn([TurnStarted(message_id)])
             try:
                 await listen(answering, assembler, self._log.append, self._log.room)
             finally:
@@ -277,7 +277,7 @@ class Loop:
         if fitted.append:
             await self._commit(fitted.append, fitted.events)
         elif fitted.events:
-            self._log.append(self._with_left(fitted.events))
+            self._log.begin_turn(self._with_left(fitted.events))
         return fitted.messages
 
     def _with_left(self, events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:

@@ -8,13 +8,13 @@ from typing import Self
 
 from typing_extensions import override
 
-from passback.core.errors import CursorExpired, InvalidCursor
+from passback.core.errors import TRIMMED, CursorExpired, InvalidCursor
 from passback.core.events import START, Logged, Position, Rewound, RunFinished
 from passback.core.messages import RunRef
 from passback.core.ports import Store, Take
 from passback.engine.caretaker import Caretaker
 from passback.engine.log import RunLog
-from passback.engine.stored import BEYOND, TRIMMED, StoredLog
+from passback.engine.stored import BEYOND, StoredLog
 
 
 class Reader(

@@ -18,8 +18,6 @@ GONE = Failed("run_not_found", "the conversation was deleted during this run")
 
 BEYOND = "the cursor is beyond the end of its run"
 
-TRIMMED = "the log's beginning was trimmed; the messages are all there"
-
 ATTENDED_SECONDS = 10.0
 """For how long a reader in another process counts as present; it says so in half that time."""
 

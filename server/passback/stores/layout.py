@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from passback.core.changes import Change, Claim, Commit, Enqueue, Hold, Lease
-from passback.core.errors import CursorExpired, StoreError
+from passback.core.changes import Change, Claim, Commit, Enqueue, Hold, Lease, OpenTurns
+from passback.core.errors import TRIMMED, CursorExpired, StoreError
 from passback.core.events import Logged, Position, RunEvent
 from passback.core.limits import Spending, Spent
 from passback.core.messages import (
@@ -25,11 +25,13 @@ from passback.core.posts import Receipt, Receipts
 from passback.core.records import (
     dump_events,
     dump_message,
+    dump_open_turns,
     dump_owed,
     dump_queued,
     dump_state,
     dump_tools,
     load_events,
+    load_open_turns,
     load_state,
 )
 from passback.core.state import State
@@ -111,6 +113,23 @@ def pack_state(state: State | None, /) -> PackedState | None:
 def unpack_state(record: bytes | None, boundary: int, /) -> State:
     """The boundary may have been set back since the record was written; without a record there is no other than 0."""
     return replace(load_state(record), boundary=boundary) if record else State()
+
+
+class PackedOpenTurns(NamedTuple):
+    """An `OpenTurns` as a store writes it: a record, and the number of the event that is then the last committed one."""
+
+    record: bytes
+    committed: int
+
+
+def pack_open_turns(open_turns: OpenTurns | None, /) -> PackedOpenTurns | None:
+    if open_turns is None:
+        return None
+    return PackedOpenTurns(dump_open_turns(open_turns), open_turns.committed.seq)
+
+
+def unpack_open_turns(record: bytes | None, /) -> OpenTurns | None:
+    return load_open_turns(record) if record else None
 
 
 @value
@@ -300,7 +319,7 @@ class PackedCommit:
     answer_within: int | None
     hands_back: bool
     state: PackedState | None
-    committed: int | None
+    open_turns: PackedOpenTurns | None
 
 
 def pack_commit(commit: Commit, /) -> PackedCommit:
@@ -315,7 +334,7 @@ def pack_commit(commit: Commit, /) -> PackedCommit:
         None if commit.answer_within is None else milliseconds(commit.answer_within),
         commit.ends and bool(commit.owed),
         pack_state(commit.state),
-        commit.committed,
+        pack_open_turns(commit.open_turns),
     )
 
 
@@ -332,7 +351,7 @@ def unpack_entries(entries: Iterable[tuple[Position, bytes]], after: Position, /
         events = load_events(record)
         first = last.seq - len(events) + 1
         if first > (place.seq if last.epoch == place.epoch else 0) + 1:
-            raise CursorExpired("the log's beginning was trimmed; the messages are all there")
+            raise CursorExpired(TRIMMED)
         place = last
         for position, event in zip(
             (Position(last.epoch, seq) for seq in range(first, last.seq + 1)), events, strict=True

@@ -11,13 +11,11 @@ from passback.core.events import (
     Failed,
     Logged,
     Position,
-    ReasoningDelta,
     Rewound,
-    RunEvent,
     TextDelta,
-    ToolCallArguments,
 )
 from passback.core.messages import RunId
+from passback.core.pieces import join, stream_of
 from passback.core.ports import Encoder
 from passback.pacing import LARGE
 from passback.transport.requests import run_id
@@ -198,28 +196,10 @@ def coalesced(batch: Sequence[Logged], /) -> Sequence[Logged]:
     if len(batch) == 1:
         return batch
     joined: list[Logged] = []
-    for stream, group in groupby(batch, key=_stream_of):
+    for stream, group in groupby(batch, key=lambda logged: stream_of(logged.event)):
         pieces = list(group)
         if stream is None or len(pieces) == 1:
             joined += pieces
         else:
-            joined.append(Logged(pieces[-1].position, _join([piece.event for piece in pieces])))
+            joined.append(Logged(pieces[-1].position, join([piece.event for piece in pieces])))
     return joined
-
-
-def _stream_of(logged: Logged) -> object:
-    """Equal for pieces that may be joined, None for an event that stands alone."""
-    event = logged.event
-    if isinstance(event, ToolCallArguments):
-        return event.call_id
-    return type(event) if isinstance(event, TextDelta | ReasoningDelta) else None
-
-
-def _join(events: Sequence[RunEvent]) -> RunEvent:
-    first = events[0]
-    if isinstance(first, ToolCallArguments):
-        deltas = [event.delta for event in events if isinstance(event, ToolCallArguments)]
-        return ToolCallArguments(first.call_id, "".join(deltas))
-    texts = [event.text for event in events if isinstance(event, TextDelta | ReasoningDelta)]
-    kind = TextDelta if isinstance(first, TextDelta) else ReasoningDelta
-    return kind("".join(texts))

@@ -1,6 +1,12 @@
 """What the scripts are told, as they take it."""
 
-from passback.stores.layout import PackedChange, PackedEntry, PackedState, first_version
+from passback.stores.layout import (
+    PackedChange,
+    PackedEntry,
+    PackedOpenTurns,
+    PackedState,
+    first_version,
+)
 from passback.stores.options import Keep
 from passback.stores.redis.servers import Argument
 
@@ -24,6 +30,11 @@ def transcript(packed: PackedChange, /) -> tuple[Argument, ...]:
 def state(packed: PackedState | None, /) -> tuple[Argument, Argument]:
     """Empty: the state is kept."""
     return (b"", 0) if packed is None else packed
+
+
+def open_turns(packed: PackedOpenTurns | None, /) -> tuple[Argument, Argument]:
+    """Up to where the log is committed, and the record; empty: all of it is."""
+    return ("", b"") if packed is None else (packed.committed, packed.record)
 
 
 def ttl(keep: Keep, /) -> str:

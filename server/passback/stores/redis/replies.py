@@ -12,6 +12,7 @@ from passback.core.records import load_message, load_owed, load_queued, load_too
 from passback.stores.layout import (
     unpack_claims,
     unpack_entries,
+    unpack_open_turns,
     unpack_receipt,
     unpack_state,
     unpacking,
@@ -71,7 +72,7 @@ def page(reply: Reply, start: int, /) -> Page:
 def _status(state: Reply) -> Status:
     version, run_id, running, lapsed, expires, owed, count, attempt, *more, queued = state
     seq, committed, mark, cancelled, cut, tethered, attended, answer_by, overdue, *more = more
-    claims, now, known, boundary, history = more
+    claims, now, known, boundary, history, open_turns = more
     committed_to = position(committed) if committed else START
     open_calls = load_owed(owed)
     return Status(
@@ -85,6 +86,7 @@ def _status(state: Reply) -> Status:
         attempt=int(attempt or 0),
         logged=committed_to._replace(seq=int(seq or 0)),
         committed=committed_to,
+        open_turns=unpack_open_turns(open_turns),
         mark=int(mark or 0),
         cancelled=bool(cancelled),
         cut=cut == b"1",

@@ -226,7 +226,11 @@ class RedisStore:
             *(text for receipt in packed.receipts for text in receipt),
         )
         keys = self._names.whole(packed.tag, run_id)
-        reply = await self._link.run(Call(scripts.CHANGE, keys, given))
+        call = Call(scripts.CHANGE, keys, given)
+        async with AsyncExitStack() as stack:
+            if entry is not None and is_large([entry.record]):
+                await stack.enter_async_context(self._large.turn())
+            reply = await self._link.run(call)
         return None if reply is None else int(reply)
 
     async def hold(self, hold: Hold, /, *, seconds: float) -> Held | None:
@@ -364,7 +368,7 @@ class RedisStore:
             packed.owed,
             "" if within is None else within,
             *arguments.state(packed.state),
-            "" if packed.committed is None else packed.committed,
+            *arguments.open_turns(packed.open_turns),
             *arguments.next_entry(write.entry),
             *packed.messages,
         )

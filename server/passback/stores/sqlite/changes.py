@@ -42,6 +42,11 @@ class Taking:
     entry: PackedEntry | None
     lease: int = 0
 
+    @property
+    def records(self) -> tuple[bytes, ...]:
+        """The records of the entry."""
+        return () if self.entry is None else (self.entry.record,)
+
 
 def park(db: sqlite3.Connection, change: PackedChange, limits: Limits, /) -> bool:
     row = find(db, change.tag)
@@ -149,7 +154,7 @@ def _apply(
     add_receipts(db, row["id"], change.receipts)
     db.execute(
         "UPDATE extras SET owed = ?, tools = COALESCE(?, tools), key = COALESCE(?, key),"
-        " owed_since = CASE WHEN ? THEN owed_since END,"
+        " owed_since = CASE WHEN ? THEN owed_since END, open_turns = NULL,"
         " boundary = CASE WHEN boundary > ? THEN 0 ELSE boundary END WHERE conversation = ?",
         (change.owed, change.tools, key, change.owes, count, row["id"]),
     )

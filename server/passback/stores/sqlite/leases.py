@@ -50,7 +50,7 @@ def commit(
     Raises:
         LeaseLost: nothing was written.
     """
-    write = commit.write
+    write, open_turns = commit.write, commit.open_turns
     row = find(db, write.tag)
     this = f"{write.fence}|{commit.step}"
     if row and row["ended"] == this:
@@ -74,7 +74,7 @@ def commit(
         "look_at": min(expires, row["look_at"]),
         "seq": seq,
         "committed_epoch": write.epoch,
-        "committed_seq": seq if commit.committed is None else commit.committed,
+        "committed_seq": seq if open_turns is None else open_turns.committed,
         "log_bytes": log_bytes,
         "history_bytes": history_bytes(db, row, commit.messages, anew=moved),
     }
@@ -89,7 +89,10 @@ def commit(
     keep = limits.idle if commit.ends else limits.running
     expiry = until((limits.waiting if waits else keep).conversation)
     update(db, row["id"], **columns, keep_until=expiry)
-    db.execute("UPDATE extras SET owed = ? WHERE conversation = ?", (commit.owed, row["id"]))
+    db.execute(
+        "UPDATE extras SET owed = ?, open_turns = ? WHERE conversation = ?",
+        (commit.owed, open_turns and open_turns.record, row["id"]),
+    )
     if commit.hands_back:
         db.execute(
             "UPDATE extras SET owner = ?, owed_since = ? WHERE conversation = ?",

@@ -17,6 +17,7 @@ from passback.stores.layout import (
     unpack_claims,
     unpack_entries,
     unpack_key,
+    unpack_open_turns,
     unpack_receipt,
     unpack_state,
 )
@@ -113,7 +114,8 @@ def data_version(db: sqlite3.Connection, /) -> int:
 
 def _status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
     extras = db.execute(
-        "SELECT owed, claims, state, boundary FROM extras WHERE conversation = ?", (row["id"],)
+        "SELECT owed, claims, state, boundary, open_turns FROM extras WHERE conversation = ?",
+        (row["id"],),
     ).fetchone()
     queued = db.execute(
         "SELECT run_id FROM queue WHERE conversation = ? ORDER BY place", (row["id"],)
@@ -130,6 +132,7 @@ def _status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
         attempt=row["attempt"],
         logged=Position(row["committed_epoch"], row["seq"]),
         committed=Position(row["committed_epoch"], row["committed_seq"]),
+        open_turns=unpack_open_turns(extras["open_turns"]),
         mark=row["mark"],
         cancelled=running and bool(row["cancelled"]),
         cut=bool(row["cut"]),

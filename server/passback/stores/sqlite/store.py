@@ -179,7 +179,7 @@ class SqliteStore:
         epoch = await self._write(
             packed.tag,
             lambda db: rule(db, packed, taking, self._limits),
-            large=is_large(packed.messages),
+            large=is_large((*packed.messages, *taking.records)),
         )
         if epoch is None:
             return None
@@ -190,7 +190,9 @@ class SqliteStore:
         packed = pack_change(change)
         taking = Taking(pack_key(change.key), run_id, pack_entry(events))
         return await self._write(
-            packed.tag, lambda db: changes.reap(db, packed, taking, self._limits)
+            packed.tag,
+            lambda db: changes.reap(db, packed, taking, self._limits),
+            large=is_large(taking.records),
         )
 
     async def hold(self, hold: Hold, /, *, seconds: float) -> Held | None:

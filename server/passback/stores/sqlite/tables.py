@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 # The row of a conversation is written with every batch of events, so what may be large is kept apart from it.
 SCHEMA = """
@@ -47,7 +47,8 @@ CREATE TABLE extras (
     owner BLOB,                             -- whose it is, once it has owed something
     owed_since INTEGER,                     -- when that was handed back, microseconds
     state BLOB,                             -- what is known beside the messages
-    boundary INTEGER NOT NULL DEFAULT 0     -- the position of the first message that is still read
+    boundary INTEGER NOT NULL DEFAULT 0,    -- the position of the first message that is still read
+    open_turns BLOB                         -- at the last commit
 );
 CREATE INDEX extras_by_owed ON extras (owner, owed_since) WHERE owed_since IS NOT NULL;
 CREATE TABLE messages (
@@ -176,6 +177,10 @@ _FROM_6 = """
 ALTER TABLE spent ADD COLUMN seq INTEGER NOT NULL DEFAULT 0;
 """
 
+_FROM_7 = """
+ALTER TABLE extras ADD COLUMN open_turns BLOB;
+"""
+
 MIGRATIONS: Mapping[int, str] = {
     1: _FROM_1,
     2: _FROM_2,
@@ -183,5 +188,6 @@ MIGRATIONS: Mapping[int, str] = {
     4: _FROM_4,
     5: _FROM_5,
     6: _FROM_6,
+    7: _FROM_7,
 }
 """By the version that they lead away from, to the next."""

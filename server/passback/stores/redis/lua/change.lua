@@ -67,7 +67,7 @@ if kind ~= 'park' then
   -- what appends read comes first: a small hash is looked through from its beginning
   set('fence', epoch .. ':' .. nonce, 'running', runs_on and '1' or '0', 'seq', last, 'bytes', digits(size),
     'expires', digits(now + lease), 'epoch', digits(epoch), 'step', '-1', 'committed', epoch .. '-' .. last,
-    'drawn', digits(epoch), 'released', '')
+    'open_turns', '', 'drawn', digits(epoch), 'released', '')
 end
 if kind == 'begin' then
   set('cancelled', '0', 'run', run, 'attempt', '1', 'mark', mark, 'tethered', tethered, 'cut', '0', 'attended', '0')

@@ -30,10 +30,10 @@ local function bytes_of(key, first, last)
 end
 
 local version, run, running, expires, owed, count, attempt, seq, committed, mark, cancelled, cut, tethered, attended,
-  answer_by, claims, state, boundary, history = unpack(
+  answer_by, claims, state, boundary, history, open_turns = unpack(
   redis.call('HMGET', KEYS[1], 'version', 'run', 'running', 'expires', 'owed', 'count', 'attempt', 'seq', 'committed',
     'mark', 'cancelled', 'cut', 'tethered', 'attended', 'answer_by',
-    'claims', 'state', 'boundary', 'history'))
+    'claims', 'state', 'boundary', 'history', 'open_turns'))
 if not version then return false end
 local lapsed = running == '1' and tonumber(expires) <= now and 1 or 0
 local is_cancelled = running == '1' and cancelled == '1' and 1 or 0
@@ -52,5 +52,5 @@ end
 local receipts = {}
 for i = 5, #ARGV do receipts[i - 4] = redis.call('HGET', KEYS[3], ARGV[i]) end
 local status = {version, run, running, lapsed, expires, owed, count, attempt, seq, committed, mark, is_cancelled, cut,
-  tethered, is_attended, answer_by, is_overdue, claims, now, state, boundary, history, queued}
+  tethered, is_attended, answer_by, is_overdue, claims, now, state, boundary, history, open_turns, queued}
 return {status, messages, tools, waiting, receipts}
