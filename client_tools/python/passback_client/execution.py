@@ -8,12 +8,12 @@ from typing import TypeAlias, cast
 
 import anyio
 from pydantic import JsonValue
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json
 
 from passback_client.approvals import Approval, Approver, Decision
 from passback_client.events import Decided, JsonObject, OwedCall, ToolAnswer
 from passback_client.limits import Limits
-from passback_client.text import mended, write_json
+from passback_client.text import mended, mended_value
 from passback_client.tools import Tool, ToolCall, ToolContext, ToolError, invoke, is_async
 
 _CUT = " [cut]"
@@ -175,7 +175,7 @@ def _encoded(given: object) -> bytes:
     with suppress(*failures):
         return to_json(given, inf_nan_mode="null")
     try:
-        return write_json(given, to_jsonable_python)  # what was wrong may be half a character
+        return to_json(mended_value(given), inf_nan_mode="null")  # it may be half a character
     except failures as error:
         kind = type(given).__name__
         raise ToolError(f"The tool gave a {kind}, which is not JSON.") from error

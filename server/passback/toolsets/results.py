@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import json
 import re
 import types
 import typing
@@ -19,6 +18,7 @@ from collections.abc import (
     Iterable,
     Iterator,
 )
+from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
 from math import inf
 from time import monotonic
@@ -94,31 +94,39 @@ def _text(value: object) -> str:
         foreign.append(_type_name(inner))
         raise TypeError
 
-    try:
+    failures = (PydanticSerializationError, TypeError, ValueError, RecursionError)
+    with suppress(*failures):
         return to_json(value, fallback=refuse, inf_nan_mode="null").decode()
-    except PydanticSerializationError:
-        if not foreign and (text := _mended_json(value)) is not None:
-            return text
-        whole, inner = _type_name(value), "".join(foreign[:1])
-        raise NoResult(
-            f"a value of type {whole}{f' that holds {inner}' if inner not in ('', whole) else ''}, "
-            "which cannot be written as JSON"
-        ) from None
+    with suppress(*failures):  # what was wrong may be half a character
+        return to_json(_mended(value, refuse), fallback=refuse, inf_nan_mode="null").decode()
+    whole, inner = _type_name(value), "".join(foreign[:1])
+    raise NoResult(
+        f"a value of type {whole}{f' that holds {inner}' if inner not in ('', whole) else ''}, "
+        "which cannot be written as JSON"
+    )
 
 
-def _mended_json(value: object) -> str | None:
-    """JSON with U+FFFD for halves of characters, in texts and keys. None: something else is wrong with the value."""
-    try:
-        text = json.dumps(
-            value,
-            default=to_jsonable_python,
-            ensure_ascii=False,
-            allow_nan=False,
-            separators=(",", ":"),
-        )
-    except (TypeError, ValueError, RecursionError):
-        return None
-    return mended(text)
+def _mended(value: object, refuse: Callable[[object], object]) -> object:
+    """Return the value for the same writer, with U+FFFD for halves of characters in its texts and keys.
+
+    Raises:
+        PydanticSerializationError, TypeError, ValueError, RecursionError: something else is wrong with it.
+    """
+    match value:
+        case str():
+            return mended(value)
+        case dict():
+            pairs = cast("dict[object, object]", value).items()
+            return {
+                mended(key) if isinstance(key, str) else key: _mended(each, refuse)
+                for key, each in pairs
+            }
+        case list() | tuple() | set() | frozenset():
+            return [_mended(each, refuse) for each in cast("Iterable[object]", value)]
+        case None | int() | float():
+            return value
+        case _:
+            return _mended(to_jsonable_python(value, fallback=refuse), refuse)
 
 
 def _medium(value: object, media_type: str) -> MediaPart:

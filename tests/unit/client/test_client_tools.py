@@ -164,6 +164,8 @@ class Colored:
         ((1, math.inf, "ä"), [1, None, "ä"]),
         ("lone \ud800 half, a pair \ud83d\ude00", "lone \ufffd half, a pair 😀"),
         ({"\ud800": ["\udc00"]}, {"\ufffd": ["\ufffd"]}),
+        ({"a": "\ud800", "b": math.nan}, {"a": "\ufffd", "b": None}),
+        ({(1, 2): "\ud800", 3: ("x",)}, {"1,2": "\ufffd", "3": ["x"]}),
         (
             Colored("\ud800", datetime(2026, 1, 2, tzinfo=UTC)),
             {"color": "\ufffd", "when": "2026-01-02T00:00:00Z"},

@@ -5,6 +5,7 @@ import logging
 import math
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import date
 from typing import Annotated, Literal
 
 import anyio
@@ -179,6 +180,8 @@ def test_a_name_that_providers_refuse_is_refused(name: str) -> None:
         ([math.nan, math.inf, {"a": -math.inf}], '[null,null,{"a":null}]'),
         ("lone \ud800 half, a pair \ud83d\ude00", "lone \ufffd half, a pair 😀"),
         ({"\ud800": [Place(city="\udc00")]}, '{"\ufffd":[{"city":"\ufffd"}]}'),
+        ({"a": "\ud800", "b": math.nan}, '{"a":"\ufffd","b":null}'),
+        ({(1, 2): "\ud800", 3: (date(2026, 1, 2),)}, '{"1,2":"\ufffd","3":["2026-01-02"]}'),
     ],
 )
 async def test_a_result_is_text_or_json(value: object, text: str) -> None:

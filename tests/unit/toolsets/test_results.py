@@ -132,6 +132,7 @@ HERE = __name__
         (Holder(len), f"a value of type {HERE}.Holder that holds builtin_function_or_method, which cannot be written as JSON"),
         (..., "a value of type ellipsis, which cannot be written as JSON"),
         (ValueError("secret"), "a value of type ValueError, which cannot be written as JSON"),
+        (["\ud800", Plain()], f"a value of type list that holds {HERE}.Plain, which cannot be written as JSON"),
         ({"a": b"\xff"}, "a value of type dict, which cannot be written as JSON"),
         (b"abc", "bytes without a media type; give Result(value, media_type='image/png')"),
         (Result(memoryview(b"abc")), "memoryview without a media type; give Result(value, media_type='image/png')"),
