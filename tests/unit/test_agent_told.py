@@ -99,12 +99,14 @@ async def test_data_tools_are_offered_where_the_agent_wants_them() -> None:
 async def test_an_odd_field_in_a_column_of_numbers_is_told_in_prompt_and_results() -> None:
     query = calls(("query_data", {"expression": "sum(bills[].open)"}))
     model = ScriptedModel([query, says("so")])
-    rows = "who,open\n" + "Ann,120\n" * 4000 + "Bob,n/a\n"
+    rows = "who,open\nBob,n/a\n" + "Ann,120\n" * 4000
     data: JsonValue = {"bills": {"mediaType": "text/csv", "text": rows}}
     async with Agent(model, data_tools=True).session() as session:
         _ = [event async for event in session.submit("How much?", structured_data=data)]
     [words] = [one for one in model.requests[0].messages if isinstance(one, UserMessage)]
-    assert '"mixed":{"open":"text: 1 of its 4001 fields is not a number"}' in str(words.content)
+    assert '"mixed":{"open":"text: 1 of its first 2046 fields is not a number"}' in str(
+        words.content
+    )
     [result] = [one for one in model.requests[1].messages if isinstance(one, ToolMessage)]
     assert "Note: the column 'open' of 'bills' holds texts, as 1 of its 4001" in str(result.content)
     assert result.is_error

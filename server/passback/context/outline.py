@@ -1,13 +1,13 @@
 """An outline of JSON that is too large to be shown: its shape, its sizes, its first records."""
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from itertools import islice
+from typing import TypeAlias
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from passback.core.tables import BadTable, Table, head_of, mixed_columns, table_of
+from passback.core.tables import BadTable, Table, head_of, mixed_columns, table_of, tables_in
 from passback.core.values import value
 
 _BYTES = 6 * 1024
@@ -32,7 +32,10 @@ _ROOMS: Sequence[_Room] = (
     _Room(2, 1, 2, 16),
 )
 
-_LOOKED_AT = 128 * 1024  # characters of a table whose columns are looked at
+_LOOKED_AT = 16 * 1024  # characters of all tables together whose columns are looked at
+
+_Mixed: TypeAlias = Mapping[str, Mapping[str, str]]
+"""What is said of columns, by the keys of their tables and their own names."""
 
 
 def outline(value: JsonValue, /) -> JsonValue:
@@ -41,24 +44,27 @@ def outline(value: JsonValue, /) -> JsonValue:
     A list is `{"items": how many, "first": [...]}`, a table its columns and first rows, with those that hold texts although most
     of their fields are numbers; a long text, and what lies too deep, says how large it is.
     """
-    outlines = (_outline(value, room, room.depth) for room in _ROOMS)
+    mixed = _mixed(value)
+    outlines = (_outline(value, room, room.depth, mixed) for room in _ROOMS)
     return next(shown for shown in outlines if len(to_json(shown)) <= _BYTES)
 
 
-def _outline(value: JsonValue, room: _Room, depth: int) -> JsonValue:
+def _outline(value: JsonValue, room: _Room, depth: int, mixed: _Mixed) -> JsonValue:
     match value:
         case str():
             return _short(value, room.chars)
         case list():
-            first = [_outline(each, room, depth - 1) for each in value[: room.items]]
+            first = [_outline(each, room, depth - 1, mixed) for each in value[: room.items]]
             return {"items": len(value), "first": first if depth else []}
-        case dict() if depth == room.depth and (table := _table(value, room)):
+        case dict() if depth == room.depth and (table := _table(value, room, mixed.get(""))):
             return table
         case dict():
             keys = islice(value, room.keys if depth else 0)
             shown: dict[str, JsonValue] = {
-                _short(key, room.chars): (depth == room.depth and _table(value[key], room))
-                or _outline(value[key], room, depth - 1)
+                _short(key, room.chars): (
+                    depth == room.depth and _table(value[key], room, mixed.get(key))
+                )
+                or _outline(value[key], room, depth - 1, mixed)
                 for key in keys
             }
             left = len(value) - len(shown)
@@ -69,8 +75,10 @@ def _outline(value: JsonValue, room: _Room, depth: int) -> JsonValue:
             return value
 
 
-def _table(value: JsonValue, room: _Room) -> dict[str, JsonValue] | None:
-    """None: it is no table that can be read."""
+def _table(
+    value: JsonValue, room: _Room, mixed: Mapping[str, str] | None
+) -> dict[str, JsonValue] | None:
+    """None: it is no table that can be read. `mixed` is said of its columns."""
     table = table_of(value)
     if table is None:
         return None
@@ -84,20 +92,29 @@ def _table(value: JsonValue, room: _Room) -> dict[str, JsonValue] | None:
         "first": [[_short(field, room.chars) for field in row[: room.keys]] for row in rows],
         "characters": len(table.text),
     }
-    if mixed := _mixed(table.text[:_LOOKED_AT], table.media_type):
+    if mixed:
         first = islice(mixed.items(), room.keys)
         shown["mixed"] = {_short(name, room.chars): told for name, told in first}
     left = len(columns) - room.keys
     return {**shown, "...": f"{left} more columns"} if left > 0 else shown
 
 
-@lru_cache(maxsize=32)  # a conversation's data is outlined for each of its runs
-def _mixed(text: str, media_type: str) -> Mapping[str, JsonValue]:
-    """Return what is said of the columns that hold texts although most of their fields are numbers, by their names."""
-    is_whole = len(text) < _LOOKED_AT
-    whole_lines = text if is_whole else text[: text.rfind("\n") + 1]
+def _mixed(value: JsonValue) -> _Mixed:
+    """Return what is said of the columns that hold texts although most of their fields are numbers.
+
+    Each table that can be shown has an equal share of the characters that are looked at: their parsing holds up all else.
+    """
+    tables = dict(islice(tables_in(value), _ROOMS[0].keys))
+    share = _LOOKED_AT // max(1, len(tables))
+    return {key: found for key, table in tables.items() if (found := _mixed_in(table, share))}
+
+
+def _mixed_in(table: Table, chars: int) -> Mapping[str, str]:
+    text = table.text[: chars + 1]
+    is_whole = len(text) <= chars
+    whole_lines = text if is_whole else text[: text.rfind("\n", 0, chars) + 1]
     try:
-        mixed = mixed_columns(Table(whole_lines, media_type))
+        mixed = mixed_columns(Table(whole_lines, table.media_type))
     except BadTable:  # the last line that is looked at is within a quoted field
         return {}
     of = "its" if is_whole else "its first"
