@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
 from passback.core.messages import JsonObject
-from passback.core.tables import BadTable, mixed_columns, tables_in, with_rows
+from passback.core.tables import BadTable, head_of, mixed_columns, tables_in, with_rows
 from passback.schemas.arguments import judge
 from passback.schemas.declared import Unfit, fit
 from passback.schemas.keywords import TooMuch
@@ -91,11 +91,18 @@ def answer_query(text: bytes, query: Query, /) -> str:
 def _notes(data: JsonValue, query: Query) -> str:
     """Return a line for each column that a query names and that holds texts for a few of its fields; of a summary, for all."""
     words = query.expression if query.schema is None else f"{query.expression} {query.schema}"
+
+    def is_named(column: str) -> bool:
+        return (
+            query.summarised or re.search(rf"(?<!\w){re.escape(column)}(?!\w)", words) is not None
+        )
+
     mixed = (
         (key, one)
         for key, table in tables_in(data)
+        if any(map(is_named, head_of(table, 0)[0]))  # else none of its rows is read again
         for one in mixed_columns(table)
-        if query.summarised or re.search(rf"(?<!\w){re.escape(one.name)}(?!\w)", words)
+        if is_named(one.name)
     )
     return "".join(
         f"Note: the column {_quoted(one.name)}{f' of {_quoted(key)}' if key else ''} holds texts, as {one.share()}, "

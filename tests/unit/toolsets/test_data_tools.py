@@ -2,6 +2,8 @@
 
 import json
 import math
+import sys
+from types import FrameType
 from typing import Any
 
 import anyio
@@ -409,6 +411,26 @@ NOTE = (
 )
 def test_a_result_says_which_column_holds_texts_for_a_few_fields(query: Query, found: str) -> None:
     assert answer_query(json.dumps({"bills": MIXED}).encode(), query) == found
+
+
+def test_the_fields_of_a_table_are_judged_once_more_only_for_a_column_that_is_named() -> None:
+    def work(expression: str) -> int:
+        """Return how many functions are called to answer a query."""
+        made = 0
+
+        def count(_frame: FrameType, event: str, _argument: object) -> None:
+            nonlocal made
+            made += event == "call"
+
+        sys.setprofile(count)
+        try:
+            assert answer_query(text, Query(expression, 100)) == "500"
+        finally:
+            sys.setprofile(None)
+        return made
+
+    text = json.dumps({"bills": {"mediaType": "text/csv", "text": "open\n" + "1\n" * 500}}).encode()
+    assert work("length(bills) || 'none'") + 500 <= work("length(bills) || 'open'")
 
 
 @pytest.mark.parametrize("expression", ["sum(bills[].open)", "bills[].open.abs(@)"])
