@@ -108,8 +108,15 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _told_unknown(arguments: Sequence[str], flags: Sequence[str]) -> str:
-    """Return what is wrong with arguments that nobody knows: of flags the names, as a value may be a secret."""
-    unknown = [one.partition("=")[0] for one in arguments if one.startswith("-")]
+    """Return what is wrong with arguments that nobody knows: of flags the names, as a value may be a secret.
+
+    A value may begin with a dash too: of a word with one dash no more than a short flag is shown.
+    """
+    unknown = [
+        one.partition("=")[0] if one.startswith("--") else one[:2]
+        for one in arguments
+        if one.startswith("-")
+    ]
     if not unknown:
         return f"arguments too many: {' '.join(arguments)}"
     guessed = (f"{one}{did_you_mean(nearest(one, flags))}" for one in unknown)

@@ -82,6 +82,10 @@ def test_wrong_usage_is_told(arguments: list[str], capsys: pytest.CaptureFixture
             ["check", "a:b", "--model-api-kye", "sk-secret", "--api-kyes=sk-secret"],
             "unknown flag --model-api-kye (did you mean --model-api-key?), --api-kyes (did you mean --api-keys?)",
         ),
+        (
+            ["serve", "--api-kyes", "-sekrit"],
+            "unknown flag --api-kyes (did you mean --api-keys?), -s",
+        ),
         (["replay", "file", "--prot", "1"], "unknown flag --prot (did you mean --port?)"),
         (["serve", "a:b", "--port", "1", "c:d"], "arguments too many: c:d"),
     ],
