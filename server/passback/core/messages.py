@@ -143,7 +143,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a server tool gave; a failure is `is_error`, never an exception. `plan` replaces what the agent means to do.
+    """The result of a server tool; a failure is `is_error`, never an exception. `plan` replaces what the agent means to do.
 
     `invalid`: the tool did not run, as the arguments of the call are not valid; the content says what is wrong with them.
     """

@@ -1,4 +1,4 @@
-"""What is suggested for a name that there is not."""
+"""Suggestions for a name that there is not."""
 
 from collections.abc import Sequence
 

@@ -34,7 +34,7 @@ class Child:
     cwd: str | None = None
 
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown, should the server say it: values of its environment, and the lines of each."""
+        """Return the secrets that no log shows, should the server say them: values of its environment, and the lines of each."""
         values = self.env.values()
         return _long([*values, *(line for value in values for line in value.splitlines())])
 
@@ -47,7 +47,7 @@ class Address:
     headers: Mapping[str, str] = field(repr=False)
 
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown, should the server say it: headers, the words in them, what the URL hides."""
+        """Return the secrets that no log shows, should the server say them: headers, the words in them, parts of the URL."""
         url = urlsplit(self.url)
         texts = [url.query, url.password or "", *self.headers.values()]
         return _long([*texts, *(word for text in texts for word in text.split())])
