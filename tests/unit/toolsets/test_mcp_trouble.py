@@ -207,31 +207,38 @@ for number in range(1000):
     print("line", number, file=sys.stderr)
 print("\\n\\x1b[31m", os.environ["TOKEN"], "and", os.environ["KEY"].splitlines()[1], "x" * 600, file=sys.stderr)
 sys.stderr.write("KeyError: 'HOST'")
-{end}
+sys.exit(3)
 """
 
 
-@pytest.mark.parametrize(
-    ("end", "reason"),
-    [
-        ("sys.exit(3)", "its process ended, with the code 3"),
-        ("sys.stderr.write('\\n'); sys.stdin.read()", "it did not answer in 1 s"),
-    ],
-    ids=["it ended", "it is silent"],
-)
-async def test_what_a_process_said_last_is_told_without_its_secrets(end: str, reason: str) -> None:
-    command = [sys.executable, "-c", CRASH.format(end=end)]
+async def test_what_a_process_said_last_is_told_without_its_secrets() -> None:
+    command = [sys.executable, "-c", CRASH]
     env = {"TOKEN": "sesame", "KEY": "-----BEGIN-----\nopen-up\n"}
-    server = MCPServer.stdio("t", command=command, cwd=ROOT, env=env, start_seconds=1)
+    server = MCPServer.stdio("t", command=command, cwd=ROOT, env=env, start_seconds=30)
     with anyio.fail_after(30):
         async with server.running():
             with pytest.raises(ToolsetUnavailable) as failure:
                 await server.ready()
+    reason = "its process ended, with the code 3"
     assert failure.value.message == f"the MCP server 't' cannot be used: {reason}"
     *lines, odd, last = failure.value.said
     assert lines == ["line 997", "line 998", "line 999"]
     assert odd == f"?[31m *** and *** {'x' * 600}"[: len(odd)]
     assert (len(odd), last) == (500, "KeyError: 'HOST'")
+
+
+async def test_what_a_silent_process_said_last_is_told_although_its_line_has_no_end() -> None:
+    command = ["/bin/sh", "-c", "printf 'first\\nToken: sesame' >&2; exec cat >/dev/null"]
+    server = MCPServer.stdio("t", command=command, env={"TOKEN": "sesame"}, start_seconds=0.3)
+    said: tuple[str, ...] = ()
+    with anyio.fail_after(30):
+        async with server.running():
+            while not said:  # an attempt that ends before the process has begun is made again
+                with pytest.raises(ToolsetUnavailable, match="it did not answer") as failure:
+                    await server.ready()
+                said = tuple(failure.value.said)
+                await anyio.lowlevel.checkpoint()
+    assert said == ("first", "Token: ***")
 
 
 async def test_why_an_address_is_no_server_is_told_without_its_secrets(

@@ -145,7 +145,7 @@ async def _log(
     """What it says of itself, to our log: so many lines, then no more; of a long line its beginning."""
     room = _LOG_LINES
     rest = b""
-    with suppress(anyio.ClosedResourceError):
+    try:
         async for chunk in stderr:
             *texts, rest = (rest + chunk).split(b"\n")
             rest = rest[:_LINE_BYTES]
@@ -155,8 +155,11 @@ async def _log(
             if 0 < room <= len(texts):
                 _write(name, "(what follows is not logged)")
             room = max(0, room - len(texts))
-    line.last_words.hear([rest])
-    silence.set()
+    except anyio.ClosedResourceError:
+        pass
+    finally:  # also of a process that is given up, while a child of it holds the pipe open
+        line.last_words.hear([rest])
+        silence.set()
 
 
 def _write(name: str, text: str) -> None:
