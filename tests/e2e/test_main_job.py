@@ -252,7 +252,7 @@ def _told(body: Json) -> Json:
 
 # ---------------------------------------------------------------- extras on request
 async def test_more_events_come_only_to_those_who_ask(client: Client, conversation: str) -> None:
-    include = ["reasoning", "usage", "message-ids", "run", "owed", "nonsense"]
+    include = ["reasoning", "usage", "message-ids", "run", "owed"]
     asked = await client.post(conversation, user("time zone"), tools=[ZONE], include=include)
     assert asked.types == [
         "run-start",
