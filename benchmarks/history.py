@@ -41,8 +41,8 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.state import State
+from passback.http.access import ANONYMOUS
 from passback.stores.open import open_store
-from passback.transport.access import ANONYMOUS
 
 _WORDS = 60  # of each message
 _TEXTS_SECONDS = 60  # until all streams have a text

@@ -27,7 +27,7 @@ from passback.core.events import (
 from passback.core.ids import new_message_id
 from passback.core.messages import AssistantMessage, ModelMessage, Usage
 from passback.engine import supervisor
-from passback.engine.brain import Answering
+from passback.engine.agents import Answering
 from passback.engine.children import Journal
 from passback.engine.log import End
 from passback.engine.loop import Work

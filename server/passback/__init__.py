@@ -11,7 +11,7 @@
 """
 
 from passback.agent import Agent, Fork
-from passback.core.limits import Budget, Limits
+from passback.core.budgets import Budget, Limits
 from passback.core.permissions import Permission
 from passback.core.toolsets import ToolContext
 from passback.toolsets.functions import ToolError, tool

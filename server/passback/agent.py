@@ -30,16 +30,15 @@ from passback.core.arguments import (
     text,
     whole,
 )
+from passback.core.budgets import Budget
 from passback.core.commands import NAME, Handler
 from passback.core.errors import ConfigurationError
-from passback.core.limits import Budget
 from passback.core.messages import JsonObject, ToolSpec
 from passback.core.permissions import Decision, Rule, by_pattern
-from passback.core.ports import ModelClient
-from passback.core.prompts import RunContext, section
+from passback.core.ports import ModelClient, RunContext, section
 from passback.core.toolsets import Toolset
+from passback.engine.guarding import Told, run_context
 from passback.engine.output import AnswerCheck
-from passback.engine.told import Told, run_context
 from passback.models.choice import refuse_unknown
 from passback.schemas.declared import Unfit, fit
 from passback.settings import LEAST_WINDOW, MOST_WINDOW

@@ -14,13 +14,13 @@ from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
 from passback.core.ports import ModelClient, Store
 from passback.core.toolsets import Connected
+from passback.http.access import Access
+from passback.http.sending import Signal
+from passback.http.site import build_site
+from passback.http.wires import Services, Wire
+from passback.native.openapi import compose
 from passback.settings import Settings
 from passback.toolsets.mcp import MCPServer
-from passback.transport.access import Access
-from passback.transport.openapi import compose
-from passback.transport.signal import Signal
-from passback.transport.site import build_site
-from passback.transport.wires import Services, Wire
 
 
 class Application:

@@ -9,13 +9,12 @@ from passback.agent import Agent
 from passback.casting import Casting, blaming
 from passback.core.errors import ToolsetUnavailable
 from passback.core.toolsets import Connected
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.engine.supervisor import HEARTBEAT, Tempo
+from passback.http.wires import Bodies, Limits
 from passback.settings import Settings
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
-from passback.transport.bodies import Bodies
-from passback.transport.wires import Limits
 
 
 class Backend:

@@ -8,17 +8,16 @@ from dataclasses import replace
 
 from passback.agent import Agent, Fork
 from passback.context.compaction import Compaction
+from passback.core.budgets import Budget, price_of
 from passback.core.errors import ConfigurationError
-from passback.core.limits import Budget, price_of
 from passback.core.messages import CallId, ToolCall
 from passback.core.permissions import Rule, by_pattern, decision_for
 from passback.core.ports import ModelClient
 from passback.core.questions import ASK_USER
 from passback.core.toolsets import Connected, Instructing, Toolset
-from passback.engine.agents import Actor, Agents
-from passback.engine.brain import Brain
-from passback.engine.calling import CallBroken, boundary
+from passback.engine.agents import Actor, Agents, Brain
 from passback.engine.commands import Commands
+from passback.engine.guarding import CallBroken, boundary
 from passback.engine.judging import Judge
 from passback.engine.output import OutputJudge
 from passback.engine.toolbox import Equipment

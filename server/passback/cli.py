@@ -28,13 +28,13 @@ from passback.collecting import collect_seldom
 from passback.core.errors import ConfigurationError, PassbackError, ToolsetUnavailable
 from passback.core.ports import ModelClient
 from passback.core.text import did_you_mean, nearest
-from passback.engine.calling import left_behind
+from passback.engine.guarding import left_behind
+from passback.http.protocol import BoundedHttpProtocol, OpenConnections
 from passback.loading import load_agents
 from passback.logs import log_to_stderr
 from passback.replay.player import replay_site
 from passback.replay.recording import load as load_recording
 from passback.settings import Settings, load, variable
-from passback.transport.protocol import BoundedHttpProtocol, OpenConnections
 from passback.workers import (
     EXIT_FAILED,
     STOP_SIGNALS,

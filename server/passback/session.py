@@ -41,15 +41,15 @@ from passback.core.messages import (
 from passback.core.ports import Parked, Runs
 from passback.core.posts import StartRun
 from passback.core.state import ConversationState, seen_by_owner
-from passback.settings import load, variable
-from passback.transport.requests import conversation_id as checked_id
-from passback.transport.submissions import (
+from passback.http.requests import conversation_id as checked_id
+from passback.http.wires import Limits
+from passback.native.submissions import (
     read_answer,
     read_decision,
     read_declared,
     read_submission,
 )
-from passback.transport.wires import Limits
+from passback.settings import load, variable
 
 _PAGE = 1000
 _AT_ONCE = 1000

@@ -14,8 +14,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import quote
 
+from passback.core.budgets import Budget, Limits, Price
 from passback.core.errors import ConfigurationError
-from passback.core.limits import Budget, Limits, Price
 from passback.core.messages import OwnerId
 from passback.core.permissions import DECISIONS, Decision
 from passback.core.posts import OnBusy
@@ -272,7 +272,7 @@ class Settings:
         True, _flag, "whether a message such as /help is a command, and not for the model"
     )
     wires: tuple[str, ...] = _setting(
-        ("agkit", "agent_api", "rest", "page"), _words, "what is served"
+        ("send_message", "agent_api", "rest", "page"), _words, "what is served"
     )
     process_path: str = _setting("/process", _path, "where the Agent API is served")
     allowed_hosts: frozenset[str] = _setting(

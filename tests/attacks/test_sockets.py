@@ -13,7 +13,7 @@ import httpx
 import pytest
 from tests.support.server import Server, running_server
 
-from passback.transport.protocol import HEAD_SECONDS
+from passback.http.protocol import HEAD_SECONDS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P11")]
 

@@ -8,7 +8,8 @@ import pytest
 from tests.contract.test_sqlite_migration import layout
 from tests.support.conversations import LONG, answer, asking, begun, turn, user
 
-from passback.core.limits import Spending, Spent
+from passback.core.budgets import Spending, Spent
+from passback.core.changes import dump_message
 from passback.core.messages import (
     ConversationId,
     ConversationKey,
@@ -17,7 +18,6 @@ from passback.core.messages import (
     RunRef,
     Usage,
 )
-from passback.core.records import dump_message
 from passback.core.state import State
 from passback.core.transcript import owed
 from passback.stores.sqlite import SqliteStore

@@ -20,10 +20,9 @@ from tests.support.conversations import (
 )
 from tests.support.redis_server import RedisServer
 
-from passback.core.changes import Change, Status
+from passback.core.changes import Change, Status, dump_message, dump_queued
 from passback.core.messages import ConversationKey, Message
 from passback.core.ports import Store
-from passback.core.records import dump_message, dump_queued
 from passback.core.state import State
 from passback.stores.layout import tag
 from passback.stores.open import open_store

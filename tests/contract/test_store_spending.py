@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.conversations import new_key, new_run
 from tests.support.redis_server import RedisServer
 
-from passback.core.limits import Spending, Spent
+from passback.core.budgets import Spending, Spent
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunRef
 from passback.core.ports import Store
 from passback.stores.open import open_store

@@ -26,9 +26,8 @@ from tests.support.conversations import (
 from passback.core.changes import Change, Commit, LogWrite, Page
 from passback.core.errors import LeaseLost
 from passback.core.events import Rewound
-from passback.core.messages import CallId, ConversationKey, Message, Usage
+from passback.core.messages import CallId, ConversationKey, Message, PlanEntry, Usage
 from passback.core.permissions import LastingPermission
-from passback.core.plans import PlanEntry
 from passback.core.ports import Store
 from passback.core.state import Refusal, State
 from passback.core.transcript import owed

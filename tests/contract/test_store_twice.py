@@ -24,8 +24,15 @@ from tests.support.transcripts import said_in
 from passback.core.changes import Change, Commit, Enqueue, Held, Hold, Lease, LogWrite, Status
 from passback.core.errors import LeaseLost
 from passback.core.events import Rewound, RunEvent, TextDelta
-from passback.core.messages import CallId, ConversationKey, Message, RunId, RunRef, ToolSpec
-from passback.core.plans import PlanEntry
+from passback.core.messages import (
+    CallId,
+    ConversationKey,
+    Message,
+    PlanEntry,
+    RunId,
+    RunRef,
+    ToolSpec,
+)
 from passback.core.ports import Store
 from passback.core.posts import Receipt
 from passback.core.state import State

@@ -7,7 +7,7 @@ from tests.e2e.test_heads import exchange
 from tests.support.server import running_server
 from tests.support.wire import PATH, SECONDS, user
 
-from passback.transport.protocol import HEAD_BYTES
+from passback.http.protocol import HEAD_BYTES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P13")]
 

@@ -49,7 +49,7 @@ async def test_the_log_of_a_server_tells_each_request_as_json_and_no_secret(tmp_
         ("POST", "/send-message", 200, None, "ann"),
         (None, None, 400, "bad_request", None),
     ]
-    refused = [line["message"] for line in lines if line["logger"] == "passback.transport.gate"]
+    refused = [line["message"] for line in lines if line["logger"] == "passback.http.gate"]
     assert refused == [
         "refused the origin http://app.example: to allow it, list it in PASSBACK_ALLOWED_ORIGINS"
     ]

@@ -21,7 +21,7 @@ function fed(...events) {
 }
 
 test("every event that a server sends is read", async () => {
-  const vectors = JSON.parse(await readFile(new URL("../vectors/agkit.json", import.meta.url), "utf8"));
+  const vectors = JSON.parse(await readFile(new URL("../vectors/send_message.json", import.meta.url), "utf8"));
   const sent = vectors.flatMap(({ data }) => data).filter((data) => data !== "[DONE]");
   assert.ok(sent.length > 10);
   for (const data of sent) {

@@ -40,7 +40,7 @@ for (const vector of vectors("sse")) {
   });
 }
 
-for (const { name, data } of vectors("agkit")) {
+for (const { name, data } of vectors("send_message")) {
   test(`an event of the wire keeps all its fields: ${name}`, () => {
     const place = { cursor: "run_1.1-1", runId: "run_1" };
     for (const each of data.filter((text) => text !== "[DONE]")) {

@@ -9,11 +9,11 @@ from tests.support.runs import KEY
 
 from passback.agent import Agent
 from passback.backend import Backend
+from passback.core.budgets import Budget, Left, Limits
 from passback.core.deltas import UsageChunk
 from passback.core.events import Completed, RunEvent, UsageReported
-from passback.core.limits import Budget, Left, Limits
 from passback.core.messages import Usage
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import Step, calls, says
 from passback.settings import load
 from passback.toolsets.functions import tool

@@ -8,7 +8,7 @@ from tests.support.runs import KEY, PAINT, outcome, post, record, says
 from passback.core.events import HandedBack, RunEvent, ToolCallEnded, ToolResulted
 from passback.core.messages import CallId, ConversationKey, ToolMessage
 from passback.core.permissions import ALLOWED, Decision, Permission
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import Step, calls
 from passback.toolsets.functions import FunctionTool, tool
 

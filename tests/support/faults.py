@@ -13,7 +13,7 @@ from passback.core.changes import Lease
 from passback.core.context import ContextPolicy
 from passback.core.errors import StoreFull, StoreUnavailable
 from passback.core.ports import ModelClient, Store
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.engine.supervisor import Tempo
 from passback.toolsets.functions import FunctionTool
 

@@ -23,6 +23,7 @@ from tests.support.transcripts import (
     words_of,
 )
 
+from passback.core.budgets import Spent
 from passback.core.changes import Status
 from passback.core.events import (
     START,
@@ -35,7 +36,6 @@ from passback.core.events import (
     RunStarted,
     ToolCallStarted,
 )
-from passback.core.limits import Spent
 from passback.core.messages import (
     Answer,
     AssistantMessage,

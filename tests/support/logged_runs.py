@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import anyio
 from pydantic import JsonValue
 
+from passback.core.budgets import Left
 from passback.core.changes import Held, Inbox, Owing, Page, Place, Status
 from passback.core.commands import Command
 from passback.core.errors import (
@@ -18,7 +19,6 @@ from passback.core.errors import (
     UnknownToolCall,
 )
 from passback.core.events import START, Logged, Position, Rewound, RunEvent, RunFinished
-from passback.core.limits import Left
 from passback.core.messages import (
     CallId,
     ConversationId,

@@ -3,7 +3,7 @@
 from tests.support.runs import record
 
 from passback.core.messages import ToolMessage
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 

@@ -9,7 +9,7 @@ from typing_extensions import override
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from passback.transport.protocol import BoundedHttpProtocol, OpenConnections
+from passback.http.protocol import BoundedHttpProtocol, OpenConnections
 
 Bytes: TypeAlias = "bytes | bytearray | memoryview[Any]"
 

@@ -40,11 +40,10 @@ from passback.core.permissions import Rule
 from passback.core.ports import ModelClient, Parked, Store
 from passback.core.posts import OnBusy, OnDisconnect, StartRun
 from passback.core.toolsets import Toolset
-from passback.engine.agents import Actor, Agents
-from passback.engine.brain import Brain
+from passback.engine.agents import Actor, Agents, Brain
 from passback.engine.judging import Judge
 from passback.engine.output import OutputJudge
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.engine.supervisor import Tempo
 from passback.engine.toolbox import Equipment
 from passback.schemas.arguments import objection

@@ -11,17 +11,16 @@ from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 
 from passback.core.events import Completed, RunFinished
 from passback.core.messages import RunRef
-from passback.transport.access import Access
-from passback.transport.frames import EventId
-from passback.transport.native import NativeEncoder
-from passback.transport.plain import TEXT, PlainEncoder
-from passback.transport.routing import Endpoint
-from passback.transport.sending import SEND_NOW
-from passback.transport.signal import Signal
-from passback.transport.site import build_site
-from passback.transport.sse import EventStream
-from passback.transport.waiting import WaitedAnswer
-from passback.transport.wires import Limits, Services, Wire
+from passback.http.access import Access
+from passback.http.routing import Endpoint
+from passback.http.sending import SEND_NOW, Signal
+from passback.http.site import build_site
+from passback.http.wires import Limits, Services, Wire
+from passback.native.document import WaitedAnswer
+from passback.native.encoder import NativeEncoder
+from passback.native.responses import TEXT, PlainEncoder
+from passback.streams.frames import EventId
+from passback.streams.sse import EventStream
 
 END = RunFinished(Completed())
 DONE = b"data: [DONE]\n\n"

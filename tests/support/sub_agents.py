@@ -23,9 +23,8 @@ from passback.core.messages import (
     ToolMessage,
 )
 from passback.core.ports import ModelClient, Store
-from passback.engine.agents import Actor, Agents
-from passback.engine.brain import Brain
-from passback.engine.runs import RunService
+from passback.engine.agents import Actor, Agents, Brain
+from passback.engine.service import RunService
 from passback.engine.supervisor import Tempo
 from passback.engine.toolbox import Equipment
 from passback.models.scripted import calls

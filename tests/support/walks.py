@@ -30,14 +30,21 @@ from passback.core.changes import (
     Page,
     Queued,
     Status,
+    dump_message,
 )
 from passback.core.errors import PassbackError
 from passback.core.events import START, Position, Rewound, RunEvent, RunQueued, TextDelta
-from passback.core.messages import CallId, ConversationKey, Message, RunId, RunRef, ToolSpec
-from passback.core.plans import PlanEntry
+from passback.core.messages import (
+    CallId,
+    ConversationKey,
+    Message,
+    PlanEntry,
+    RunId,
+    RunRef,
+    ToolSpec,
+)
 from passback.core.ports import Store
 from passback.core.posts import OnBusy, Receipt, ReceiptName, StartRun
-from passback.core.records import dump_message
 from passback.core.state import State
 from passback.core.transcript import owed
 

@@ -220,7 +220,11 @@ def test_a_window_may_be_the_agents_own(window: int | None) -> None:
         ),
         ("MODELS", "gpt-5", "PASSBACK_MODELS: no model is called 'gpt-5'.*openai:gpt-5"),
         ("MODELS", "openai:a", r"PASSBACK_MODELS: OpenAI needs a key \(OPENAI_API_KEY\)"),
-        ("WIRES", "agkit,nosuchwire", "PASSBACK_WIRES: there is no wire called 'nosuchwire'"),
+        (
+            "WIRES",
+            "send_message,nosuchwire",
+            "PASSBACK_WIRES: there is no wire called 'nosuchwire'",
+        ),
         ("WIRES", "os.path", "PASSBACK_WIRES: there is no wire called 'os.path'"),
         ("PROCESS_PATH", "/send-message", "POST /send-message is served by two routes"),
         ("STORE", "mysql://db", "the store's URL has to begin with one of"),

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from passback.core.budgets import Price
 from passback.core.errors import ConfigurationError
-from passback.core.limits import Price
 from passback.settings import Settings, load, state_folder, variable
 
 KEY = "0123456789abcdef"
@@ -43,7 +43,7 @@ GOOD: list[tuple[str, str, object]] = [
     ("max_owner_cost", "0.01", 0.01),
     ("permissions", "delete_*=ask, *=allow", {"delete_*": "ask", "*": "allow"}),
     ("commands", "no", False),
-    ("wires", "agkit, rest", ("agkit", "rest")),
+    ("wires", "send_message, rest", ("send_message", "rest")),
     ("process_path", "/agents/v1.0/process", "/agents/v1.0/process"),
     ("allowed_hosts", "Chat.Example,[::1]", frozenset({"chat.example", "[::1]"})),
     (

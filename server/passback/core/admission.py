@@ -9,6 +9,7 @@ from passback.core.errors import (
     ConversationBusy,
     InvalidRequest,
     NothingToDo,
+    Reused,
     UnknownToolCall,
 )
 from passback.core.messages import (
@@ -38,15 +39,16 @@ from passback.core.posts import (
 )
 from passback.core.questions import refuse_unfit
 from passback.core.repeats import (
+    OTHER_MESSAGE,
     TIMED_OUT,
     conflict,
     given_ids,
     new_messages,
     print_of,
+    resent,
     run_by_key,
     run_of_last,
 )
-from passback.core.resent import resent
 from passback.core.state import State
 from passback.core.transcript import (
     MintMessageId,
@@ -392,3 +394,61 @@ def _parked(messages: Sequence[Message]) -> Iterator[Answer]:
     for call in unanswered(messages):
         if child := transcript_of(call.id, messages):
             yield from _parked(child)
+
+
+def accept_unread(
+    standing: Standing, owing: Collection[Owed], post: StartRun, /
+) -> Joins | Parks | None:
+    """Decide what a post means by receipts and by what is owed alone. None: it takes the messages.
+
+    Args:
+        standing: without messages.
+        owing: what the client has to answer, while nothing runs.
+        post: may be any.
+
+    Raises:
+        NothingToDo, Reused, UnknownToolCall, ResultConflict, ConversationBusy: as `accept`.
+    """
+    refuse_empty(post)
+    if (run_id := run_by_key(post, standing.receipts)) is not None:
+        return Joins(run_id)
+    fresh = [each for each in post.messages if not _is_known(each, post, standing.receipts)]
+    if fresh:
+        _refuse_fresh(fresh, standing, owing, post)
+        return None
+    run_id = run_of_last(post, standing.receipts)
+    if run_id is not None:
+        return Joins(run_id)
+    # tools may clash with the server's, and are stored even with a repeat
+    takes_messages = standing.running or standing.overdue or post.tools is not None
+    return None if takes_messages else Parks((), {}, tuple(owing))
+
+
+def _refuse_fresh(
+    fresh: Collection[PostedMessage],
+    standing: Standing,
+    owing: Collection[Owed],
+    post: StartRun,
+) -> None:
+    """Raise what needs no message to be known: answers that nobody owes, and words while a run goes on."""
+    answered = {each.call_id for each in fresh if isinstance(each, Answer)}
+    if not standing.running:
+        if answered - {each.id for each in owing}:
+            raise UnknownToolCall(NOT_WAITING)
+        return
+    may_be_known = post.resends or any(each.id in post.named for each in fresh)
+    if post.on_busy == "reject" and not answered and not may_be_known:
+        raise ConversationBusy(BUSY, retry_after=1)
+
+
+def _is_known(message: PostedMessage, post: StartRun, receipts: Receipts) -> bool:
+    """Return whether a posted message is an equal repeat of one that has a receipt."""
+    if isinstance(message, Answer):
+        known = receipts.get(for_call(message.call_id))
+        if known is not None and known.fingerprint != print_of(message):
+            raise conflict(known.fingerprint)
+        return known is not None
+    known = receipts.get(for_message(message.id)) if message.id in post.named else None
+    if known is not None and known.fingerprint != print_of(message):
+        raise Reused(OTHER_MESSAGE)
+    return known is not None

@@ -6,10 +6,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from pydantic import JsonValue
 from typing_extensions import override
 
+from passback.core.budgets import Left
 from passback.core.errors import InvalidCursor
-from passback.core.limits import Left
-from passback.core.messages import CallId, Content, MessageId, Owed, RunId, Synthetic, Usage
-from passback.core.plans import Plan
+from passback.core.messages import CallId, Content, MessageId, Owed, Plan, RunId, Synthetic, Usage
 
 CompactionStep: TypeAlias = Literal["snip", "micro", "summary", "cut"]
 """How room was made: old results were left out, large ones shortened, the model wrote a summary, or nothing took its place."""

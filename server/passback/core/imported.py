@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from passback.core.calls import MOST_CHARACTERS, flaw_in
 from passback.core.errors import InvalidRequest
 from passback.core.messages import (
     TOOL_NAME,
@@ -23,6 +22,7 @@ from passback.core.messages import (
     UserMessage,
     as_text,
 )
+from passback.core.text import MOST_CHARACTERS, flaw_in
 from passback.core.transcript import MintMessageId, closing
 from passback.core.values import value
 

@@ -1,4 +1,4 @@
-"""Ids, messages and their parts, tools, calls and results. Nobody changes a value."""
+"""Messages of a conversation, their parts, calls and results, and the ids that name them."""
 
 import json
 import re
@@ -9,7 +9,21 @@ from typing import Final, Literal, NewType, TypeAlias
 
 from pydantic import JsonValue
 
-from passback.core.plans import Plan
+PlanPriority: TypeAlias = Literal["high", "medium", "low"]
+PlanStatus: TypeAlias = Literal["pending", "in_progress", "completed"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEntry:
+    """One thing that the agent means to do."""
+
+    content: str
+    priority: PlanPriority = "medium"
+    status: PlanStatus = "pending"
+
+
+Plan: TypeAlias = tuple[PlanEntry, ...]
+
 
 OwnerId = NewType("OwnerId", str)
 ConversationId = NewType("ConversationId", str)

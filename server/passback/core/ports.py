@@ -4,12 +4,13 @@ Arguments are positional-only and values frozen. Every method may raise what its
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from pydantic import JsonValue
 
+from passback.core.budgets import Left, Spending, Spent
 from passback.core.changes import (
     Change,
     Commit,
@@ -30,11 +31,11 @@ from passback.core.commands import Command
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import StoreError
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
-from passback.core.limits import Left, Spending, Spent
 from passback.core.messages import (
     CallId,
     ConversationKey,
     MediaPart,
+    Message,
     Owed,
     OwnerId,
     RunId,
@@ -413,3 +414,28 @@ class Encoder(Protocol, Generic[Frame_co]):
     """Run events to a wire's frames; sans-IO, one per stream; total: what it opened is closed at the end."""
 
     def feed(self, event: RunEvent, /) -> Sequence[Frame_co]: ...
+
+
+def section(heading: str, text: str, /) -> str:
+    """A section of the system prompt: nothing, if there is no text; a text that begins with a heading keeps its own."""
+    has_own = text.startswith("#") and text.lstrip("#").startswith(" ")
+    return text if not text or has_own else f"# {heading}\n{text}"
+
+
+class PromptBuilder(Protocol):
+    """Says how a model is shown the words of others, and what was posted beside them."""
+
+    def shown(self, message: Message, /) -> Message:
+        """The message with its `Brief` as a part of its words, in which nothing passes for a part of the prompt.
+
+        Pure: the same on every worker, and in every turn.
+        """
+        ...
+
+    def instructed(self, said: Mapping[str, str], /) -> str:
+        """What servers of tools say of their use, by the servers' names, as a part of the prompt that is not cached."""
+        ...
+
+
+RunContext: TypeAlias = Callable[[RunRef], Awaitable[str]]
+"""What the model is told in one run only; asked for once by each worker that works on it. What it raises, fails the run."""

@@ -6,13 +6,15 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from passback.core.limits import RunSpent
+from passback.core.budgets import RunSpent
 from passback.core.messages import (
     UNUSED,
     AssistantMessage,
     CallId,
     JsonObject,
     Message,
+    Plan,
+    PlanEntry,
     RunId,
     SummaryMessage,
     ToolMessage,
@@ -21,7 +23,6 @@ from passback.core.messages import (
     together,
 )
 from passback.core.permissions import REASON_CHARACTERS, LastingPermission, with_newest
-from passback.core.plans import Plan, PlanEntry
 from passback.core.transcript import (
     Asked,
     data_of,

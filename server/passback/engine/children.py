@@ -1,17 +1,29 @@
-"""Sub-agents: a loop within a call of a loop, whose messages and events stand in those of the run."""
+"""Nested runs: sub-agents that work on a call, and the progress that tools report."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from threading import get_ident
+from time import monotonic
 from typing import Protocol
 
 import anyio
 
-from passback.core.events import Nested, Outcome, RunEvent, RunFinished, ToolCallEnded, innermost
+from passback.core.events import (
+    Nested,
+    Outcome,
+    RunEvent,
+    RunFinished,
+    ToolCallEnded,
+    ToolProgressed,
+    innermost,
+)
 from passback.core.messages import CallId, ChildMessage, Message, RunRef, ToolSpec
 from passback.core.permissions import Lasting
 from passback.core.state import State
+from passback.core.text import mended
 from passback.core.values import value
-from passback.engine.brain import Brain
+from passback.engine.agents import Brain
 from passback.engine.log import End
 from passback.engine.spending import Meter
 from passback.engine.toolbox import ServerCall, Toolbox
@@ -153,3 +165,40 @@ def nested(path: Sequence[CallId], event: RunEvent, /) -> RunEvent:
     for call_id in reversed(path):
         event = Nested(call_id, event)
     return event
+
+
+_SHORTEST = 0.05
+"""Seconds between two of a call's words; what comes sooner is left out."""
+
+_LONGEST = 1000
+"""Characters that are told at once."""
+
+
+class Progress:
+    """Tells readers of one call, until it has ended. To be made where the event loop runs; called anywhere."""
+
+    def __init__(self, journal: Journal, call_id: CallId) -> None:
+        self._journal = journal
+        self._call_id = call_id
+        self._loop = asyncio.get_running_loop()
+        self._thread = get_ident()
+        self._last = -_SHORTEST
+        self._ended = False
+
+    def end(self) -> None:
+        """Tell nothing more."""
+        self._ended = True
+
+    def __call__(self, words: str, /) -> None:
+        now = monotonic()
+        if self._ended or now - self._last < _SHORTEST:
+            return
+        self._last = now
+        if get_ident() == self._thread:
+            self._tell(str(words))
+        else:
+            self._loop.call_soon_threadsafe(self._tell, str(words))
+
+    def _tell(self, words: str) -> None:
+        if not self._ended:
+            self._journal.append([ToolProgressed(self._call_id, mended(words[:_LONGEST]))])

@@ -16,7 +16,7 @@ from passback.core.state import State
 from passback.core.text import mended
 from passback.core.transcript import unheard
 from passback.core.values import value
-from passback.engine.calling import CallBroken, boundary, called
+from passback.engine.guarding import CallBroken, boundary, called
 
 Compact: TypeAlias = Callable[[], Awaitable[Fitted]]
 """Has what was said summed up."""

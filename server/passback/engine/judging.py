@@ -16,7 +16,7 @@ from passback.core.ports import ArgumentCheck
 from passback.core.questions import ASK_USER, unanswerable
 from passback.core.values import value
 from passback.engine.assembler import InvalidCall, Turn
-from passback.engine.calling import CallBroken, CallLate, boundary, called
+from passback.engine.guarding import CallBroken, CallLate, boundary, called
 from passback.engine.toolbox import Toolbox
 
 SECONDS = 30.0

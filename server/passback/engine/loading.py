@@ -7,12 +7,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 
-from passback.core.changes import Loaded
+from passback.core.changes import Loaded, dump_message
 from passback.core.errors import ConversationBusy, HistoryTooLarge, ServerBusy
 from passback.core.messages import Brief, ConversationKey, Message, UserMessage, lone_text
 from passback.core.ports import Store
 from passback.core.posts import ReceiptName
-from passback.core.records import dump_message
 from passback.engine.commands import Commands
 from passback.places import Places
 

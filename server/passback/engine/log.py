@@ -30,7 +30,6 @@ from passback.core.state import State
 from passback.core.text import apart
 from passback.core.transcript import unwrapped
 from passback.core.values import value
-from passback.engine.turn import Turn
 from passback.pacing import LARGE
 
 logger = logging.getLogger(__name__)
@@ -110,7 +109,7 @@ class RunLog:
         self._step = 0
         self._writer = writer
         self._on_lease = on_lease
-        self._writing = Turn()
+        self._writing = anyio.Lock(fast_acquire=True)
         self._followed = continues  # somebody may read it in another process
         self._is_pressing = False  # not only pieces wait to be written
         self._has_much = False  # much text was written for it
@@ -268,7 +267,9 @@ class RunLog:
 
     def take(self, *, large: bool = False) -> LogWrite | None:
         """What is to be stored, and the right to write it until `stored`. None: nothing to do."""
-        if not self._writing.take():
+        try:
+            self._writing.acquire_nowait()
+        except anyio.WouldBlock:
             return None  # a commit is under way and carries the waiting events
         if not self._in_doubt and self._last > self._numbered:
             waiting = self._waiting_events()
@@ -276,7 +277,7 @@ class RunLog:
             self._has_much |= large
         if self._in_doubt and isinstance(write := self._in_doubt[0], LogWrite):
             return write
-        self._writing.give_back()
+        self._writing.release()
         return None
 
     def stored(self, answer: LeaseState | StoreError) -> None:
@@ -285,7 +286,7 @@ class RunLog:
             del self._in_doubt[0]
             self._trim()
             self._followed = answer == "followed"
-        self._writing.give_back()
+        self._writing.release()
         if (self._in_doubt or self._last > self._numbered) and not self.abandoned:
             self._writer.mark(self)
         self.lease_is(answer)
@@ -385,7 +386,7 @@ class LogWriter:
         self._wake = asyncio.Event()
         self._large: dict[RunLog, None] = {}
         self._large_wake = asyncio.Event()
-        self._large_turn = Turn()
+        self._large_turn = anyio.Lock(fast_acquire=True)
 
     def mark(self, log: RunLog) -> None:
         if log not in self._dirty:  # else the writer is awake already

@@ -3,11 +3,15 @@
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeAlias
 
 import anyio
 
+from passback.core.budgets import Spent
 from passback.core.commands import CommandCall, CommandContext
 from passback.core.context import Context, Fitted
+from passback.core.deltas import ModelDelta, TextChunk
 from passback.core.errors import ModelContextExceeded, ModelIncomplete, StoreError
 from passback.core.events import (
     Cancelled,
@@ -24,7 +28,6 @@ from passback.core.events import (
     UsageReported,
 )
 from passback.core.ids import new_call_id, new_message_id
-from passback.core.limits import Spent
 from passback.core.messages import (
     UNUSED,
     AssistantMessage,
@@ -38,6 +41,7 @@ from passback.core.messages import (
     Usage,
 )
 from passback.core.permissions import Lasting
+from passback.core.ports import Eager
 from passback.core.state import State
 from passback.core.transcript import (
     boundary,
@@ -50,18 +54,10 @@ from passback.core.transcript import (
     unanswered,
     waiting,
 )
-from passback.engine.assembler import Assembler, Turn
-from passback.engine.brain import Answering, Brain
-from passback.engine.children import CallContext, Journal, Origin, nested
-from passback.engine.commands import forgotten
-from passback.engine.listening import listen
-from passback.engine.log import End
-from passback.engine.output import OutputJudge
-from passback.engine.progress import Progress
-from passback.engine.spending import BudgetSpent, Meter
-from passback.engine.told import ToldOnce
-from passback.engine.toolbox import Toolbox
-from passback.engine.turns import (
+from passback.engine.agents import Answering, Brain
+from passback.engine.assembler import (
+    Assembler,
+    Turn,
     committed,
     in_vain,
     last_model,
@@ -69,6 +65,43 @@ from passback.engine.turns import (
     resulted,
     tool_message,
 )
+from passback.engine.children import CallContext, Journal, Origin, Progress, nested
+from passback.engine.commands import forgotten
+from passback.engine.guarding import ToldOnce
+from passback.engine.log import End
+from passback.engine.output import OutputJudge
+from passback.engine.spending import BudgetSpent, Meter
+from passback.engine.toolbox import Toolbox
+from passback.pacing import LARGE
+
+Show: TypeAlias = Callable[[Sequence[RunEvent]], object]
+
+
+_MUCH = LARGE // 4  # characters
+
+
+async def listen(
+    answering: Answering, assembler: Assembler, show: Show, room: Callable[[], Awaitable[None]]
+) -> None:
+    """To the answer's end. After much text it goes on when there is `room` for more.
+
+    Raises:
+        ModelError: it has none.
+    """
+    async with answering as batches:
+        if isinstance(batches, Eager):
+            batches.offer_to(partial(_take, assembler, show))
+        async for deltas in batches:
+            _take(assembler, show, deltas)
+            for delta in deltas:
+                if isinstance(delta, TextChunk) and len(delta.text) > _MUCH:
+                    await room()
+
+
+def _take(assembler: Assembler, show: Show, deltas: Sequence[ModelDelta]) -> None:
+    if events := assembler.feed(deltas):
+        show(events)
+
 
 _BUDGET_SPENT = Completed("budget")
 

@@ -22,7 +22,7 @@ from passback.core.text import mended
 from passback.core.transcript import NOT_ACCEPTED, schema_of
 from passback.core.values import value
 from passback.engine.assembler import Turn
-from passback.engine.calling import CallBroken, CallLate, boundary, called
+from passback.engine.guarding import CallBroken, CallLate, boundary, called
 
 _ANSWERS = 1024 * 1024
 """Characters of an answer: more would hold up the event loop while it is read."""

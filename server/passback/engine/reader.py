@@ -4,17 +4,184 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Self
+from time import monotonic
+from typing import Self, TypeAlias
 
+import anyio
 from typing_extensions import override
 
-from passback.core.errors import TRIMMED, CursorExpired, InvalidCursor
-from passback.core.events import START, Logged, Position, Rewound, RunFinished
+from passback.core.changes import Status
+from passback.core.errors import TRIMMED, CursorExpired, InvalidCursor, UnknownRun
+from passback.core.events import START, Failed, Logged, Position, Rewound, RunFinished
 from passback.core.messages import RunRef
-from passback.core.ports import Store, Take
-from passback.engine.caretaker import Caretaker
+from passback.core.ports import Store, Take, Watch
 from passback.engine.log import RunLog
-from passback.engine.stored import BEYOND, StoredLog
+from passback.engine.recovery import Caretaker
+
+GONE = Failed("run_not_found", "the conversation was deleted during this run")
+
+BEYOND = "the cursor is beyond the end of its run"
+
+ATTENDED_SECONDS = 10.0
+"""For how long a reader in another process counts as present; it says so in half that time."""
+
+_GROWTHS = 2
+"""So many writes to a log bring all that its readers had seen before: one may have been under way."""
+
+_LOOK = 0.4
+"""Seconds after which a sign of life is looked for again: a lease is renewed without a hint."""
+
+_AT_ONCE = 1000
+"""Events that are read at once."""
+
+
+_Watching: TypeAlias = AbstractAsyncContextManager[Watch]
+
+
+class StoredLog:
+    """One reader's view of it. To be closed.
+
+    What no commit has made true is shown only after a sign of life that the run's worker gave since the reader came: if
+    the worker is gone, it is void. A post that is repeated after its worker's death gets the good answer alone.
+
+    Args:
+        caretaker: is called for a conversation that nobody may be working on.
+    """
+
+    def __init__(self, store: Store, run: RunRef, caretaker: Caretaker) -> None:
+        self._store = store
+        self._run = run
+        self._caretaker = caretaker
+        self._watching: _Watching | None = None
+        self._watch: Watch | None = None
+        self._first: Status | None = None  # as it was when the reader came
+        self._newest: Status | None = None
+        self._alive = False  # there was a sign of life, or none is needed
+        self._ready: Sequence[Logged] = ()
+        self._caught_up = False
+        self._attended = 0.0
+
+    async def aclose(self) -> None:
+        if self._watching is not None:
+            await self._watching.__aexit__(None, None, None)
+
+    # ---------------------------------------------------------------- entering
+    async def find(self, position: Position) -> None:
+        """Make sure that a reader may have got to a position, which may be ahead of what the run's worker has stored.
+
+        Raises:
+            UnknownRun: there is no such run, or its log has expired.
+            InvalidCursor: nothing was ever said there.
+            CursorExpired: what follows the position was trimmed.
+        """
+        status = await self._status()
+        batch = await self._store.read_log(self._run, after=position, limit=_AT_ONCE)
+        self._ready = self._visible(batch, status)
+        if batch:
+            return
+        lifetime = status.expires + 1000 * self._caretaker.lease
+        growths, end = 0, status.logged
+        while self._goes_on(status) and status.logged < position:
+            # a worker that writes has written it by then, and one that only renews its lease has nothing to write
+            stored_all = growths == _GROWTHS or status.expires >= lifetime
+            if stored_all or position.epoch > status.logged.epoch:
+                raise InvalidCursor(BEYOND)
+            if status.lapsed:
+                return  # its worker is gone, and may have shown more than it stored
+            await self._pause()
+            status = await self._status()
+            growths += status.logged > end
+            end = status.logged
+        if not self._goes_on(status) and not await self._has(position):
+            raise InvalidCursor(BEYOND)
+
+    async def _has(self, position: Position) -> bool:
+        """Whether a position is one of the log of a run that is over, or the log goes on behind it."""
+        before = position._replace(seq=max(0, position.seq - 1))
+        behind = await self._store.read_log(self._run, after=before, limit=_AT_ONCE)
+        return bool(behind) and behind[-1].position >= position
+
+    # ---------------------------------------------------------------- reading
+    async def older(self, position: Position, end: Position) -> Sequence[Logged]:
+        """What there is between a position and another one at which the log of this process begins."""
+        batch = await self._store.read_log(self._run, after=position)
+        return [logged for logged in batch if logged.position <= end]
+
+    async def next(self, position: Position) -> Sequence[Logged]:
+        """What follows a position, as soon as there is something; nothing: the run is over, and all of it was read."""
+        while True:
+            batch, status = await self._look(position)
+            if batch:
+                return batch
+            status = status or await self._status()
+            waits = self._run.run_id in status.queued
+            if not waits and not self._goes_on(status):
+                # what came before the status: a run that is over has its whole log
+                return await self._stored(position)
+            if status.lapsed or (waits and not status.running and not status.owed):
+                await self._caretaker.look_after(self._run.key)
+            if not waits:
+                await self._attend()
+
+    async def _look(self, position: Position) -> tuple[Sequence[Logged], Status | None]:
+        """What may be shown now, and the status if it was needed to know that."""
+        batch, self._ready = self._ready, ()
+        if batch:
+            return batch, None
+        if self._caught_up:
+            await self._pause()
+        status = None if self._alive else await self._status()
+        if status is None or position < status.committed:
+            batch = self._visible(await self._stored(position), status)
+        self._caught_up = len(batch) < _AT_ONCE
+        if batch and not isinstance(batch[-1].event, RunFinished):
+            await self._attend()
+        return batch, status
+
+    def _visible(self, batch: Sequence[Logged], status: Status | None) -> Sequence[Logged]:
+        if self._alive or status is None:
+            return batch
+        return [logged for logged in batch if logged.position <= status.committed]
+
+    async def _stored(self, position: Position) -> Sequence[Logged]:
+        try:
+            return await self._store.read_log(self._run, after=position, limit=_AT_ONCE)
+        except UnknownRun:
+            return [Logged(Position(position.epoch + 1, 1), RunFinished(GONE))]
+
+    # ---------------------------------------------------------------- the run's worker
+    def _goes_on(self, status: Status) -> bool:
+        return status.running and status.run_id == self._run.run_id
+
+    async def _status(self) -> Status:
+        self._newest = status = await self._store.status(self._run.key)
+        self._first = first = self._first or status
+        signed = not status.lapsed and status.expires > first.expires
+        self._alive = self._alive or signed or not self._goes_on(status)
+        return status
+
+    async def _pause(self) -> None:
+        """Wait until the log may have grown, or there may be a sign of life that is needed."""
+        if self._watch is None:
+            watching = self._store.watch(self._run)
+            self._watch = await watching.__aenter__()
+            self._watching = watching
+            return  # what came before the watch gave no hint
+        with anyio.move_on_after(None if self._alive else _LOOK):
+            await self._watch.wait()
+
+    async def _attend(self) -> None:
+        """Now and then, let the worker of a run that ends with its last reader know of this one."""
+        if monotonic() < self._attended:
+            return
+        status = self._newest
+        if status is None or not self._goes_on(status):
+            status = await self._status()
+        if not self._goes_on(status):
+            return  # it waits for its turn, or is over
+        self._attended = monotonic() + ATTENDED_SECONDS / 2
+        if status.tethered:
+            await self._store.attend(self._run, seconds=ATTENDED_SECONDS)
 
 
 class Reader(

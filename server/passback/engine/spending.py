@@ -10,11 +10,7 @@ from time import monotonic
 
 import anyio
 
-from passback.core.changes import Lease
-from passback.core.context import Context
-from passback.core.errors import StoreError
-from passback.core.events import RunEvent, UsageReported
-from passback.core.limits import (
+from passback.core.budgets import (
     Budget,
     Left,
     Price,
@@ -23,10 +19,13 @@ from passback.core.limits import (
     Spent,
     tightest,
 )
+from passback.core.changes import Lease
+from passback.core.context import Context
+from passback.core.errors import StoreError
+from passback.core.events import RunEvent, UsageReported
 from passback.core.messages import RunRef, Usage, together
 from passback.core.ports import Store
 from passback.core.state import State
-from passback.engine.turn import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +76,7 @@ class Meter:
         self._seq = 0
         self._day = ""
         self._reserved: list[Spent] = []
-        self._counting = Turn()
+        self._counting = anyio.Lock(fast_acquire=True)
         self._stop: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 

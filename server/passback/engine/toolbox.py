@@ -8,6 +8,7 @@ from typing import TypeAlias
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from passback.core.changes import dump_message
 from passback.core.errors import ConfigurationError, PassbackError, StoreError, ToolNameClash
 from passback.core.messages import (
     CallId,
@@ -19,12 +20,11 @@ from passback.core.messages import (
     folded,
 )
 from passback.core.permissions import Permission
-from passback.core.records import dump_message
 from passback.core.text import mended
 from passback.core.toolsets import Concurrent, Instructing, ReadOnlyCalls, ToolContext, Toolset
 from passback.core.values import value
 from passback.engine.assembler import Executor
-from passback.engine.calling import CallBroken, boundary
+from passback.engine.guarding import CallBroken, boundary
 
 
 @dataclass(frozen=True, slots=True, repr=False)

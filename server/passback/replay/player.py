@@ -13,16 +13,15 @@ from starlette.types import ASGIApp
 from passback.core.changes import Status
 from passback.core.errors import InvalidCursor, UnknownRun, UnknownToolCall
 from passback.core.messages import ConversationId, RunId
+from passback.http.access import Access
+from passback.http.answers import json_answer
+from passback.http.body import read_object
+from passback.http.routing import Endpoint
+from passback.http.site import build_site
+from passback.http.wires import Bodies, Limits, Wire
+from passback.native.history import conversation_view
 from passback.replay.recording import Exchange, Frame, Recording, answered_calls
-from passback.transport.access import Access
-from passback.transport.bodies import Bodies
-from passback.transport.body import read_object
-from passback.transport.history import conversation_view
-from passback.transport.http import json_answer
-from passback.transport.routing import Endpoint
-from passback.transport.site import build_site
-from passback.transport.sse import opening_comment, stream_headers
-from passback.transport.wires import Limits, Wire
+from passback.streams.sse import opening_comment, stream_headers
 from passback.wire.page import page
 
 _KEPT_HEADERS = ("x-owed-tool-calls", "retry-after")

@@ -22,9 +22,9 @@ from typing_extensions import override
 
 from passback.core.messages import ConversationKey, ToolSpec
 from passback.places import Places, places_of
+from passback.schemas.declared import KEYS, anchors, target
 from passback.schemas.keywords import VALIDATORS, Reference, TooMuch, until
 from passback.schemas.metaschemas import dialect
-from passback.schemas.references import KEYS, anchors, target
 
 _AT_ONCE: Final = 16 * 1024
 """Characters of schema and arguments that may be checked on the event loop."""

@@ -15,9 +15,9 @@ from jsonschema.protocols import Validator
 from jsonschema.validators import extend  # pyright: ignore[reportUnknownVariableType]
 from pydantic import JsonValue
 
+from passback.schemas.declared import KEYS
 from passback.schemas.metaschemas import DRAFT_7, DRAFT_2019_09, DRAFT_2020_12
 from passback.schemas.patterns import occurs
-from passback.schemas.references import KEYS
 
 _Errors: TypeAlias = Iterable[ValidationError]
 _Keyword: TypeAlias = Callable[[Any, Any, Any, Any], _Errors | None]

@@ -9,20 +9,18 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from passback.core.changes import Change, Claim, Commit, Enqueue, Hold, Lease, OpenTurns
-from passback.core.errors import TRIMMED, CursorExpired, StoreError
-from passback.core.events import Logged, Position, RunEvent
-from passback.core.limits import Spending, Spent
-from passback.core.messages import (
-    CallId,
-    ConversationId,
-    ConversationKey,
-    Owed,
-    OwnerId,
-    RunId,
-)
-from passback.core.posts import Receipt, Receipts
-from passback.core.records import (
+from passback.core.budgets import Spending, Spent
+from passback.core.changes import (
+    Change,
+    Claim,
+    Commit,
+    Enqueue,
+    Hold,
+    Inbox,
+    Lease,
+    OpenTurns,
+    Owing,
+    Place,
     dump_events,
     dump_message,
     dump_open_turns,
@@ -34,6 +32,10 @@ from passback.core.records import (
     load_open_turns,
     load_state,
 )
+from passback.core.errors import TRIMMED, CursorExpired, StoreError
+from passback.core.events import Logged, Position, RunEvent
+from passback.core.messages import CallId, ConversationId, ConversationKey, Owed, OwnerId, RunId
+from passback.core.posts import Receipt, Receipts
 from passback.core.state import State
 from passback.core.values import value
 from passback.stores.options import milliseconds
@@ -359,3 +361,31 @@ def unpack_entries(entries: Iterable[tuple[Position, bytes]], after: Position, /
             if position > after:
                 logged.append(Logged(position, event))
     return logged
+
+
+class Filling:
+    """A page that is being filled, oldest first; `limit`: how many calls it may have."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._characters = PAGE_SIZE
+        self._owing: list[Owing] = []
+
+    def take(self, owing: Owing) -> bool:
+        """False: there is no room for this conversation; the first one always fits."""
+        calls = owing.status.owed
+        size = sum(len(call.arguments) for call in calls)
+        if self._owing and (len(calls) > self._limit or size > self._characters):
+            return False
+        self._owing.append(owing)
+        self._limit -= len(calls)
+        self._characters -= size
+        return True
+
+    def full(self) -> Inbox:
+        """The page, when one more conversation did not fit."""
+        return Inbox(tuple(self._owing), self._owing[-1].place)
+
+    def ended(self, more: Place | None = None) -> Inbox:
+        """The page, when there was no other conversation, or none up to a place."""
+        return Inbox(tuple(self._owing), more)

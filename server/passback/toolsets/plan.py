@@ -5,9 +5,15 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from passback.core.messages import ToolCall, ToolResult, ToolSpec
+from passback.core.messages import (
+    PlanEntry,
+    PlanPriority,
+    PlanStatus,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
 from passback.core.permissions import ALLOWED, Permission
-from passback.core.plans import PlanEntry, PlanPriority, PlanStatus
 from passback.core.text import plain_problem
 from passback.core.toolsets import ToolContext
 

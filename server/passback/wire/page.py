@@ -12,10 +12,10 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
-from passback.transport.http import SAFE_HEADERS, request_id
-from passback.transport.openapi import REQUEST_ID_HEADER
-from passback.transport.routing import Endpoint
-from passback.transport.wires import Services, Wire
+from passback.http.answers import SAFE_HEADERS, request_id
+from passback.http.routing import Endpoint
+from passback.http.wires import Services, Wire
+from passback.native.openapi import REQUEST_ID_HEADER
 
 logger = logging.getLogger(__name__)
 

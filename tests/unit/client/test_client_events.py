@@ -46,7 +46,7 @@ from passback_client.conversation import (
 from passback_client.parsing import parse_event
 
 VECTORS: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[2] / "vectors" / "agkit.json").read_text(encoding="utf-8")
+    (Path(__file__).parents[2] / "vectors" / "send_message.json").read_text(encoding="utf-8")
 )
 DATA = sorted({data for vector in VECTORS for data in vector["data"]} - {"[DONE]"})
 

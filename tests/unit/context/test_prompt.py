@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from passback.context.outline import outline
 from passback.context.prompt import (
     ASK_GUIDE,
     CONDUCT,
     DATA_GUIDE,
     SERVERS_GUIDE,
     Layers,
+    outline,
     output_guide,
     static_prompt,
 )

@@ -8,8 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from passback.context.prompt import Layers
-from passback.context.tags import TAGS, escape_tags
+from passback.context.prompt import TAGS, Layers, escape_tags
 from passback.core.messages import (
     AssistantMessage,
     Brief,

@@ -8,6 +8,7 @@ import pytest
 from pydantic import JsonValue
 
 from passback.context.prompt import Layers
+from passback.core.changes import dump_message, load_message
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
     AssistantMessage,
@@ -22,7 +23,6 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.posts import StartRun, fingerprint
-from passback.core.records import dump_message, load_message
 from passback.core.transcript import paired
 from passback.models.anthropic.encoding import encode
 from passback.models.openai_chat.encoding import request_body

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from passback.core.budgets import Budget, Left, Limits, Price, Spent, price_of, tightest
 from passback.core.errors import ConfigurationError
-from passback.core.limits import Budget, Left, Limits, Price, Spent, price_of, tightest
 from passback.core.messages import Usage
 
 PRICES = {"a": Price(1, 10, 0.5), "b": Price(2, 8, 0.1)}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from passback.core import records
+from passback.core import changes as records
 from passback.core.changes import Queued
 from passback.core.events import (
     Cancelled,
@@ -48,6 +48,7 @@ from passback.core.messages import (
     MessageId,
     Owed,
     OwnerId,
+    PlanEntry,
     PostedMessage,
     Reasoning,
     RefusalPart,
@@ -60,7 +61,6 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.plans import PlanEntry
 from passback.core.posts import StartRun
 from passback.core.state import EarlierPlan, State
 

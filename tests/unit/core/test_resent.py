@@ -33,7 +33,7 @@ from passback.core.messages import (
     TextPart,
     UserMessage,
 )
-from passback.core.resent import said_again
+from passback.core.repeats import said_again
 
 CUT = AssistantMessage(MessageId("cut"), "half", partial=True)
 BLANK = AssistantMessage(MessageId("blank"), "")

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from passback.core.changes import dump_state, load_state
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
@@ -13,6 +14,7 @@ from passback.core.messages import (
     ChildMessage,
     Message,
     MessageId,
+    PlanEntry,
     RunId,
     ToolCall,
     ToolMessage,
@@ -20,8 +22,6 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.permissions import LastingPermission
-from passback.core.plans import PlanEntry
-from passback.core.records import dump_state, load_state
 from passback.core.state import (
     MOST_REFUSALS,
     ConversationState,

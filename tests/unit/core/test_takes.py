@@ -22,8 +22,8 @@ from passback.core.arguments import (
     text,
     whole,
 )
+from passback.core.budgets import Budget, Limits
 from passback.core.errors import ConfigurationError
-from passback.core.limits import Budget, Limits
 
 
 def two(_one: object, _other: object) -> None: ...

@@ -17,12 +17,11 @@ from tests.support.judging import (
     user,
 )
 
-from passback.core.admission import Joins, Parks, Standing
+from passback.core.admission import Joins, Parks, Standing, accept_unread
 from passback.core.errors import PassbackError
 from passback.core.messages import Message, RunId
 from passback.core.posts import OnBusy, Receipt, ReceiptName, StartRun
 from passback.core.transcript import owed
-from passback.core.unread import accept_unread
 
 M1 = user("more", "m1")
 KEYED = post(M1, key="k")

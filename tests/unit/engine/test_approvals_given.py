@@ -45,7 +45,7 @@ from passback.core.messages import (
 from passback.core.permissions import by_pattern, declaration_digest
 from passback.core.ports import Store
 from passback.core.transcript import SYNTHETIC_TEXT
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
 from passback.toolsets.functions import Functions, tool

@@ -38,20 +38,19 @@ from passback.core.messages import (
     AssistantMessage,
     Message,
     MessageId,
+    PlanEntry,
     RunRef,
     ToolCall,
     ToolMessage,
     Usage,
 )
 from passback.core.permissions import declaration_digest
-from passback.core.plans import PlanEntry
 from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.core.state import State
 from passback.core.transcript import owed
-from passback.engine.agents import Actor, Agents
-from passback.engine.brain import Brain
-from passback.engine.runs import RunService
+from passback.engine.agents import Actor, Agents, Brain
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import Functions, tool

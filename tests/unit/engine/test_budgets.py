@@ -39,6 +39,7 @@ from tests.support.runs import says as user
 from tests.support.transcripts import faults_of
 
 from passback.agent import Agent
+from passback.core.budgets import Budget, Left, Limits, Price
 from passback.core.deltas import Finish
 from passback.core.errors import ConfigurationError, StoreUnavailable
 from passback.core.events import (
@@ -50,7 +51,6 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
-from passback.core.limits import Budget, Left, Limits, Price
 from passback.core.messages import (
     AssistantMessage,
     Message,

@@ -36,7 +36,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Store
 from passback.core.posts import StartRun
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.fallback import Fallback
 from passback.models.scripted import ScriptedModel, Turn, calls
 from passback.models.scripted import says as words

@@ -33,7 +33,7 @@ from passback.core.errors import (
 from passback.core.events import Completed, HandedBack, ToolCallStarted
 from passback.core.messages import CallId
 from passback.core.ports import Store
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 

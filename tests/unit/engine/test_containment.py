@@ -49,15 +49,14 @@ from passback.core.messages import Content, DataPart, TextPart, ToolCall, ToolRe
 from passback.core.permissions import ALLOWED, Permission
 from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
-from passback.engine.agents import Actor, Agents
-from passback.engine.brain import Brain
-from passback.engine.caretaker import LOST
-from passback.engine.runs import RunService
+from passback.engine.agents import Actor, Agents, Brain
+from passback.engine.recovery import LOST
+from passback.engine.service import RunService
 from passback.engine.toolbox import RESULT_BYTES
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
+from passback.native.encoder import NativeEncoder
 from passback.toolsets.functions import tool
-from passback.transport.native import NativeEncoder
 
 pytestmark = pytest.mark.anyio
 

@@ -22,6 +22,7 @@ from tests.support.runs import (
     worker,
 )
 
+from passback.core.budgets import Left
 from passback.core.deltas import (
     Finish,
     ModelDelta,
@@ -50,7 +51,6 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
-from passback.core.limits import Left
 from passback.core.messages import (
     AssistantMessage,
     CallId,

@@ -45,7 +45,7 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.core.posts import OnBusy, StartRun
 from passback.core.transcript import SYNTHETIC_TEXT, owed
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 

@@ -38,7 +38,7 @@ from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.core.state import State
 from passback.engine.loading import LARGE
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import FunctionTool, tool

@@ -24,6 +24,7 @@ from tests.support.runs import (
     worker,
 )
 
+from passback.core.budgets import Left
 from passback.core.changes import Lease
 from passback.core.deltas import Finish, ToolCallChunk, UsageChunk
 from passback.core.errors import ModelRateLimited, ModelUnavailable, ShuttingDown
@@ -37,7 +38,6 @@ from passback.core.events import (
     ToolCallStarted,
     UsageReported,
 )
-from passback.core.limits import Left
 from passback.core.messages import (
     AssistantMessage,
     RunId,
@@ -51,13 +51,11 @@ from passback.core.messages import (
 from passback.core.permissions import ALLOWED, Permission
 from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
-from passback.engine.active import Assignment
-from passback.engine.agents import Actor, Agents
-from passback.engine.brain import Brain
+from passback.engine.agents import Actor, Agents, Brain
 from passback.engine.loop import Work
-from passback.engine.runs import RunService
-from passback.engine.stored import GONE
-from passback.engine.supervisor import BROKEN, Supervisor
+from passback.engine.reader import GONE
+from passback.engine.service import RunService
+from passback.engine.supervisor import BROKEN, Assignment, Supervisor
 from passback.engine.toolbox import Toolbox
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words

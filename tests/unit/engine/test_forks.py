@@ -25,15 +25,14 @@ from tests.support.sub_agents import answers
 from tests.support.transcripts import said_in
 
 from passback.context.prompt import Layers
+from passback.core.budgets import Budget, Limits
 from passback.core.deltas import ModelRequest, UsageChunk
 from passback.core.events import Completed, HandedBack
-from passback.core.limits import Budget, Limits
 from passback.core.messages import ChildMessage, JsonObject, Message, RunRef, Usage
 from passback.core.ports import Store
-from passback.engine.agents import Actor, Agents
-from passback.engine.brain import Brain
+from passback.engine.agents import Actor, Agents, Brain
 from passback.engine.output import OutputJudge
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.engine.supervisor import Tempo
 from passback.engine.toolbox import Equipment
 from passback.models.scripted import ScriptedModel, calls, says

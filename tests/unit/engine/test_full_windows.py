@@ -4,6 +4,7 @@ import pytest
 from tests.support.runs import events, outcome, post, record, says
 from tests.support.windows import WINDOW, look, shown, summary_in, talk, thinker, told
 
+from passback.core.budgets import Left
 from passback.core.deltas import UsageChunk
 from passback.core.errors import ModelUnavailable
 from passback.core.events import (
@@ -13,7 +14,6 @@ from passback.core.events import (
     TextDelta,
     UsageReported,
 )
-from passback.core.limits import Left
 from passback.core.messages import (
     SummaryMessage,
     ToolMessage,

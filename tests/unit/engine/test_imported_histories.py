@@ -44,7 +44,7 @@ from passback.core.permissions import by_pattern
 from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.engine.commands import Commands
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
 from passback.toolsets.functions import tool

@@ -37,7 +37,7 @@ from passback.core.events import (
 from passback.core.messages import AssistantMessage, RunRef, ToolMessage
 from passback.core.ports import Store
 from passback.core.posts import OnBusy
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import tool

@@ -35,7 +35,7 @@ from passback.core.messages import Owed, RunRef, ToolCall, ToolMessage
 from passback.core.permissions import ALLOWED, Decision, Permission, Rule, by_pattern
 from passback.core.ports import Store
 from passback.engine.judging import Judge
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 from passback.schemas.arguments import objection

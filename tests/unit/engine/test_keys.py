@@ -27,7 +27,7 @@ from passback.core.events import Completed
 from passback.core.messages import ConversationKey, MessageId, RunRef, ToolMessage, UserMessage
 from passback.core.ports import Parked, Store
 from passback.core.posts import OnBusy, StartRun
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 from passback.stores.open import open_store

@@ -52,7 +52,7 @@ from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.engine.commands import Commands
 from passback.engine.loading import LARGE, Loads
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 

@@ -13,7 +13,7 @@ from passback.core.events import RunEvent, TextDelta
 from passback.core.ids import new_call_id, new_message_id
 from passback.core.ports import Eager, TakeDeltas
 from passback.engine.assembler import Assembler
-from passback.engine.listening import listen
+from passback.engine.loop import listen
 
 pytestmark = pytest.mark.anyio
 

@@ -6,10 +6,10 @@ from tests.support.runs import KEY, events, outcome, post, record, worker
 from tests.support.runs import says as user
 from tests.support.windows import talk, thinker
 
+from passback.core.budgets import Left, Price
 from passback.core.deltas import AnsweredBy, LostUsageChunk, UsageChunk
 from passback.core.errors import ModelUnavailable
 from passback.core.events import Compacted, Failed, RunFinished, UsageReported
-from passback.core.limits import Left, Price
 from passback.core.messages import AssistantMessage, SummaryMessage, Usage
 from passback.core.ports import Store
 from passback.models.fallback import Fallback

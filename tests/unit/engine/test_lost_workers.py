@@ -47,8 +47,8 @@ from passback.core.events import (
 from passback.core.messages import CallId, RunId, RunRef, ToolMessage
 from passback.core.ports import Store
 from passback.core.transcript import owed
-from passback.engine.caretaker import LOST
-from passback.engine.runs import RunService
+from passback.engine.recovery import LOST
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import tool

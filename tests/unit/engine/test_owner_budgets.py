@@ -25,6 +25,7 @@ from tests.support.runs import (
 from tests.support.runs import says as user
 
 from passback.context.compaction import Compaction
+from passback.core.budgets import Budget, Left, Limits
 from passback.core.errors import ModelUnavailable, StoreUnavailable
 from passback.core.events import (
     Completed,
@@ -34,7 +35,6 @@ from passback.core.events import (
     RunQueued,
     TextDelta,
 )
-from passback.core.limits import Budget, Left, Limits
 from passback.core.messages import (
     ConversationId,
     ConversationKey,

@@ -23,7 +23,7 @@ from passback.core.changes import Status
 from passback.core.errors import StoreFull, TooManyRuns
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunRef
 from passback.core.ports import Store
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
 

@@ -16,8 +16,7 @@ from passback.core.events import (
     TextDelta,
     ToolResulted,
 )
-from passback.core.messages import CallId, RunId, RunRef, ToolCall
-from passback.core.plans import PlanEntry
+from passback.core.messages import CallId, PlanEntry, RunId, RunRef, ToolCall
 from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
 from passback.models.scripted import ScriptedModel, Step, calls, says

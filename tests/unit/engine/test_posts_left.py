@@ -15,7 +15,7 @@ from passback.core.deltas import ModelRequest
 from passback.core.errors import UnknownConversation
 from passback.core.messages import RunRef
 from passback.core.ports import ModelClient, Store
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
 

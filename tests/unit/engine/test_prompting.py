@@ -49,8 +49,7 @@ from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.core.state import State
 from passback.core.toolsets import ToolContext
-from passback.engine.agents import Actor
-from passback.engine.brain import Brain
+from passback.engine.agents import Actor, Brain
 from passback.engine.toolbox import Equipment
 from passback.models import scripted
 from passback.models.scripted import ScriptedModel

@@ -43,8 +43,8 @@ from passback.core.events import (
 from passback.core.messages import RunRef, ToolMessage
 from passback.core.ports import Store
 from passback.core.transcript import SYNTHETIC_TEXT
-from passback.engine.runs import RunService
-from passback.engine.stored import GONE
+from passback.engine.reader import GONE
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from passback.core.errors import StoreFull
-from passback.engine.readiness import Readiness
+from passback.engine.service import Readiness
 
 pytestmark = pytest.mark.anyio
 

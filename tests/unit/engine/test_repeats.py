@@ -31,7 +31,7 @@ from passback.core.events import Completed, HandedBack, ToolCallEnded, ToolCallS
 from passback.core.messages import CallId, PostedMessage, RunRef, ToolMessage
 from passback.core.ports import Parked, Store
 from passback.core.posts import StartRun
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.stores.open import open_store

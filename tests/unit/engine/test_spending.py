@@ -7,11 +7,11 @@ import anyio.lowlevel
 import pytest
 from tests.support.faults import Faults
 
+from passback.core.budgets import Budget, Limits, Price
 from passback.core.changes import Lease
 from passback.core.context import Unbounded
 from passback.core.errors import StoreUnavailable
 from passback.core.events import UsageReported
-from passback.core.limits import Budget, Limits, Price
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId, RunRef, Usage
 from passback.core.ports import Store
 from passback.core.state import State

@@ -26,7 +26,7 @@ from tests.support.runs import (
 
 from passback.core.events import Cancelled, Completed, Position, Rewound, TextDelta
 from passback.core.ports import Store
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.engine.supervisor import Tempo
 from passback.models.scripted import ScriptedModel, Step
 from passback.models.scripted import says as words

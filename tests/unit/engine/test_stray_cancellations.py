@@ -19,11 +19,10 @@ from passback.core.events import Cancelled, Completed, Outcome, TextDelta, ToolC
 from passback.core.messages import RunId, RunRef, ToolCall
 from passback.core.permissions import Decision
 from passback.core.ports import Store
-from passback.engine.calling import left_behind
 from passback.engine.commands import Commands
+from passback.engine.guarding import MISSING, left_behind, run_context
 from passback.engine.judging import Judge
 from passback.engine.supervisor import BROKEN
-from passback.engine.told import MISSING, run_context
 from passback.models.scripted import ScriptedModel, Step, says
 from passback.schemas.arguments import objection
 from passback.toolsets.functions import FunctionTool, tool

@@ -51,8 +51,7 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.core.state import State, usage_of
 from passback.core.transcript import SYNTHETIC_TEXT
-from passback.engine.agents import Actor
-from passback.engine.brain import Brain
+from passback.engine.agents import Actor, Brain
 from passback.engine.toolbox import Equipment
 from passback.models.scripted import ScriptedModel, Turn, calls, says
 from passback.toolsets.agents import AT_ONCE, AgentTool, AgentTools

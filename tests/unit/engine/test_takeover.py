@@ -42,7 +42,7 @@ from passback.core.events import (
 )
 from passback.core.messages import RunRef
 from passback.core.ports import Store
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import tool

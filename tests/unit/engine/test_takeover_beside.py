@@ -49,7 +49,7 @@ from passback.core.events import (
 from passback.core.messages import AssistantMessage, CallId, Message, RunRef
 from passback.core.ports import Store
 from passback.core.transcript import unwrapped
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.engine.supervisor import Tempo
 from passback.models.scripted import ScriptedModel, Turn, calls, says
 from passback.stores.open import open_store

@@ -36,7 +36,7 @@ from passback.core.events import (
 from passback.core.messages import CallId, RunRef, ToolMessage
 from passback.core.ports import Store
 from passback.core.transcript import SYNTHETIC_TEXT
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import FunctionTool, tool

@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId, RunRef
-from passback.engine.told import MISSING, TEXT_BYTES, Told, ToldOnce, run_context
+from passback.engine.guarding import MISSING, TEXT_BYTES, Told, ToldOnce, run_context
 
 pytestmark = pytest.mark.anyio
 

@@ -28,7 +28,7 @@ from tests.support.transcripts import faults_of
 from passback.core.deltas import ModelRequest
 from passback.core.events import Cancelled, Completed, HandedBack, ToolCallEnded, ToolResulted
 from passback.core.messages import AssistantMessage, CallId, Message, ToolMessage
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, says
 from passback.stores.open import open_store
 

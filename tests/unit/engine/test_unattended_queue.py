@@ -9,8 +9,8 @@ from tests.support.runs import BURYING, KEY, contents, outcome, post, says, work
 from passback.core.events import Completed
 from passback.core.messages import RunRef
 from passback.core.ports import Store
-from passback.engine.caretaker import LOST
-from passback.engine.runs import RunService
+from passback.engine.recovery import LOST
+from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
 

@@ -36,7 +36,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Store
 from passback.engine.log import LogWriter, RunLog
-from passback.engine.voiding import voiding
+from passback.engine.recovery import voiding
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 

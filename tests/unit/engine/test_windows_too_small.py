@@ -44,10 +44,9 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.core.posts import OnBusy
 from passback.core.transcript import paired
-from passback.engine.agents import Actor, Agents
-from passback.engine.brain import Brain
+from passback.engine.agents import Actor, Agents, Brain
 from passback.engine.commands import Commands
-from passback.engine.runs import RunService
+from passback.engine.service import RunService
 from passback.engine.toolbox import Equipment
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words

@@ -23,8 +23,7 @@ from passback.core.messages import (
 from passback.core.toolsets import ToolContext
 from passback.places import Places
 from passback.toolsets.data import DATA_TOOLS, PLACES
-from passback.toolsets.querying import Query, answer_query
-from passback.toolsets.summary import summary
+from passback.toolsets.querying import Query, answer_query, summary
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from tests.support.mcp_tools import tools as tool_server
 from passback import Agent
 from passback.context.prompt import SERVERS_GUIDE
 from passback.core.messages import RunRef, ToolResult
-from passback.engine.told import Told
+from passback.engine.guarding import Told
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.toolsets.mcp import MCPServer
 

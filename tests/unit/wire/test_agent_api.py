@@ -46,8 +46,8 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.ports import Parked
-from passback.transport.access import Access
-from passback.transport.wires import Limits
+from passback.http.access import Access
+from passback.http.wires import Limits
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from tests.support.bridge import ask, ask_json
 from tests.support.logged_runs import RUN, LoggedRuns
 
 from passback.core.changes import Status
-from passback.transport.wires import Limits
+from passback.http.wires import Limits
 
 pytestmark = pytest.mark.anyio
 

@@ -21,6 +21,7 @@ from tests.support.agent_api import (
     said,
 )
 
+from passback.core.changes import load_events
 from passback.core.errors import CursorExpired
 from passback.core.events import (
     Cancelled,
@@ -46,10 +47,9 @@ from passback.core.events import (
     UsageReported,
 )
 from passback.core.messages import CallId, MessageId, Owed, RunId, ToolCall, Usage
-from passback.core.records import load_events
-from passback.transport.frames import EventId, Framer
+from passback.streams.frames import EventId, Framer
+from passback.wire.agent_api.describe import AgentEvent
 from passback.wire.agent_api.encoder import MOST_FRAMES, AgentEncoder
-from passback.wire.agent_api.shapes import AgentEvent
 
 VECTORS: list[Json] = json.loads(
     (Path(__file__).parents[2] / "vectors" / "agent-api.json").read_text(encoding="utf-8")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from passback.transport.http import STATUS
-from passback.transport.native import INCLUDABLE
-from passback.transport.native_shapes import NATIVE_EVENT
+from passback.http.answers import STATUS
+from passback.native.encoder import INCLUDABLE
+from passback.native.shapes import NATIVE_EVENT
 
 DOCS = Path(__file__).parents[3] / "docs"
 WIRE = (DOCS / "wire.md").read_text(encoding="utf-8")

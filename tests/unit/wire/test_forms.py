@@ -10,11 +10,11 @@ from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.messages import CallId, Owed
 from passback.core.ports import Parked
-from passback.transport.access import Access
-from passback.transport.signal import Signal
-from passback.transport.site import build_site
-from passback.transport.wires import Services
-from passback.wire import agkit, rest
+from passback.http.access import Access
+from passback.http.sending import Signal
+from passback.http.site import build_site
+from passback.http.wires import Services
+from passback.wire import rest, send_message
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +48,7 @@ def _runs() -> LoggedRuns:
 
 def _app(runs: LoggedRuns) -> ASGIApp:
     services = Services(runs, Signal(), dict)
-    return build_site([agkit.build(services), rest.build(services)], Access())
+    return build_site([send_message.build(services), rest.build(services)], Access())
 
 
 async def _ask(runs: LoggedRuns, route: Route, query: str, *accept: str, **more: str) -> Answer:

@@ -24,19 +24,19 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.transport.access import Access
-from passback.transport.http import STATUS
-from passback.transport.openapi import compose
-from passback.transport.signal import Signal
-from passback.transport.site import build_site
-from passback.transport.wires import Services, Wire
-from passback.wire import agkit, page, rest
+from passback.http.access import Access
+from passback.http.answers import STATUS
+from passback.http.sending import Signal
+from passback.http.site import build_site
+from passback.http.wires import Services, Wire
+from passback.native.openapi import compose
+from passback.wire import page, rest, send_message
 
 pytestmark = pytest.mark.anyio
 
 RUNS = LoggedRuns(RunFinished(Completed()))
 SERVICES = Services(RUNS, Signal(), lambda: DOCUMENT)
-WIRES = [module.build(SERVICES) for module in (agkit, rest, page)]
+WIRES = [module.build(SERVICES) for module in (send_message, rest, page)]
 DOCUMENT: dict[str, Any] = json.loads(json.dumps(compose(WIRES, version="1.2.3")))
 APP = build_site(WIRES, Access())
 METHODS = {"get", "post", "put", "delete", "patch"}

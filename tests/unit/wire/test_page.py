@@ -10,10 +10,10 @@ from tests.support.bridge import ask
 from tests.support.logged_runs import LoggedRuns
 
 from passback.core.messages import OwnerId
-from passback.transport.access import Access
-from passback.transport.signal import Signal
-from passback.transport.site import build_site
-from passback.transport.wires import Services, Wire
+from passback.http.access import Access
+from passback.http.sending import Signal
+from passback.http.site import build_site
+from passback.http.wires import Services, Wire
 from passback.wire.page import build, files_of, wire_of
 
 pytestmark = pytest.mark.anyio

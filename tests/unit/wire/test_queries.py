@@ -8,13 +8,13 @@ from tests.support.logged_runs import LoggedRuns
 
 from passback.app import load_wire
 from passback.core.events import Completed, RunFinished
+from passback.http.access import Access
+from passback.http.routing import Endpoint
+from passback.http.sending import Signal
+from passback.http.site import build_site
+from passback.http.wires import Services
+from passback.native.openapi import compose
 from passback.settings import Settings
-from passback.transport.access import Access
-from passback.transport.openapi import compose
-from passback.transport.routing import Endpoint
-from passback.transport.signal import Signal
-from passback.transport.site import build_site
-from passback.transport.wires import Services
 
 pytestmark = pytest.mark.anyio
 

@@ -22,10 +22,10 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.state import State
-from passback.transport.access import Access
-from passback.transport.signal import Signal
-from passback.transport.site import build_site
-from passback.transport.wires import Services
+from passback.http.access import Access
+from passback.http.sending import Signal
+from passback.http.site import build_site
+from passback.http.wires import Services
 from passback.wire.rest import build
 
 pytestmark = pytest.mark.anyio

@@ -11,11 +11,11 @@ from typing_extensions import override
 from passback.core.changes import Status
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.messages import ConversationKey
-from passback.transport.access import Access
-from passback.transport.signal import Signal
-from passback.transport.site import build_site
-from passback.transport.wires import Services
-from passback.wire import agent_api, agkit, rest
+from passback.http.access import Access
+from passback.http.sending import Signal
+from passback.http.site import build_site
+from passback.http.wires import Services
+from passback.wire import agent_api, rest, send_message
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P13")]
 
@@ -65,7 +65,7 @@ class _Watched(LoggedRuns):
 
 def _app(runs: LoggedRuns) -> ASGIApp:
     services = Services(runs, Signal(), dict)
-    wires = [wire.build(services) for wire in (agkit, agent_api, rest)]
+    wires = [wire.build(services) for wire in (send_message, agent_api, rest)]
     return build_site(wires, Access())
 
 

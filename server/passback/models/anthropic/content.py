@@ -1,14 +1,76 @@
-"""Parts of messages to content blocks. The service takes no block that says nothing: those are left out."""
+"""Content blocks of the Messages API: text, attachments, thinking."""
 
 import base64
 import binascii
+import json
 from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any, TypeAlias
 
 from pydantic import JsonValue
+from pydantic_core import from_json
 
-from passback.core.messages import Content, MediaPart, Part, ToolMessage
-from passback.models.anthropic.thoughts import Block
-from passback.models.http.bodies import data_of, text_of
+from passback.core.messages import AssistantMessage, Content, MediaPart, Part, ToolMessage
+from passback.core.values import value
+from passback.models.http.bodies import data_of, text_of, written
+
+Block: TypeAlias = dict[str, JsonValue]
+
+KINDS = frozenset({"thinking", "redacted_thinking"})
+
+
+@value
+class Thought:
+    """A block, just as the service gave it.
+
+    Attributes:
+        text: characters of the answer's text before it.
+        calls: calls of the answer before it.
+        prefix: what the request was that it answers, see `Prefix`.
+    """
+
+    block: Block
+    text: int
+    calls: int
+    prefix: str
+
+    def dump(self) -> str:
+        kept = {"block": self.block, "text": self.text, "calls": self.calls, "prefix": self.prefix}
+        return json.dumps(kept, ensure_ascii=False)
+
+    @classmethod
+    def load(cls, record: str, /) -> "Thought":
+        kept: dict[str, Any] = from_json(record)
+        return cls(kept["block"], kept["text"], kept["calls"], kept["prefix"])
+
+
+def thoughts_of(message: AssistantMessage, provider: str, /) -> list[Thought]:
+    """The thoughts in an answer that may go back to this provider, in the order in which they came."""
+    return [
+        Thought.load(reasoning.opaque)
+        for reasoning in message.reasoning
+        if reasoning.provider == provider and reasoning.opaque is not None
+    ]
+
+
+class Prefix:
+    """Takes a request in, piece by piece; its `digest` is another one as soon as a piece is."""
+
+    def __init__(self) -> None:
+        self._hash = sha256()
+
+    def add(self, *pieces: JsonValue) -> None:
+        self._hash.update(b"".join(_framed(pieces)))
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()[:32]
+
+
+def _framed(pieces: Iterable[JsonValue]) -> Iterable[bytes]:
+    for piece in pieces:
+        yield written(piece)
+        yield b"\n"
+
 
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _PDF = "application/pdf"

@@ -15,7 +15,7 @@ from passback.core.deltas import (
 )
 from passback.core.errors import ModelIncomplete
 from passback.core.messages import Reasoning, Usage
-from passback.models.anthropic.thoughts import Block, Thought
+from passback.models.anthropic.content import Block, Thought
 from passback.models.http.decoding import (
     MAX_ANSWER,
     MAX_CALLS,

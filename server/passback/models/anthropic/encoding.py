@@ -19,9 +19,17 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.values import value
-from passback.models.anthropic.content import content_blocks, result_block, text_block
+from passback.models.anthropic.content import (
+    KINDS,
+    Block,
+    Prefix,
+    Thought,
+    content_blocks,
+    result_block,
+    text_block,
+    thoughts_of,
+)
 from passback.models.anthropic.outputs import output_config
-from passback.models.anthropic.thoughts import KINDS, Block, Prefix, Thought, thoughts_of
 from passback.models.http.bodies import WireIds, said, text_of, wire_ids, written
 
 MAX_TOKENS = 32_000

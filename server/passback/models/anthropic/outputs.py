@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from passback.core.messages import JsonObject
-from passback.models.anthropic.thoughts import Block
+from passback.models.anthropic.content import Block
 
 _TOLD: Final = {
     *("type", "properties", "required", "additionalProperties", "items", "minItems"),

@@ -26,8 +26,7 @@ from passback.core.messages import (
     UserMessage,
     as_text,
 )
-from passback.models.demo.attachments import described, listed
-from passback.models.demo.reading import NamedTool, arguments_for, named_tools
+from passback.models.demo.reading import NamedTool, arguments_for, described, listed, named_tools
 
 WORD_DELAY = 0.03
 """Seconds between two pieces: fast enough not to bore, slow enough to see the stream."""

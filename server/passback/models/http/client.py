@@ -22,14 +22,15 @@ from passback.models.http.bounds import Bounds
 from passback.models.http.connection import Answer, Patience
 from passback.models.http.decoding import Decoder
 from passback.models.http.exchanges import Arrival, Exchanges, Headers, endpoint, read_some
-from passback.models.http.failures import encoded_unasked, status_failure
-from passback.models.http.listing import (
+from passback.models.http.failures import (
     Listing,
+    encoded_unasked,
     is_within,
     likely_bases,
     objection,
     read_listing,
     shown,
+    status_failure,
 )
 from passback.models.http.reading import Begun, Reading, kind_of, stalled
 from passback.models.http.transport import Transport

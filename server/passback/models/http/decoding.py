@@ -5,10 +5,49 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import JsonValue
 
-from passback.core.deltas import ModelDelta, TextChunk
+from passback.core.deltas import ModelDelta, ReasoningChunk, TextChunk, UsageChunk
 from passback.core.errors import ModelError, ModelIncomplete
-from passback.models.http.batch import Batch
+from passback.core.messages import Usage
 from passback.models.http.events import EventReader, JsonDict, WholeReader
+
+
+class Batch:
+    """Collects deltas; neighbouring texts become one, and of several reports of usage the last is told."""
+
+    def __init__(self) -> None:
+        self._usage: Usage | None = None
+        self._deltas: list[ModelDelta] = []
+        self._kind: type[TextChunk | ReasoningChunk] = TextChunk
+        self._texts: list[str] = []
+
+    def add_text(self, kind: type[TextChunk | ReasoningChunk], text: str, /) -> None:
+        if self._kind is not kind:
+            self._join()
+            self._kind = kind
+        self._texts.append(text)
+
+    def add(self, delta: ModelDelta, /) -> None:
+        self._join()
+        self._deltas.append(delta)
+
+    def report(self, usage: Usage, /) -> None:
+        self._usage = usage
+
+    def take(self) -> Sequence[ModelDelta]:
+        """What was collected since the last time."""
+        self._join()
+        if self._usage:
+            self._deltas.append(UsageChunk(self._usage))
+            self._usage = None
+        deltas, self._deltas = self._deltas, []
+        return deltas
+
+    def _join(self) -> None:
+        if self._texts:
+            if text := "".join(self._texts):
+                self._deltas.append(self._kind(text))
+            self._texts.clear()
+
 
 MAX_ANSWER = 4 * 1024 * 1024
 """Characters of a whole answer: text, reasoning, names and arguments together."""

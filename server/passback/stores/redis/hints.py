@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from passback.core.errors import StoreError
-from passback.stores.bells import Bell, Bells
+from passback.stores.notifications import Bell, Bells
 from passback.stores.redis.errors import REDIS_ERRORS
 from passback.stores.redis.link import RedisLink
 from passback.stores.redis.names import Names

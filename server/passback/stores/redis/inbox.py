@@ -10,8 +10,7 @@ from passback.core.changes import Inbox, Owing, Place, Status
 from passback.core.errors import StoreError, StoreUnavailable
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
 from passback.core.values import value
-from passback.stores.inbox import Filling
-from passback.stores.layout import tag
+from passback.stores.layout import Filling, tag
 from passback.stores.redis import replies, scripts
 from passback.stores.redis.link import Call, RedisLink
 from passback.stores.redis.names import Names

@@ -3,12 +3,20 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from passback.core.changes import LeaseState, Loaded, Page, Status
+from passback.core.changes import (
+    LeaseState,
+    Loaded,
+    Page,
+    Status,
+    load_message,
+    load_owed,
+    load_queued,
+    load_tools,
+)
 from passback.core.errors import StoreError
 from passback.core.events import START, Logged, Position
 from passback.core.messages import RunId
 from passback.core.posts import ReceiptName
-from passback.core.records import load_message, load_owed, load_queued, load_tools
 from passback.stores.layout import (
     unpack_claims,
     unpack_entries,

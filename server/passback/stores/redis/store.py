@@ -21,6 +21,7 @@ from typing import Literal
 
 import anyio
 
+from passback.core.budgets import Spending, Spent
 from passback.core.changes import (
     Change,
     Commit,
@@ -39,7 +40,6 @@ from passback.core.changes import (
 )
 from passback.core.errors import LeaseLost, StoreError, StoreUnavailable, UnknownRun
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
-from passback.core.limits import Spending, Spent
 from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
 from passback.core.ports import Watch
 from passback.core.posts import ReceiptName

@@ -3,7 +3,7 @@
 import sqlite3
 from typing import NamedTuple
 
-from passback.core.records import dump_events
+from passback.core.changes import dump_events
 from passback.stores.layout import PackedEntry
 from passback.stores.sqlite.rows import now
 

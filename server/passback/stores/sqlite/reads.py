@@ -4,15 +4,25 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from passback.core.changes import Inbox, Loaded, Owing, Page, Place, Status
+from passback.core.changes import (
+    Inbox,
+    Loaded,
+    Owing,
+    Page,
+    Place,
+    Status,
+    load_message,
+    load_owed,
+    load_queued,
+    load_tools,
+)
 from passback.core.errors import UnknownRun
 from passback.core.events import Logged, Position
 from passback.core.messages import OwnerId, RunId
 from passback.core.posts import Receipt, ReceiptName
-from passback.core.records import load_message, load_owed, load_queued, load_tools
-from passback.stores.inbox import Filling
 from passback.stores.layout import (
     PAGE_SIZE,
+    Filling,
     pack_owner,
     unpack_claims,
     unpack_entries,

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import anyio
 
+from passback.core.budgets import Spending, Spent
 from passback.core.changes import (
     Change,
     Commit,
@@ -32,11 +33,9 @@ from passback.core.changes import (
 )
 from passback.core.errors import StoreError, StoreFull
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
-from passback.core.limits import Spending, Spent
 from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
 from passback.core.ports import Watch
 from passback.core.posts import ReceiptName
-from passback.stores.bells import Bell, Bells
 from passback.stores.large import LargeWrites, is_large, is_large_commit
 from passback.stores.layout import (
     PackedChange,
@@ -54,6 +53,7 @@ from passback.stores.layout import (
     unpack_key,
     unpack_spent,
 )
+from passback.stores.notifications import Bell, Bells
 from passback.stores.options import StoreOptions, milliseconds
 from passback.stores.sqlite import changes, claims, leases, queue, reads, rows, spending
 from passback.stores.sqlite.changes import Taking

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from passback.core.messages import ToolSpec
 from passback.core.text import mended
 from passback.schemas.declared import Unfit, fit, size
-from passback.toolsets.mcp.door import Described
+from passback.toolsets.mcp.session import Described
 
 MOST_TOOLS: Final = 128
 """Of one server."""

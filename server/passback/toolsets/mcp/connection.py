@@ -18,11 +18,9 @@ from pydantic import JsonValue, ValidationError
 from passback.core.messages import ToolResult
 from passback.core.text import mended, shortened
 from passback.toolsets.mcp.content import converted
-from passback.toolsets.mcp.door import Described, Lost, Session
-from passback.toolsets.mcp.http import http_client
-from passback.toolsets.mcp.line import MESSAGE_BYTES, LastWords, Line
-from passback.toolsets.mcp.stdio import child_streams
+from passback.toolsets.mcp.session import MESSAGE_BYTES, Described, LastWords, Line, Lost, Session
 from passback.toolsets.mcp.targets import Child, Target, redacted
+from passback.toolsets.mcp.transports import child_streams, http_client
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ import anyio.to_thread
 
 from passback.core.errors import PassbackError, ToolsetUnavailable
 from passback.toolsets.mcp.catalogue import MOST_TOOLS, Catalogue, catalogue
-from passback.toolsets.mcp.door import Connect, Lost, Session
-from passback.toolsets.mcp.line import LastWords
+from passback.toolsets.mcp.session import Connect, LastWords, Lost, Session
 from passback.toolsets.mcp.targets import Terms
 
 logger = logging.getLogger(__name__)

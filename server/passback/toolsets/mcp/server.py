@@ -18,9 +18,8 @@ from passback.core.messages import ToolCall, ToolResult, ToolSpec, folded
 from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
 from passback.core.toolsets import ToolContext
 from passback.toolsets.mcp.catalogue import Offered
-from passback.toolsets.mcp.door import Connect, Forgotten, Lost, Session
 from passback.toolsets.mcp.keeper import Keeper
-from passback.toolsets.mcp.line import LastWords
+from passback.toolsets.mcp.session import Connect, Forgotten, LastWords, Lost, Session
 from passback.toolsets.mcp.targets import Address, Child, Target, Terms, check
 
 if TYPE_CHECKING:

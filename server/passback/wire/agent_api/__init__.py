@@ -15,32 +15,33 @@ from passback.builders import Event, ResponseBuilder, encode
 from passback.core.errors import InvalidRequest
 from passback.core.messages import Answer, ConversationKey, RunRef
 from passback.core.ports import Parked
-from passback.transport.body import read_object
-from passback.transport.following import FOLLOWED, followed_run
-from passback.transport.forms import DOCUMENT_TYPE, EVENTS_TYPE
-from passback.transport.frames import EventId
-from passback.transport.headers import headers_of
-from passback.transport.http import json_answer, owner_of, run_headers
-from passback.transport.negotiation import accepted
-from passback.transport.openapi import schemas_of
-from passback.transport.requests import conversation_id, idempotency_key, validated
-from passback.transport.routing import Endpoint
-from passback.transport.sse import (
+from passback.http.answers import json_answer, owner_of, run_headers
+from passback.http.body import read_object
+from passback.http.headers import headers_of
+from passback.http.requests import accepted, conversation_id, idempotency_key, validated
+from passback.http.routing import Endpoint
+from passback.http.wires import Services, Wire
+from passback.native.document import MOST_SECONDS, WaitedAnswer
+from passback.native.openapi import schemas_of
+from passback.native.responses import DOCUMENT_TYPE, EVENTS_TYPE, FOLLOWED, followed_run
+from passback.streams.frames import EventId
+from passback.streams.sse import (
     EventStream,
     last_event_id,
     opening_comment,
     since_of,
     stream_headers,
 )
-from passback.transport.waiting import MOST_SECONDS, WaitedAnswer
-from passback.transport.wires import Services, Wire
-from passback.wire.agent_api.describe import describe
-from passback.wire.agent_api.encoder import AgentEncoder, requires_action
-from passback.wire.agent_api.known import Calls, known_calls
+from passback.wire.agent_api.describe import AgentContent, AgentMessage, AgentResponse, describe
+from passback.wire.agent_api.encoder import (
+    AgentEncoder,
+    Calls,
+    known_calls,
+    refuse_invented,
+    requires_action,
+)
 from passback.wire.agent_api.posted import ID_CHARACTERS, AgentRequest
 from passback.wire.agent_api.reading import read_request
-from passback.wire.agent_api.resuming import refuse_invented
-from passback.wire.agent_api.shapes import AgentContent, AgentMessage, AgentResponse
 
 
 def build(services: Services, /) -> Wire:

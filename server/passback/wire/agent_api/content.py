@@ -1,15 +1,51 @@
 """The protocol's parts as those of core."""
 
 import mimetypes
-from typing import Final, TypeAlias, assert_never
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeAlias, TypeVar, assert_never, cast
 
 from pydantic import JsonValue
 
-from passback.core.errors import InvalidRequest
-from passback.core.messages import DataPart, Part, RefusalPart, TextPart
-from passback.transport.parts import PostedMedia, data_url, read_media
-from passback.transport.requests import validated
+from passback.core.errors import InvalidRequest, PassbackError
+from passback.core.ids import new_message_id
+from passback.core.imported import Placed, arguments_in, with_history
+from passback.core.messages import (
+    AssistantMessage,
+    CallId,
+    DataPart,
+    HistoryMessage,
+    MessageId,
+    Part,
+    PostedMessage,
+    RefusalPart,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    as_text,
+)
+from passback.http.body import work_on
+from passback.http.requests import validated
+from passback.http.wires import Services
+from passback.native.parts import PostedMedia, checked, data_url, read_media, read_result
+from passback.native.submissions import read_approval
 from passback.wire.agent_api import posted
+from passback.wire.agent_api.posted import (
+    APPROVAL,
+    CALLS,
+    RESULT,
+    RESULTS,
+    UNHEARD,
+    AgentData,
+    AgentInput,
+    AgentRequest,
+    ApprovalData,
+    CallData,
+    Named,
+    ResultData,
+)
 
 _KNOWN_NAMES: Final = mimetypes.MimeTypes(())
 """Without what a machine knows besides: a post means the same everywhere."""
@@ -90,3 +126,143 @@ def _file(part: posted.AgentFile) -> Part:
 
 def _is_address(text: str) -> bool:
     return text.startswith(("http://", "https://", "data:"))
+
+
+T = TypeVar("T")
+BodyT = TypeVar("BodyT", bound=Named)
+
+
+def at_place(place: str, read: Callable[..., T], *given: object) -> T:
+    """What `read` gives; an error of it tells the place."""
+    try:
+        return read(*given)
+    except PassbackError as error:
+        if type(error) is not InvalidRequest:  # one that says more by its code
+            raise type(error)(f"{place}: {error.message}", details=error.details) from None
+        problems = [_placed(place, each) for each in _problems(error)]
+        told = f"{problems[0]['at']}: {problems[0]['problem']}"
+        raise InvalidRequest(told, details={"problems": list[JsonValue](problems)}) from None
+
+
+def _problems(error: PassbackError) -> Sequence[Mapping[str, JsonValue]]:
+    found = error.details.get("problems") or [{"problem": error.message}]
+    return cast("Sequence[Mapping[str, JsonValue]]", found)
+
+
+def _placed(place: str, problem: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """A problem, whose place is within another one."""
+    at = f"{place}.{problem['at']}" if problem.get("at") else place
+    return {**problem, "at": at}
+
+
+def read_message(services: Services, message: AgentInput, agent: str, /) -> PostedMessage:
+    """Raises ClientError: says what is wrong with it, and where."""
+    if message.type == RESULT:
+        return result_of(services, message)
+    if message.type == APPROVAL:
+        return _approval(message)
+    return read_words(services, message, agent)
+
+
+def read_words(
+    services: Services, message: AgentInput, agent: str, /
+) -> SystemMessage | UserMessage:
+    """Raises ClientError: says what is wrong with it, and where."""
+    role = message.role or "user"
+    if role == "tool":
+        raise InvalidRequest(f"a result is a message of the type {RESULT!r}")
+    if role not in services.allow_roles:
+        raise InvalidRequest(f"the role {role!r} is not allowed here (PASSBACK_ALLOW_ROLES)")
+    parts = tuple(
+        at_place(f"content.{at}", read_part, part) for at, part in enumerate(message.content or ())
+    )
+    content = checked(parts, services.limits.attachment_bytes)
+    message_id = MessageId(message.id) if message.id else new_message_id()
+    if role == "system":
+        return SystemMessage(message_id, content)
+    return UserMessage(message_id, content, agent)
+
+
+def result_of(services: Services, message: AgentInput, /) -> ToolMessage:
+    """Raises InvalidRequest, ResultTooLarge."""
+    given = body_of(message, ResultData)
+    content = read_result(given.output, services.limits.result_bytes)
+    failed = given.is_error or message.status == "failed"
+    return ToolMessage(new_message_id(), CallId(given.call_id), content, failed)
+
+
+def _approval(message: AgentInput) -> PostedMessage:
+    given = body_of(message, ApprovalData)
+    decision: JsonValue = {
+        "approved": given.approve,
+        "reason": given.reason or "",
+        "always": given.always,
+    }
+    return read_approval(CallId(given.approval_request_id), decision)
+
+
+def body_of(message: AgentInput, form: type[BodyT], /) -> BodyT:
+    """The data of a call or an answer: its only part, or the only one of data. Raises InvalidRequest."""
+    parts = enumerate(message.content or ())
+    found = [(at, part.data) for at, part in parts if isinstance(part, AgentData)]
+    if len(found) != 1:
+        raise InvalidRequest(f"{message.type} needs one part of type 'data', and has {len(found)}")
+    [(at, data)] = found
+    return at_place(f"content.{at}.data", partial(validated, form), data)
+
+
+async def read_history(
+    services: Services, post: AgentRequest, /
+) -> tuple[tuple[HistoryMessage, ...], str]:
+    """Return what can be stored before the new messages, where clients may bring it along; and else why not.
+
+    Most clients send all that was said each time, also what no history can have: what is wrong with it matters only where
+    there is no such conversation.
+    """
+    said = any(each.is_the_agents for each in post.input)
+    if not said or "assistant" not in services.allow_roles:
+        return (), ""
+    read: list[Placed] = []
+    try:
+        for at, each in enumerate(post.input):
+            _read(read, f"input.{at}", services, each)
+        imported = await work_on(arguments_in(read), with_history, read, new_message_id)
+        return imported.history, ""
+    except InvalidRequest as error:
+        return (), error.message
+
+
+def _read(read: list[Placed], place: str, services: Services, message: AgentInput) -> None:
+    """Add a message to those that were read; a turn's calls belong to the words before them."""
+    if message.type in RESULTS:
+        read.append((place, at_place(place, result_of, services, message)))
+    elif message.type in CALLS:
+        call = at_place(place, _call, message)
+        first, turn = read[-1] if read else (place, None)
+        if isinstance(turn, AssistantMessage):
+            turn = AssistantMessage(turn.id, turn.content, (*turn.tool_calls, call))
+            read[-1] = (first, turn)
+        else:
+            read.append((place, AssistantMessage(new_message_id(), "", (call,))))
+    elif message.is_the_agents:
+        said = at_place(place, _words, services, message) if message.type == "message" else None
+        if said is not None:  # of what was thought and asked, nothing is stored
+            read.append((place, said))
+    elif message.type not in UNHEARD and message.type != APPROVAL:
+        read.append((place, at_place(place, read_words, services, message, "")))
+
+
+def _call(message: AgentInput) -> ToolCall:
+    given = body_of(message, CallData)
+    return ToolCall(CallId(given.call_id), given.name, given.arguments)
+
+
+def _words(services: Services, message: AgentInput) -> AssistantMessage | None:
+    """None: the agent says nothing."""
+    parts = tuple(
+        at_place(f"content.{at}", read_part, part) for at, part in enumerate(message.content or ())
+    )
+    if not as_text(parts, media=lambda part: part.url).strip():
+        return None
+    message_id = MessageId(message.id) if message.id else new_message_id()
+    return AssistantMessage(message_id, checked(parts, services.limits.attachment_bytes))

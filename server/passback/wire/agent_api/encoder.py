@@ -2,20 +2,30 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Final, TypeAlias, assert_never
 
 from passback.builders import Event, ResponseBuilder, encode
-from passback.core.errors import CursorExpired
+from passback.core.errors import CursorExpired, InvalidCursor, UnknownConversation
 from passback.core.events import (
     Cancelled,
     Completed,
     Cursor,
     Failed,
     HandedBack,
+    Logged,
     Nested,
     Outcome,
     OutputAccepted,
+    Position,
     ReasoningDelta,
     RunEvent,
     RunFinished,
@@ -29,9 +39,98 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
-from passback.core.messages import CallId, MediaPart, Owed, Usage, as_text, together
-from passback.wire.agent_api.known import Calls
+from passback.core.messages import (
+    AssistantMessage,
+    CallId,
+    ChildMessage,
+    ConversationKey,
+    MediaPart,
+    Message,
+    Owed,
+    RunRef,
+    ToolCall,
+    Usage,
+    as_text,
+    together,
+)
+from passback.core.ports import Runs
+from passback.streams.frames import EventId, SseEncoder
 from passback.wire.agent_api.tracks import Call, Track, Whole, Words
+
+_AT_ONCE = 100
+"""Messages that are read in one go."""
+_MOST = 2_000
+"""Messages that are looked at."""
+
+Calls = Mapping[CallId, ToolCall]
+
+
+async def known_calls(runs: Runs, run: RunRef, /) -> Calls:
+    """The calls of the turn that a run goes on with; none where there is no such conversation. Raises StoreError.
+
+    Of the newest run it is known where it began, and that is the last turn before. For another one the end of the
+    conversation is looked through.
+    """
+    calls: dict[CallId, ToolCall] = {}
+    try:
+        status = await runs.status(run.key)
+        is_newest = status.run_id == run.run_id
+        end = status.mark if is_newest else status.message_count
+        first = max(0, end - _MOST)
+        while end > first:
+            messages = await _read(runs, run.key, max(first, end - _AT_ONCE), end)
+            calls.update((call.id, call) for call in _calls(messages))
+            if is_newest and any(isinstance(each, AssistantMessage) for each in messages):
+                break
+            end -= _AT_ONCE
+    except UnknownConversation:
+        return {}
+    return calls
+
+
+async def _read(runs: Runs, key: ConversationKey, start: int, end: int) -> Sequence[Message]:
+    """The messages from one place to another; where they are large, a page has fewer than were asked for."""
+    found: list[Message] = []
+    while len(found) < end - start:
+        page = await runs.messages(key, start=start + len(found), limit=end - start - len(found))
+        if not page.messages:
+            break
+        found += page.messages
+    return found
+
+
+def _calls(messages: Iterable[Message]) -> Iterator[ToolCall]:
+    for message in messages:
+        if isinstance(message, ChildMessage):
+            yield from _calls([message.message])
+        elif isinstance(message, AssistantMessage):
+            yield from message.tool_calls
+
+
+async def refuse_invented(runs: Runs, run: RunRef, since: EventId, encoder: SseEncoder, /) -> None:
+    """Return if an event has more frames than those that the client has of it; `encoder` is a fresh one.
+
+    Raises:
+        InvalidCursor: it has not, or the run cannot be followed from there.
+        UnknownRun, CursorExpired: there is nothing to follow.
+    """
+    async with runs.follow(run) as batches:
+        frames = await _frames(batches, since.cursor.position, encoder)
+    if since.frames >= frames:
+        raise InvalidCursor("the event id is not one that this server gave")
+
+
+async def _frames(
+    batches: AsyncIterator[Sequence[Logged]], place: Position, encoder: SseEncoder
+) -> float:
+    """How many the first event behind a place has; after a take-over nobody knows how many there were."""
+    async for batch in batches:
+        for position, event in batch:
+            frames = encoder.feed(event)
+            if position > place:
+                return len(frames) if position.epoch == place.epoch else float("inf")
+    return 0
+
 
 _CallEvent: TypeAlias = ToolCallStarted | ToolCallArguments | ToolCallEnded | ToolResulted
 

@@ -5,10 +5,10 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 from pydantic import ConfigDict, Field, JsonValue
 
 from passback.core.posts import OnBusy, OnDisconnect
-from passback.transport.briefs import PostedBrief
-from passback.transport.declarations import DeclaredTool
-from passback.transport.parts import MAX_ITEMS, Posted
-from passback.transport.requests import MaybeId
+from passback.http.requests import MaybeId
+from passback.native.declarations import DeclaredTool
+from passback.native.message_context import PostedBrief
+from passback.native.parts import MAX_ITEMS, Posted
 
 _HISTORY: Final = 10_000
 """Messages of a request: some clients send all that was said."""

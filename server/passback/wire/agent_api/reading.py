@@ -13,18 +13,12 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.posts import StartRun
-from passback.transport.briefs import briefed, read_brief, refuse_large
-from passback.transport.declarations import parse_tools
-from passback.transport.requests import posted_conversation_id
-from passback.transport.wires import Services
-from passback.wire.agent_api.history import read_history
-from passback.wire.agent_api.messages import at_place, read_message
-from passback.wire.agent_api.posted import (
-    OF_A_TURN,
-    UNHEARD,
-    AgentInput,
-    AgentRequest,
-)
+from passback.http.requests import posted_conversation_id
+from passback.http.wires import Services
+from passback.native.declarations import parse_tools
+from passback.native.message_context import briefed, read_brief, refuse_large
+from passback.wire.agent_api.content import at_place, read_history, read_message
+from passback.wire.agent_api.posted import OF_A_TURN, UNHEARD, AgentInput, AgentRequest
 
 
 async def read_request(

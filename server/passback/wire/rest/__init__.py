@@ -1,6 +1,6 @@
 """Our own routes, for the conversations of every wire."""
 
-from passback.transport.wires import Services, Wire
+from passback.http.wires import Services, Wire
 from passback.wire.rest import calls, commands, conversations
 
 

@@ -4,9 +4,9 @@ from starlette.requests import Request
 
 from passback.core.errors import InvalidRequest
 from passback.core.messages import ConversationKey
-from passback.transport.http import owner_of
-from passback.transport.openapi import STORE_ERRORS, parameter
-from passback.transport.requests import conversation_id, whole_number
+from passback.http.answers import owner_of
+from passback.http.requests import conversation_id, whole_number
+from passback.native.openapi import STORE_ERRORS, parameter
 
 ID = parameter(
     "id",

@@ -12,10 +12,13 @@ from typing_extensions import TypedDict
 from passback.core.changes import Place
 from passback.core.errors import InvalidCursor, InvalidRequest, KeysNeeded
 from passback.core.messages import CallId, OwedKind
-from passback.transport.body import read_object, read_optional_object
-from passback.transport.history import instant, owed_views
-from passback.transport.http import empty_answer, json_answer, owner_of
-from passback.transport.openapi import (
+from passback.http.answers import empty_answer, json_answer, owner_of
+from passback.http.body import read_object, read_optional_object
+from passback.http.requests import validated
+from passback.http.routing import Endpoint
+from passback.http.wires import Services, Wire
+from passback.native.history import instant, owed_views
+from passback.native.openapi import (
     BODY_ERRORS,
     REQUEST_ID_HEADER,
     STORE_ERRORS,
@@ -26,10 +29,7 @@ from passback.transport.openapi import (
     reference,
     schemas_of,
 )
-from passback.transport.parts import Posted
-from passback.transport.requests import validated
-from passback.transport.routing import Endpoint
-from passback.transport.wires import Services, Wire
+from passback.native.parts import Posted
 from passback.wire.rest.asked import ID, OF_CONVERSATION, count_of, key_of
 
 _CLAIM = "/conversations/{id}/tool-calls/{callId}/claim"

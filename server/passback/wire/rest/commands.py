@@ -7,10 +7,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from passback.transport.http import json_answer
-from passback.transport.openapi import json_response, operation, parameter, reference, schemas_of
-from passback.transport.routing import Endpoint
-from passback.transport.wires import Services, Wire
+from passback.http.answers import json_answer
+from passback.http.routing import Endpoint
+from passback.http.wires import Services, Wire
+from passback.native.openapi import json_response, operation, parameter, reference, schemas_of
 
 
 class CommandView(TypedDict):

@@ -15,13 +15,14 @@ from typing_extensions import TypedDict
 from passback.core.changes import Status
 from passback.core.errors import Conflict, CursorExpired, InvalidRequest
 from passback.core.messages import RunId, RunRef
-from passback.transport.body import read_optional_object
-from passback.transport.following import FOLLOWED, FOLLOWING, followed_run
-from passback.transport.forms import asked_form, run_answer
-from passback.transport.history import ConversationView, MessageView, conversation_view, view
-from passback.transport.http import empty_answer, json_answer, write_json, written_answer
-from passback.transport.native import INCLUDABLE
-from passback.transport.openapi import (
+from passback.http.answers import empty_answer, json_answer, write_json, written_answer
+from passback.http.body import read_optional_object
+from passback.http.requests import included, run_id, validated
+from passback.http.routing import Endpoint
+from passback.http.wires import Services, Wire
+from passback.native.encoder import INCLUDABLE
+from passback.native.history import ConversationView, MessageView, conversation_view, view
+from passback.native.openapi import (
     BODY_ERRORS,
     REQUEST_ID_HEADER,
     RUN_ERRORS,
@@ -35,10 +36,8 @@ from passback.transport.openapi import (
     run_responses,
     schemas_of,
 )
-from passback.transport.parts import Posted
-from passback.transport.requests import included, run_id, validated
-from passback.transport.routing import Endpoint
-from passback.transport.wires import Services, Wire
+from passback.native.parts import Posted
+from passback.native.responses import FOLLOWED, FOLLOWING, asked_form, followed_run, run_answer
 from passback.wire.rest.asked import ID, OF_CONVERSATION, count_of, key_of
 
 _PERMISSION = "/conversations/{id}/permissions/{name}"

@@ -33,7 +33,7 @@ from passback.core.errors import (
     ModelUnavailable,
 )
 from passback.core.messages import Reasoning, Usage
-from passback.models.anthropic.thoughts import Block, Thought
+from passback.models.anthropic.content import Block, Thought
 
 STOP = Finish("stop")
 AB = TextChunk("ab")

@@ -38,8 +38,8 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.transcript import paired
+from passback.models.anthropic.content import Block, Thought
 from passback.models.anthropic.encoding import MAX_TOKENS, encode
-from passback.models.anthropic.thoughts import Block, Thought
 
 
 # ---------------------------------------------------------------- the request

@@ -1,0 +1,397 @@
+"""Background recovery: take over runs whose lease expired, start queued runs, time out
+unanswered tool calls.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+import anyio
+
+from passback.core.admission import Begins, begins
+from passback.core.changes import Change, Lease, Loaded, OpenTurns, Queued, Status
+from passback.core.errors import CursorExpired, UnknownRun
+from passback.core.events import (
+    START,
+    Failed,
+    PlanUpdated,
+    Rewound,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    ToolProgressed,
+    unnested,
+)
+from passback.core.ids import new_message_id, new_nonce, new_run_id
+from passback.core.messages import (
+    Answer,
+    AssistantMessage,
+    CallId,
+    ChildMessage,
+    ConversationKey,
+    Message,
+    RunId,
+    RunRef,
+    SummaryMessage,
+    ToolMessage,
+    ToolSpec,
+)
+from passback.core.pieces import join, stream_of
+from passback.core.ports import Store
+from passback.core.posts import Receipt
+from passback.core.state import State
+from passback.core.transcript import closing, runnable, unanswered, unwrapped, waiting
+from passback.engine.agents import Agents
+from passback.engine.assembler import resulted
+from passback.engine.children import nested
+from passback.engine.loading import Loads
+from passback.engine.loop import Work
+from passback.engine.supervisor import Assignment, Supervisor, Tempo
+
+_Path: TypeAlias = tuple[CallId, ...]
+
+
+async def voiding(
+    store: Store, run: RunRef, loaded: Loaded, append: Sequence[ToolMessage]
+) -> tuple[RunEvent, ...]:
+    """Return what the log says of a take-over: what is void, what is said again, and which server calls got an answer of ours.
+
+    Raises StoreError.
+    """
+    owed = {each.call.id for each in waiting(loaded.messages)}
+    answered = [resulted(each) for each in append if each.call_id not in owed]
+    status = loaded.status
+    if status.open_turns is None:
+        return (Rewound(status.committed), *answered)
+    try:
+        said = [each async for each in _said_again(store, run, loaded, status.open_turns)]
+    except (CursorExpired, UnknownRun):  # so much was said meanwhile that the log has lost it
+        return (Rewound(START), *answered)
+    return (Rewound(status.committed), *_joined(said), *answered)
+
+
+async def _said_again(
+    store: Store, run: RunRef, loaded: Loaded, open_turns: OpenTurns
+) -> AsyncGenerator[tuple[_Path, RunEvent]]:
+    """Yield what the log has behind `Status.committed` that was committed all the same, and who said it.
+
+    Raises:
+        CursorExpired, UnknownRun: the log does not have it any more.
+        StoreError: it could not be read.
+    """
+    end, place = open_turns.end, loaded.status.committed
+    begun = {each.path: each.after for each in open_turns.turns}
+    while place < end and (batch := await store.read_log(run, after=place)):
+        for logged in batch:
+            path, told = unnested(logged.event)
+            is_void = logged.position > begun.get(path, end) or logged.position > end
+            # a call that goes on tells its progress anew
+            if not is_void and not isinstance(told, ToolProgressed):
+                yield path, told
+        place = batch[-1].position
+
+
+def _joined(said: Sequence[tuple[_Path, RunEvent]]) -> list[RunEvent]:
+    """Join the pieces of each text and of each call's arguments, also where another agent spoke between them."""
+    parts: list[tuple[_Path, list[RunEvent]]] = []
+    last: dict[_Path, list[RunEvent]] = {}
+    for path, event in said:
+        stream, part = stream_of(event), last.get(path)
+        if part is not None and stream is not None and stream_of(part[0]) == stream:
+            part.append(event)
+        else:
+            last[path] = [event]
+            parts.append((path, last[path]))
+    return [nested(path, join(part)) for path, part in parts]
+
+
+logger = logging.getLogger(__name__)
+
+LOST = Failed("lost", "the workers of this run died before its end", retryable=True)
+
+
+class Caretaker:
+    """Looks, then acts under a lease: two of them never do the same.
+
+    Args:
+        supervisor: a function, because the supervisor calls this in turn.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        agents: Agents,
+        tempo: Tempo,
+        supervisor: Callable[[], Supervisor],
+        loads: Loads,
+    ) -> None:
+        self._store = store
+        self._loads = loads
+        self._agents = agents
+        self._tempo = tempo
+        self._supervisor = supervisor
+
+    @property
+    def lease(self) -> float:
+        """Seconds after which a silent worker is known to be gone."""
+        return self._tempo.lease
+
+    async def look_after(self, key: ConversationKey, *, supersede: bool = False) -> None:
+        """Do what a conversation needs now, if anything.
+
+        Args:
+            key: the conversation.
+            supersede: posts that wait do not wait for what the client owes.
+
+        Raises:
+            StoreError: nothing is known of what was done.
+        """
+        if self._supervisor().is_leaving():
+            return
+        async with self._loads.one_at_a_time(key, recovers=True):
+            again = await self._look_once(key, supersede=supersede)
+        if again:
+            await self.look_after(key)
+
+    async def _look_once(self, key: ConversationKey, *, supersede: bool) -> bool:
+        """Do what a conversation needs, loading no more than that takes. True: there may be more to do."""
+        loaded = await self._loads.first(key)
+        if not loaded.left_out:
+            return await self._tend(key, loaded, supersede=supersede)
+        status = loaded.status
+        if not (status.lapsed or _begins_next(loaded, supersede=supersede) or _is_over(status)):
+            return False
+        async with self._loads.whole(key, recovers=True) as whole:
+            return await self._tend(key, whole, supersede=supersede)
+
+    async def _tend(self, key: ConversationKey, loaded: Loaded, *, supersede: bool) -> bool:
+        """Do what a conversation needs that was just loaded; if it has changed meanwhile, nothing happens.
+
+        True: there may be more to do.
+        """
+        status = loaded.status
+        if status.lapsed and status.run_id is not None:
+            run = RunRef(key, status.run_id)
+            if status.attempt >= self._tempo.max_attempts:
+                return await self._bury(run, loaded)
+            await self._take_over(run, loaded)
+        elif _begins_next(loaded, supersede=supersede):
+            await self._begin_next(key, loaded)
+        elif _is_over(status):
+            await self._go_on_without(key, loaded)
+        return False
+
+    async def _read_from(
+        self, position: int, key: ConversationKey, loaded: Loaded
+    ) -> tuple[Message, ...]:
+        """The messages from a position on, which may be before the boundary."""
+        earlier: list[Message] = []
+        while position < loaded.start:
+            page = await self._store.page(key, start=position, limit=loaded.start - position)
+            if not page.messages:
+                break  # the conversation is gone: whatever is decided now is not written
+            earlier += page.messages
+            position += len(page.messages)
+        return (*earlier, *loaded.messages[max(0, position - loaded.start) :])
+
+    # ---------------------------------------------------------------- lost runs
+    async def _take_over(self, run: RunRef, loaded: Loaded) -> None:
+        state = loaded.status.state
+        actor = self._agents.asked_in(loaded.messages, state.asked)
+        toolbox = await actor.equipment.toolbox(loaded.tools)
+        begun = await toolbox.perhaps_begun(runnable(loaded.messages))
+        append = closing(begun, "interrupted", new_message_id)
+        events = await voiding(self._store, run, loaded, append)
+        change = _closing_change(run.key, loaded, append)
+        turns = _turns(await self._read_from(loaded.status.mark, run.key, loaded))
+        messages = (*loaded.messages, *append)
+        assignment = Assignment(
+            events,
+            Work(actor.brain, toolbox, messages, turns, state, taken_over=True),
+            continues=True,
+            cut=loaded.status.cancelled,
+            tethered=loaded.status.tethered,
+        )
+        take = partial(self._store.claim, change, run.run_id, events, lease=self._tempo.lease)
+        if await self._supervisor().start(run.key.owner, take, assignment) is not None:
+            logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
+
+    async def _bury(self, run: RunRef, loaded: Loaded) -> bool:
+        """End a run that too many workers have died of; calls that nobody was told of are closed. True: posts wait."""
+        append = closing(unanswered(loaded.messages), "interrupted", new_message_id)
+        events = (*await voiding(self._store, run, loaded, append), RunFinished(LOST))
+        change = _closing_change(run.key, loaded, append)
+        return await self._store.reap(change, run.run_id, events) and bool(loaded.queue)
+
+    # ---------------------------------------------------------------- posts that waited
+    async def _begin_next(self, key: ConversationKey, loaded: Loaded) -> None:
+        queued, *others = loaded.queue
+        post = queued.post
+        rolled_back = post.on_busy == "rollback" and loaded.status.cut
+        plan = loaded.status.state.plan
+        if rolled_back:
+            loaded = await self._without_last_run(key, loaded)
+        fresh = [each for each in post.messages if not isinstance(each, Answer)]
+        # what the client answered with a later post is not to be closed as superseded
+        posted = (*_answers(loaded.queue), *fresh)
+        verdict = begins(loaded.messages, posted, new_message_id, overdue=loaded.status.overdue)
+        change = _beginning(key, loaded, verdict, queued.run_id)
+        change = replace(
+            change,
+            tools=post.tools,
+            keep=loaded.status.message_count if rolled_back else None,
+            pops=queued.run_id,
+            tethered=post.on_disconnect == "cancel",
+            state=change.state or (loaded.status.state if rolled_back else None),
+        )
+        client = loaded.tools if post.tools is None else post.tools
+        work = await self._work(client, loaded, change)
+        opening = opening_of(queued.run_id, verdict.append)
+        if loaded.status.state.plan != plan:
+            opening = (*opening, PlanUpdated(loaded.status.state.plan))
+        assignment = Assignment(
+            opening,
+            work,
+            continues=True,
+            cut=any(other.stops for other in others),
+            tethered=change.tethered,
+        )
+        await self._begin(change, queued.run_id, assignment, others)
+
+    async def _begin(
+        self, change: Change, run_id: RunId, run: Assignment, known: Sequence[Queued]
+    ) -> bool:
+        """Whether the run began; `known`: the posts that wait behind it, as far as they were looked at."""
+        take = partial(self._store.begin, change, run_id, run.opening, lease=self._tempo.lease)
+        lease: Lease | None = None
+        # a run that has begun is also told of the posts that stop it
+        with anyio.CancelScope(shield=True):
+            lease = await self._supervisor().start(change.key.owner, take, run)
+            if lease is not None:
+                await self._heed_late_posts(lease.run, known)
+        return lease is not None
+
+    async def _without_last_run(self, key: ConversationKey, loaded: Loaded) -> Loaded:
+        """How a conversation stands when what its last run said, and the message that it answered, is taken back.
+
+        What a person had allowed, and was done, stays done. If the run had moved the boundary, all is read again.
+        """
+        state, mark = loaded.status.state, loaded.status.mark
+        last_run = loaded.messages[max(0, mark - loaded.start) :]
+        if mark < loaded.start or any(isinstance(each, SummaryMessage) for each in last_run):
+            state = replace(state, boundary=0, data=None, output_schema=None, model="")
+        messages = await self._read_from(state.boundary, key, loaded)
+        begun = mark - state.boundary
+        keep = begun + _made(messages[begun:])
+        status = replace(
+            loaded.status,
+            message_count=state.boundary + keep,
+            state=state.with_taken_back(messages[keep:], loaded.status.run_id),
+        )
+        return replace(loaded, status=status, messages=messages[:keep])
+
+    async def _heed_late_posts(self, run: RunRef, known: Sequence[Queued]) -> None:
+        """Stop a run for a post that came between the look at the queue and the run's beginning."""
+        late = set((await self._store.status(run.key)).queued) - {each.run_id for each in known}
+        if not late:
+            return
+        queue = (await self._store.load(run.key, within=0)).queue
+        if any(each.stops for each in queue if each.run_id in late):
+            self._supervisor().cancel(run)
+
+    async def _work(self, client: Sequence[ToolSpec], loaded: Loaded, change: Change) -> Work:
+        messages, state = (*loaded.messages, *change.append), change.state or loaded.status.state
+        actor = self._agents.asked_in(messages, state.asked)
+        toolbox = await actor.equipment.toolbox(client)
+        return Work(actor.brain, toolbox, messages, state=state)
+
+    # ---------------------------------------------------------------- answers that did not come
+    async def _go_on_without(self, key: ConversationKey, loaded: Loaded) -> None:
+        """Close the calls whose time is over, and let the model go on with the answers that there are."""
+        run_id = new_run_id()
+        verdict = begins(loaded.messages, _answers(loaded.queue), new_message_id, overdue=True)
+        change = _beginning(key, loaded, verdict, run_id)
+        work = await self._work(loaded.tools, loaded, change)
+        opening = opening_of(run_id, verdict.append)
+        cut = any(each.stops for each in loaded.queue)
+        if await self._begin(change, run_id, Assignment(opening, work, cut=cut), loaded.queue):
+            logger.info(
+                "tool calls timed out", extra={"action": "calls_timed_out", "run_id": run_id}
+            )
+
+
+def _begins_next(loaded: Loaded, *, supersede: bool) -> bool:
+    """Return whether the first of the posts that wait begins; `supersede`: whatever the client owes."""
+    status = loaded.status
+    return bool(loaded.queue) and not status.running and (supersede or not status.owed)
+
+
+def _is_over(status: Status) -> bool:
+    """Return whether the run goes on without what the client owes."""
+    return status.overdue and bool(status.owed)
+
+
+def _answers(queue: Sequence[Queued]) -> list[Answer]:
+    """What the client has answered with posts that wait."""
+    posted = [message for each in queue for message in each.post.messages]
+    return [message for message in posted if isinstance(message, Answer)]
+
+
+def _beginning(key: ConversationKey, loaded: Loaded, verdict: Begins, run_id: RunId) -> Change:
+    return Change(
+        key,
+        new_nonce(),
+        loaded.status.version,
+        verdict.append,
+        {name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()},
+        mark=mark_of(loaded.status.message_count, verdict.append),
+        state=state_behind(loaded, verdict.append),
+    )
+
+
+def state_behind(loaded: Loaded, append: Sequence[Message], /) -> State | None:
+    """Return a conversation's state when messages are posted that may have answers of people; None: as it is."""
+    state = loaded.status.state
+    changed = state.with_answers(append, loaded.messages)
+    return None if changed is state else changed
+
+
+def mark_of(count: int, append: Sequence[Message], /) -> int:
+    """`Status.mark` of a run that begins with `append` behind `count` messages: an imported history and answers to calls
+    stay, whatever becomes of the run.
+    """
+    return count + _made(append)
+
+
+def _made(behind: Sequence[Message]) -> int:
+    """How many messages a run begins with that are not its own: a history, and results of calls that were made."""
+    return next((n for n, each in enumerate(behind) if not _is_earlier(each)), len(behind))
+
+
+def _is_earlier(message: Message) -> bool:
+    if isinstance(message, Answer | ChildMessage):
+        return True
+    return not isinstance(message, SummaryMessage) and message.imported
+
+
+def opening_of(run_id: RunId, append: Sequence[Message], /) -> tuple[RunEvent, ...]:
+    """What the log of a run that begins with `append` opens with: the calls that a person has denied are answered."""
+    told: list[RunEvent] = [RunStarted(run_id)]
+    for message in append:
+        path, inner = unwrapped(message)
+        if isinstance(inner, ToolMessage) and inner.synthetic == "denied":
+            told.append(nested(path, resulted(inner)))
+    return tuple(told)
+
+
+def _turns(messages: Sequence[Message]) -> int:
+    return sum(isinstance(message, AssistantMessage) for message in messages)
+
+
+def _closing_change(
+    key: ConversationKey, loaded: Loaded, append: tuple[ToolMessage, ...]
+) -> Change:
+    """Nothing is owed: calls of the client that are open are still to be handed back, or are closed here."""
+    return Change(key, new_nonce(), loaded.status.version, append)

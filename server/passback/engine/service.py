@@ -1,0 +1,547 @@
+"""The service behind every wire: it admits posts, lets readers follow runs, cancels, and answers questions."""
+
+import random
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence, Set
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from time import monotonic
+from typing import TypeAlias, assert_never
+
+import anyio
+from pydantic import JsonValue
+
+from passback.core.admission import (
+    BUSY,
+    Begins,
+    Joins,
+    Parks,
+    Queues,
+    Standing,
+    accept,
+    accept_unread,
+    refuse_claim,
+    refuse_empty,
+)
+from passback.core.budgets import Left
+from passback.core.changes import (
+    Change,
+    Enqueue,
+    Held,
+    Hold,
+    Inbox,
+    Loaded,
+    Page,
+    Place,
+    Queued,
+    Status,
+)
+from passback.core.commands import Command, refuse_company
+from passback.core.errors import (
+    CallClaimed,
+    ClientError,
+    ConversationBusy,
+    QueueFull,
+    ResultConflict,
+    StoreError,
+    UnknownConversation,
+    UnknownToolCall,
+    UnsupportedAttachment,
+)
+from passback.core.events import (
+    START,
+    Cancelled,
+    Logged,
+    Position,
+    RunFinished,
+    RunQueued,
+    ToolCallStarted,
+    innermost,
+)
+from passback.core.ids import new_message_id, new_nonce, new_run_id
+from passback.core.messages import (
+    Answer,
+    CallId,
+    ConversationKey,
+    MediaPart,
+    Message,
+    OwnerId,
+    RunId,
+    RunRef,
+    SystemMessage,
+    UserMessage,
+)
+from passback.core.ports import ModelClient, Parked, Store, Take
+from passback.core.posts import Receipt, ReceiptName, StartRun, dated, for_call, receipt_names
+from passback.core.transcript import data_of, waiting
+from passback.engine.agents import Actor, Agents
+from passback.engine.loading import Loads, refuse_beyond
+from passback.engine.loop import Work
+from passback.engine.reader import Reader
+from passback.engine.recovery import Caretaker, mark_of, opening_of, state_behind
+from passback.engine.spending import owner_spent
+from passback.engine.supervisor import Assignment, Supervisor, Tempo
+
+ATTEMPTS = 20
+"""How often something is tried."""
+
+_STEP_ASIDE = 0.01
+"""Seconds that it waits at most before the next time, for each time that it was overtaken before."""
+
+_jitter = random.SystemRandom()
+
+
+async def step_aside(attempt: int, /) -> None:
+    """Wait a little after an attempt, counted from 0: many in step would overtake each other for ever."""
+    await anyio.sleep(_jitter.uniform(0, _STEP_ASIDE * attempt))
+
+
+READY_SECONDS = (
+    1.0  # for which an answer of the store counts: anybody may ask, and each look is a write
+)
+
+
+class Readiness:
+    """Remembers the last answer of `ping`; those who ask meanwhile wait for the same one."""
+
+    def __init__(
+        self, ping: Callable[[], Awaitable[None]], /, *, seconds: float = READY_SECONDS
+    ) -> None:
+        self._ping = ping
+        self._seconds = seconds
+        self._asking = anyio.Lock()
+        self._counts_until = 0.0
+        self._error: StoreError | None = None
+
+    async def check(self) -> None:
+        """Return when the store can be used. Raises StoreError otherwise."""
+        async with self._asking:
+            error = await self._answer()
+        if error is not None:
+            # a new one: what is raised again and again grows by its traceback each time
+            raise type(error)(error.message, retry_after=error.retry_after)
+
+    async def _answer(self) -> StoreError | None:
+        if monotonic() >= self._counts_until:
+            self._error = None
+            try:
+                await self._ping()
+            except StoreError as error:
+                self._error = error
+            self._counts_until = monotonic() + self._seconds
+        return self._error
+
+
+class Claims:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def hold(
+        self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
+    ) -> Held:
+        """See `Runs.hold`; 0 seconds give the claim back."""
+        for attempt in range(ATTEMPTS):
+            status = await self._waiting(key, call_id)
+            hold = Hold(key, new_nonce(), status.version, call_id, claimant)
+            held = await self._store.hold(hold, seconds=seconds)
+            if held is None:
+                await step_aside(attempt)
+            elif held.mine:
+                return held
+            else:
+                wait = held.left / 1000
+                raise CallClaimed("another client is at work on this call", retry_after=wait)
+        raise ConversationBusy("too many requests for this conversation at once", retry_after=1)
+
+    async def drop(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
+        """See `Runs.drop`."""
+        try:
+            await self.hold(key, call_id, claimant, seconds=0)
+        except ResultConflict:
+            return  # with the answer, the claim was gone
+
+    async def _waiting(self, key: ConversationKey, call_id: CallId) -> Status:
+        """How the conversation stands. Raises unless the call waits in it for its result."""
+        status = await self._store.status(key)
+        if call_id in {call.id for call in status.owed} and not status.overdue:
+            return status
+        name = for_call(call_id)
+        loaded = await self._store.load(key, receipts=[name], within=0)
+        status = loaded.status
+        if status.version == 0:
+            raise UnknownConversation("there is no such conversation")
+        running = status.run_id if status.running else None
+        standing = Standing((), loaded.receipts, running, overdue=status.overdue)
+        refuse_claim(standing, status.owed, call_id)
+        return status
+
+
+def refuse_attachments(append: Sequence[Message], model: ModelClient, /) -> None:
+    """Raise `UnsupportedAttachment` for the first image, sound or file in new messages that the model cannot be shown."""
+    for message in append:
+        if not isinstance(message, UserMessage | SystemMessage) or isinstance(message.content, str):
+            continue
+        for part in message.content:
+            if isinstance(part, MediaPart) and (why := model.refuses(part)):
+                raise UnsupportedAttachment(
+                    f"this agent cannot take an attachment of type {part.type!r}: {why}",
+                    details={"type": part.type},
+                )
+
+
+_NEW = Loaded(Status())
+
+
+_Judged: TypeAlias = RunRef | Parked | Callable[[int], Awaitable[RunRef | Parked | None]]
+"""What became of a post, or what has to be done first, by the number of the attempt; None: then judge again."""
+
+
+class RunService:
+    """Implements the door `Runs`; `running()` has to be around every use.
+
+    Args:
+        heard_of: how many conversations it remembers to exist; forgetting one costs a round trip.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        agents: Agents,
+        tempo: Tempo | None = None,
+        *,
+        heard_of: int = 10_000,
+    ) -> None:
+        self._store = store
+        self._agents = agents
+        self._tempo = tempo or Tempo()
+        self._loads = Loads(store)
+        self._caretaker = Caretaker(
+            store, agents, self._tempo, lambda: self._supervisor, self._loads
+        )
+        self._supervisor = Supervisor(store, self._tempo, self._caretaker.look_after)
+        self._claims = Claims(store)
+        self._readiness = Readiness(store.ping)
+        self._heard_of: set[ConversationKey] = set()
+        self._most_heard_of = heard_of
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Own the runs' tasks until the context is left."""
+        async with self._supervisor.running():
+            yield
+
+    async def drain(self, grace: float) -> None:
+        """Admit nothing more; leave the runs that go on to other workers, after `grace` seconds also within a turn."""
+        await self._supervisor.drain(grace)
+
+    # ---------------------------------------------------------------- starting
+    async def start(self, post: StartRun, /) -> RunRef | Parked:
+        post = self._agents.addressed(post)
+        brain = self._agents.asked_in(post.messages).brain
+        if brain.tells_time:
+            post = dated(post, datetime.now(UTC).isoformat(timespec="seconds"))
+        if not post.continues:
+            refuse_empty(post)
+        names = receipt_names(post)
+        for attempt in range(ATTEMPTS):
+            self._supervisor.admit()
+            async with self._loads.one_at_a_time(post.key):
+                answer = await self._look_and_judge(post, names)
+            # whatever takes long waits without the turn, and without the messages
+            found = await answer(attempt) if callable(answer) else answer
+            if found is not None:
+                return found
+        raise ConversationBusy("too many posts to this conversation at once", retry_after=1)
+
+    async def _look_and_judge(self, post: StartRun, names: Collection[ReceiptName]) -> _Judged:
+        """Judge a post by as little as it takes: the messages, where they are large, come last."""
+        if self._may_be_new(post, names):
+            # what a new conversation refuses may be all right in one that exists
+            with suppress(ClientError):
+                return await self._judge(post, _NEW)
+        loaded = await self._loads.first(post.key, names)
+        if not loaded.left_out or loaded.status.lapsed:
+            return await self._judge(post, loaded)
+        verdict = accept_unread(_standing(loaded), loaded.status.owed, post)
+        if isinstance(verdict, Joins):
+            return RunRef(post.key, verdict.run_id)
+        if verdict is not None:
+            return Parked(post.key, verdict.owed)
+        actor = self._agents.asked_in(post.messages, loaded.status.state.asked)
+        if not actor.brain.commands.mends(post.messages):
+            refuse_beyond(loaded, (), self._tempo.history_bytes, actor.brain.commands)
+        async with self._loads.whole(post.key, names) as whole:
+            return await self._judge(post, whole)
+
+    async def _judge(self, post: StartRun, loaded: Loaded) -> _Judged:
+        if loaded.status.lapsed:
+            return partial(self._recover, post.key)
+        try:
+            return await self._admit(post, loaded) or step_aside
+        except UnknownToolCall as error:
+            status = loaded.status
+            if not status.running or status.run_id is None:
+                raise
+            calls = {each.call_id for each in post.messages if isinstance(each, Answer)}
+            missing = {call for call in calls if for_call(call) not in loaded.receipts}
+            missing -= {each.call.id for each in waiting(loaded.messages)}
+            run = RunRef(post.key, status.run_id)
+            return partial(self._hand_back, run, missing, status.committed, error.message)
+
+    async def _recover(self, key: ConversationKey, _attempt: int) -> None:
+        await self._caretaker.look_after(key)
+
+    def _may_be_new(self, post: StartRun, names: Collection[ReceiptName]) -> bool:
+        """Return whether this worker never heard of the conversation, which is judged as a new one first, without a look.
+
+        Mostly it is new, and a round trip is saved. If not, the store refuses the change, and the next look is real. A client
+        that tells what the agent said mostly goes on with a conversation.
+        """
+        key = post.key
+        if key in self._heard_of or names or post.continues or post.history:
+            return False
+        if len(self._heard_of) >= self._most_heard_of:
+            self._heard_of.clear()
+        self._heard_of.add(key)
+        return True
+
+    async def _admit(self, post: StartRun, loaded: Loaded) -> _Judged | None:
+        """Store what the post brings. None: the conversation has changed meanwhile, judge again."""
+        messages = (*loaded.messages, *post.messages)
+        actor = self._agents.asked_in(messages, loaded.status.state.asked)
+        if post.tools is not None:
+            (await actor.equipment.toolbox()).refuse_clashes(post.tools)
+        commands = actor.brain.commands
+        commands.called_in(post.messages)
+        post = commands.marked(post)
+        verdict = accept(_standing(loaded), post, new_message_id)
+        limit = self._tempo.history_bytes
+        match verdict:
+            case Joins(run_id):
+                return RunRef(post.key, run_id)
+            case Parks():
+                refuse_beyond(loaded, verdict.append, limit, commands)
+                return await self._park(post, loaded, verdict)
+            case Queues():
+                await self._refuse_unfit(actor, post, loaded, verdict.messages)
+                return await self._enqueue(post, loaded, verdict)
+            case Begins():
+                await self._refuse_unfit(actor, post, loaded, verdict.append)
+                return await self._begin(actor, post, loaded, verdict)
+            case _:
+                assert_never(verdict)
+
+    async def _refuse_unfit(
+        self, actor: Actor, post: StartRun, loaded: Loaded, append: Sequence[Message]
+    ) -> None:
+        """Return if new messages may be stored: there is room for them, and a model that takes them."""
+        brain = actor.brain
+        refuse_company(append)
+        refuse_attachments(append, brain.model)
+        refuse_beyond(loaded, append, self._tempo.history_bytes, brain.commands)
+        if brain.is_large(append):
+            client = loaded.tools if post.tools is None else post.tools
+            toolbox = await actor.equipment.toolbox(client)
+            brain.watch(toolbox).refuse(brain.seen((*loaded.messages, *append)))
+
+    async def _park(self, post: StartRun, loaded: Loaded, verdict: Parks) -> Parked | None:
+        parked = Parked(post.key, verdict.owed)
+        if not verdict.append and post.tools is None:
+            return parked
+        change = _change(post, loaded, verdict, None)
+        return parked if await self._store.park(change) else None
+
+    async def _enqueue(self, post: StartRun, loaded: Loaded, verdict: Queues) -> _Judged | None:
+        run_id = new_run_id()
+        queued = Queued(run_id, replace(post, messages=verdict.messages, history=()))
+        opening = (RunQueued(run_id),)
+        receipts = _receipts(verdict, run_id)
+        limit = self._tempo.queue
+        answer = await self._store.enqueue(Enqueue(queued, receipts, opening, limit))
+        if answer == "full":
+            raise QueueFull("too many posts wait for this conversation", retry_after=1)
+        if answer == "changed":
+            return None
+        run = RunRef(post.key, run_id)
+        if not loaded.status.running:
+            return partial(self._supersede, run)
+        if queued.stops and loaded.status.run_id is not None:
+            self._supervisor.cancel(RunRef(post.key, loaded.status.run_id))
+        return run
+
+    async def _supersede(self, run: RunRef, _attempt: int) -> RunRef:
+        """Begin what waits for answers that may never come."""
+        await self._caretaker.look_after(run.key, supersede=True)
+        return run
+
+    async def _begin(
+        self, actor: Actor, post: StartRun, loaded: Loaded, verdict: Begins
+    ) -> RunRef | None:
+        run = RunRef(post.key, new_run_id())
+        change = _change(post, loaded, verdict, run.run_id)
+        client = loaded.tools if post.tools is None else post.tools
+        toolbox = await actor.equipment.toolbox(client)
+        opening = opening_of(run.run_id, verdict.append)
+        messages = (*loaded.messages, *verdict.append)
+        work = Work(actor.brain, toolbox, messages, state=change.state or loaded.status.state)
+        work.owner_spent = await owner_spent(self._store, actor.brain.budget, run)
+        assignment = Assignment(opening, work, tethered=change.tethered)
+        take = partial(self._store.begin, change, run.run_id, opening, lease=self._tempo.lease)
+        lease = await self._supervisor.start(post.key.owner, take, assignment, refusable=True)
+        return None if lease is None else run
+
+    async def _hand_back(
+        self, run: RunRef, missing: Set[CallId], committed: Position, why: str, _attempt: int
+    ) -> None:
+        """Wait for the end of the run that goes on, if the results are for calls that it is just making.
+
+        Raises:
+            UnknownToolCall: they are not.
+            ConversationBusy: that takes too long.
+        """
+        if missing - await self._calls_begun(run, committed):
+            # the log of another worker's run may lag behind what its readers have seen
+            await anyio.sleep(2 * self._tempo.log_delay)
+            if missing - await self._calls_begun(run, committed):
+                raise UnknownToolCall(why)
+        with anyio.move_on_after(self._tempo.early_result):
+            async with self.follow(run) as batches:
+                async for _ in batches:
+                    pass
+            return
+        raise ConversationBusy("the run that makes this tool call still goes on", retry_after=1)
+
+    async def _calls_begun(self, run: RunRef, after: Position) -> Set[CallId]:
+        """Return the client's calls of a run that its readers may have seen begin."""
+        log = self._supervisor.log_of(run)
+        if log is not None and log.lease.epoch == after.epoch and log.start <= after:
+            seen: Sequence[Logged] = log.read(after)
+        else:
+            seen = await self._store.read_log(run, after=after, limit=sys.maxsize)
+        told = [innermost(logged.event) for logged in seen]
+        return {e.call_id for e in told if isinstance(e, ToolCallStarted) and e.client}
+
+    # ---------------------------------------------------------------- reading
+    def follow(
+        self, run: RunRef, /, *, after: Position = START, take: Take | None = None
+    ) -> Reader:
+        log_of = self._supervisor.log_of
+        return Reader(self._store, run, after, self._caretaker, log_of, take=take)
+
+    def left(self, run: RunRef, /) -> Left | None:
+        return self._supervisor.left(run)
+
+    async def status(self, key: ConversationKey, /) -> Status:
+        status = await self._store.status(key)
+        if status.lapsed or status.overdue:
+            with suppress(StoreError):  # a store that takes no writes now may still be read
+                await self._caretaker.look_after(key)
+            status = await self._store.status(key)
+        if status.version == 0:
+            raise UnknownConversation("there is no such conversation")
+        return status
+
+    async def hold(
+        self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
+    ) -> Held:
+        return await self._claims.hold(key, call_id, claimant, seconds=seconds)
+
+    async def drop(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
+        await self._claims.drop(key, call_id, claimant)
+
+    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+        page = await self._store.inbox(owner, after=after, limit=limit)
+        # nobody can answer these any more: the next look goes on without
+        waiting = tuple(each for each in page.owing if not each.status.overdue)
+        return replace(page, owing=waiting)
+
+    async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
+        await self.status(key)
+        return await self._store.page(key, start=start, limit=limit)
+
+    async def data(self, key: ConversationKey, /) -> JsonValue:
+        await self.status(key)
+        loaded = await self._read(key)
+        return data_of(loaded.messages, loaded.status.state.data)
+
+    async def retract(self, key: ConversationKey, tool: str, /) -> None:
+        for attempt in range(ATTEMPTS):
+            await self.status(key)
+            loaded = await self._read(key)
+            if loaded.status.running:
+                raise ConversationBusy(BUSY, retry_after=1)
+            known = loaded.status.state.permissions(loaded.messages)
+            left = tuple(each for each in known if each.tool != tool)
+            if left == known:
+                return
+            state, owing = replace(loaded.status.state, lasting=left), loaded.status.owed
+            change = Change(key, new_nonce(), loaded.status.version, owed=owing, state=state)
+            if await self._store.park(change):
+                return
+            await step_aside(attempt)
+        raise ConversationBusy("too many requests for this conversation at once", retry_after=1)
+
+    async def _read(self, key: ConversationKey) -> Loaded:
+        loaded = await self._loads.first(key)
+        if not loaded.left_out:
+            return loaded
+        async with self._loads.whole(key) as whole:
+            return whole
+
+    def commands(self, agent: str = "", /) -> Sequence[Command]:
+        return self._agents.named(agent).brain.commands.all
+
+    async def ready(self) -> None:
+        self._supervisor.admit()
+        await self._readiness.check()
+
+    # ---------------------------------------------------------------- ending
+    async def cancel(self, run: RunRef, /) -> bool:
+        asked = await self._store.cancel(run, RunFinished(Cancelled()))
+        if asked:
+            self._supervisor.cancel(run)
+        return asked
+
+    async def delete(self, key: ConversationKey, /) -> None:
+        going_on = self._supervisor.runs_of(key)  # not those that a post begins after the deletion
+        if not await self._store.delete(key):
+            raise UnknownConversation("there is no such conversation")
+        self._supervisor.forsake(going_on)
+
+
+def _standing(loaded: Loaded) -> Standing:
+    status = loaded.status
+    return Standing(
+        loaded.messages,
+        loaded.receipts,
+        status.run_id if status.running else None,
+        [message for waits in loaded.queue for message in waits.post.messages],
+        status.overdue,
+        loaded.start,
+        status.version > 0,
+        status.state,
+    )
+
+
+def _change(
+    post: StartRun, loaded: Loaded, verdict: Begins | Parks, run_id: RunId | None
+) -> Change:
+    """What an admitted post writes, if the conversation is still as it was judged."""
+    return Change(
+        post.key,
+        new_nonce(),
+        loaded.status.version,
+        verdict.append,
+        _receipts(verdict, run_id),
+        verdict.owed if isinstance(verdict, Parks) else (),
+        post.tools,
+        mark=mark_of(loaded.status.message_count, verdict.append),
+        tethered=post.on_disconnect == "cancel",
+        state=state_behind(loaded, verdict.append),
+    )
+
+
+def _receipts(verdict: Begins | Parks | Queues, run_id: RunId | None) -> dict[ReceiptName, Receipt]:
+    return {name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()}

@@ -1,0 +1,247 @@
+"""Answers that are not streams: JSON, and errors as JSON. Every one names its request."""
+
+import json
+import logging
+import math
+import secrets
+from collections.abc import Mapping
+from http import HTTPStatus
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from passback.core.errors import PassbackError
+from passback.core.events import Failed
+from passback.core.messages import ConversationId, OwnerId, RunId
+from passback.http.headers import headers_of, is_plain_id
+
+logger = logging.getLogger(__name__)
+
+STATUS: Mapping[str, int] = {
+    "bad_request": 400,
+    "body_too_large": 413,
+    "headers_too_large": 431,
+    "unsupported_media_type": 415,
+    "request_timeout": 408,
+    "not_acceptable": 406,
+    "client_error": 400,
+    "invalid_request": 422,
+    "invalid_tool": 422,
+    "tool_name_clash": 422,
+    "invalid_output_schema": 422,
+    "data_too_large": 413,
+    "attachment_too_large": 413,
+    "message_too_large": 413,
+    "history_too_large": 413,
+    "unsupported_attachment": 422,
+    "nothing_to_do": 422,
+    "result_too_large": 413,
+    "unknown_command": 422,
+    "unknown_model": 422,
+    "invalid_answer": 422,
+    "invalid_cursor": 422,
+    "reused": 422,
+    "not_found": 404,
+    "conversation_not_found": 404,
+    "agent_not_found": 404,
+    "run_not_found": 404,
+    "tool_call_not_found": 404,
+    # not 404: the run is known, and no repeat brings back what was trimmed
+    "cursor_expired": 410,
+    "conflict": 409,
+    "conversation_busy": 409,
+    # not 409: the client was ready to wait, and generic clients know how to come back after a 429
+    "queue_full": 429,
+    "schemas_busy": 429,
+    "too_many_runs": 429,
+    "tool_result_conflict": 409,
+    "call_claimed": 409,
+    "refused": 403,
+    "unauthenticated": 401,
+    "keys_needed": 403,
+    "foreign_host": 421,
+    "foreign_origin": 403,
+    "store_error": 503,
+    "store_unavailable": 503,
+    # not 507: generic clients and proxies know 503 and repeat later, which is right for a store that has no room now
+    "store_full": 503,
+    "lease_lost": 503,
+    "model_error": 502,
+    "model_unavailable": 503,
+    "model_rate_limited": 429,
+    "model_rejected": 502,
+    "model_context_exceeded": 502,
+    "model_incomplete": 502,
+    "model_astray": 502,
+    "output_invalid": 502,
+    "toolset_unavailable": 503,
+    # not 413: the post was taken, and is in the record
+    "context_too_large": 422,
+    "lost": 500,
+    # not 429: it is not this client alone that asks too much
+    "server_busy": 503,
+    "shutting_down": 503,
+    "configuration_error": 500,
+    "internal": 500,
+}
+"""The status of each code of `core.errors`."""
+
+SAFE_HEADERS: Mapping[str, str] = {
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
+}
+"""Of every answer: a browser takes it for nothing but what it is, and gives it to no page of another origin. Pages of
+`Access.origins` ask by CORS, which the policy leaves alone."""
+_UNCACHED: Mapping[str, str] = {**SAFE_HEADERS, "cache-control": "no-store"}
+
+_REPEATABLE = frozenset({429, 503})
+_RETRY_AFTER = 1
+"""Seconds, where the error itself names no time."""
+
+_EXTRA_HEADERS: Mapping[str, Mapping[str, str]] = {
+    "unauthenticated": {"www-authenticate": "Bearer"},
+    # not for a body that is too large: to close on a client that still sends is to reset, and it would miss the answer
+    "request_timeout": {"connection": "close"},
+}
+
+_REQUEST_ID = "passback.request_id"
+_OWNER = "passback.owner"
+_CODE = "passback.code"
+_VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
+
+
+# ---------------------------------------------------------------- what is known of a request
+def request_id(scope: Scope, /) -> str:
+    """The id of this request: the client's `X-Request-Id` if it is sane, else one of ours; the same on every call."""
+    known: str | None = scope.get(_REQUEST_ID)
+    if known is None:
+        given = headers_of(scope).get(b"x-request-id")
+        known = given if is_plain_id(given) else f"req_{secrets.token_hex(12)}"
+        scope[_REQUEST_ID] = known
+    return known
+
+
+def set_owner(scope: Scope, owner: OwnerId, /) -> None:
+    """Say whose request this is; only the gate does."""
+    scope[_OWNER] = owner
+
+
+def owner_of(request: Request, /) -> OwnerId:
+    """Whose request this is. A KeyError means that the route is not behind the gate."""
+    owner: OwnerId = request.scope[_OWNER]
+    return owner
+
+
+def known_owner(scope: Scope, /) -> OwnerId | None:
+    """Return whose request this is; None if the gate refused it before that was known."""
+    owner: OwnerId | None = scope.get(_OWNER)
+    return owner
+
+
+def note_code(scope: Scope, code: str, /) -> None:
+    """Record the code of the error with which a request is answered: its line in the access log has it."""
+    scope[_CODE] = code
+
+
+def noted_code(scope: Scope, /) -> str | None:
+    code: str | None = scope.get(_CODE)
+    return code
+
+
+def visible_id(conversation_id: ConversationId, /) -> str:
+    """Return a conversation's id for a header: what is not visible ASCII is percent-encoded."""
+    is_plain = is_plain_id(conversation_id)
+    return conversation_id if is_plain else quote(conversation_id, safe=_VISIBLE)
+
+
+def run_headers(conversation_id: ConversationId, run_id: RunId | None, /) -> dict[str, str]:
+    """What an answer is about; the conversation's id is percent-encoded where a header needs it."""
+    headers = {"x-conversation-id": visible_id(conversation_id)}
+    return headers if run_id is None else headers | {"x-run-id": run_id}
+
+
+# ---------------------------------------------------------------- answers
+def json_answer(
+    scope: Scope,
+    body: Mapping[str, object],
+    /,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """A JSON object that no cache keeps."""
+    return written_answer(scope, write_json(body), status=status, headers=headers)
+
+
+def write_json(body: Mapping[str, object], /) -> str:
+    return json.dumps(body, separators=(",", ":"), allow_nan=False)
+
+
+def written_answer(
+    scope: Scope,
+    content: str,
+    /,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """As `json_answer`, of an object that `write_json` has written."""
+    return Response(
+        content,
+        status,
+        {**_UNCACHED, "x-request-id": request_id(scope), **(headers or {})},
+        media_type="application/json",
+    )
+
+
+def empty_answer(scope: Scope, /, *, headers: Mapping[str, str] | None = None) -> Response:
+    """204: it is done, and there is nothing to say."""
+    known = {**_UNCACHED, "x-request-id": request_id(scope), **(headers or {})}
+    return Response(status_code=HTTPStatus.NO_CONTENT, headers=known)
+
+
+def error_answer(
+    scope: Scope, error: PassbackError, /, *, headers: Mapping[str, str] | None = None
+) -> Response:
+    """What the client is told of an error: `{"code", "message", "details"?, "request_id"}`."""
+    if STATUS[error.code] >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        logger.warning("request %s failed: %s", request_id(scope), error.code)
+    return _error_document(scope, error, headers)
+
+
+def internal_error_answer(scope: Scope, /) -> Response:
+    """The answer to an exception that the log has already: nothing of it is told."""
+    return _error_document(scope, PassbackError("the server met an unexpected error"), None)
+
+
+def _error_document(
+    scope: Scope, error: PassbackError, headers: Mapping[str, str] | None
+) -> Response:
+    status = STATUS[error.code]
+    note_code(scope, error.code)
+    wait = error.retry_after or (_RETRY_AFTER if status in _REPEATABLE else None)
+    headers = {**(headers or {}), **_EXTRA_HEADERS.get(error.code, {}), **_retry_after(wait)}
+    body: dict[str, object] = {"code": error.code, "message": error.message}
+    if error.details:
+        body["details"] = error.details
+    return json_answer(
+        scope, body | {"request_id": request_id(scope)}, status=status, headers=headers
+    )
+
+
+def failure_answer(scope: Scope, failed: Failed, /, *, headers: Mapping[str, str]) -> Response:
+    """An error of a run of which nothing was sent yet, as any other error; a repeat is only spoken of if the run did."""
+    note_code(scope, failed.code)
+    body = {"code": failed.code, "message": failed.message, "request_id": request_id(scope)}
+    return json_answer(
+        scope,
+        body,
+        status=STATUS.get(failed.code, STATUS["internal"]),
+        headers={**headers, **_retry_after(failed.retry_after)},
+    )
+
+
+def _retry_after(seconds: float | None) -> dict[str, str]:
+    return {} if seconds is None else {"retry-after": str(max(1, math.ceil(seconds)))}

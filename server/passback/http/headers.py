@@ -1,0 +1,68 @@
+"""Headers: those of a request, indexed by name once, and those that say what is left of a budget."""
+
+import re
+from collections.abc import Iterable
+
+from starlette.types import Scope
+
+from passback.core.budgets import Left
+
+_HEADERS = "passback.headers"
+_PLAIN_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+def is_plain_id(text: str, /) -> bool:
+    """Return whether an id may stand in a header and in a line of the log as it is; all ids that the server makes are such."""
+    return _PLAIN_ID.fullmatch(text) is not None
+
+
+class Headers:
+    """The headers of one request. Names are asked for in lower case, which is how ASGI has them."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, raw: Iterable[tuple[bytes, bytes]], /) -> None:
+        self._values: dict[bytes, list[bytes]] = {}
+        for name, value in raw:
+            self._values.setdefault(name, []).append(value)
+
+    def __contains__(self, name: bytes, /) -> bool:
+        return name in self._values
+
+    def get(self, name: bytes, default: str = "", /) -> str:
+        """The first header of that name."""
+        values = self._values.get(name)
+        return values[0].decode("latin-1") if values else default
+
+    def all(self, name: bytes, /) -> list[str]:
+        """Every header of that name, as they came."""
+        return [value.decode("latin-1") for value in self._values.get(name, ())]
+
+
+def headers_of(scope: Scope, /) -> Headers:
+    """The headers of a request; the same on every call."""
+    known: Headers | None = scope.get(_HEADERS)
+    if known is None:
+        known = scope[_HEADERS] = Headers(scope["headers"])
+    return known
+
+
+def left_headers(left: Left | None, /) -> dict[str, str]:
+    """Return the headers that say what is left of each limit when the answer begins, as plain decimal numbers."""
+    if left is None:
+        return {}
+    amounts: dict[str, float | None] = {
+        "turns": left.turns,
+        "tokens": left.tokens,
+        "seconds": left.seconds,
+        "cost": left.cost,
+    }
+    return {
+        f"x-budget-left-{kind}": _plain(amount)
+        for kind, amount in amounts.items()
+        if amount is not None
+    }
+
+
+def _plain(amount: object) -> str:
+    return f"{amount:f}".rstrip("0").rstrip(".") if isinstance(amount, float) else str(amount)

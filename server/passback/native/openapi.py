@@ -1,0 +1,379 @@
+"""The OpenAPI 3.1 document: composed of the wires' parts, with what they share."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import JsonValue, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import WithDefaultSchema
+from typing_extensions import override
+
+from passback.core.errors import ConfigurationError
+from passback.core.messages import JsonObject
+from passback.http.answers import STATUS
+from passback.http.wires import Wire
+from passback.native.document import MOST_SECONDS, RunAnswer, RunGoesOn
+from passback.native.shapes import NATIVE_EVENT
+
+GATE_ERRORS = (
+    "headers_too_large",
+    "unauthenticated",
+    "foreign_host",
+    "foreign_origin",
+    "invalid_request",
+    "internal",
+)
+"""Codes with which any request may be answered; `invalid_request` is for a query parameter that a route does not take."""
+
+STORE_ERRORS = ("store_unavailable", "store_full", "store_error")
+RUN_ERRORS = (
+    "not_acceptable",
+    "model_error",
+    "model_unavailable",
+    "model_rate_limited",
+    "model_rejected",
+    "model_context_exceeded",
+    "model_incomplete",
+    "model_astray",
+    "output_invalid",
+    "context_too_large",
+    "lost",
+)
+"""Codes with which the answer of a run may be refused, or tell of its failure before anything else was sent."""
+
+BODY_ERRORS = (
+    "bad_request",
+    "body_too_large",
+    "unsupported_media_type",
+    "request_timeout",
+    "server_busy",
+)
+POST_ERRORS = (
+    *BODY_ERRORS,
+    "invalid_request",
+    "invalid_tool",
+    "tool_name_clash",
+    "invalid_output_schema",
+    "data_too_large",
+    "attachment_too_large",
+    "message_too_large",
+    "history_too_large",
+    "unsupported_attachment",
+    "nothing_to_do",
+    "result_too_large",
+    "unknown_command",
+    "unknown_model",
+    "invalid_answer",
+    "invalid_cursor",
+    "reused",
+    "conversation_busy",
+    "queue_full",
+    "schemas_busy",
+    "too_many_runs",
+    "tool_result_conflict",
+    "tool_call_not_found",
+    "run_not_found",
+    "cursor_expired",
+    "agent_not_found",
+    *RUN_ERRORS,
+    *STORE_ERRORS,
+    "shutting_down",
+)
+"""Codes with which the post of a conversation's new messages may be answered."""
+
+_REF = "#/components/schemas/{model}"
+
+_ERROR: JsonObject = {
+    "type": "object",
+    "description": "Every error before a stream begins, and the failure of a run that was waited for.",
+    "required": ["code", "message", "request_id"],
+    "properties": {
+        "code": {"type": "string", "description": "Stable, for programs."},
+        "message": {"type": "string", "description": "One sentence, for people."},
+        "details": {"type": "object", "description": "More, for some codes."},
+        "request_id": {"type": "string", "description": "Also in the header `X-Request-Id`."},
+    },
+}
+
+REQUEST_ID_HEADER: JsonObject = {
+    "X-Request-Id": {
+        "description": "The request's own, when it had a sane one (`[A-Za-z0-9._-]{1,128}`), else a new one.",
+        "schema": {"type": "string"},
+    }
+}
+
+_LEFT_HEADERS: JsonObject = {
+    f"X-Budget-Left-{kind}": {
+        "description": f"{what} that are left to conversation and owner, where that is limited and known.",
+        "schema": {"type": "number"},
+    }
+    for kind, what in (("Tokens", "Tokens"), ("Seconds", "Seconds"), ("Cost", "Costs"))
+}
+
+POST_HEADERS: JsonObject = {
+    "X-Conversation-Id": {
+        "description": "The conversation; what is not visible ASCII is percent-encoded.",
+        "schema": {"type": "string"},
+    },
+    "X-Run-Id": {
+        "description": "The run whose events follow; missing when calls are still owed.",
+        "schema": {"type": "string"},
+    },
+    "X-Owed-Tool-Calls": {
+        "description": "The results are stored, no run began: these calls have to be answered first.",
+        "schema": {"type": "string"},
+    },
+}
+"""Of the answer to such a post."""
+
+_RETRY_AFTER: JsonObject = {
+    "Retry-After": {
+        "description": "Seconds after which a repeat may succeed; without it, none will.",
+        "schema": {"type": "integer", "minimum": 1},
+    }
+}
+_PASSING = frozenset({"409", "429", "503"})
+"""Statuses of errors that may be over soon."""
+
+
+def compose(wires: Sequence[Wire], /, *, version: str = "dev") -> JsonObject:
+    """The document of all wires together.
+
+    Raises:
+        ConfigurationError: two wires claim one path, or give one name to two schemas.
+    """
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "passback",
+            "version": version,
+            "summary": "An agent server whose tools can run in the client's hands.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "security": [{}, {"bearer": []}],
+        "paths": _merged(wire.paths for wire in wires),
+        "components": {
+            "schemas": _merged([_shared_schemas(), *(wire.schemas for wire in wires)]),
+            "securitySchemes": {
+                "bearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "Needed when the server is set up with API keys.",
+                }
+            },
+        },
+    }
+
+
+def _merged(parts: Iterable[Mapping[str, JsonValue]]) -> dict[str, JsonValue]:
+    merged: dict[str, JsonValue] = {}
+    for part in parts:
+        for name, value in part.items():
+            if merged.setdefault(name, value) != value:
+                raise ConfigurationError(f"two wires describe {name!r} in different ways")
+    return merged
+
+
+# ---------------------------------------------------------------- schemas
+class _Schemas(GenerateJsonSchema):
+    """Leaves empty texts out as defaults: they mean that nothing is said, and may not be posted everywhere."""
+
+    @override
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        if schema.get("default") == "":
+            return self.generate_inner(schema["schema"])
+        return super().default_schema(schema)
+
+
+def schemas_of(*types: type) -> dict[str, JsonValue]:
+    """The schemas of classes, by their names, with all that they are made of."""
+    _, document = TypeAdapter.json_schemas(
+        [(kind, "validation", TypeAdapter[Any](kind)) for kind in types],
+        ref_template=_REF,
+        schema_generator=_Schemas,
+    )
+    return dict(document["$defs"])
+
+
+def _shared_schemas() -> dict[str, JsonValue]:
+    """What answers of several wires are made of; the union of native events has one name, and each of them has."""
+    union = NATIVE_EVENT.json_schema(ref_template=_REF)
+    events = {**union.pop("$defs"), "NativeEvent": union}
+    return {"Error": dict(_ERROR), **events, **schemas_of(RunAnswer, RunGoesOn)}
+
+
+def reference(name: str, /) -> dict[str, JsonValue]:
+    return {"$ref": _REF.format(model=name)}
+
+
+# ---------------------------------------------------------------- answers
+def json_response(
+    description: str,
+    schema: JsonObject,
+    /,
+    *,
+    example: JsonValue = None,
+    headers: JsonObject = REQUEST_ID_HEADER,
+) -> dict[str, JsonValue]:
+    content: dict[str, JsonValue] = {"schema": dict(schema)}
+    if example is not None:
+        content["example"] = example
+    return {
+        "description": description,
+        "headers": dict(headers),
+        "content": {"application/json": content},
+    }
+
+
+def error_responses(*codes: str) -> dict[str, JsonValue]:
+    """One answer per status, with its codes: these are beside the schema, so that all errors are one type."""
+    by_status: dict[str, list[JsonValue]] = {}
+    for code in dict.fromkeys(codes):
+        by_status.setdefault(str(STATUS[code]), []).append(code)
+    return {
+        status: {
+            "x-codes": listed,
+            **json_response(
+                ", ".join(f"`{code}`" for code in listed),
+                reference("Error"),
+                headers={**REQUEST_ID_HEADER, **(_RETRY_AFTER if status in _PASSING else {})},
+            ),
+        }
+        for status, listed in sorted(by_status.items())
+    }
+
+
+def answer_headers(headers: JsonObject, /) -> JsonObject:
+    """Those of every answer that follows a run, and `headers`."""
+    return {**REQUEST_ID_HEADER, **_LEFT_HEADERS, **headers}
+
+
+def run_responses(*, headers: JsonObject, example: str) -> dict[str, JsonValue]:
+    """The answers that follow a run, in each of their forms; `x-event-schema` describes the `data` of each event.
+
+    The document comes first: what generates clients mostly takes the first form that it knows.
+    """
+    headers = answer_headers(headers)
+    whole: JsonObject = {
+        "application/json": {"schema": reference("RunAnswer"), "example": _EXAMPLE_ANSWER},
+        "text/event-stream": {
+            "schema": {"type": "string"},
+            "x-event-schema": {"anyOf": [reference("NativeEvent"), {"const": "[DONE]"}]},
+            "example": example,
+        },
+        "text/plain": {"schema": {"type": "string"}, "example": "On it.\n"},
+    }
+    return {
+        "200": {
+            "description": "The run, to its end: its events, `[DONE]` is last; with `wait` (or where the client accepts "
+            "only this) one JSON document; or as plain text what the agent says.",
+            "headers": dict(headers),
+            "content": dict(whole),
+        },
+        "202": json_response(
+            "The wait is over, the run goes on.",
+            reference("RunGoesOn"),
+            example=_EXAMPLE_GOES_ON,
+            headers={
+                **headers,
+                "Location": {
+                    "description": "As `follow`.",
+                    "schema": {"type": "string", "format": "uri-reference"},
+                },
+            },
+        ),
+    }
+
+
+_EXAMPLE_IDS: Mapping[str, JsonValue] = {
+    "runId": "run_5f0c2a9be1d84f6a7c3e9b10",
+    "conversationId": "6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51",
+}
+_EXAMPLE_ANSWER: dict[str, JsonValue] = {
+    **_EXAMPLE_IDS,
+    "outcome": "handed-back",
+    "reason": None,
+    "text": "On it.",
+    "owed": [
+        {
+            "id": "call_0b6f4c1d2e3a495867f8a9b0",
+            "name": "change-background-color",
+            "arguments": '{"color":"blue"}',
+            "kind": "tool_result",
+        }
+    ],
+    "usage": None,
+    "model": "openai:gpt-5",
+    "lastEventId": "run_5f0c2a9be1d84f6a7c3e9b10.1-7",
+}
+_EXAMPLE_GOES_ON: dict[str, JsonValue] = {
+    **_EXAMPLE_IDS,
+    "follow": "conversations/6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51/stream?runId=run_5f0c2a9be1d84f6a7c3e9b10",
+}
+
+
+# ---------------------------------------------------------------- requests
+def operation(
+    operation_id: str,
+    summary: str,
+    responses: JsonObject,
+    *codes: str,
+    **more: JsonValue,
+) -> dict[str, JsonValue]:
+    """One method of a path; `codes` are its errors beside those of the gate, `more` its `parameters` and the like."""
+    return {
+        "operationId": operation_id,
+        "summary": summary,
+        **more,
+        "responses": {**responses, **error_responses(*codes, *GATE_ERRORS)},
+    }
+
+
+def parameter(
+    name: str,
+    where: str,
+    description: str,
+    schema: JsonObject | None = None,
+    *,
+    required: bool = False,
+) -> JsonValue:
+    return {
+        "name": name,
+        "in": where,
+        "required": required or where == "path",
+        "description": description,
+        "schema": dict(schema or {"type": "string"}),
+    }
+
+
+WAIT = parameter(
+    "wait",
+    "query",
+    "Answer with one JSON document at the run's end, or after so many seconds (`true`: the most) with where to go on.",
+    {"anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 1, "maximum": MOST_SECONDS}]},
+)
+
+
+REPEATS: tuple[JsonValue, ...] = (
+    parameter(
+        "Idempotency-Key",
+        "header",
+        "Names the post, so that a repeat of it is known again and joins its run: 1 to 256 visible ASCII characters, "
+        "in quotes or bare. Use one that cannot be guessed, such as a UUID.",
+    ),
+    parameter(
+        "Last-Event-ID",
+        "header",
+        "When a post is repeated: the `id` that was seen last; what came after it is sent.",
+    ),
+)
+"""By which a post may be repeated."""
+
+
+def json_body(
+    schema: JsonObject, /, *, required: bool = True, example: JsonValue
+) -> dict[str, JsonValue]:
+    return {
+        "required": required,
+        "content": {"application/json": {"schema": dict(schema), "example": example}},
+    }

@@ -1,0 +1,1 @@
+"""Server-sent events: framing, writing to a client, and backpressure."""

@@ -1,1 +1,0 @@
-"""What several wires share: HTTP limits, errors as JSON, access, streams of events, tool declarations."""

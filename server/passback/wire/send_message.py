@@ -1,0 +1,362 @@
+"""The `/send-message` protocol (AG-Kit style): a post brings what is new, the answer is a stream of events.
+
+The client executes its own tools: their calls end the stream, and the next post brings the results.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, TypeAlias, assert_never
+
+from pydantic import Field, JsonValue
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from passback.core.errors import InvalidRequest
+from passback.core.events import (
+    HandedBack,
+    Logged,
+    Position,
+    RunEvent,
+    RunFinished,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallEnded,
+    ToolCallStarted,
+)
+from passback.core.ids import new_message_id
+from passback.core.imported import Placed, arguments_in, with_history
+from passback.core.messages import (
+    AssistantMessage,
+    CallId,
+    ConversationKey,
+    HistoryMessage,
+    MessageId,
+    Owed,
+    OwnerId,
+    PostedMessage,
+    RunId,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from passback.core.ports import Parked
+from passback.core.posts import OnBusy, OnDisconnect, StartRun
+from passback.core.questions import Questions
+from passback.http.answers import owner_of
+from passback.http.body import read_object, work_on
+from passback.http.headers import headers_of
+from passback.http.requests import (
+    PostedId,
+    idempotency_key,
+    included,
+    posted_conversation_id,
+    validated,
+)
+from passback.http.routing import Endpoint
+from passback.http.wires import Services, Wire
+from passback.native.declarations import DeclaredTool, parse_tools
+from passback.native.encoder import INCLUDABLE, NativeEncoder
+from passback.native.message_context import PostedBrief, briefed, read_brief
+from passback.native.openapi import (
+    POST_ERRORS,
+    POST_HEADERS,
+    REPEATS,
+    WAIT,
+    json_body,
+    operation,
+    parameter,
+    reference,
+    run_responses,
+    schemas_of,
+)
+from passback.native.parts import (
+    MAX_ITEMS,
+    Posted,
+    PostedContent,
+    PostedResult,
+    described_as,
+    read_content,
+    read_result,
+)
+from passback.native.responses import asked_form, parked_answer, run_answer
+from passback.native.submissions import Approval, read_approval
+from passback.streams.frames import Framer
+from passback.streams.sse import last_event_id, since_of
+
+_PATHS = ("/send-message", "/v1/aibot/bots/{agentId}/send-message")
+
+
+# ---------------------------------------------------------------- what is posted
+class PostedUserMessage(Posted):
+    """With an `id`, a message is known again: a repeat of it is none, and other content under it is refused."""
+
+    role: Literal["user"]
+    content: PostedContent
+    id: PostedId | None = None
+
+
+class PostedSystemMessage(Posted):
+    """Only where the server's settings allow this role."""
+
+    role: Literal["system"]
+    content: PostedContent
+    id: PostedId | None = None
+
+
+class PostedCallFunction(Posted):
+    """`arguments` is the text of a JSON object."""
+
+    name: str
+    arguments: str
+
+
+class PostedCall(Posted):
+    """A call that the agent made elsewhere; its `id` is known in this post only."""
+
+    id: Annotated[str, Field(min_length=1, max_length=256)]
+    type: Literal["function"] = "function"
+    function: PostedCallFunction
+
+
+class PostedAssistantMessage(Posted):
+    """Only where the server's settings allow this role, and in a new conversation: part of a history that comes along."""
+
+    role: Literal["assistant"]
+    content: PostedContent | None = None
+    tool_calls: Annotated[list[PostedCall], Field(fail_fast=True, max_length=MAX_ITEMS)] | None = (
+        None
+    )
+    id: PostedId | None = None
+
+
+class PostedToolMessage(Posted):
+    """The result of a client tool's call: a text, a list of parts, or any other JSON; `Answers` to an `ask_user`."""
+
+    role: Literal["tool"]
+    content: PostedResult
+    tool_call_id: Annotated[str, Field(min_length=1, max_length=256)]
+    is_error: bool = False
+
+
+_PostedMessage: TypeAlias = Annotated[
+    PostedUserMessage | PostedSystemMessage | PostedAssistantMessage | PostedToolMessage,
+    Field(discriminator="role"),
+]
+
+
+class PostedResume(Posted):
+    """The answer to an interrupt: whether the call of that id may be made."""
+
+    interrupt_id: Annotated[str, Field(min_length=1, max_length=256)]
+    payload: Annotated[JsonValue, described_as(Approval | bool | str)]
+
+
+class SendMessage(PostedBrief):
+    """The new messages only: the server keeps the conversation. Unknown keys are ignored."""
+
+    conversation_id: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        None,
+        description="Missing: a new conversation, named in the header `X-Conversation-Id`; a repeat with the same "
+        "`Idempotency-Key` finds it again.",
+    )
+    messages: Annotated[list[_PostedMessage], Field(fail_fast=True, max_length=MAX_ITEMS)] = []
+    tools: list[DeclaredTool] | None = Field(
+        None,
+        description="The client's tools. They replace the conversation's; without the key those stay; `[]` clears.",
+    )
+    resume: Annotated[list[PostedResume], Field(fail_fast=True, max_length=MAX_ITEMS)] | (
+        PostedResume | None
+    ) = Field(None, description="The answer to an interrupt, or a list of answers.")
+    on_busy: OnBusy | None = Field(
+        None,
+        description="What a new message means while a run goes on. `reject`: 409. The others wait in the queue, and two "
+        "of them stop what runs: `interrupt` keeps its partial answer, `rollback` takes it back together with the "
+        "message that it answered. Missing: as the server is set up.",
+    )
+    on_disconnect: OnDisconnect | None = Field(
+        None,
+        description="`cancel`: the run is cancelled when nobody has followed it for a grace time. Missing: `continue`.",
+    )
+    include: list[str] = Field(
+        default_factory=list,  # a default would be copied for each post, which takes longer
+        json_schema_extra={"default": []},
+        fail_fast=True,
+        max_length=100,
+        description="More kinds of events: "
+        + ", ".join(sorted(INCLUDABLE))
+        + ". Another word is a 422.",
+    )
+
+
+# ---------------------------------------------------------------- the route
+def build(services: Services, /) -> Wire:
+    wire = _SendMessage(services)
+    return Wire(
+        routes=[
+            Endpoint(path, wire.send_message, methods=["POST"], query={"POST": ["wait"]})
+            for path in _PATHS
+        ],
+        paths=_describe(),
+        schemas=schemas_of(SendMessage, Questions),
+    )
+
+
+class _SendMessage:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def send_message(self, request: Request) -> ASGIApp:
+        """Admit the post, then answer with the run that it began or joined."""
+        asked = asked_form(request)
+        key, seen = idempotency_key(headers_of(request.scope)), last_event_id(request)
+        post = validated(
+            SendMessage, await read_object(request, self._services.limits, self._services.bodies)
+        )
+        include = included(post.include, INCLUDABLE)
+        agent = request.path_params.get("agentId", "")
+        command = await self._command(owner_of(request), key, agent, post)
+        started = await self._services.runs.start(command)
+        if isinstance(started, Parked):
+            return parked_answer(request.scope, asked, started, include=include)
+        since = since_of(started, seen)
+        return run_answer(self._services, asked, started, include=include, since=since)
+
+    async def _command(
+        self, owner: OwnerId, key: str | None, agent: str, post: SendMessage
+    ) -> StartRun:
+        conversation = ConversationKey(
+            owner, posted_conversation_id(owner, key, post.conversation_id)
+        )
+        approvals = tuple(
+            read_approval(CallId(each.interrupt_id), each.payload) for each in _resumed(post)
+        )
+        limits = self._services.limits
+        history, new = await self._messages(post, agent)
+        messages = briefed(new, await read_brief(post, limits, conversation))
+        tools = None if post.tools is None else await parse_tools(post.tools, limits, conversation)
+        return StartRun(
+            conversation,
+            (*approvals, *messages),
+            tools,
+            idempotency_key=key,
+            named=frozenset(filter(None, map(_given_id, post.messages))),
+            on_busy=post.on_busy or self._services.on_busy,
+            on_disconnect=post.on_disconnect or "continue",
+            history=tuple(history),
+        )
+
+    async def _messages(
+        self, post: SendMessage, agent: str
+    ) -> tuple[Sequence[HistoryMessage], Sequence[PostedMessage]]:
+        """The history that comes along, and what is new."""
+        new: list[PostedMessage] = []
+        read: list[Placed] = []
+        for position, posted in enumerate(post.messages):
+            place = f"messages.{position}"
+            message = self._read(place, posted, agent)
+            read.append((place, message))
+            if not isinstance(message, AssistantMessage):
+                new.append(message)
+        if len(new) == len(read):
+            return (), new
+        imported = await work_on(arguments_in(read), with_history, read, new_message_id)
+        return imported.history, imported.new
+
+    def _read(self, place: str, posted: _PostedMessage, agent: str) -> HistoryMessage:
+        limits = self._services.limits
+        if posted.role not in self._services.allow_roles:
+            raise InvalidRequest(
+                f"{place}: the role {posted.role!r} is not allowed here (PASSBACK_ALLOW_ROLES)"
+            )
+        match posted:
+            case PostedUserMessage(content=content):
+                message_id = _given_id(posted) or new_message_id()
+                return UserMessage(
+                    message_id, read_content(content, limits.attachment_bytes), agent
+                )
+            case PostedSystemMessage(content=content):
+                return SystemMessage(
+                    _given_id(posted) or new_message_id(),
+                    read_content(content, limits.attachment_bytes),
+                )
+            case PostedAssistantMessage(content=content, tool_calls=calls):
+                says = content if not isinstance(content, str) else content.strip()
+                return AssistantMessage(
+                    _given_id(posted) or new_message_id(),
+                    read_content(content, limits.attachment_bytes) if content and says else "",
+                    tuple(_read_call(each) for each in calls or ()),
+                )
+            case PostedToolMessage(content=content, tool_call_id=call_id, is_error=is_error):
+                result = read_result(content, limits.result_bytes)
+                return ToolMessage(new_message_id(), CallId(call_id), result, is_error)
+            case _:
+                assert_never(posted)
+
+
+def _read_call(posted: PostedCall) -> ToolCall:
+    return ToolCall(CallId(posted.id), posted.function.name, posted.function.arguments)
+
+
+def _resumed(post: SendMessage) -> Sequence[PostedResume]:
+    if post.resume is None:
+        return ()
+    return post.resume if isinstance(post.resume, list) else (post.resume,)
+
+
+def _given_id(posted: _PostedMessage) -> MessageId | None:
+    """What the client calls a message; a result is known by its call."""
+    if isinstance(posted, PostedToolMessage) or posted.id is None:
+        return None
+    return MessageId(posted.id)
+
+
+# ---------------------------------------------------------------- its description
+_EXAMPLE_POST: Mapping[str, JsonValue] = {
+    "conversationId": "6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51",
+    "messages": [{"role": "user", "content": "Change background color to blue"}],
+    "tools": [
+        {
+            "name": "change-background-color",
+            "description": "Change the background color of the page.",
+            "parameters": {
+                "type": "object",
+                "properties": {"color": {"type": "string", "enum": ["blue", "green"]}},
+                "required": ["color"],
+            },
+        }
+    ],
+}
+
+
+def _example_stream() -> str:
+    run_id, call_id = RunId("run_5f0c2a9be1d84f6a7c3e9b10"), CallId("call_0b6f4c1d2e3a495867f8a9b0")
+    arguments = '{"color":"blue"}'
+    events: tuple[RunEvent, ...] = (
+        TextDelta("On it."),
+        ToolCallStarted(call_id, "change-background-color", client=True),
+        ToolCallArguments(call_id, arguments),
+        ToolCallEnded(call_id),
+        RunFinished(HandedBack((Owed(call_id, "change-background-color", arguments),))),
+    )
+    framer = Framer(NativeEncoder(), run_id)
+    batch = [Logged(Position(1, number), event) for number, event in enumerate(events, 3)]
+    return framer.batch(batch) + framer.end()
+
+
+def _describe() -> dict[str, JsonValue]:
+    return {path: {"post": _operation(path)} for path in _PATHS}
+
+
+_AGENT = parameter("agentId", "path", "Who is asked; any, where the server has one agent.")
+
+
+def _operation(path: str) -> dict[str, JsonValue]:
+    has_agent = "{agentId}" in path
+    return operation(
+        "sendMessageToAgent" if has_agent else "sendMessage",
+        "Post new messages, or the results of client tools; get the answer.",
+        run_responses(headers=POST_HEADERS, example=_example_stream()),
+        *POST_ERRORS,
+        parameters=[*([_AGENT] if has_agent else []), WAIT, *REPEATS],
+        requestBody=json_body(reference("SendMessage"), example=dict(_EXAMPLE_POST)),
+    )

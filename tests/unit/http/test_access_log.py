@@ -1,0 +1,218 @@
+"""One line for each request, with what an operator looks for: and nothing where nobody reads it."""
+
+import logging
+from typing import Any
+
+import anyio
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from tests.support.bridge import ask, exchange
+from tests.support.logged_runs import RUN
+from tests.support.sse_site import Site
+
+from passback.core.errors import ConversationBusy, StoreError, UnknownConversation
+from passback.core.events import Completed, Failed, RunFinished, TextDelta
+from passback.core.messages import OwnerId
+from passback.http.access import Access
+from passback.http.body import read_object
+from passback.http.routing import Endpoint
+from passback.http.site import build_site
+from passback.http.wires import Bodies, Limits, Wire
+
+pytestmark = pytest.mark.anyio
+
+LOGGER = "passback.http.access_log"
+KEY = "the-key-of-alice"
+OWN = {"authorization": f"Bearer {KEY}", "x-request-id": "r"}
+KNOWN = {"owner": "alice", "request_id": "r"}
+
+
+async def _answer(request: Request) -> Response:
+    if request.path_params["id"] == "busy":
+        raise ConversationBusy("a run is going on")
+    if request.path_params["id"] == "broken":
+        raise StoreError("gone")
+    if request.path_params["id"] == "unknown":
+        raise UnknownConversation("there is no such conversation")
+    if request.method == "POST":
+        await read_object(request, Limits(body_bytes=8), Bodies())
+    return Response("secret", headers={"x-conversation-id": "c", "x-run-id": "run_1"})
+
+
+APP = build_site(
+    [
+        Wire(
+            [
+                Endpoint("/things/{id}", _answer, methods=["GET", "POST"]),
+                Endpoint("/healthz/{id}", _answer, methods=["GET"], log_level=logging.DEBUG),
+            ]
+        )
+    ],
+    Access(keys={KEY: OwnerId("alice")}),
+)
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, LOGGER)
+    return caplog
+
+
+def told(record: logging.LogRecord) -> dict[str, Any]:
+    """What a line says; of its duration only that there is one."""
+    plain = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
+    fields = {name: value for name, value in vars(record).items() if name not in plain}
+    assert record.getMessage() == "request"
+    assert record.levelno == logging.INFO
+    assert fields.pop("duration_ms") >= 0
+    return fields
+
+
+def only(lines: pytest.LogCaptureFixture) -> dict[str, Any]:
+    [line] = [record for record in lines.records if record.name == LOGGER]
+    return told(line)
+
+
+async def test_a_request_is_one_line(lines: pytest.LogCaptureFixture) -> None:
+    await ask(APP, "GET", "/things/some%20id?", headers=OWN)
+    assert only(lines) == {
+        "method": "GET",
+        "route": "/things/{id}",
+        "status": 200,
+        "conversation_id": "c",
+        "run_id": "run_1",
+        **KNOWN,
+    }
+
+
+JSON = {"content-type": "application/json"}
+
+
+REFUSALS: list[tuple[str, str, dict[str, Any], int, str]] = [
+    ("GET", "/things/a", {"authorization": "Bearer wrong"}, 401, "unauthenticated"),
+    ("GET", "/things/a", {"origin": "http://evil.example"}, 403, "foreign_origin"),
+    ("GET", "/things/a", {"host": "evil.example"}, 421, "foreign_host"),
+    ("GET", "/things/unknown", {}, 404, "conversation_not_found"),
+    ("GET", "/nowhere/else", {}, 404, "not_found"),
+    ("DELETE", "/things/a", {}, 405, "method_not_allowed"),
+    ("GET", "/things/busy", {}, 409, "conversation_busy"),
+    ("POST", "/things/a", {**JSON, "content-length": "9"}, 413, "body_too_large"),
+    ("POST", "/things/a", {}, 415, "unsupported_media_type"),
+    ("GET", "/things/a?x=1", {}, 422, "invalid_request"),
+    ("POST", "/things/a", JSON, 400, "bad_request"),
+    ("GET", "/things/broken", {}, 503, "store_error"),
+]
+
+
+@pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case[-1])
+async def test_a_refusal_is_a_line_with_its_code(
+    case: tuple[str, str, dict[str, str], int, str], lines: pytest.LogCaptureFixture
+) -> None:
+    method, path, headers, status, code = case
+    answer = await ask(APP, method, path, headers={**OWN, **headers})
+    assert (answer.status, answer.code) == (status, code)
+    expected = {"method": method, "route": "/things/{id}", "status": status, "code": code, **KNOWN}
+    if path == "/nowhere/else":
+        del expected["route"]
+    if status in {401, 403, 421}:
+        del expected["owner"]
+    assert only(lines) == expected
+
+
+async def test_a_stream_is_a_line_at_its_end(lines: pytest.LogCaptureFixture) -> None:
+    site = Site()
+    async with site.opened() as one:
+        assert lines.records == []
+        site.runs.say(TextDelta("a"), RunFinished(Completed()))
+        await one.rest()
+    line = only(lines)
+    assert (line["route"], line["status"], line["run_id"]) == ("/", 200, RUN.run_id)
+    assert (line["owner"], "complete" in line) == ("anonymous", False)
+
+
+async def test_a_client_that_left_is_a_line_too(lines: pytest.LogCaptureFixture) -> None:
+    site = Site()
+    async with site.opened() as one:
+        one.leave()
+        await site.is_left()
+        await one.rest()
+    line = only(lines)
+    assert (line["status"], line["complete"]) == (200, False)
+
+
+async def test_a_client_that_left_before_an_answer_has_no_status(
+    lines: pytest.LogCaptureFixture,
+) -> None:
+    async def silent(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+
+    async def endpoint(_: Request) -> ASGIApp:
+        return silent
+
+    app = build_site([Wire([Endpoint("/", endpoint, methods=["GET"])])], Access())
+    scope: Scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/",
+        "headers": [(b"host", b"localhost")],
+    }
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        raise AssertionError("nothing is sent")
+
+    await app(scope, receive, send)
+    line = only(lines)
+    assert (line["complete"], "status" in line, "code" in line) == (False, False, False)
+
+
+async def test_a_failed_run_that_was_waited_for_is_a_line_with_its_code(
+    lines: pytest.LogCaptureFixture,
+) -> None:
+    site = Site()
+    site.runs.say(RunFinished(Failed("model_rejected", "no")))
+    await ask(site.document(), "GET", "/")
+    line = only(lines)
+    assert (line["status"], line["code"], line["run_id"]) == (502, "model_rejected", RUN.run_id)
+
+
+async def test_an_answer_whose_making_is_cancelled_is_a_line(
+    lines: pytest.LogCaptureFixture,
+) -> None:
+    async def endless(_: Request) -> Response:
+        async def body() -> Any:
+            yield b"a"
+            await anyio.sleep_forever()
+
+        return StreamingResponse(body())
+
+    app = build_site([Wire([Endpoint("/", endless, methods=["GET"])])], Access())
+    async with exchange(app, "GET", "/") as one:
+        assert await one.chunk() == b"a"
+    assert only(lines)["complete"] is False
+
+
+async def test_who_only_asks_for_health_is_no_line_at_info(
+    lines: pytest.LogCaptureFixture,
+) -> None:
+    await ask(APP, "GET", "/healthz/a", headers=OWN)
+    assert lines.records == []
+    lines.set_level(logging.DEBUG, LOGGER)
+    await ask(APP, "GET", "/healthz/a", headers=OWN)
+    [line] = [record for record in lines.records if record.name == LOGGER]
+    assert (line.levelname, line.__dict__["route"]) == ("DEBUG", "/healthz/{id}")
+
+
+async def test_a_refusal_of_who_asks_for_health_is(lines: pytest.LogCaptureFixture) -> None:
+    await ask(APP, "GET", "/healthz/a", headers={**OWN, "host": "evil.test"})
+    assert only(lines)["code"] == "foreign_host"
+
+
+async def test_nothing_is_noted_where_info_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, LOGGER)
+    assert (await ask(APP, "GET", "/things/a", headers=OWN)).status == 200
+    assert caplog.records == []

@@ -1,0 +1,280 @@
+"""A run as one document: sent at its end, or with the place to go on when that takes too long."""
+
+import anyio
+import pytest
+from starlette.types import Message
+from tests.support.bridge import SECONDS, Answer, ask
+from tests.support.logged_runs import RUN
+from tests.support.sse_site import Direct, Site
+
+from passback.core.budgets import Left
+from passback.core.errors import CursorExpired, PassbackError, StoreUnavailable, UnknownRun
+from passback.core.events import (
+    Cancelled,
+    Completed,
+    Failed,
+    HandedBack,
+    Nested,
+    Outcome,
+    OutputAccepted,
+    Position,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    UsageReported,
+)
+from passback.core.messages import CallId, Owed, Usage
+from passback.http.sending import SEND_NOW
+from passback.native.document import WaitedAnswer
+
+pytestmark = pytest.mark.anyio
+
+END = RunFinished(Completed())
+IDS = {"runId": "run_1", "conversationId": "c"}
+WHOLE: dict[str, object] = {
+    **IDS,
+    "outcome": "completed",
+    "reason": "end_turn",
+    "text": "",
+    "owed": [],
+    "usage": None,
+    "model": None,
+    "lastEventId": "run_1.1-3",
+}
+
+
+async def wait(site: Site, *, seconds: float = 5) -> Answer:
+    return await ask(site.document(seconds=seconds), "GET", "/", headers={"x-request-id": "r"})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (Completed(), {}),
+        (Completed("max_tokens"), {"reason": "max_tokens"}),
+        (Cancelled(), {"outcome": "cancelled", "reason": None}),
+        (
+            HandedBack((Owed(CallId("call_1"), "paint", "{}"),)),
+            {
+                "outcome": "handed-back",
+                "reason": None,
+                "owed": [
+                    {"id": "call_1", "name": "paint", "arguments": "{}", "kind": "tool_result"}
+                ],
+            },
+        ),
+    ],
+)
+async def test_the_end_of_a_run_is_one_document(outcome: Outcome, told: dict[str, object]) -> None:
+    site = Site()
+    site.runs.say(TextDelta("a "), TextDelta("é"), RunFinished(outcome))
+    answer = await wait(site)
+    assert (answer.status, answer.json) == (200, WHOLE | {"text": "a é"} | told)
+    assert dict(answer.headers) == {
+        "cache-control": "no-store",
+        "x-content-type-options": "nosniff",
+        "cross-origin-resource-policy": "same-origin",
+        "x-request-id": "r",
+        "x-conversation-id": "c",
+        "x-run-id": "run_1",
+        "content-length": str(len(answer.body)),
+        "content-type": "application/json",
+    }
+
+
+async def test_the_output_of_a_run_is_in_its_document() -> None:
+    site = Site()
+    site.runs.say(TextDelta("{}"), OutputAccepted({"a": [1]}), END)
+    told = WHOLE | {"text": "{}", "output": {"a": [1]}, "lastEventId": "run_1.1-3"}
+    assert (await wait(site)).json == told
+
+
+async def test_it_waits_for_the_end_and_sums_up_what_the_model_calls_used() -> None:
+    site = Site()
+    async with anyio.create_task_group() as tasks:
+
+        async def go_on() -> None:
+            await anyio.wait_all_tasks_blocked()
+            site.runs.say(RunStarted(RUN.run_id), UsageReported(Usage(1, 2, 3, 4)))
+            await anyio.wait_all_tasks_blocked()
+            site.runs.say(UsageReported(Usage(10, 20, 30, 40)), END)
+
+        tasks.start_soon(go_on)
+        answer = await wait(site)
+    usage = {"inputTokens": 11, "outputTokens": 22, "cachedTokens": 33, "reasoningTokens": 44}
+    assert answer.json == WHOLE | {"usage": usage, "lastEventId": "run_1.1-4"}
+
+
+async def test_what_is_left_is_what_the_last_model_call_left() -> None:
+    site = Site()
+    site.runs.remains = Left(tokens=7, seconds=0.25, cost=0.0)
+    site.runs.say(UsageReported(Usage(1, 2), Left(9, 80)), UsageReported(Usage(), Left(8, 70)), END)
+    answer = await wait(site)
+    assert answer.json["usage"] == {
+        "inputTokens": 1,
+        "outputTokens": 2,
+        "cachedTokens": 0,
+        "reasoningTokens": 0,
+        "left": {"turns": 8, "tokens": 70},
+    }
+    headers = dict(answer.headers)
+    assert {name: headers[name] for name in headers if "budget" in name} == {
+        "x-budget-left-tokens": "7",
+        "x-budget-left-seconds": "0.25",
+        "x-budget-left-cost": "0",
+    }
+
+
+async def test_usage_that_was_estimated_in_part_says_so() -> None:
+    site = Site()
+    site.runs.say(UsageReported(Usage(1, 2)), UsageReported(Usage(1, 2, estimated=True)), END)
+    usage = (await wait(site)).json["usage"]
+    assert usage == {
+        "inputTokens": 2,
+        "outputTokens": 4,
+        "cachedTokens": 0,
+        "reasoningTokens": 0,
+        "estimated": True,
+    }
+
+
+async def test_what_sub_agents_used_is_in_it_and_the_turns_that_are_left_are_the_runs_own() -> None:
+    site = Site()
+    deep = Nested(CallId("b"), UsageReported(Usage(10, 20), Left(1, 60)))
+    site.runs.say(
+        UsageReported(Usage(1, 2), Left(9, 80)), Nested(CallId("a"), deep), TextDelta("so"), END
+    )
+    assert (await wait(site)).json["usage"] == {
+        "inputTokens": 11,
+        "outputTokens": 22,
+        "cachedTokens": 0,
+        "reasoningTokens": 0,
+        "left": {"turns": 9, "tokens": 60},
+    }
+
+
+async def test_a_run_that_only_goes_on_with_a_sub_agent_tells_what_that_used() -> None:
+    site = Site()
+    site.runs.say(Nested(CallId("a"), UsageReported(Usage(1, 2), Left(1))), END)
+    usage = {"inputTokens": 1, "outputTokens": 2, "cachedTokens": 0, "reasoningTokens": 0}
+    assert (await wait(site)).json["usage"] == usage | {"left": {}}
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize(
+    ("failed", "status", "retry"),
+    [
+        (Failed("model_unavailable", "away", retryable=True, retry_after=7), 503, "7"),
+        (Failed("model_rejected", "no"), 502, None),
+        (Failed("internal", "broken"), 500, None),
+    ],
+)
+async def test_a_run_that_failed_has_the_status_of_an_error(
+    failed: Failed, status: int, retry: str | None
+) -> None:
+    site = Site()
+    site.runs.say(TextDelta("half"), RunFinished(failed))
+    answer = await wait(site)
+    told = {"code": failed.code, "message": failed.message, "request_id": "r"}
+    assert (answer.status, answer.json) == (status, told)
+    assert answer.headers.get("retry-after") == retry
+    assert answer.headers["x-run-id"] == "run_1"
+
+
+@pytest.mark.promise("P10")
+async def test_what_is_void_is_not_in_the_document() -> None:
+    site = Site()
+    site.runs.say(TextDelta("good "), TextDelta("void"), UsageReported(Usage(1)))
+    async with anyio.create_task_group() as tasks:
+
+        async def take_over() -> None:
+            while not site.runs.readers:
+                await anyio.wait_all_tasks_blocked()
+            await anyio.wait_all_tasks_blocked()
+            site.runs.is_taken_over(Position(1, 1), TextDelta("again"))
+            await anyio.wait_all_tasks_blocked()
+            site.runs.is_taken_over(Position(2, 2), END)
+
+        tasks.start_soon(take_over)
+        answer = await wait(site)
+    assert answer.json == WHOLE | {"text": "good again", "lastEventId": "run_1.3-2"}
+
+
+# ---------------------------------------------------------------- when it takes too long
+def check_goes_on(answer: Answer) -> None:
+    follow = "conversations/c/stream?runId=run_1"
+    assert (answer.status, answer.json) == (202, IDS | {"follow": follow})
+    assert (answer.headers["location"], answer.headers["x-run-id"]) == (follow, "run_1")
+
+
+async def test_a_wait_that_is_over_tells_where_to_go_on() -> None:
+    site = Site()
+    site.runs.say(TextDelta("half"))
+    check_goes_on(await wait(site, seconds=0.02))
+    assert not site.runs.readers
+
+
+async def test_a_store_that_fails_leaves_the_run_as_it_is() -> None:
+    site = Site()
+    site.runs.breaks(StoreUnavailable("away"))
+    check_goes_on(await wait(site))
+
+
+async def test_a_server_that_stops_tells_where_to_go_on() -> None:
+    site = Site()
+    site.stopping.set()
+    check_goes_on(await wait(site))
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(UnknownRun("gone"), 404), (CursorExpired("trimmed"), 410)]
+)
+async def test_a_run_that_cannot_be_read_is_an_error(error: PassbackError, status: int) -> None:
+    site = Site()
+    site.runs.unreadable = error
+    answer = await wait(site)
+    assert (answer.status, answer.code) == (status, error.code)
+    assert answer.headers["x-run-id"] == "run_1"
+
+
+@pytest.mark.promise("P12")
+async def test_a_run_that_is_gone_meanwhile_is_an_error() -> None:
+    site = Site()
+    site.runs.say(TextDelta("half"))
+    site.runs.breaks(UnknownRun("gone"))
+    answer = await wait(site)
+    assert (answer.status, answer.code) == (404, "run_not_found")
+
+
+@pytest.mark.promise("P11")
+async def test_an_answer_that_is_too_long_for_a_document_is_refused() -> None:
+    site = Site(chars=3)
+    site.runs.say(TextDelta("long"), END)
+    answer = await wait(site)
+    assert (answer.status, answer.code) == (410, "cursor_expired")
+
+
+@pytest.mark.promise("P7")
+@pytest.mark.parametrize("is_direct", [True, False])
+async def test_a_client_that_leaves_ends_the_wait_and_not_the_run(is_direct: bool) -> None:
+    site, direct, left = Site(ping=0.001), Direct(), anyio.Event()
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    extensions = {SEND_NOW: direct} if is_direct else {}
+    scope = {"type": "http", "method": "GET", "headers": [], "extensions": extensions}
+    async with anyio.create_task_group() as tasks:
+        answer = WaitedAnswer(site.services, RUN, seconds=SECONDS)
+        tasks.start_soon(answer, scope, receive, send)
+        with anyio.move_on_after(0.02):  # many silences that could be filled
+            await anyio.sleep_forever()
+        assert site.runs.readers == 1
+        (direct.left if is_direct else left).set()
+        await site.is_left()
+    assert (sent, direct.sent) == ([], [])

@@ -1,0 +1,150 @@
+"""Streams whose encoder remembers: it is told of the whole run wherever a reader begins, and may give up in its middle."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from starlette.requests import Request
+from starlette.types import ASGIApp
+from tests.support.bridge import ask, exchange
+from tests.support.logged_runs import OPENING, RUN, LoggedRuns
+from tests.support.sse_site import END, Direct
+from typing_extensions import override
+
+from passback.core.errors import CursorExpired
+from passback.core.events import (
+    START,
+    Cursor,
+    Failed,
+    Logged,
+    Position,
+    Rewound,
+    RunEvent,
+    RunFinished,
+    TextDelta,
+    TurnStarted,
+)
+from passback.core.messages import MessageId, RunRef
+from passback.core.ports import Take
+from passback.http.access import Access
+from passback.http.routing import Endpoint
+from passback.http.sending import SEND_NOW, Signal
+from passback.http.site import build_site
+from passback.http.wires import Services, Wire
+from passback.streams.frames import EventId, Framer
+from passback.streams.sse import EventStream, last_event_id
+
+pytestmark = pytest.mark.anyio
+
+
+class Sum:
+    """Says all that was said so far, each time; more than five letters are too many."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def feed(self, event: RunEvent, /) -> Sequence[str]:
+        if isinstance(event, RunFinished):
+            return ("end",)
+        if not isinstance(event, TextDelta):
+            return ()
+        self._said += event.text
+        if len(self._said) > 5:
+            raise CursorExpired("too long")
+        return (self._said,)
+
+    def rewind(self, to: Cursor, /) -> Sequence[str]:
+        return ()
+
+    def fail(self, failed: Failed, /) -> Sequence[str]:
+        return (failed.code,)
+
+    def end(self) -> Sequence[str]:
+        return ()
+
+
+class OneByOne(LoggedRuns):
+    """Each event is a batch of its own."""
+
+    @override
+    @asynccontextmanager
+    async def follow(
+        self, run: RunRef, /, *, after: Position = START, take: Take | None = None
+    ) -> AsyncGenerator[AsyncIterator[Sequence[Logged]]]:
+        async with super().follow(run, after=after, take=take) as batches:
+            yield _split(batches)
+
+
+async def _split(batches: AsyncIterator[Sequence[Logged]]) -> AsyncGenerator[Sequence[Logged]]:
+    async for batch in batches:
+        for logged in batch:
+            yield (logged,)
+
+
+def _app(runs: LoggedRuns) -> ASGIApp:
+    async def stream(request: Request) -> ASGIApp:
+        services = Services(runs, Signal(), dict)
+        return EventStream(services, RUN, Sum(), last_event_id(request), remembers=True)
+
+    return build_site([Wire([Endpoint("/", stream, methods=["GET"])])], Access())
+
+
+def _frame(number: int, data: str) -> bytes:
+    return f"id: run_1.1-{number}\ndata: {data}\n\n".encode()
+
+
+ABC = (TextDelta("a"), TextDelta("b"), TextDelta("c"), END)
+
+
+@pytest.mark.promise("P3")
+@pytest.mark.parametrize("kind", [LoggedRuns, OneByOne])
+@pytest.mark.parametrize(
+    ("seen", "rest"),
+    [
+        (1, [(3, "abc"), (4, "end")]),
+        (2, [(3, "abc"), (4, "end")]),
+        (3, [(4, "end")]),
+        (4, []),
+    ],
+)
+async def test_what_a_reader_has_seen_is_remembered_and_not_sent(
+    kind: type[LoggedRuns], seen: int, rest: list[tuple[int, str]]
+) -> None:
+    answer = await ask(_app(kind(*ABC)), "GET", "/", headers={"last-event-id": f"run_1.1-{seen}"})
+    frames = [_frame(*each) for each in rest]
+    if kind is OneByOne and seen == 1:
+        frames = [_frame(2, "ab"), *frames]
+    assert answer.body == OPENING.encode() + b"".join(frames)
+
+
+async def test_an_encoder_that_gives_up_ends_the_stream_behind_what_it_has_said() -> None:
+    log = (TextDelta("abc"), TurnStarted(MessageId("m")), TextDelta("def"), END)
+    answer = await ask(_app(LoggedRuns(*log)), "GET", "/")
+    told = _frame(1, "abc") + _frame(2, "cursor_expired")
+    assert answer.body == OPENING.encode() + told
+
+
+async def test_it_gives_up_also_where_the_server_sends_without_a_task() -> None:
+    runs, direct = LoggedRuns(TurnStarted(MessageId("m"))), Direct()
+    async with exchange(_app(runs), "GET", "/", extensions={SEND_NOW: direct}) as one:
+        assert direct.opening == OPENING.encode()
+        for words in ("abc", "def", "ghi"):
+            await anyio.wait_all_tasks_blocked()
+            runs.say(TextDelta(words))
+        assert await one.rest() == b""
+    assert direct.sent == [_frame(2, "abc"), _frame(2, "cursor_expired")]
+
+
+@pytest.mark.promise("P10")
+@pytest.mark.parametrize("remembers", [True, False])
+def test_what_is_only_remembered_may_become_void_too(remembers: bool) -> None:
+    framer = Framer(Sum(), RUN.run_id, remembers=remembers)
+    assert not framer.batch([Logged(Position(1, 1), TurnStarted(MessageId("m")))])
+    told = framer.batch([Logged(Position(2, 1), Rewound(Position(1, 0)))])
+    assert ("rewound" in told, framer.ended) == (remembers, remembers)
+
+
+def test_nothing_has_to_be_recalled_before_the_first_event() -> None:
+    since = EventId(Cursor(RUN.run_id, START), 1)
+    assert not Framer(Sum(), RUN.run_id, since, remembers=True).recalls

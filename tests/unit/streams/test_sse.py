@@ -1,0 +1,304 @@
+"""A stream follows its run to the end, and lets go of clients that leave, sleep, or have to go elsewhere."""
+
+import json
+from dataclasses import replace
+
+import anyio
+import pytest
+from tests.support.bridge import exchange
+from tests.support.logged_runs import OPENING, RUN
+from tests.support.sse_site import DONE, END, Site, done, text
+
+from passback.core.errors import (
+    CursorExpired,
+    InvalidCursor,
+    PassbackError,
+    StoreUnavailable,
+    UnknownRun,
+)
+from passback.core.events import (
+    Cursor,
+    Position,
+    RunEvent,
+    RunStarted,
+    TextDelta,
+)
+from passback.core.messages import ConversationId, RunId
+from passback.pacing import LARGE
+from passback.streams.frames import EventId
+from passback.streams.sse import CUT, opening_comment, stream_headers
+from passback.streams.writer import PING
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_headers_and_the_first_byte_come_before_the_run_says_anything() -> None:
+    async with Site().opened() as one:
+        assert one.status == 200
+        assert dict(one.headers) == {
+            "content-type": "text/event-stream; charset=utf-8",
+            "cache-control": "no-store, no-transform",
+            "x-content-type-options": "nosniff",
+            "cross-origin-resource-policy": "same-origin",
+            "x-accel-buffering": "no",
+            "x-conversation-id": "c",
+            "x-run-id": "run_1",
+            "x-request-id": "r",
+        }
+
+
+async def test_each_batch_is_one_chunk_and_the_end_comes_with_the_last() -> None:
+    site = Site()
+    async with site.opened() as one:
+        site.runs.say(RunStarted(RUN.run_id), TextDelta("a"), TextDelta("b"))
+        assert await one.chunk() == text(3, "ab")
+        site.runs.say(TextDelta("c"))
+        assert await one.chunk() == text(4, "c")
+        site.runs.say(TextDelta("d"), END)
+        assert await one.chunk() == text(5, "d") + done(6)
+        assert one.ended
+
+
+async def test_a_large_batch_is_sent_in_parts_of_which_each_waits_for_room() -> None:
+    site, large = Site(), "x" * (LARGE + 1)
+    async with site.opened() as one:
+        site.runs.say(TextDelta(large), TextDelta("a"), TextDelta(large), TextDelta("b"), END)
+        assert await one.chunk() == text(1, large)
+        assert await one.chunk() == text(3, f"a{large}")
+        assert await one.chunk() == text(4, "b") + done(5)
+        assert one.ended
+
+
+async def test_a_batch_that_says_nothing_to_the_client_is_no_chunk() -> None:
+    site = Site()
+    async with site.opened() as one:
+        site.runs.say(RunStarted(RUN.run_id))
+        await anyio.wait_all_tasks_blocked()
+        site.runs.say(TextDelta("a"))
+        assert await one.chunk() == text(2, "a")
+
+
+async def test_a_stream_begins_after_what_the_client_has() -> None:
+    site = Site()
+    site.runs.say(TextDelta("a"), TextDelta("b"), END)
+    since = EventId(Cursor(RUN.run_id, Position(1, 1)))
+    async with exchange(site.app(since=since), "GET", "/") as one:
+        assert await one.rest() == OPENING.encode() + text(2, "b") + done(3)
+
+
+async def test_a_client_that_has_everything_is_told_that_it_is_done() -> None:
+    site = Site()
+    site.runs.say(TextDelta("a"), END)
+    since = EventId(Cursor(RUN.run_id, Position(1, 2)))
+    async with exchange(site.app(since=since), "GET", "/") as one:
+        assert await one.rest() == OPENING.encode() + done(2)
+
+
+async def test_an_unknown_run_is_an_error_and_no_stream() -> None:
+    run = replace(RUN, run_id=RunId("run_2"))
+    async with exchange(Site().app(run), "GET", "/") as one:
+        assert one.status == 404
+        assert b'"code":"run_not_found"' in await one.rest()
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize(
+    ("error", "status"), [(InvalidCursor("beyond"), 422), (CursorExpired("trimmed"), 410)]
+)
+async def test_a_place_that_cannot_be_read_from_is_an_error_and_no_stream(
+    error: PassbackError, status: int
+) -> None:
+    site = Site()
+    site.runs.unreadable = error
+    async with exchange(site.app(), "GET", "/") as one:
+        assert (one.status, one.headers["content-type"]) == (status, "application/json")
+        assert error.code.encode() in await one.rest()
+
+
+# ---------------------------------------------------------------- take-over
+@pytest.mark.promise("P10")
+async def test_a_reader_who_asked_is_told_what_is_void_and_reads_on() -> None:
+    site = Site()
+    async with exchange(site.app(RUN, None, "rewind"), "GET", "/") as one:
+        assert await one.chunk() == OPENING.encode()
+        site.runs.say(TextDelta("good"))
+        site.runs.say(TextDelta("void"))
+        assert await one.chunk() == text(2, "goodvoid")
+        site.runs.is_taken_over(Position(1, 0), TextDelta("a"), END)
+        assert await one.rest() == (
+            b'id: run_1.2-1\ndata: {"type":"rewind","to":"run_1.1-0"}\n\n'
+            b'id: run_1.2-2\ndata: {"type":"text","content":"a"}\n\n'
+            b"id: run_1.2-3\n" + DONE
+        )
+
+
+@pytest.mark.promise("P10")
+@pytest.mark.parametrize("rest", [(TextDelta("a"),), (TextDelta("a"), END)])
+async def test_another_reader_gets_a_clean_end_and_with_its_last_id_the_good_run(
+    rest: tuple[RunEvent, ...],
+) -> None:
+    site = Site()
+    async with site.opened() as one:
+        site.runs.say(TextDelta("void"))
+        assert await one.chunk() == text(1, "void")
+        site.runs.is_taken_over(Position(1, 0), *rest)
+        end = await one.rest()
+        assert one.ended
+    assert b'"code":"rewound","retryable":true' in end
+    assert end.endswith(b"id: run_1.0-0\n" + DONE)
+    site.runs.say(END)
+    again = EventId(Cursor(RUN.run_id, Position(0, 0)))
+    async with exchange(site.app(since=again), "GET", "/") as one:
+        whole = await one.rest()
+    assert (b"void" in whole, b'"content":"a"' in whole) == (False, True)
+
+
+async def test_silence_is_filled_with_comments() -> None:
+    site = Site(ping=0.01)
+    async with site.opened() as one:
+        assert [await one.chunk(), await one.chunk()] == [PING.encode(), PING.encode()]
+        site.runs.say(TextDelta("a"), END)
+        assert (await one.rest()).endswith(text(1, "a") + done(2))
+
+
+async def test_silence_begins_when_the_last_chunk_was_taken() -> None:
+    site = Site(ping=0.1)
+    async with exchange(site.app(), "GET", "/") as one:
+        with anyio.move_on_after(0.05):  # a client that is slow to take the first chunk
+            await anyio.sleep_forever()
+        assert await one.chunk() == OPENING.encode()
+        taken = anyio.current_time()
+        assert await one.chunk() == PING.encode()
+        assert anyio.current_time() - taken > 0.09
+
+
+async def test_a_client_that_leaves_is_forgotten() -> None:
+    site = Site()
+    async with site.opened() as one:
+        one.leave()
+        await site.is_left()
+        assert await one.chunk() == b""
+        assert not one.ended
+
+
+@pytest.mark.promise("P11")
+@pytest.mark.parametrize("ping", [0.01, 60])
+async def test_a_client_that_does_not_read_is_dropped(ping: float) -> None:
+    site = Site(ping=ping, patience=0.02)
+    async with site.opened() as one:
+        site.runs.say(TextDelta("nobody reads this"))
+        await site.is_left()
+        assert not one.ended
+
+
+@pytest.mark.promise("P11")
+async def test_a_client_that_does_not_even_read_a_comment_is_dropped() -> None:
+    site = Site(ping=0.01, patience=0.02)
+    async with site.opened():
+        await site.is_left()
+
+
+@pytest.mark.promise("P11")
+async def test_a_client_that_does_not_read_the_end_is_dropped() -> None:
+    site = Site(patience=0.02)
+    async with site.opened() as one:
+        site.runs.say(END)
+        await site.is_left()
+        assert not one.ended
+
+
+async def test_a_client_that_does_not_read_does_not_hold_up_a_stop() -> None:
+    site = Site(patience=0.02)
+    async with site.opened() as one:
+        site.stopping.set()
+        await site.is_left()
+        assert not one.ended
+
+
+async def test_a_stopping_server_sends_its_clients_away_without_an_end_of_the_run() -> None:
+    site = Site()
+    async with site.opened() as one:
+        site.runs.say(TextDelta("a"))
+        assert await one.chunk() == text(1, "a")
+        site.stopping.set()
+        assert await one.chunk() == CUT.encode()
+        assert one.ended
+        await site.is_left()
+
+
+async def test_a_stream_that_begins_while_the_server_stops_is_sent_away_too() -> None:
+    site = Site()
+    site.stopping.set()
+    async with exchange(site.app(), "GET", "/") as one:
+        assert (await one.rest()).endswith(CUT.encode())
+
+
+@pytest.mark.promise("P11")
+@pytest.mark.parametrize("what", ["reads nothing", "leaves", "is stopped"])
+async def test_a_client_that_takes_the_head_and_nothing_else_is_forgotten(what: str) -> None:
+    site = Site(patience=60 if what == "leaves" else 0.05)
+    async with exchange(site.app(), "GET", "/") as one:
+        await anyio.wait_all_tasks_blocked()
+        if what == "leaves":
+            one.leave()
+        if what == "is stopped":
+            site.stopping.set()
+        await site.is_left()
+
+
+async def test_a_store_that_fails_cuts_the_stream_so_that_the_client_comes_back() -> None:
+    site = Site()
+    async with site.opened() as one:
+        site.runs.breaks(StoreUnavailable("away"))
+        assert await one.rest() == CUT.encode()
+
+
+@pytest.mark.promise("P12")
+async def test_a_run_that_is_gone_ends_the_stream_with_an_error() -> None:
+    site = Site()
+    async with site.opened() as one:
+        site.runs.breaks(UnknownRun("gone"))
+        assert await one.rest() == (
+            b"id: run_1.0-0\n"
+            b'data: {"type":"error","error":"gone","code":"run_not_found","retryable":false}\n\n'
+            b"id: run_1.0-0\n" + DONE
+        )
+
+
+async def test_a_head_request_gets_the_headers_only() -> None:
+    async with exchange(Site().app(), "HEAD", "/") as one:
+        assert (one.status, await one.rest()) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("conversation", "header"),
+    [
+        ("a-B_1.{}", "a-B_1.{}"),
+        ("a b", "a%20b"),
+        ("100%", "100%25"),
+        ("é\u2028", "%C3%A9%E2%80%A8"),
+    ],
+)
+def test_a_conversations_id_fits_into_a_header(conversation: str, header: str) -> None:
+    scope = {"type": "http", "headers": []}
+    assert stream_headers(scope, ConversationId(conversation))["x-conversation-id"] == header
+
+
+@pytest.mark.parametrize(
+    ("conversation", "shown"),
+    [
+        ("conv_0123", "conv_0123"),
+        ("Málaga 1 😀", r"M\u00e1laga 1 \ud83d\ude00"),
+        ("100%", "100%"),
+        ('a"b\\c', r"a\"b\\c"),
+        ("a\u2028data: [DONE]", r"a\u2028data: [DONE]"),
+        ("\u202eabc\U000e0001", r"\u202eabc\udb40\udc01"),
+    ],
+)
+def test_the_first_comment_has_the_id_as_it_stands_in_the_next_posts_body(
+    conversation: str, shown: str
+) -> None:
+    comment = opening_comment(ConversationId(conversation))
+    assert comment == f": conversation {shown}\n\n"
+    assert json.loads(f'{{"conversationId": "{shown}"}}') == {"conversationId": conversation}
+    assert comment.splitlines() == [comment[:-2], ""]

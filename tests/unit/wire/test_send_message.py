@@ -1,0 +1,366 @@
+"""`/send-message`: what is posted is read or refused before anything is stored; the answer is the run's log."""
+
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from starlette.types import ASGIApp
+from tests.support.bridge import Answer, ask_json
+from tests.support.logged_runs import OPENING, RUN, LoggedRuns
+
+from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
+from passback.core.messages import (
+    ApprovalMessage,
+    Brief,
+    CallId,
+    ConversationId,
+    ConversationKey,
+    DataPart,
+    MediaPart,
+    MessageId,
+    Owed,
+    OwnerId,
+    SystemMessage,
+    TextPart,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+)
+from passback.core.ports import Parked
+from passback.http.access import Access
+from passback.http.sending import Signal
+from passback.http.site import build_site
+from passback.http.wires import Services
+from passback.wire.send_message import build
+
+pytestmark = pytest.mark.anyio
+
+PATH = "/send-message"
+OPEN = Access()
+HELLO: dict[str, Any] = {
+    "conversationId": "c",
+    "messages": [{"role": "user", "content": "hello"}],
+}
+ANSWER = b'id: run_1.1-2\ndata: {"type":"text","content":"hi"}\n\nid: run_1.1-3\ndata: [DONE]\n\n'
+
+
+def _runs() -> LoggedRuns:
+    return LoggedRuns(RunStarted(RUN.run_id), TextDelta("hi"), RunFinished(Completed()))
+
+
+def _app(runs: LoggedRuns, access: Access = OPEN, **settings: Any) -> ASGIApp:
+    services = Services(runs, Signal(), dict, **settings)
+    return build_site([build(services)], access)
+
+
+async def _post(runs: LoggedRuns, value: object, **request: Any) -> Answer:
+    return await ask_json(_app(runs), "POST", PATH, value, **request)
+
+
+# ---------------------------------------------------------------- what is understood
+async def test_keys_may_be_written_with_underscores() -> None:
+    runs = _runs()
+    image = {"type": "image", "data": "aGk=", "media_type": "image/png"}
+    await _post(
+        runs,
+        {
+            "conversation_id": "c",
+            "messages": [
+                {"role": "tool", "content": "1", "tool_call_id": "call_1", "is_error": True},
+                {"role": "user", "id": "m1", "content": [image]},
+            ],
+            "resume": {"interrupt_id": "call_2", "payload": True},
+            "structured_data": [1],
+            "output_schema": {"type": "object"},
+            "on_busy": "enqueue",
+            "on_disconnect": "cancel",
+        },
+    )
+    [post] = runs.posts
+    approval, result, said = post.messages
+    assert (post.key.id, post.on_busy, post.on_disconnect) == ("c", "enqueue", "cancel")
+    assert isinstance(approval, ApprovalMessage)
+    assert isinstance(result, ToolMessage)
+    assert (approval.call_id, result.call_id, result.is_error) == ("call_2", "call_1", True)
+    assert isinstance(said, UserMessage)
+    assert (said.id, said.brief) == ("m1", Brief([1], output_schema={"type": "object"}))
+    assert said.content == (MediaPart("image", "data:image/png;base64,aGk=", "image/png"),)
+
+
+async def test_of_two_spellings_that_of_the_reference_counts() -> None:
+    both = HELLO | {"conversation_id": "other"}
+    assert (await _post(_runs(), both)).headers["x-conversation-id"] == "c"
+
+
+@pytest.mark.parametrize("path", [PATH, "/v1/aibot/bots/any-agent/send-message"])
+async def test_a_post_is_answered_with_the_log_of_its_run(path: str) -> None:
+    runs = _runs()
+    answer = await ask_json(_app(runs), "POST", path, HELLO)
+    assert (answer.status, answer.body) == (200, OPENING.encode() + ANSWER)
+    assert answer.headers["x-run-id"] == "run_1"
+    [post] = runs.posts
+    assert post.key == ConversationKey(OwnerId("anonymous"), ConversationId("c"))
+    assert [type(message) for message in post.messages] == [UserMessage]
+    assert post.tools is None
+
+
+@pytest.mark.promise("P13")
+async def test_the_conversation_belongs_to_the_owner_of_the_key() -> None:
+    runs = _runs()
+    app = _app(runs, Access(keys={"a-key": OwnerId("alice")}))
+    await ask_json(app, "POST", PATH, HELLO, headers={"authorization": "Bearer a-key"})
+    assert runs.posts[0].key.owner == "alice"
+
+
+@pytest.mark.parametrize("missing", [{}, {"conversationId": None}])
+async def test_a_conversation_without_id_gets_one_of_its_own(missing: dict[str, Any]) -> None:
+    runs = _runs()
+    for _ in range(2):
+        await _post(runs, missing | {"messages": HELLO["messages"]})
+    first, second = (post.key.id for post in runs.posts)
+    assert first != second
+    assert len(first) > 20
+
+
+async def test_messages_are_read_in_their_order() -> None:
+    runs = _runs()
+    messages = [
+        {"role": "tool", "content": "blue", "toolCallId": "call_1", "id": "ignored"},
+        {"role": "tool", "content": {"ok": False}, "toolCallId": "call_2", "isError": True},
+        {"role": "user", "content": "and now?", "botId": 1},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "see"},
+                {"type": "image_url", "image_url": {"url": "https://x/"}},
+            ],
+        },
+    ]
+    await _post(runs, HELLO | {"messages": messages, "botId": "b", "msg": 1})
+    ids = [message.id for message in runs.posts[0].messages]
+    assert runs.posts[0].messages == (
+        ToolMessage(ids[0], CallId("call_1"), "blue"),
+        ToolMessage(ids[1], CallId("call_2"), (DataPart({"ok": False}),), is_error=True),
+        UserMessage(ids[2], "and now?"),
+        UserMessage(ids[3], (TextPart("see"), MediaPart("image", "https://x/"))),
+    )
+    assert len(set(ids)) == 4
+
+
+@pytest.mark.parametrize(
+    ("resume", "told"),
+    [
+        (None, []),
+        ([], []),
+        ({"interruptId": "a", "payload": True}, [("a", True)]),
+        (
+            [
+                {"interruptId": "a", "payload": "yes"},
+                {"interruptId": "b", "payload": {"approved": False}},
+            ],
+            [("a", True), ("b", False)],
+        ),
+    ],
+)
+async def test_answers_to_interrupts_come_before_the_messages(
+    resume: object, told: list[tuple[str, bool]]
+) -> None:
+    runs = _runs()
+    await _post(runs, HELLO | {"resume": resume})
+    *answers, message = runs.posts[0].messages
+    assert [(m.call_id, m.approved) for m in answers if isinstance(m, ApprovalMessage)] == told
+    assert isinstance(message, UserMessage)
+
+
+async def test_an_answer_needs_no_message() -> None:
+    runs = _runs()
+    await _post(runs, {"conversationId": "c", "resume": {"interruptId": "a", "payload": "yes"}})
+    [answer] = runs.posts[0].messages
+    assert answer == ApprovalMessage(answer.id, CallId("a"), approved=True)
+
+
+@pytest.mark.parametrize(
+    ("tools", "specs"),
+    [
+        (None, None),
+        ([], ()),
+        (
+            [{"name": "t", "parameters": '{"type": "object"}'}],
+            (ToolSpec("t", "", {"type": "object"}),),
+        ),
+    ],
+)
+async def test_tools_replace_clear_or_keep(tools: object, specs: object) -> None:
+    runs = _runs()
+    await _post(runs, HELLO | {"tools": tools})
+    assert runs.posts[0].tools == specs
+
+
+async def test_a_system_message_is_read_where_the_settings_allow_it() -> None:
+    runs = _runs()
+    app = _app(runs, allow_roles=frozenset({"user", "tool", "system"}))
+    await ask_json(app, "POST", PATH, {"messages": [{"role": "system", "content": "be kind"}]})
+    [message] = runs.posts[0].messages
+    assert message == SystemMessage(message.id, "be kind")
+
+
+@pytest.mark.parametrize("conversation", ["c", "a b", "é/ü?#%", "x" * 256, "😀"])
+async def test_a_conversations_id_may_be_any_short_text(conversation: str) -> None:
+    runs = _runs()
+    runs.answer = Parked(ConversationKey(OwnerId("o"), ConversationId(conversation)), ())
+    answer = await _post(runs, HELLO | {"conversationId": conversation})
+    assert runs.posts[0].key.id == conversation
+    assert unquote(answer.headers["x-conversation-id"]) == conversation
+
+
+# ---------------------------------------------------------------- known again
+KEYS = ["k-1", '"k-1"']
+
+
+@pytest.mark.promise("P8")
+@pytest.mark.parametrize("key", KEYS)
+async def test_a_post_is_known_by_its_key(key: str) -> None:
+    runs = _runs()
+    await _post(runs, HELLO, headers={"idempotency-key": key})
+    await _post(runs, HELLO)
+    assert [post.idempotency_key for post in runs.posts] == ["k-1", None]
+
+
+@pytest.mark.promise("P8")
+async def test_a_keyed_post_without_a_conversation_finds_the_one_that_it_began() -> None:
+    runs = _runs()
+    app = _app(runs, Access(keys={"a-key": OwnerId("alice"), "b-key": OwnerId("bob")}))
+    for owner, key in (("a", "k-1"), ("a", '"k-1"'), ("a", "k-2"), ("b", "k-1")):
+        headers = {"authorization": f"Bearer {owner}-key", "idempotency-key": key}
+        await ask_json(app, "POST", PATH, {"messages": HELLO["messages"]}, headers=headers)
+    first, again, *others = (post.key.id for post in runs.posts)
+    assert first == again
+    assert len({first, *others}) == 3
+
+
+async def test_a_key_does_not_change_a_conversation_that_is_named() -> None:
+    runs = _runs()
+    await _post(runs, HELLO, headers={"idempotency-key": "k-1"})
+    assert runs.posts[0].key.id == "c"
+
+
+@pytest.mark.promise("P8")
+async def test_a_message_is_known_by_the_id_that_the_client_gave_it() -> None:
+    runs = _runs()
+    app = _app(runs, allow_roles=frozenset({"user", "tool", "system"}))
+    messages = [
+        {"role": "tool", "content": "blue", "toolCallId": "call_1", "id": "a result's"},
+        {"role": "system", "content": "be kind", "id": "s"},
+        {"role": "user", "content": "named", "id": "é 😀"},
+        {"role": "user", "content": "unnamed", "id": None},
+    ]
+    await ask_json(app, "POST", PATH, {"messages": messages})
+    [post] = runs.posts
+    ids = [message.id for message in post.messages]
+    assert ids[1:3] == [MessageId("s"), MessageId("é 😀")]
+    assert post.named == frozenset(ids[1:3])
+    assert ids[0].startswith("msg_")
+    assert ids[3].startswith("msg_")
+
+
+# ---------------------------------------------------------------- policies
+@pytest.mark.parametrize("policy", ["reject", "enqueue", "interrupt", "rollback"])
+@pytest.mark.parametrize("name", ["onBusy", "on_busy"])
+async def test_a_post_says_what_it_means_while_a_run_goes_on(name: str, policy: str) -> None:
+    runs = _runs()
+    await _post(runs, HELLO | {name: policy})
+    assert runs.posts[0].on_busy == policy
+
+
+@pytest.mark.parametrize("missing", [{}, {"onBusy": None}])
+async def test_a_post_that_does_not_say_it_means_what_the_server_is_set_up_for(
+    missing: dict[str, Any],
+) -> None:
+    runs = _runs()
+    for app in (_app(runs), _app(runs, on_busy="enqueue")):
+        await ask_json(app, "POST", PATH, HELLO | missing)
+    assert [post.on_busy for post in runs.posts] == ["reject", "enqueue"]
+
+
+@pytest.mark.promise("P7")
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ({}, "continue"),
+        ({"onDisconnect": None}, "continue"),
+        ({"onDisconnect": "continue"}, "continue"),
+        ({"onDisconnect": "cancel"}, "cancel"),
+        ({"on_disconnect": "cancel"}, "cancel"),
+    ],
+)
+async def test_a_post_says_what_becomes_of_its_run_without_readers(
+    said: dict[str, Any], meant: str
+) -> None:
+    runs = _runs()
+    await _post(runs, HELLO | said)
+    assert runs.posts[0].on_disconnect == meant
+
+
+# ---------------------------------------------------------------- more events, again, still owed
+async def test_more_events_come_to_those_who_ask() -> None:
+    answer = await _post(_runs(), HELLO | {"include": ["run"]})
+    assert b'data: {"type":"run-start","runId":"run_1"}\n\n' in answer.body
+    assert b'data: {"type":"run-end","outcome":"completed","reason":"end_turn"}\n\n' in answer.body
+
+
+async def test_an_event_that_there_is_not_is_refused_with_those_that_there_are() -> None:
+    runs = _runs()
+    answer = await _post(runs, HELLO | {"include": ["run", "", "tomorrow"]})
+    problem = (
+        "each word has to be one of agents, context, message-ids, output, owed, plan, progress, "
+        "reasoning, rewind, run, usage"
+    )
+    assert (answer.status, answer.code) == (422, "invalid_request")
+    assert answer.json["message"] == f"include: {problem}"
+    assert answer.json["details"] == {"problems": [{"at": "include", "problem": problem}]}
+    assert runs.posts == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "rest"),
+    [
+        ("run_1.1-2", b"id: run_1.1-3\ndata: [DONE]\n\n"),
+        ("run_0.1-2", ANSWER),
+        ("", ANSWER),
+    ],
+)
+async def test_a_repeated_post_gets_what_it_has_not_seen_of_the_run_it_joins(
+    seen: str, rest: bytes
+) -> None:
+    answer = await _post(_runs(), HELLO, headers={"last-event-id": seen})
+    assert answer.body == OPENING.encode() + rest
+
+
+STILL_OWED = (Owed(CallId("call_1"), "t", "{}"), Owed(CallId("call_2"), "u", "{}"))
+
+
+async def test_results_that_are_not_all_say_what_is_still_owed() -> None:
+    runs = _runs()
+    runs.answer = Parked(RUN.key, STILL_OWED)
+    answer = await _post(runs, HELLO)
+    assert (answer.status, answer.body) == (
+        200,
+        OPENING.encode() + b": still owed: call_1 call_2\n\ndata: [DONE]\n\n",
+    )
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert answer.headers["x-owed-tool-calls"] == "call_1,call_2"
+    assert answer.headers["x-conversation-id"] == "c"
+    assert "x-run-id" not in answer.headers
+
+
+async def test_what_is_still_owed_is_an_event_for_those_who_ask() -> None:
+    runs = _runs()
+    runs.answer = Parked(RUN.key, STILL_OWED[:1])
+    answer = await _post(runs, HELLO | {"include": ["owed"]})
+    assert answer.body == (
+        b": conversation c\n\n"
+        b": still owed: call_1\n\n"
+        b'data: {"type":"owed","toolCalls":'
+        b'[{"id":"call_1","name":"t","arguments":"{}","kind":"tool_result"}]}\n\n'
+        b"data: [DONE]\n\n"
+    )

@@ -1,0 +1,207 @@
+"""`/send-message`: what a post says beside words goes to its last user message, or is refused with nothing stored."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+from starlette.types import ASGIApp
+from tests.support.bridge import Answer, ask_json
+from tests.support.logged_runs import RUN, LoggedRuns
+
+from passback.core.events import Completed, RunFinished, RunStarted
+from passback.core.messages import Brief, SystemMessage, ToolMessage, UserMessage
+from passback.http.access import Access
+from passback.http.sending import Signal
+from passback.http.site import build_site
+from passback.http.wires import Limits, Services
+from passback.native.history import view
+from passback.native.message_context import show_brief
+from passback.wire.send_message import build
+
+pytestmark = pytest.mark.anyio
+
+SCHEMA: dict[str, JsonValue] = {"type": "object", "required": ["a"]}
+HELLO: dict[str, Any] = {"role": "user", "content": "hello"}
+RESULT: dict[str, Any] = {"role": "tool", "toolCallId": "c", "content": "done"}
+PICTURE: dict[str, Any] = {
+    "role": "user",
+    "content": [{"type": "image", "url": f"data:image/png;base64,{'A' * 200}"}],
+}
+
+
+def _app(runs: LoggedRuns, data_bytes: int) -> ASGIApp:
+    limits = Limits(data_bytes=data_bytes, attachment_bytes=100)
+    roles = frozenset({"user", "tool", "system"})
+    services = Services(runs, Signal(), dict, limits=limits, allow_roles=roles)
+    return build_site([build(services)], Access())
+
+
+async def _post(
+    *messages: dict[str, Any], data_bytes: int = 20, **said: Any
+) -> tuple[Answer, LoggedRuns]:
+    runs = LoggedRuns(RunStarted(RUN.run_id), RunFinished(Completed()))
+    body = {"messages": list(messages), **said}
+    return await ask_json(_app(runs, data_bytes), "POST", "/send-message", body), runs
+
+
+async def _read(*messages: dict[str, Any], **said: Any) -> list[Brief | None]:
+    """The briefs of the user messages."""
+    answer, runs = await _post(*messages, **said)
+    assert answer.status == 200, answer.body
+    [post] = runs.posts
+    return [each.brief for each in post.messages if isinstance(each, UserMessage)]
+
+
+@pytest.mark.parametrize(
+    ("said", "brief"),
+    [
+        ({"structuredData": {"a": [1, None]}}, Brief({"a": [1, None]})),
+        ({"structured_data": 0}, Brief(0)),
+        ({"structuredData": False}, Brief(False)),
+        ({"intent": " buy "}, Brief(intent="buy")),
+        ({"constraints": ["cheap", " ", "soon"]}, Brief(constraints=("cheap", "soon"))),
+        ({"instructions": "Be kind."}, Brief(instructions="Be kind.")),
+        ({"outputSchema": SCHEMA}, Brief(output_schema=SCHEMA)),
+        ({"outputSchema": json.dumps(SCHEMA)}, Brief(output_schema=SCHEMA)),
+        ({"outputSchema": {}}, Brief(output_schema={"type": "object"})),
+    ],
+)
+async def test_what_is_said_beside_words_is_read(said: dict[str, Any], brief: Brief) -> None:
+    assert await _read(HELLO, **said) == [brief]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"intent": None, "constraints": None, "outputSchema": None},
+        {"intent": " ", "constraints": [""], "instructions": "\n"},
+    ],
+)
+async def test_nothing_is_no_brief(said: dict[str, Any]) -> None:
+    assert await _read(HELLO, **said) == [None]
+    answer, _ = await _post(RESULT, **said)
+    assert answer.status == 200
+
+
+async def test_data_that_is_null_is_forgotten_and_the_history_shows_it() -> None:
+    assert await _read(HELLO, structuredData=None) == [Brief(forgets=True)]
+    assert await _read(HELLO, structuredData=None, intent="buy") == [
+        Brief(intent="buy", forgets=True)
+    ]
+    assert show_brief(Brief(forgets=True)) == {"structuredData": None}
+    answer, runs = await _post(RESULT, structuredData=None, intent=None)
+    assert (answer.status, len(runs.posts)) == (200, 1)
+
+
+async def test_it_belongs_to_the_last_message_of_the_user() -> None:
+    last = {"role": "system", "content": "be kind"}
+    assert await _read(HELLO, HELLO, RESULT, last, intent="buy") == [None, Brief(intent="buy")]
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize(
+    ("said", "status", "code"),
+    [
+        ({"structuredData": ["x" * 20]}, 413, "data_too_large"),
+        ({"structuredData": ["ü" * 9]}, 413, "data_too_large"),
+        ({"intent": 1}, 422, "invalid_request"),
+        ({"intent": "x" * 4001}, 422, "invalid_request"),
+        ({"constraints": "cheap"}, 422, "invalid_request"),
+        ({"constraints": ["x"] * 101}, 422, "invalid_request"),
+        ({"constraints": ["x" * 4001]}, 422, "invalid_request"),
+        ({"instructions": "x" * 32_769}, 422, "invalid_request"),
+        ({"outputSchema": [1]}, 422, "invalid_request"),
+        ({"outputSchema": "{"}, 422, "invalid_output_schema"),
+        ({"outputSchema": {"type": "array"}}, 422, "invalid_output_schema"),
+        ({"outputSchema": {"required": 1}}, 422, "invalid_output_schema"),
+        ({"outputSchema": {"title": "x" * 70_000}}, 422, "invalid_output_schema"),
+        ({"outputSchema": {"$ref": "https://x/"}}, 422, "invalid_output_schema"),
+    ],
+)
+async def test_what_does_not_fit_is_refused(said: dict[str, Any], status: int, code: str) -> None:
+    answer, runs = await _post(HELLO, **said)
+    assert (answer.status, answer.json["code"], runs.posts) == (status, code, [])
+
+
+async def test_a_refusal_says_what_is_wrong() -> None:
+    answer, _ = await _post(HELLO, outputSchema={"type": "array"})
+    assert answer.json["message"] == "outputSchema is refused: its schema is not of type 'object'"
+    answer, _ = await _post(HELLO, structuredData=["x" * 20])
+    assert answer.json["details"] == {"limit": 20}
+
+
+def _table(text: str) -> dict[str, Any]:
+    return {"mediaType": "text/csv", "text": text}
+
+
+@pytest.mark.parametrize("rows", [1, 20_000])
+async def test_a_table_is_kept_as_it_was_posted(rows: int) -> None:
+    data: JsonValue = {"orders": _table("a,b\n" + "1,x\n" * rows), "year": 2026}
+    answer, runs = await _post(HELLO, structuredData=data, data_bytes=200_000)
+    assert answer.status == 200
+    [message] = runs.posts[0].messages
+    assert isinstance(message, UserMessage)
+    assert message.brief == Brief(data)
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            _table("a,a\n"),
+            "structuredData is a table that cannot be read: its header has the column 'a' twice",
+        ),
+        (
+            {"x": 1, "orders": _table("a,b\n" + "1,2\n" * 20_000 + "3\n")},
+            "structuredData.orders is a table that cannot be read: line 20002 has 1 field, and the header 2",
+        ),
+    ],
+)
+async def test_a_table_that_cannot_be_read_is_refused(data: Any, message: str) -> None:
+    answer, runs = await _post(HELLO, structuredData=data, data_bytes=200_000)
+    assert (answer.status, answer.json["code"], runs.posts) == (422, "invalid_request", [])
+    assert answer.json["message"] == message
+
+
+@pytest.mark.promise("P12")
+async def test_without_a_message_of_the_user_there_is_nothing_to_say_it_of() -> None:
+    answer, runs = await _post(RESULT, intent="buy")
+    assert (answer.status, answer.json["code"], runs.posts) == (422, "invalid_request", [])
+    assert "need a user message" in answer.json["message"]
+
+
+@pytest.mark.promise("P11", "P12")
+async def test_attachments_have_a_limit() -> None:
+    answer, runs = await _post(PICTURE)
+    assert (answer.status, answer.json["code"], runs.posts) == (413, "attachment_too_large", [])
+
+
+# ---------------------------------------------------------------- in the history
+async def test_the_history_shows_what_was_posted() -> None:
+    said: dict[str, Any] = {
+        "structuredData": {"a": 1},
+        "intent": "buy",
+        "constraints": ["cheap"],
+        "instructions": "Be kind.",
+        "outputSchema": SCHEMA,
+    }
+    _, runs = await _post(HELLO | {"id": "u"}, **said)
+    [message] = runs.posts[0].messages
+    assert not isinstance(message, ToolMessage)
+    assert view(message) == HELLO | {"id": "u"} | said
+
+
+async def test_the_history_shows_when_it_was_posted_and_what_the_server_said() -> None:
+    _, runs = await _post(HELLO | {"id": "u"})
+    [plain] = runs.posts[0].messages
+    assert view(plain) == HELLO | {"id": "u"}
+    assert isinstance(plain, UserMessage)
+    assert view(UserMessage(plain.id, "hello", brief=Brief(at="now"))) == HELLO | {
+        "id": "u",
+        "at": "now",
+    }
+    refused = SystemMessage(plain.id, "no", synthetic="invalid")
+    assert view(refused) == {"id": "u", "role": "system", "content": "no", "synthetic": "invalid"}

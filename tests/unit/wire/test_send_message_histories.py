@@ -1,0 +1,128 @@
+"""`/send-message`: a post that brings a history along."""
+
+from typing import Any
+
+import anyio
+import pytest
+from tests.support.bridge import Answer, ask_json
+from tests.support.logged_runs import LoggedRuns
+from tests.support.threads import no_thread
+
+from passback.core.events import Completed, RunFinished
+from passback.core.messages import (
+    AssistantMessage,
+    Brief,
+    CallId,
+    MessageId,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from passback.http.access import Access
+from passback.http.sending import Signal
+from passback.http.site import build_site
+from passback.http.wires import Services
+from passback.wire.send_message import build
+
+pytestmark = pytest.mark.anyio
+
+TRUSTING = frozenset({"user", "tool", "assistant"})
+
+
+async def _post(
+    runs: LoggedRuns, *messages: object, roles: frozenset[str] = TRUSTING, **more: Any
+) -> Answer:
+    services = Services(runs, Signal(), dict, allow_roles=roles)
+    app = build_site([build(services)], Access())
+    return await ask_json(app, "POST", "/send-message", {"messages": list(messages), **more})
+
+
+def _runs() -> LoggedRuns:
+    return LoggedRuns(RunFinished(Completed()))
+
+
+def _call(call_id: str = "c1", arguments: str = '{"a":1}', **more: Any) -> dict[str, Any]:
+    return {"id": call_id, "function": {"name": "look", "arguments": arguments}, **more}
+
+
+USER = {"role": "user", "content": "hi", "id": "u1"}
+SAYS = {"role": "assistant", "content": [{"type": "text", "text": "hello"}], "id": "a1"}
+ASKS = {"role": "assistant", "content": " ", "toolCalls": [_call(type="function", client=True)]}
+SEEN = {"role": "tool", "toolCallId": "c1", "content": "seen"}
+NEW = {"role": "user", "content": "go on", "id": "u2"}
+
+
+async def test_a_history_is_told_from_what_is_new() -> None:
+    runs = _runs()
+    answer = await _post(runs, USER, SAYS, ASKS, SEEN, NEW, intent="to see")
+    assert answer.status == 200
+    [post] = runs.posts
+    asked = post.history[2]
+    assert post.history == (
+        UserMessage(MessageId("u1"), "hi", imported=True),
+        AssistantMessage(MessageId("a1"), (TextPart("hello"),), imported=True),
+        AssistantMessage(
+            asked.id, "", (ToolCall(CallId("imported_1"), "look", '{"a":1}'),), imported=True
+        ),
+        ToolMessage(post.history[3].id, CallId("imported_1"), "seen", imported=True),
+    )
+    assert post.messages == (UserMessage(MessageId("u2"), "go on", brief=Brief(intent="to see")),)
+    assert post.named == {"u1", "a1", "u2"}
+
+
+@pytest.mark.parametrize("content", [None, "", []])
+async def test_calls_need_no_words_and_may_be_named_as_elsewhere(content: object) -> None:
+    runs = _runs()
+    asks = {"role": "assistant", "content": content, "tool_calls": [_call()]}
+    await _post(runs, USER, asks, {"role": "assistant", "content": "so", "tool_calls": None}, NEW)
+    [post] = runs.posts
+    assert [each.content for each in post.history][:2] == ["hi", ""]
+    assert [each.role for each in post.history] == ["user", "assistant", "tool", "assistant"]
+
+
+@pytest.mark.promise("P12", "P13")
+@pytest.mark.parametrize(
+    ("messages", "why"),
+    [
+        ([USER, {"role": "assistant"}, NEW], "messages.1: it has neither content nor calls"),
+        ([USER, {**SAYS, "content": 1}, NEW], "messages.1.content: "),
+        ([USER, {**ASKS, "toolCalls": [{"id": "c1"}]}, NEW], "messages.1.toolCalls.0.function: "),
+        ([USER, {**ASKS, "toolCalls": [_call("")]}, NEW], "messages.1.toolCalls.0.id: "),
+        ([USER, {**ASKS, "toolCalls": [_call(type="x")]}, NEW], "messages.1.toolCalls.0.type: "),
+        ([USER, {**ASKS, "toolCalls": [_call(arguments="x")]}, NEW], "messages.1: the arguments"),
+        ([USER, SAYS, SEEN, NEW], "messages.2: no call of the agent's message right before it"),
+        ([SAYS, NEW], "messages.0: a history begins with a message of the user"),
+        ([USER, SAYS], "messages.1: a message of the user has to follow on the history"),
+        ([USER, SAYS, {**NEW, "id": "u1"}], "messages.2: an earlier message of the post has"),
+        ([{"role": "system", "content": "x"}, SAYS, NEW], "messages.0: the role 'system' is not"),
+    ],
+)
+async def test_what_is_wrong_with_a_history_is_told_with_its_place(
+    messages: list[object], why: str
+) -> None:
+    runs = _runs()
+    answer = await _post(runs, *messages)
+    assert (answer.status, answer.code) == (422, "invalid_request")
+    assert answer.json["message"].startswith(why)
+    assert runs.posts == []
+
+
+@pytest.mark.promise("P13")
+async def test_words_of_the_agent_need_the_setting_which_the_refusal_names() -> None:
+    answer = await _post(_runs(), USER, SAYS, NEW, roles=frozenset({"user", "tool"}))
+    assert answer.json["message"] == (
+        "messages.1: the role 'assistant' is not allowed here (PASSBACK_ALLOW_ROLES)"
+    )
+
+
+async def test_large_arguments_in_it_do_not_hold_up_the_event_loop() -> None:
+    """They wait for a thread; small ones need none."""
+    runs = _runs()
+    large = {**ASKS, "toolCalls": [_call(arguments=f'{{"a": "{"x" * 20_000}"}}')]}
+    async with anyio.create_task_group() as tasks, no_thread() as awaited:
+        await _post(runs, USER, ASKS, SEEN, NEW)
+        tasks.start_soon(_post, runs, USER, large, SEEN, NEW)
+        await awaited()
+        assert len(runs.posts) == 1
+    assert len(runs.posts[1].history) == 3
