@@ -72,7 +72,7 @@ class History:
 # ------------------------------------------------------------------ the conversations
 async def fill(store_url: str, conversations: int, messages: int, behind: int) -> list[str]:
     """Write conversations, of whose messages so many are behind the boundary; gives their ids."""
-    state = State(boundary=messages - behind)
+    state = State(history_start=messages - behind)
     ids = [new_conversation() for _ in range(conversations)]
     async with open_store(store_url) as store:
         for one in ids:

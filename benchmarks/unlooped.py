@@ -69,7 +69,7 @@ class OneAnswer:
 
 def _ask(work: Work) -> Answering:
     messages = cast("Sequence[ModelMessage]", work.messages)
-    return work.brain.model.stream(ModelRequest(messages, work.brain.prompt))
+    return work.spec.model.stream(ModelRequest(messages, work.spec.prompt))
 
 
 def _prepare(work: Work) -> None:

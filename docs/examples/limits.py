@@ -3,7 +3,7 @@
 PASSBACK_PRICES="scripted=1/10" passback serve limits:agent
 """
 
-from passback import Agent, Budget, Limits, tool
+from passback import Agent, Budget, BudgetLimits, tool
 from passback.core.deltas import UsageChunk
 from passback.core.messages import Usage
 from passback.models.scripted import ScriptedModel, calls, says
@@ -30,8 +30,8 @@ agent = Agent(
     tools=[look_up],
     max_turns=5,
     budget=Budget(
-        run=Limits(tokens=50_000, seconds=120),
-        conversation=Limits(cost=0.1),
-        owner=Limits(tokens=1_000_000),
+        run=BudgetLimits(tokens=50_000, seconds=120),
+        conversation=BudgetLimits(cost=0.1),
+        owner=BudgetLimits(tokens=1_000_000),
     ),
 )

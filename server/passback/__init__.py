@@ -11,7 +11,7 @@
 """
 
 from passback.agent import Agent, Fork
-from passback.core.budgets import Budget, Limits
+from passback.core.budgets import Budget, BudgetLimits
 from passback.core.permissions import Permission
 from passback.core.toolsets import ToolContext
 from passback.toolsets.functions import ToolError, tool
@@ -21,8 +21,8 @@ from passback.toolsets.results import Result
 __all__ = [
     "Agent",
     "Budget",
+    "BudgetLimits",
     "Fork",
-    "Limits",
     "MCPServer",
     "Permission",
     "Result",

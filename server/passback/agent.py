@@ -35,9 +35,9 @@ from passback.core.commands import NAME, Handler
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject, ToolSpec
 from passback.core.permissions import Decision, Rule, by_pattern
-from passback.core.ports import ModelClient, RunContext, section
+from passback.core.ports import ExtraPrompt, ModelClient, section
 from passback.core.toolsets import Toolset
-from passback.engine.guarding import Told, run_context
+from passback.engine.guarding import ExtraPromptFunction, extra_prompt
 from passback.engine.output import AnswerCheck
 from passback.models.choice import refuse_unknown
 from passback.schemas.declared import Unfit, fit
@@ -141,7 +141,7 @@ class Agent:
     window: int | None = None
     plan: bool = False
     budget: Budget = field(default_factory=Budget)
-    context: Told | None = None
+    context: ExtraPromptFunction | None = None
     tell_time: bool = True
     data_tools: bool = False
     output_schema: JsonObject | type[BaseModel] | None = None
@@ -214,10 +214,10 @@ class Agent:
     def layers(self) -> Layers:
         return Layers(PASTED if self.data_tools else None)
 
-    def run_context(self) -> RunContext | None:
+    def extra_prompt(self) -> ExtraPrompt | None:
         if self.context is None:
             return None
-        return run_context(self.context, shown=partial(section, "Context"))
+        return extra_prompt(self.context, shown=partial(section, "Context"))
 
     def answer_check(self) -> AnswerCheck | None:
         """What the author's own model says of an answer, beyond its schema. None: there is no such model."""

@@ -6,12 +6,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import anyio
 
 from passback.agent import Agent
-from passback.casting import Casting, blaming
+from passback.casting import Casting, named_in_errors
 from passback.core.errors import ToolsetUnavailable
 from passback.core.toolsets import Connected
 from passback.engine.service import RunService
-from passback.engine.supervisor import HEARTBEAT, Tempo
-from passback.http.wires import Bodies, Limits
+from passback.engine.supervisor import HEARTBEAT, Timing
+from passback.http.wires import Bodies, RequestLimits
 from passback.settings import Settings
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
@@ -25,10 +25,10 @@ class Backend:
     """
 
     def __init__(self, settings: Settings, agents: Sequence[Agent]) -> None:
-        with blaming("PASSBACK_STORE"):
+        with named_in_errors("PASSBACK_STORE"):
             self.store = open_store(settings.store, options=_store_options(settings))
         casting = Casting(settings)
-        self.runs = RunService(self.store, casting.agents(agents or (Agent(),)), _tempo(settings))
+        self.runs = RunService(self.store, casting.agents(agents or (Agent(),)), _timing(settings))
         self.models = casting.models
         self.connected = casting.connected
         self.refuse_clashes = casting.refuse_clashes
@@ -45,7 +45,7 @@ class Backend:
         async with AsyncExitStack() as stack:
             for model in self.models:
                 stack.push_async_callback(model.aclose)
-            with blaming("PASSBACK_STORE"):
+            with named_in_errors("PASSBACK_STORE"):
                 await stack.enter_async_context(self.store)
                 warnings = await self.store.check()
             for one in self.connected:
@@ -56,9 +56,9 @@ class Backend:
             yield warnings
 
 
-def limits_of(settings: Settings, /) -> Limits:
+def limits_of(settings: Settings, /) -> RequestLimits:
     """How much one request, or a caller in Python, may ask."""
-    return Limits(
+    return RequestLimits(
         body_bytes=settings.max_body_bytes,
         result_bytes=settings.max_result_bytes,
         data_bytes=settings.max_data_bytes,
@@ -91,8 +91,8 @@ async def _readiness(toolsets: Sequence[Connected]) -> Sequence[str]:
     return warnings
 
 
-def _tempo(settings: Settings) -> Tempo:
-    return Tempo(
+def _timing(settings: Settings) -> Timing:
+    return Timing(
         lease=settings.lease,
         heartbeat=min(HEARTBEAT, settings.lease / 3),
         log_delay=settings.log_delay,

@@ -15,12 +15,12 @@ from passback.core.permissions import Rule, by_pattern, decision_for
 from passback.core.ports import ModelClient
 from passback.core.questions import ASK_USER
 from passback.core.toolsets import Connected, Instructing, Toolset
-from passback.engine.agents import Actor, Agents, Brain
+from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.commands import Commands
-from passback.engine.guarding import CallBroken, boundary
+from passback.engine.guarding import CallBroken, guarded
 from passback.engine.judging import Judge
 from passback.engine.output import OutputJudge
-from passback.engine.toolbox import Equipment
+from passback.engine.toolbox import ToolSources
 from passback.models.choice import KINDS, Choice, Services, refuse_unknown
 from passback.models.fallback import Fallback
 from passback.schemas.arguments import objection
@@ -39,7 +39,7 @@ class Casting:
         self._opened = Opened(settings)
         self._models: dict[int, ModelClient] = {}
         self._connected: dict[int, Connected] = {}
-        self._equipped: list[tuple[Agent, str, Equipment]] = []
+        self._with_tools: list[tuple[Agent, str, ToolSources]] = []
 
     @property
     def models(self) -> Sequence[ModelClient]:
@@ -55,9 +55,9 @@ class Casting:
 
     async def refuse_clashes(self) -> None:
         """Raises ConfigurationError when two tools of an agent have one name, also where it works for another."""
-        for _agent, whose, equipment in self._equipped:
-            with blaming(whose):
-                await equipment.toolbox()
+        for _agent, whose, tool_sources in self._with_tools:
+            with named_in_errors(whose):
+                await tool_sources.toolbox()
 
     async def unasked_writes(self) -> Sequence[str]:
         """Names of tools that may change something and that need no permission, of all agents, each once.
@@ -65,8 +65,8 @@ class Casting:
         A tool on which a function of its agent decides, call by call, is none of them, nor is what an agent brings by itself.
         """
         found: dict[str, None] = {}
-        for agent, _whose, equipment in self._equipped:
-            for toolset in equipment.toolsets:
+        for agent, _whose, tool_sources in self._with_tools:
+            for toolset in tool_sources.toolsets:
                 if isinstance(toolset, AgentTools | PlanTools):
                     continue
                 names = [spec.name for spec in await toolset.specs()]
@@ -82,13 +82,13 @@ class Casting:
             if decision := decision_for(name, decisions or {}):
                 return decision == "allow"
         # a toolset of others may want to see the arguments of a call, and what cannot be judged is not made
-        with suppress(CallBroken), boundary("permission", {"tool": name}, level=logging.DEBUG):
+        with suppress(CallBroken), guarded("permission", {"tool": name}, level=logging.DEBUG):
             return toolset.permission(ToolCall(CallId(""), name, "{}")).decision == "allow"
         return False
 
     def agents(self, given: Sequence[Agent]) -> Agents:
         """Raises ConfigurationError for agents that cannot work."""
-        with blaming("PASSBACK_MODELS"):
+        with named_in_errors("PASSBACK_MODELS"):
             for model in self._settings.models:
                 refuse_unknown(model)
         names = [agent.name or "" for agent in given]
@@ -99,14 +99,14 @@ class Casting:
                 )
         return Agents([self._actor(agent, ()) for agent in given])
 
-    def _actor(self, agent: Agent, callers: tuple[Agent, ...]) -> Actor:
+    def _actor(self, agent: Agent, callers: tuple[Agent, ...]) -> ServedAgent:
         if any(agent is caller for caller in callers):
             raise ConfigurationError(f"the agent {agent.name!r} calls itself")
         settings = self._settings
         top = not callers
         whose = f"the agent {agent.name!r}" if agent.name else "the agent"
         model = self._model(agent, whose)
-        brain = Brain(
+        spec = AgentSpec(
             model,
             agent.told(settings.prompt if top else None),
             agent.max_turns or settings.max_turns,
@@ -118,23 +118,23 @@ class Casting:
             Commands(agent.commands, self._settings.commands),
             OutputJudge(objection, agent.answer_schema(), agent.answer_check()),
             agent.layers(),
-            agent.run_context(),
+            agent.extra_prompt(),
             agent.tell_time,
             self._budget(agent),
             price_of(model.name, settings.prices),
         )
-        with blaming(whose):
+        with named_in_errors(whose):
             own = agent.own_toolsets()
         self._connected |= {id(one): one for one in own if isinstance(one, Connected)}
         toolsets = (*own, *self._delegates(agent, callers))
-        equipment = Equipment(
+        tool_sources = ToolSources(
             toolsets,
             (ASK_USER,) if agent.ask_user else (),
             [one for one in own if isinstance(one, Instructing)],
         )
-        self._equipped.append((agent, whose, equipment))
-        models = self._models_to_choose(agent, brain, whose) if top else dict[str, Brain]()
-        return Actor(brain, equipment, agent.name or "", models)
+        self._with_tools.append((agent, whose, tool_sources))
+        models = self._models_to_choose(agent, spec, whose) if top else dict[str, AgentSpec]()
+        return ServedAgent(spec, tool_sources, agent.name or "", models)
 
     def _budget(self, agent: Agent) -> Budget:
         budget = agent.budget.within(self._settings.budget)
@@ -167,34 +167,36 @@ class Casting:
         if isinstance(agent.model, ModelClient):
             return self._kept(agent.model)
         if agent.model is not None:
-            with blaming(f"{whose}: model"):
+            with named_in_errors(f"{whose}: model"):
                 return self._kept(self._opened.named(agent.model))
-        with blaming("PASSBACK_MODEL"):
+        with named_in_errors("PASSBACK_MODEL"):
             refuse_unknown(self._settings.model)
-        with blaming(_MODEL_SETTINGS):
+        with named_in_errors(_MODEL_SETTINGS):
             return self._kept(self._opened.named(self._settings.model))
 
-    def _models_to_choose(self, agent: Agent, brain: Brain, whose: str) -> Mapping[str, Brain]:
+    def _models_to_choose(
+        self, agent: Agent, spec: AgentSpec, whose: str
+    ) -> Mapping[str, AgentSpec]:
         """The brain with each model that a post may choose: its own ones, and those that are allowed beside them."""
         allowed: Sequence[ModelClient | str] = (
             self._settings.models if agent.models is None else agent.models
         )
         if not allowed:
             return {}
-        own = brain.model.models if isinstance(brain.model, Fallback) else (brain.model,)
+        own = spec.model.models if isinstance(spec.model, Fallback) else (spec.model,)
         whose = "PASSBACK_MODELS" if agent.models is None else f"{whose}: models"
         if agent.models is None:
             # an agent's own client stands for the model of the settings that has its name
             allowed = [each for each in allowed if each not in {one.name for one in own}]
-        with blaming(whose):
+        with named_in_errors(whose):
             others = [*map(self._kept, self._opened.each(allowed))]
             models = _by_name(own, others)
-        return {name: self._thinking_with(one, brain) for name, one in models.items()}
+        return {name: self._thinking_with(one, spec) for name, one in models.items()}
 
-    def _thinking_with(self, model: ModelClient, brain: Brain) -> Brain:
-        if model is brain.model:
-            return brain
-        return replace(brain, model=model, price=price_of(model.name, self._settings.prices))
+    def _thinking_with(self, model: ModelClient, spec: AgentSpec) -> AgentSpec:
+        if model is spec.model:
+            return spec
+        return replace(spec, model=model, price=price_of(model.name, self._settings.prices))
 
     def _kept(self, model: ModelClient) -> ModelClient:
         return self._models.setdefault(id(model), model)
@@ -261,7 +263,7 @@ def _by_name(
 
 
 @contextmanager
-def blaming(whom: str) -> Generator[None]:
+def named_in_errors(whom: str) -> Generator[None]:
     """Name what is at fault, settings or an agent: the floors below do not know them."""
     try:
         yield

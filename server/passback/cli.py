@@ -38,11 +38,11 @@ from passback.settings import Settings, load, variable
 from passback.workers import (
     EXIT_FAILED,
     STOP_SIGNALS,
-    Keeper,
-    Order,
-    Seat,
+    WorkerConfig,
+    WorkerPool,
+    WorkerSlot,
     require_common_ground,
-    taken_seat,
+    taken_slot,
 )
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def work(listening: int, line: int) -> int:
     """Be one of several workers, started by a `Keeper`; gives the exit code."""
-    with taken_seat(listening, line) as seat:
+    with taken_slot(listening, line) as seat:
         return _exit_code(lambda: _prepare_worker(seat))
 
 
@@ -150,15 +150,15 @@ def _prepare_serve(options: argparse.Namespace) -> Coroutine[None, None, int]:
     if settings.workers == 1:
         return serve(settings, load_agents(options.agents))
     patience = settings.shutdown_grace + _LATE
-    return keep(settings, Order(sys.argv, flags, options.agents, patience))
+    return keep(settings, WorkerConfig(sys.argv, flags, options.agents, patience))
 
 
 def _prepare_check(options: argparse.Namespace) -> Coroutine[None, None, int]:
     return check(_settings(_flags(options)), load_agents(options.agents))
 
 
-def _prepare_worker(seat: Seat) -> Coroutine[None, None, int]:
-    seat.end_with_the_keeper()
+def _prepare_worker(seat: WorkerSlot) -> Coroutine[None, None, int]:
+    seat.end_with_pool()
     sys.argv = list(seat.order.argv)
     return serve(_settings(seat.order.flags), load_agents(seat.order.agents), seat)
 
@@ -206,13 +206,13 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 # ---------------------------------------------------------------- serve
-async def keep(settings: Settings, order: Order) -> int:
+async def keep(settings: Settings, order: WorkerConfig) -> int:
     """Serve by several workers until SIGTERM or Ctrl-C; a second Ctrl-C ends at once."""
     with _listen_as_set(settings) as listening:
-        return await Keeper(listening, order).run(settings.workers)
+        return await WorkerPool(listening, order).run(settings.workers)
 
 
-async def serve(settings: Settings, agents: Sequence[Agent], seat: Seat | None = None) -> int:
+async def serve(settings: Settings, agents: Sequence[Agent], seat: WorkerSlot | None = None) -> int:
     """Serve until SIGTERM or Ctrl-C, of several workers as the one of `seat`; a second Ctrl-C ends at once."""
     application = Application(settings, *agents)
     stop = asyncio.Event()
@@ -301,14 +301,14 @@ async def _drain_at(stop: asyncio.Event, application: Application) -> None:
     await application.drain()
 
 
-def _announce(application: Application, seat: Seat | None, address: str) -> None:
+def _announce(application: Application, seat: WorkerSlot | None, address: str) -> None:
     if _speaks(seat):
         _greet(application, address)
     if seat is not None:
         seat.ready()
 
 
-def _speaks(seat: Seat | None) -> bool:
+def _speaks(seat: WorkerSlot | None) -> bool:
     """Of several workers, one says what all would say."""
     return seat is None or seat.order.announces
 

@@ -42,7 +42,7 @@ from passback.core.ports import Parked, Runs
 from passback.core.posts import StartRun
 from passback.core.state import ConversationState, seen_by_owner
 from passback.http.requests import conversation_id as checked_id
-from passback.http.wires import Limits
+from passback.http.wires import RequestLimits
 from passback.native.submissions import (
     read_answer,
     read_decision,
@@ -55,7 +55,7 @@ _PAGE = 1000
 _AT_ONCE = 1000
 """Events that wait for their reader before the session reads on."""
 
-_Said: TypeAlias = Callable[[Limits], Awaitable[PostedMessage]]
+_Said: TypeAlias = Callable[[RequestLimits], Awaitable[PostedMessage]]
 """Reads what the caller says; it is not read before somebody iterates."""
 
 _TAKES: Mapping[str, Takes] = {

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import quote
 
-from passback.core.budgets import Budget, Limits, Price
+from passback.core.budgets import Budget, BudgetLimits, Price
 from passback.core.errors import ConfigurationError
 from passback.core.messages import OwnerId
 from passback.core.permissions import DECISIONS, Decision
@@ -402,13 +402,13 @@ class Settings:
     @property
     def budget(self) -> Budget:
         return Budget(
-            Limits(self.max_run_tokens, self.max_run_seconds, self.max_run_cost),
-            Limits(
+            BudgetLimits(self.max_run_tokens, self.max_run_seconds, self.max_run_cost),
+            BudgetLimits(
                 self.max_conversation_tokens,
                 self.max_conversation_seconds,
                 self.max_conversation_cost,
             ),
-            Limits(self.max_owner_tokens, self.max_owner_seconds, self.max_owner_cost),
+            BudgetLimits(self.max_owner_tokens, self.max_owner_seconds, self.max_owner_cost),
         )
 
     @property

@@ -56,7 +56,7 @@ def require_common_ground(settings: Settings) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class WorkerConfig:
     """What a worker is told at its start.
 
     Args:
@@ -75,7 +75,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RestartPolicy:
     """Seconds, and how often.
 
     Args:
@@ -93,8 +93,8 @@ class Pace:
 
 # ---------------------------------------------------------------- the worker's side
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """A worker's place; use `taken_seat`.
+class WorkerSlot:
+    """A worker's place; use `taken_slot`.
 
     Args:
         listening: the socket on which all workers listen.
@@ -104,10 +104,10 @@ class Seat:
 
     listening: socket.socket
     line: socket.socket
-    order: Order
+    order: WorkerConfig
 
-    def end_with_the_keeper(self) -> None:
-        """See to it that this process ends as by SIGTERM when the keeper is gone, and within `Order.patience` in any case."""
+    def end_with_pool(self) -> None:
+        """See to it that this process ends as by SIGTERM when the keeper is gone, and within `WorkerConfig.patience` in any case."""
         threading.Thread(target=self._watch_the_line, daemon=True).start()
 
     def ready(self) -> None:
@@ -127,14 +127,14 @@ class Seat:
 
 
 @contextmanager
-def taken_seat(listening: int, line: int) -> Generator[Seat]:
+def taken_slot(listening: int, line: int) -> Generator[WorkerSlot]:
     """The place of this process, by the numbers of its open files. Ends the process when there is no keeper any more."""
     with _mine(listening) as common, _mine(line) as own:
         with own.makefile("rb") as told:
             order = told.readline()
         if not order:
             raise SystemExit(EXIT_FAILED)
-        yield Seat(common, own, Order(**json.loads(order)))
+        yield WorkerSlot(common, own, WorkerConfig(**json.loads(order)))
 
 
 def _mine(number: int) -> socket.socket:
@@ -177,7 +177,7 @@ class _Worker:
         return code
 
 
-class Keeper:
+class WorkerPool:
     """Keeps workers until SIGTERM or Ctrl-C, which it passes on; a second one means to them what it means to a server alone.
 
     Args:
@@ -188,15 +188,15 @@ class Keeper:
     def __init__(
         self,
         listening: socket.socket,
-        order: Order,
+        order: WorkerConfig,
         *,
         command: Sequence[str] = WORKER,
-        pace: Pace | None = None,
+        pace: RestartPolicy | None = None,
     ) -> None:
         self._listening = listening
         self._order = order
         self._command = command
-        self._pace = pace or Pace()
+        self._pace = pace or RestartPolicy()
         self._workers: set[_Worker] = set()
         self._stop = anyio.Event()
         self._asked: signal.Signals | None = None
@@ -251,7 +251,7 @@ class Keeper:
             with anyio.move_on_after(pause):
                 await self._stop.wait()
 
-    async def _start(self, order: Order) -> _Worker:
+    async def _start(self, order: WorkerConfig) -> _Worker:
         """Give a worker that is ready, or ended before it was."""
         worker = _Worker()
         self._workers.add(worker)
@@ -263,7 +263,7 @@ class Keeper:
             _log.info("worker ready", extra={"action": "worker_ready", "pid": worker.pid})
         return worker
 
-    async def _open(self, worker: _Worker, order: Order) -> None:
+    async def _open(self, worker: _Worker, order: WorkerConfig) -> None:
         ours, theirs = socket.socketpair()
         said, worker.line = await asyncio.open_unix_connection(sock=ours)
         with theirs:

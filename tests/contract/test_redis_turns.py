@@ -13,7 +13,7 @@ from tests.contract.test_redis_connection import Peer, client_of, peer
 
 from passback.core.errors import StoreUnavailable
 from passback.stores.redis import scripts
-from passback.stores.redis.link import Call, RedisLink
+from passback.stores.redis.link import RedisLink, ScriptCall
 from passback.stores.redis.url import parse_redis_url
 
 pytestmark = pytest.mark.anyio
@@ -187,7 +187,7 @@ async def test_a_script_that_the_server_does_not_know_has_no_second_patience() -
             parse_redis_url("single", f"//127.0.0.1:{address.port}/0", tls=False), 1, 5
         )
         link.open()
-        call = Call(scripts.ATTEND, ("a",), ())
+        call = ScriptCall(scripts.KEEP_FOLLOWED, ("a",), ())
         with pytest.raises(StoreUnavailable, match="in time"):
             await link.run(call, patience=1e-9)
         await link.aclose()

@@ -63,10 +63,12 @@ def named(entry: Enqueue, text: str) -> Enqueue:
     return replace(entry, queued=replace(entry.queued, run_id=run_id), events=(RunQueued(run_id),))
 
 
-async def begin(store: Store, loaded: Loaded, text: str, pops: RunId | None = None) -> Lease | None:
+async def begin(
+    store: Store, loaded: Loaded, text: str, dequeues: RunId | None = None
+) -> Lease | None:
     run_id = RunId(f"run-{text}")
     posted = change(KEY, loaded.status.version, user(text))
-    begins = replace(posted, nonce=f"begin-{text}", pops=pops)
+    begins = replace(posted, nonce=f"begin-{text}", dequeues=dequeues)
     return await store.begin(begins, run_id, opening(run_id), lease=LEASE)
 
 
@@ -85,11 +87,11 @@ async def run_next(store: Store) -> None:
     loaded = await store.load(KEY)
     if loaded.queue and not loaded.status.running:
         text = str(said_in(loaded.queue[0].post.messages)[0])
-        if held := await begin(store, loaded, text, pops=loaded.queue[0].run_id):
+        if held := await begin(store, loaded, text, dequeues=loaded.queue[0].run_id):
             await run(store, held, text)
 
 
-async def look_after(store: Store) -> None:
+async def recover(store: Store) -> None:
     """Go on where nobody works any more."""
     for key in await store.abandoned(9, lease=LEASE):
         assert key == KEY
@@ -99,7 +101,7 @@ async def look_after(store: Store) -> None:
         elif status.lapsed and status.run_id is not None:
             events: tuple[RunEvent, ...] = (Rewound(status.committed),)
             claims = replace(change(KEY, status.version), nonce=f"claim-{status.version}")
-            held = await store.claim(claims, status.run_id, events, lease=LEASE)
+            held = await store.take_over(claims, status.run_id, events, lease=LEASE)
             if held:
                 await run(store, held, str(said_in(loaded.messages)[-1]))
 
@@ -165,7 +167,7 @@ async def test_posts_of_two_processes_are_answered_once_though_one_is_killed(
     async with SqliteStore(path) as store:
         with anyio.fail_after(20):
             while (status := await store.status(KEY)).running or status.queued:
-                await look_after(store)
+                await recover(store)
         assert len(others) == 40
         await assert_whole(store, {"a": posted, "b": others})
 

@@ -16,7 +16,7 @@ from tests.support.conversations import (
     user,
 )
 
-from passback.core.changes import Held, Hold
+from passback.core.changes import CallClaim, ClaimRequest
 from passback.core.messages import CallId, ConversationKey
 from passback.core.ports import Store
 from passback.core.transcript import owed
@@ -39,9 +39,11 @@ async def owing(store: Store) -> ConversationKey:
 
 async def hold(
     store: Store, key: ConversationKey, call: CallId = A, who: str = TAB, seconds: float = LONG
-) -> Held:
+) -> CallClaim:
     status = await store.status(key)
-    held = await store.hold(Hold(key, new_nonce(), status.version, call, who), seconds=seconds)
+    held = await store.claim_call(
+        ClaimRequest(key, new_nonce(), status.version, call, who), seconds=seconds
+    )
     assert held is not None
     return held
 
@@ -113,7 +115,9 @@ async def test_a_claim_needs_the_version_that_it_was_judged_by(store: Store, sta
         await begun(store, key, answer(A))
         version += 1
     before = await store.status(key)
-    assert await store.hold(Hold(key, new_nonce(), version, A, TAB), seconds=9) is None
+    assert (
+        await store.claim_call(ClaimRequest(key, new_nonce(), version, A, TAB), seconds=9) is None
+    )
     assert await store.status(key) == before
 
 
@@ -136,10 +140,10 @@ async def test_a_claim_that_is_sent_again_changes_nothing_more(
 ) -> None:
     key = await owing(store)
     await hold(store, key)
-    claim = Hold(key, new_nonce(), (await store.status(key)).version, A, TAB)
-    first = await store.hold(claim, seconds=seconds)
+    claim = ClaimRequest(key, new_nonce(), (await store.status(key)).version, A, TAB)
+    first = await store.claim_call(claim, seconds=seconds)
     after = await store.status(key)
-    again = await store.hold(claim, seconds=seconds)
+    again = await store.claim_call(claim, seconds=seconds)
     assert first == again
     if seconds:
         assert first is not None
@@ -150,7 +154,7 @@ async def test_a_claim_that_is_sent_again_changes_nothing_more(
     await hold(store, key, A, TAB, 0)
     assert (await hold(store, key, A, OTHER)).mine
     later = await store.status(key)
-    assert await store.hold(claim, seconds=seconds) is None
+    assert await store.claim_call(claim, seconds=seconds) is None
     assert await store.status(key) == later
 
 
@@ -161,8 +165,8 @@ async def test_of_many_clients_one_gets_the_claim(store: Store, peer: Store) -> 
     async def compete(here: Store, who: str) -> None:
         while True:
             status = await here.status(key)
-            claim = Hold(key, new_nonce(), status.version, A, who)
-            if held := await here.hold(claim, seconds=LONG):
+            claim = ClaimRequest(key, new_nonce(), status.version, A, who)
+            if held := await here.claim_call(claim, seconds=LONG):
                 won.extend([who] if held.mine else [])
                 return
 

@@ -90,13 +90,15 @@ async def test_what_lies_before_the_boundary_does_not_count(store: Store, bounda
     key = new_key()
     await parked(store, change(key, 0, *MESSAGES))
     held = await begun(store, key)
-    end = replace(ending(held, 0, 2, say="ends"), state=State(boundary=boundary))
+    end = replace(ending(held, 0, 2, say="ends"), state=State(history_start=boundary))
     await store.commit(end, lease=LONG)
     await assert_counted(store, key)
     held = await begun(store, key, user("more"))
     await store.commit(replace(turn(held, 0, 2, say="says"), state=State(cost=1.0)), lease=LONG)
     await assert_counted(store, key)
-    await store.commit(replace(turn(held, 1, 2, say="on"), state=State(boundary=2)), lease=LONG)
+    await store.commit(
+        replace(turn(held, 1, 2, say="on"), state=State(history_start=2)), lease=LONG
+    )
     await assert_counted(store, key)
 
 
@@ -105,16 +107,16 @@ async def test_what_lies_before_the_boundary_does_not_count(store: Store, bounda
 async def test_what_is_taken_back_does_not_count(store: Store, keep: int, boundary: int) -> None:
     """Also where the boundary is taken back with it, or set anew."""
     key = new_key()
-    await parked(store, replace(change(key, 0, *MESSAGES), state=State(boundary=boundary)))
+    await parked(store, replace(change(key, 0, *MESSAGES), state=State(history_start=boundary)))
     await parked(store, replace(change(key, 0, user("e")), keep=keep))
     await assert_counted(store, key)
-    await parked(store, replace(change(key), keep=1, state=State(boundary=1)))
+    await parked(store, replace(change(key), keep=1, state=State(history_start=1)))
     await assert_counted(store, key)
 
 
 async def test_messages_that_are_more_than_asked_for_are_left_out(store: Store) -> None:
     key, run_id = new_key(), new_run()
-    await parked(store, replace(change(key, 0, *MESSAGES), state=State(boundary=1)))
+    await parked(store, replace(change(key, 0, *MESSAGES), state=State(history_start=1)))
     await begun(store, key)
     entry = waiting(key, run_id)
     assert await store.enqueue(entry) == "queued"
@@ -142,7 +144,7 @@ async def test_a_conversation_that_nobody_counted_is_counted_when_it_is_loaded_a
     key = new_key()
     async with open_store(redis_url) as store:
         many = tuple(user(f"{number}" * number) for number in range(45))
-        await parked(store, replace(change(key, 0, *many), state=State(boundary=1)))
+        await parked(store, replace(change(key, 0, *many), state=State(history_start=1)))
         shared_redis.command("HDEL", f"pb:{{{tag(key)}}}:state", "history")
         assert (await store.status(key)).history_bytes is None
         size = sum(len(dump_message(each)) for each in many[1:])

@@ -17,7 +17,7 @@ from tests.support.conversations import (
     user,
 )
 
-from passback.core.changes import Hold, Inbox, Owing, Place
+from passback.core.changes import ClaimRequest, Inbox, Owing, Place
 from passback.core.messages import (
     AssistantMessage,
     CallId,
@@ -71,8 +71,10 @@ async def pages(store: Store, limit: int) -> list[list[str]]:
 async def test_an_owner_finds_what_is_owed_as_it_stands_there(store: Store, peer: Store) -> None:
     await owing(store, "one", "two")
     key = key_of("two")
-    claim = Hold(key, new_nonce(), (await store.status(key)).version, CallId("two-1"), "a tab")
-    assert await store.hold(claim, seconds=LONG)
+    claim = ClaimRequest(
+        key, new_nonce(), (await store.status(key)).version, CallId("two-1"), "a tab"
+    )
+    assert await store.claim_call(claim, seconds=LONG)
 
     page = await peer.inbox(ANN, limit=10)
 

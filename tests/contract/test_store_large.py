@@ -70,9 +70,9 @@ async def test_a_small_write_does_not_wait_for_the_large_take_overs_before_it(
     async def take_over(held: Lease, version: int) -> None:
         closing, again = change(held.run.key, version), (TextDelta(MUCH),)
         if end == "claim":
-            assert await store.claim(closing, held.run.run_id, again, lease=LONG)
+            assert await store.take_over(closing, held.run.run_id, again, lease=LONG)
         else:
-            assert await store.reap(closing, held.run.run_id, again)
+            assert await store.fail_lost(closing, held.run.run_id, again)
         done.append("large")
 
     async def append(held: Lease) -> None:

@@ -66,15 +66,17 @@ async def test_what_is_committed_follows_begins_and_commits_and_no_append(store:
 # ---------------------------------------------------------------- mark and tethered
 async def test_a_run_keeps_its_mark_and_its_tether_to_its_end(store: Store) -> None:
     key = new_key()
-    await store.park(replace(change(key, 0, user("a")), mark=7, tethered=True))
+    await store.park(replace(change(key, 0, user("a")), run_start=7, cancel_on_disconnect=True))
     status = await store.status(key)
-    assert (status.mark, status.tethered) == (0, False)
+    assert (status.run_start, status.cancel_on_disconnect) == (0, False)
 
-    held = await begins(store, Change(key, new_nonce(), 0, (user("b"),), mark=1, tethered=True))
+    held = await begins(
+        store, Change(key, new_nonce(), 0, (user("b"),), run_start=1, cancel_on_disconnect=True)
+    )
 
     async def marks() -> tuple[int, bool]:
         status = await store.status(key)
-        return status.mark, status.tethered
+        return status.run_start, status.cancel_on_disconnect
 
     assert await marks() == (1, True)
     await store.commit(turn(held, 0, 2, say="said"), lease=0)
@@ -93,13 +95,15 @@ async def test_a_run_that_was_cut_is_known_until_the_next_begins(store: Store, c
     key = new_key()
     held = await begun(store, key)
     finished = (RunFinished(CancelledOutcome()),)
-    await store.commit(Commit(LogWrite(held, 2, finished), 0, ends=True, cut=cut), lease=LONG)
-    assert (await store.status(key)).cut is cut
+    await store.commit(
+        Commit(LogWrite(held, 2, finished), 0, ends=True, stopped_early=cut), lease=LONG
+    )
+    assert (await store.status(key)).stopped_early is cut
 
     await store.park(change(key, (await store.status(key)).version, user("a")))
-    assert (await store.status(key)).cut is cut
+    assert (await store.status(key)).stopped_early is cut
     await begun(store, key)
-    assert (await store.status(key)).cut is False
+    assert (await store.status(key)).stopped_early is False
 
 
 # ---------------------------------------------------------------- messages that are taken back
@@ -169,16 +173,22 @@ async def test_a_rollback_begins_a_queued_run_with_what_was_before_the_cut_one(
 ) -> None:
     key = new_key()
     await store.park(change(key, 0, user("a")))
-    held = await begins(store, Change(key, new_nonce(), 0, (user("b"),), mark=1))
+    held = await begins(store, Change(key, new_nonce(), 0, (user("b"),), run_start=1))
     entry = waiting(key, "c", stops=True)
     await store.enqueue(entry)
     end = turn(held, 0, 2, RunFinished(CancelledOutcome()), say="partial")
-    assert await store.commit(replace(end, ends=True, cut=True), lease=LONG) is True
+    assert await store.commit(replace(end, ends=True, stopped_early=True), lease=LONG) is True
     status = await store.status(key)
-    assert (status.cut, status.mark, status.message_count) == (True, 1, 3)
+    assert (status.stopped_early, status.run_start, status.message_count) == (True, 1, 3)
 
     back = Change(
-        key, new_nonce(), status.version, (user("c"),), keep=1, mark=1, pops=entry.run.run_id
+        key,
+        new_nonce(),
+        status.version,
+        (user("c"),),
+        keep=1,
+        run_start=1,
+        dequeues=entry.run.run_id,
     )
     assert await store.begin(back, entry.run.run_id, opening(entry.run.run_id), lease=LONG)
 
@@ -186,69 +196,69 @@ async def test_a_rollback_begins_a_queued_run_with_what_was_before_the_cut_one(
 
 
 # ---------------------------------------------------------------- who follows
-async def attended(store: Store, key: ConversationKey) -> bool:
-    return (await store.status(key)).attended
+async def followed(store: Store, key: ConversationKey) -> bool:
+    return (await store.status(key)).followed
 
 
 async def test_a_run_that_is_followed_is_known_in_other_processes(
     store: Store, peer: Store
 ) -> None:
     held = await begun(store, new_key())
-    assert not await attended(peer, held.run.key)
+    assert not await followed(peer, held.run.key)
 
-    await store.attend(held.run, seconds=LONG)
+    await store.keep_followed(held.run, seconds=LONG)
 
-    assert await attended(peer, held.run.key)
+    assert await followed(peer, held.run.key)
     before = await store.status(held.run.key)
-    await peer.attend(held.run, seconds=LONG)
+    await peer.keep_followed(held.run, seconds=LONG)
     assert await store.status(held.run.key) == before
     assert await store.renew([held], lease=LONG) == ["held"]
 
 
 async def test_who_follows_is_forgotten_after_a_time(store: Store) -> None:
     held = await begun(store, new_key())
-    await store.attend(held.run, seconds=0.05)
+    await store.keep_followed(held.run, seconds=0.05)
     with anyio.fail_after(5):
-        while await attended(store, held.run.key):
+        while await followed(store, held.run.key):
             pass
 
 
 async def test_a_run_is_followed_through_a_take_over_and_not_beyond_its_end(store: Store) -> None:
     key = new_key()
     held = await begun(store, key, lease=0)
-    await store.attend(held.run, seconds=LONG)
+    await store.keep_followed(held.run, seconds=LONG)
     lease = await claimed(store, key)
-    assert await attended(store, key)
+    assert await followed(store, key)
 
     await store.commit(ending(lease, 0, 2), lease=LONG)
     await begun(store, key)
 
-    assert not await attended(store, key)
+    assert not await followed(store, key)
 
 
 async def test_what_does_not_go_on_is_not_followed(store: Store) -> None:
     key = new_key()
     nobody = RunRef(key, RunId("r"))
-    await store.attend(nobody, seconds=LONG)
+    await store.keep_followed(nobody, seconds=LONG)
     assert await store.status(key) == Status()
 
     ended = await begun(store, key, lease=0)
     await reaped(store, key)
     entry_of_none = RunRef(key, RunId("another"))
     before = await store.status(key)
-    await store.attend(ended.run, seconds=LONG)
-    assert not await attended(store, key)
+    await store.keep_followed(ended.run, seconds=LONG)
+    assert not await followed(store, key)
     assert await store.status(key) == before
 
     await begun(store, key)
     for run in (ended.run, entry_of_none):
-        await store.attend(run, seconds=LONG)
-    assert not await attended(store, key)
+        await store.keep_followed(run, seconds=LONG)
+    assert not await followed(store, key)
 
 
 async def test_a_run_that_waits_is_not_followed_as_the_one_that_goes_on(store: Store) -> None:
     held = await begun(store, new_key())
     entry = waiting(held.run.key)
     await store.enqueue(entry)
-    await store.attend(entry.run, seconds=LONG)
-    assert not await attended(store, held.run.key)
+    await store.keep_followed(entry.run, seconds=LONG)
+    assert not await followed(store, held.run.key)

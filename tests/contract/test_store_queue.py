@@ -55,8 +55,8 @@ async def popping(store: Store, entry: Enqueue, *, lease: float = LONG) -> Lease
     """The begin of a queued run."""
     run = entry.run
     version = (await store.status(run.key)).version
-    pops = replace(change(run.key, version, user("turn")), pops=run.run_id)
-    return await store.begin(pops, run.run_id, opening(run.run_id), lease=lease)
+    dequeues = replace(change(run.key, version, user("turn")), dequeues=run.run_id)
+    return await store.begin(dequeues, run.run_id, opening(run.run_id), lease=lease)
 
 
 async def everything(store: Store, key: ConversationKey) -> tuple[Loaded, list[object]]:
@@ -323,14 +323,14 @@ async def test_a_begin_of_the_queue_sent_twice_pops_once(store: Store) -> None:
     first, second = await queue_of(store, held)
     await store.commit(ending(held, 0, 2), lease=LONG)
     version = (await store.status(held.run.key)).version
-    pops = replace(change(held.run.key, version, user("turn")), pops=first.run.run_id)
+    dequeues = replace(change(held.run.key, version, user("turn")), dequeues=first.run.run_id)
     events = opening(first.run.run_id)
 
-    lease = await store.begin(pops, first.run.run_id, events, lease=LONG)
+    lease = await store.begin(dequeues, first.run.run_id, events, lease=LONG)
     after = await everything(store, held.run.key)
 
     assert lease is not None
-    assert await store.begin(pops, first.run.run_id, events, lease=LONG) == lease
+    assert await store.begin(dequeues, first.run.run_id, events, lease=LONG) == lease
     assert await everything(store, held.run.key) == after
     assert after[0].status.queued == (second.run.run_id,)
 
@@ -393,5 +393,7 @@ async def test_a_queue_is_of_its_own_conversation(store: Store) -> None:
     await queue_of(store, held)
 
     assert (await store.status(other.run.key)).queued == ()
-    moved = Change(other.run.key, "n", (await store.status(other.run.key)).version, pops=new_run())
+    moved = Change(
+        other.run.key, "n", (await store.status(other.run.key)).version, dequeues=new_run()
+    )
     assert await store.begin(moved, new_run(), (FINISHED,), lease=LONG) is None

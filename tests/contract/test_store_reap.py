@@ -53,9 +53,9 @@ async def test_a_reap_sent_twice_is_applied_once(store: Store) -> None:
     closing = change(key, (await store.status(key)).version, user("closing"))
     events = (Rewound(Position(held.epoch, 1)), LOST)
 
-    assert await store.reap(closing, held.run.run_id, events)
+    assert await store.fail_lost(closing, held.run.run_id, events)
     after = await state(store, held.run)
-    assert await store.reap(closing, held.run.run_id, events)
+    assert await store.fail_lost(closing, held.run.run_id, events)
 
     assert await state(store, held.run) == after
     assert [event for _, event in await said(store, held.run)][1:] == list(events)
@@ -63,17 +63,17 @@ async def test_a_reap_sent_twice_is_applied_once(store: Store) -> None:
 
 async def test_only_the_run_whose_lease_is_over_is_reaped(store: Store) -> None:
     key = new_key()
-    assert not await store.reap(change(key), RunId("r"), (LOST,))
+    assert not await store.fail_lost(change(key), RunId("r"), (LOST,))
     held = await begun(store, key)
     version = (await store.status(key)).version
     run_id = held.run.run_id
 
-    assert not await store.reap(change(key, version), run_id, (LOST,))
+    assert not await store.fail_lost(change(key, version), run_id, (LOST,))
     await store.renew([held], lease=0)
-    assert not await store.reap(change(key, version - 1), run_id, (LOST,))
-    assert not await store.reap(change(key, version), RunId("another"), (LOST,))
+    assert not await store.fail_lost(change(key, version - 1), run_id, (LOST,))
+    assert not await store.fail_lost(change(key, version), RunId("another"), (LOST,))
     await store.commit(ending(held, 0, 2), lease=0)
-    assert not await store.reap(change(key, version + 1), run_id, (LOST,))
+    assert not await store.fail_lost(change(key, version + 1), run_id, (LOST,))
 
     assert [event for _, event in await said(store, held.run)] == [RunStarted(run_id), FINISHED]
 

@@ -80,13 +80,13 @@ async def claim(store: Store, held: Lease, receipts: Receipts, early: bool = Fal
     await store.release(held)
     change = await change_of(store, held, receipts, early=early)
     events = (Rewound((await store.status(held.run.key)).committed),)
-    return await store.claim(change, held.run.run_id, events, lease=LONG) is not None
+    return await store.take_over(change, held.run.run_id, events, lease=LONG) is not None
 
 
 async def reap(store: Store, held: Lease, receipts: Receipts, early: bool = False) -> bool:
     await store.release(held)
     change = await change_of(store, held, receipts, early=early)
-    return await store.reap(change, held.run.run_id, (LOST,))
+    return await store.fail_lost(change, held.run.run_id, (LOST,))
 
 
 async def enqueue(store: Store, held: Lease, receipts: Receipts, early: bool = False) -> bool:

@@ -88,7 +88,7 @@ async def test_a_write_whose_reply_is_lost_is_applied_once(
     assert not await lossy.commit(turn(held, 0, 3, say="said"), lease=0)
     proxy.lose_replies(count)
     closing = change(key, (await store.status(key)).version, user("closed"))
-    assert await lossy.reap(closing, held.run.run_id, (LOST,))
+    assert await lossy.fail_lost(closing, held.run.run_id, (LOST,))
     proxy.lose_replies(count)
     assert await lossy.park(change(key, (await store.status(key)).version, user("parked")))
     following = await begun(store, key)
@@ -126,11 +126,11 @@ async def test_a_queue_and_a_hand_over_whose_replies_are_lost_are_written_once(
     proxy.lose_replies(count)
     assert await lossy.commit(ending(taken, 0, 2), lease=LONG)
     proxy.lose_replies(count)
-    await lossy.attend(taken.run, seconds=9)
+    await lossy.keep_followed(taken.run, seconds=9)
 
     status = await store.status(key)
     assert proxy.lost == 7 * count
-    assert (status.queued, status.attempt, status.attended) == ((stays.run.run_id,), 1, False)
+    assert (status.queued, status.attempt, status.followed) == ((stays.run.run_id,), 1, False)
     assert [str(logged.position) for logged in await store.read_log(goes.run)] == ["2-1", "4-1"]
     assert [str(logged.position) for logged in await store.read_log(held.run)] == [
         "1-1", "5-1", "5-2",

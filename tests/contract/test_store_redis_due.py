@@ -229,7 +229,7 @@ async def test_what_a_log_is_thought_to_have_it_has(
         await store.enqueue(entry)
         await store.commit(ending(before, 0, 2), lease=LONG)
         run_id = entry.run.run_id
-        popping = replace(change(key, (await store.status(key)).version), pops=run_id)
+        popping = replace(change(key, (await store.status(key)).version), dequeues=run_id)
         held = await store.begin(popping, run_id, opening(run_id), lease=0)
         assert held is not None
         size_fits(shared_redis, held.run, limit)
@@ -279,6 +279,6 @@ def size_fits(server: RedisServer, run: RunRef, limit: int) -> None:
 
 async def test_an_unknown_run_cannot_be_attended(store: Store) -> None:
     key = new_key()
-    await store.attend(RunRef(key, new_run()), seconds=9)
+    await store.keep_followed(RunRef(key, new_run()), seconds=9)
 
     assert await store.status(key) == Status()

@@ -80,7 +80,7 @@ async def test_each_sign_of_life_moves_the_end_of_the_lease(store: Store) -> Non
     ends.append((await store.status(held.run.key)).expires)
     assert [after > before for before, after in pairwise(ends)] == [True] * 3
 
-    await store.attend(held.run, seconds=1)
+    await store.keep_followed(held.run, seconds=1)
     await store.enqueue(waiting(held.run.key))
     assert (await store.status(held.run.key)).expires == ends[-1]
 

@@ -92,13 +92,13 @@ async def test_each_change_may_write_the_state_and_keeps_it_without_one(store: S
 
     status = await store.status(key)
     how, gone = replace(change(key, status.version), state=states[3]), (Rewound(status.committed),)
-    held = await store.claim(how, run_id, gone, lease=0)
+    held = await store.take_over(how, run_id, gone, lease=0)
     assert held is not None
     assert await state(store, key) == states[3]
     held = await claimed(store, key, lease=0)
     assert await state(store, key) == states[3]
     how = replace(change(key, (await store.status(key)).version), state=states[4])
-    assert await store.reap(how, run_id, (LOST,))
+    assert await store.fail_lost(how, run_id, (LOST,))
     assert await state(store, key) == states[4]
 
     held = await begun(store, key, lease=0)
@@ -130,7 +130,7 @@ async def test_a_large_plan_is_kept(store: Store) -> None:
 
 # ---------------------------------------------------------------- refused, or sent again
 async def test_a_state_is_refused_with_its_change(store: Store) -> None:
-    key, late = new_key(), State(boundary=1)
+    key, late = new_key(), State(history_start=1)
     await parked(store, replace(change(key, 0, *MESSAGES), state=STATE))
     version = (await store.status(key)).version
     run_id = new_run()
@@ -138,7 +138,7 @@ async def test_a_state_is_refused_with_its_change(store: Store) -> None:
     refused = replace(change(key, version + 1), state=late)
     assert await store.park(refused) is False
     assert await store.begin(refused, run_id, opening(run_id), lease=LONG) is None
-    assert await store.reap(refused, run_id, (LOST,)) is False
+    assert await store.fail_lost(refused, run_id, (LOST,)) is False
     held = await begun(store, key)
     assert await store.park(replace(change(key, version + 1), state=late)) is False
 
@@ -194,7 +194,7 @@ async def test_messages_are_loaded_from_the_boundary_on_and_all_are_kept(
     store: Store, boundary: int
 ) -> None:
     key = new_key()
-    await parked(store, replace(change(key, 0, *MESSAGES), state=State(boundary=boundary)))
+    await parked(store, replace(change(key, 0, *MESSAGES), state=State(history_start=boundary)))
 
     loaded = await store.load(key)
     assert (loaded.start, loaded.messages) == (boundary, MESSAGES[boundary:])
@@ -205,7 +205,7 @@ async def test_messages_are_loaded_from_the_boundary_on_and_all_are_kept(
 
 async def test_what_follows_is_at_its_place_behind_the_boundary(store: Store) -> None:
     key = new_key()
-    await parked(store, replace(change(key, 0, *MESSAGES), state=State(boundary=3)))
+    await parked(store, replace(change(key, 0, *MESSAGES), state=State(history_start=3)))
     asked = (asking("x"),)
     held = await begun(store, key, user("e"))
     end = Commit(LogWrite(held, 2, (FINISHED,)), 0, asked, owed(asked), ends=True)
@@ -222,7 +222,7 @@ async def test_what_follows_is_at_its_place_behind_the_boundary(store: Store) ->
 async def test_a_commit_moves_the_boundary_onto_a_message_of_its_own(store: Store) -> None:
     key = new_key()
     held = await begun(store, key, *MESSAGES)
-    await store.commit(replace(turn(held, 0, 2, say="e"), state=State(boundary=4)), lease=0)
+    await store.commit(replace(turn(held, 0, 2, say="e"), state=State(history_start=4)), lease=0)
     lease = await claimed(store, key)
 
     loaded = await store.load(key)
@@ -246,7 +246,7 @@ async def test_a_boundary_behind_what_is_kept_is_set_back(
 
     loaded = await store.load(key)
     whole = (*MESSAGES[:keep], *added)
-    assert loaded.status.state == replace(STATE, boundary=boundary)
+    assert loaded.status.state == replace(STATE, history_start=boundary)
     assert (loaded.start, loaded.messages) == (boundary, whole[boundary:])
 
 
@@ -254,9 +254,9 @@ async def test_a_state_that_comes_with_a_rollback_counts(store: Store) -> None:
     key = new_key()
     await parked(store, replace(change(key, 0, *MESSAGES), state=STATE))
     run_id, version = new_run(), (await store.status(key)).version
-    how = Change(key, new_nonce(), version, (user("e"),), keep=1, state=State(boundary=1))
+    how = Change(key, new_nonce(), version, (user("e"),), keep=1, state=State(history_start=1))
 
     assert await store.begin(how, run_id, opening(run_id), lease=LONG)
 
     loaded = await store.load(key)
-    assert (loaded.status.state, loaded.messages) == (State(boundary=1), (user("e"),))
+    assert (loaded.status.state, loaded.messages) == (State(history_start=1), (user("e"),))

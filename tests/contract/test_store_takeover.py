@@ -117,9 +117,9 @@ async def test_a_commit_may_leave_open_what_was_written_before_it(store: Store, 
     again = (Rewound(status.committed), TextDelta("beside"), LOST)
     closing = change(held.run.key, status.version)
     if end == "claim":
-        assert await store.claim(closing, held.run.run_id, again, lease=LONG)
+        assert await store.take_over(closing, held.run.run_id, again, lease=LONG)
     else:
-        assert await store.reap(closing, held.run.run_id, again)
+        assert await store.fail_lost(closing, held.run.run_id, again)
 
     assert await said(store, held.run) == [
         (f"{held.epoch}-1", RunStarted(held.run.run_id)),
@@ -168,11 +168,11 @@ async def test_a_holder_whose_run_was_taken_over_is_shut_out(store: Store) -> No
 
 async def test_only_a_run_whose_lease_is_over_is_taken_over(store: Store) -> None:
     key = new_key()
-    assert await store.claim(change(key), RunId("r"), (FINISHED,), lease=LONG) is None
+    assert await store.take_over(change(key), RunId("r"), (FINISHED,), lease=LONG) is None
     held = await begun(store, key)
 
     async def claim(run_id: RunId, version: int) -> Lease | None:
-        return await store.claim(change(key, version), run_id, (FINISHED,), lease=LONG)
+        return await store.take_over(change(key, version), run_id, (FINISHED,), lease=LONG)
 
     version = (await store.status(key)).version
     assert await claim(held.run.run_id, version) is None
@@ -209,12 +209,12 @@ async def test_a_claim_sent_twice_gives_the_same_lease_and_voids_nothing_more(st
     taking = change(held.run.key, version, user("closing"))
     events: tuple[RunEvent, ...] = (Rewound(Position(held.epoch, 1)), TextDelta("anew"))
 
-    lease = await store.claim(taking, held.run.run_id, events, lease=LONG)
+    lease = await store.take_over(taking, held.run.run_id, events, lease=LONG)
     assert lease is not None
     await store.append([texts(lease, 3, "mine")], lease=LONG)
     before = await state(store, held.run)
 
-    assert await store.claim(taking, held.run.run_id, events, lease=LONG) == lease
+    assert await store.take_over(taking, held.run.run_id, events, lease=LONG) == lease
     assert await state(store, held.run) == before
     assert await store.renew([lease], lease=LONG) == ["held"]
 
@@ -226,7 +226,7 @@ async def test_of_many_claims_at_once_one_gets_the_run(store: Store, peer: Store
 
     async def claim(here: Store) -> None:
         taking = change(held.run.key, version)
-        leases.append(await here.claim(taking, held.run.run_id, (LOST,), lease=LONG))
+        leases.append(await here.take_over(taking, held.run.run_id, (LOST,), lease=LONG))
 
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
@@ -257,7 +257,7 @@ async def test_a_claim_may_take_back_messages_and_replace_tools_and_owed_calls(
     version = (await store.status(key)).version
     taking = Change(key, "taking", version, (user("c"),), keep=1, tools=())
 
-    assert await store.claim(taking, held.run.run_id, (LOST,), lease=LONG)
+    assert await store.take_over(taking, held.run.run_id, (LOST,), lease=LONG)
 
     loaded = await store.load(key)
     assert loaded.messages == (user("a"), user("c"))
@@ -351,7 +351,7 @@ async def test_a_claim_and_a_commit_at_once_leave_one_holder(store: Store, peer:
         async def claim(held: Lease, version: int, outcomes: list[object]) -> None:
             taking = change(held.run.key, version)
             run_id = held.run.run_id
-            outcomes.append(await peer.claim(taking, run_id, opening(run_id), lease=LONG))
+            outcomes.append(await peer.take_over(taking, run_id, opening(run_id), lease=LONG))
 
         async def end(held: Lease, outcomes: list[object]) -> None:
             try:

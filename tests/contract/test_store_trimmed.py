@@ -40,7 +40,7 @@ async def small(store_url: str) -> AsyncGenerator[Store]:
 
 
 @dataclass
-class Told:
+class ExtraPromptFunction:
     """A run's log as its writers know it, whatever the store has kept of it."""
 
     store: Store
@@ -93,9 +93,9 @@ class Told:
         return sum(whole) - 1
 
 
-async def told(store: Store, lease: float = LONG) -> Told:
+async def told(store: Store, lease: float = LONG) -> ExtraPromptFunction:
     held = await begun(store, new_key(), user("hello"), lease=lease)
-    log = Told(store, held)
+    log = ExtraPromptFunction(store, held)
     log.add(1, *opening(held.run.run_id))
     return log
 
@@ -164,7 +164,7 @@ async def test_each_log_has_room_of_its_own(small: Store) -> None:
     await small.commit(ending(before.lease, 0, before.next()), lease=LONG)
     before.add(before.next(), *ending(before.lease, 0, 1).log.events)
     key = before.lease.run.key
-    log = Told(small, await begun(small, key))
+    log = ExtraPromptFunction(small, await begun(small, key))
     log.add(1, *opening(log.lease.run.run_id))
     await log.append(100)
 
@@ -267,11 +267,11 @@ async def test_the_log_of_a_run_that_waited_is_trimmed_without_a_gap(small: Stor
     opened = await small.read_log(entry.run)
     await small.commit(ending(held, 0, 2), lease=LONG)
     version = (await small.status(held.run.key)).version
-    pops = replace(change(held.run.key, version), pops=entry.run.run_id)
+    dequeues = replace(change(held.run.key, version), dequeues=entry.run.run_id)
     events = opening(entry.run.run_id)
-    lease = await small.begin(pops, entry.run.run_id, events, lease=LONG)
+    lease = await small.begin(dequeues, entry.run.run_id, events, lease=LONG)
     assert lease is not None
-    log = Told(small, lease, list(opened))
+    log = ExtraPromptFunction(small, lease, list(opened))
     log.add(1, *events)
 
     for _ in range(60):

@@ -21,7 +21,16 @@ from tests.support.conversations import (
 )
 from tests.support.transcripts import said_in
 
-from passback.core.changes import Change, Commit, Enqueue, Held, Hold, Lease, LogWrite, Status
+from passback.core.changes import (
+    CallClaim,
+    Change,
+    ClaimRequest,
+    Commit,
+    Enqueue,
+    Lease,
+    LogWrite,
+    Status,
+)
 from passback.core.errors import LeaseLost
 from passback.core.events import Rewound, RunEvent, TextDelta
 from passback.core.messages import (
@@ -83,7 +92,7 @@ class Life:
         return replace(
             change(self.key, (await self.status()).version, *messages),
             receipts=receipts,
-            state=State((PlanEntry(name),), boundary=1),
+            state=State((PlanEntry(name),), history_start=1),
         )
 
     async def park(self) -> None:
@@ -116,19 +125,23 @@ class Life:
         how = await self.change("claim", user("claimed"))
         events: tuple[RunEvent, ...] = (Rewound((await self.status()).committed),)
         lease = await self.send(
-            "claim", lambda: self.store.claim(how, run.run_id, events, lease=LONG)
+            "claim", lambda: self.store.take_over(how, run.run_id, events, lease=LONG)
         )
         assert isinstance(lease, Lease)
         return lease
 
     async def reap(self, run: RunRef) -> None:
         how = await self.change("reap", user("reaped"))
-        assert await self.send("reap", lambda: self.store.reap(how, run.run_id, (LOST,))) is True
+        assert (
+            await self.send("reap", lambda: self.store.fail_lost(how, run.run_id, (LOST,))) is True
+        )
 
     async def hold(self, name: str, who: str, seconds: float, *, mine: bool) -> None:
-        claim = Hold(self.key, f"nonce of {name}", (await self.status()).version, CallId("c"), who)
-        answer = await self.send(name, lambda: self.store.hold(claim, seconds=seconds))
-        assert isinstance(answer, Held)
+        claim = ClaimRequest(
+            self.key, f"nonce of {name}", (await self.status()).version, CallId("c"), who
+        )
+        answer = await self.send(name, lambda: self.store.claim_call(claim, seconds=seconds))
+        assert isinstance(answer, CallClaim)
         assert answer.mine is mine
 
     async def cancel(self, name: str, run: RunRef) -> None:
@@ -138,12 +151,12 @@ class Life:
 async def first_run(life: Life) -> Lease:
     """Parked, begun, written to and committed."""
     await life.park()
-    how = replace(await life.change("begin", user("go")), mark=1, tethered=True)
+    how = replace(await life.change("begin", user("go")), run_start=1, cancel_on_disconnect=True)
     lease = await life.begin("begin", how, new_run())
     life.runs.append(lease.run)
     await life.append("append", lease, 2)
     turn = Commit(LogWrite(lease, 4, (TextDelta("said"),)), 0, (asking(),))
-    turn = replace(turn, state=State((PlanEntry("turn"),), boundary=2))
+    turn = replace(turn, state=State((PlanEntry("turn"),), history_start=2))
     assert await life.commit("turn", turn) is False
     return lease
 
@@ -164,7 +177,9 @@ async def test_each_write_of_a_long_life_may_arrive_again_at_any_time(store: Sto
     await life.again()
 
     asked = (asking("c"),)
-    end = Commit(LogWrite(lease, 4, (FINISHED,)), 0, asked, owed(asked), ends=True, cut=True)
+    end = Commit(
+        LogWrite(lease, 4, (FINISHED,)), 0, asked, owed(asked), ends=True, stopped_early=True
+    )
     assert await life.commit("end", end) is True
     await life.again()
 
@@ -175,9 +190,11 @@ async def test_each_write_of_a_long_life_may_arrive_again_at_any_time(store: Sto
     await life.hold("hold by the other", "other", LONG, mine=True)
     await life.again()
 
-    how = replace(await life.change("begin", user("next")), keep=2, mark=2, pops=entry.run.run_id)
+    how = replace(
+        await life.change("begin", user("next")), keep=2, run_start=2, dequeues=entry.run.run_id
+    )
     lease = await life.begin("begin of the queue", how, entry.run.run_id)
-    await life.send("attend", lambda: store.attend(entry.run, seconds=LONG))
+    await life.send("attend", lambda: store.keep_followed(entry.run, seconds=LONG))
     await life.again()
 
     await life.cancel("cancel", entry.run)

@@ -85,7 +85,7 @@ async def test_a_write_of_another_worker_wakes_the_readers_here(
 # ---------------------------------------------------------------- the log of a run that waits
 async def turn_comes(store: Store, run: RunRef) -> None:
     version = (await store.status(run.key)).version
-    popping = replace(change(run.key, version), pops=run.run_id)
+    popping = replace(change(run.key, version), dequeues=run.run_id)
     assert await store.begin(popping, run.run_id, opening(run.run_id), lease=LONG)
 
 

@@ -90,8 +90,8 @@ async def test_a_run_that_as_many_workers_died_of_as_may_try_it_ends_lost_and_th
             ended = await client.replay(
                 conversation, run_id=seen.headers["x-run-id"], include=["rewind"]
             )
-        last_words, done = without_void(ended.frames)
-        error = last_words.event
+        final_commit_timeout, done = without_void(ended.frames)
+        error = final_commit_timeout.event
         assert done.data == DONE
         assert (error["code"], error["retryable"]) == ("lost", True)
         assert (await client.post(conversation, user("count to 3"))).text.startswith("1 2 3")

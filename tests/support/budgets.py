@@ -9,7 +9,7 @@ from tests.support.runs import KEY
 
 from passback.agent import Agent
 from passback.backend import Backend
-from passback.core.budgets import Budget, Left, Limits
+from passback.core.budgets import Budget, BudgetLimits, Left
 from passback.core.deltas import UsageChunk
 from passback.core.events import Completed, RunEvent, UsageReported
 from passback.core.messages import Usage
@@ -55,9 +55,9 @@ def of_owner(**limits: float) -> Budget:
     return Budget(owner=_limits(limits))
 
 
-def _limits(given: dict[str, float]) -> Limits:
+def _limits(given: dict[str, float]) -> BudgetLimits:
     tokens = given.pop("tokens", None)
-    return Limits(None if tokens is None else int(tokens), **given)
+    return BudgetLimits(None if tokens is None else int(tokens), **given)
 
 
 @asynccontextmanager

@@ -126,7 +126,7 @@ async def claimed(
     """Take over the run of a conversation, whose lease is over."""
     status = await store.status(key)
     assert status.run_id is not None
-    held = await store.claim(
+    held = await store.take_over(
         change(key, status.version, *messages),
         status.run_id,
         (Rewound(status.committed),),
@@ -140,7 +140,7 @@ async def reaped(store: Store, key: ConversationKey, *messages: Message) -> None
     """Close the run of a conversation, whose lease is over, as lost."""
     status = await store.status(key)
     assert status.run_id is not None
-    assert await store.reap(change(key, status.version, *messages), status.run_id, (LOST,))
+    assert await store.fail_lost(change(key, status.version, *messages), status.run_id, (LOST,))
 
 
 async def said(store: Store, run: RunRef, after: Position = START) -> list[tuple[str, RunEvent]]:

@@ -14,7 +14,7 @@ from passback.core.context import ContextPolicy
 from passback.core.errors import StoreFull, StoreUnavailable
 from passback.core.ports import ModelClient, Store
 from passback.engine.service import RunService
-from passback.engine.supervisor import Tempo
+from passback.engine.supervisor import Timing
 from passback.toolsets.functions import FunctionTool
 
 Fault: TypeAlias = Literal["refuse", "full", "lose reply", "none"]
@@ -106,7 +106,7 @@ async def mortal(
     store: Store,
     model: ModelClient,
     *tools: FunctionTool,
-    tempo: Tempo = QUICK,
+    timing: Timing = QUICK,
     context: ContextPolicy | None = None,
     seconds: float = 10,
     **brain_is: Any,
@@ -120,7 +120,7 @@ async def mortal(
                 faults.store,
                 model,
                 *tools,
-                tempo=tempo,
+                timing=timing,
                 context=context,
                 seconds=seconds,
                 **brain_is,

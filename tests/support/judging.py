@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from passback.core.admission import Standing, Verdict, accept
+from passback.core.admission import ConversationSnapshot, Verdict, accept
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
@@ -142,5 +142,5 @@ def judge(
     posted = what if isinstance(what, StartRun) else post(what, *more)
     run_id = RunId(running) if running else None
     waits = queued or ([user("queued")] if waiting else [])
-    standing = Standing(messages, receipts or {}, run_id, waits, overdue, start, exists)
+    standing = ConversationSnapshot(messages, receipts or {}, run_id, waits, overdue, start, exists)
     return accept(standing, posted, minting())

@@ -129,7 +129,7 @@ class Life:
 
     # ---------------------------------------------------------------- the workers
     async def employ(self) -> None:
-        working = mortal(self.store, self.model, *self._tools(), tempo=TEMPO, seconds=SECONDS)
+        working = mortal(self.store, self.model, *self._tools(), timing=TEMPO, seconds=SECONDS)
         self.workers.append(await self._stack.enter_async_context(working))
 
     async def bury(self, worker: Mortal) -> None:
@@ -232,7 +232,7 @@ class Life:
         assert [each.id for each in status.owed] == owing, (status, messages)
         # what was estimated and then taken back leaves its mark
         assert replace(status.state.usage, estimated=False) == used(messages)
-        assert status.state.boundary <= len(messages)
+        assert status.state.history_start <= len(messages)
         self._what_was_spent_stays_spent(status.state)
         logs = {run: await self._logged(run) for run in self.runs}
         await self._each_message_stands_once(status, messages, logs)

@@ -7,7 +7,7 @@ import anyio
 from pydantic import JsonValue
 
 from passback.core.budgets import Left
-from passback.core.changes import Held, Inbox, Owing, Page, Place, Status
+from passback.core.changes import CallClaim, Inbox, Owing, Page, Place, Status
 from passback.core.commands import Command
 from passback.core.errors import (
     CallClaimed,
@@ -149,17 +149,17 @@ class LoggedRuns:
             raise UnknownConversation("there is no such conversation")
         return self.known[key]
 
-    async def hold(
+    async def claim_call(
         self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
-    ) -> Held:
+    ) -> CallClaim:
         """The first claim of a call holds, for so many seconds after the year 1970 began."""
         self._refuse(await self.status(key), call_id)
         if self.claims.setdefault((key, call_id), claimant) != claimant:
             raise CallClaimed("another client is at work on this call", retry_after=seconds)
-        return Held(True, round(1000 * seconds), round(1000 * seconds))
+        return CallClaim(True, round(1000 * seconds), round(1000 * seconds))
 
-    async def drop(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
-        await self.hold(key, call_id, claimant, seconds=0)
+    async def release_call(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
+        await self.claim_call(key, call_id, claimant, seconds=0)
         del self.claims[key, call_id]
 
     def _refuse(self, status: Status, call_id: CallId) -> None:

@@ -58,7 +58,7 @@ REFUSALS = (
 )
 ON_BUSY: list[OnBusy] = ["reject", "enqueue", "interrupt", "rollback"]
 STOPS = {"interrupt", "rollback"}
-Told: TypeAlias = RunRef | Parked | PassbackError
+ExtraPromptFunction: TypeAlias = RunRef | Parked | PassbackError
 Move: TypeAlias = Callable[[Life, Pick], Awaitable[None]]
 
 
@@ -209,7 +209,7 @@ def texts_of(post: StartRun) -> list[object]:
     return [each.content for each in post.messages if isinstance(each, UserMessage)]
 
 
-async def deliver(life: Life, worker: Mortal, post: StartRun) -> Told:
+async def deliver(life: Life, worker: Mortal, post: StartRun) -> ExtraPromptFunction:
     """Post, and write down what was acknowledged."""
     try:
         answer = await worker.runs.start(post)
@@ -225,7 +225,7 @@ async def deliver(life: Life, worker: Mortal, post: StartRun) -> Told:
     return answer
 
 
-def kind_of(answer: Told, life: Life) -> str:
+def kind_of(answer: ExtraPromptFunction, life: Life) -> str:
     if isinstance(answer, RunRef):
         return "runs" if life.accepted[-1].own else "joins"
     return "owes" if isinstance(answer, Parked) else answer.code

@@ -40,25 +40,29 @@ from passback.core.permissions import Rule
 from passback.core.ports import ModelClient, Parked, Store
 from passback.core.posts import OnBusy, OnDisconnect, StartRun
 from passback.core.toolsets import Toolset
-from passback.engine.agents import Actor, Agents, Brain
+from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.judging import Judge
 from passback.engine.output import OutputJudge
 from passback.engine.service import RunService
-from passback.engine.supervisor import Tempo
-from passback.engine.toolbox import Equipment
+from passback.engine.supervisor import Timing
+from passback.engine.toolbox import ToolSources
 from passback.schemas.arguments import objection
 from passback.toolsets.functions import Functions, FunctionTool
 
 KEY = ConversationKey(OwnerId("owner"), ConversationId("conversation"))
 OTHER = ConversationKey(OwnerId("owner"), ConversationId("other"))
 
-QUICK = Tempo(lease=30, heartbeat=0.01, log_delay=0.001, early_result=5, last_words=2, scan=3600)
+QUICK = Timing(
+    lease=30, heartbeat=0.01, log_delay=0.001, early_result=5, final_commit_timeout=2, scan=3600
+)
 """Everything soon, and nothing lost; it looks for lost runs only where a test asks."""
 
 SEEKING = replace(QUICK, scan=0.01)
 """A worker that looks for lost runs by itself."""
 
-DYING = Tempo(lease=0, heartbeat=3600, log_delay=3600, early_result=5, last_words=0.05, scan=3600)
+DYING = Timing(
+    lease=0, heartbeat=3600, log_delay=3600, early_result=5, final_commit_timeout=0.05, scan=3600
+)
 """A worker whose leases are over as soon as they are taken, and that does not notice."""
 
 TALKING = replace(DYING, log_delay=0.001)
@@ -76,7 +80,7 @@ async def worker(
     store: Store,
     model: ModelClient,
     *tools: FunctionTool,
-    tempo: Tempo = QUICK,
+    timing: Timing = QUICK,
     toolsets: Sequence[Toolset] = (),
     rules: Sequence[Rule] = (),
     offers: Sequence[ToolSpec] = (),
@@ -92,11 +96,11 @@ async def worker(
     """
     functions = [Functions(tools)] if tools else []
     judge = Judge(objection, rules)
-    brain = Brain(model, "be brief", 4, judge=judge, context=context or Unbounded())
-    brain = replace(brain, **{"output": OutputJudge(objection), **brain_is})
-    equipment = Equipment([*functions, *toolsets], offers)
-    chosen = {one.name: replace(brain, model=one) for one in models}
-    service = RunService(store, Agents([Actor(brain, equipment, models=chosen)]), tempo)
+    spec = AgentSpec(model, "be brief", 4, judge=judge, context=context or Unbounded())
+    spec = replace(spec, **{"output": OutputJudge(objection), **brain_is})
+    tool_sources = ToolSources([*functions, *toolsets], offers)
+    chosen = {one.name: replace(spec, model=one) for one in models}
+    service = RunService(store, Agents([ServedAgent(spec, tool_sources, models=chosen)]), timing)
     with anyio.fail_after(seconds):
         async with service.running():
             yield service

@@ -15,7 +15,7 @@ from passback.http.access import Access
 from passback.http.routing import Endpoint
 from passback.http.sending import SEND_NOW, Signal
 from passback.http.site import build_site
-from passback.http.wires import Limits, Services, Wire
+from passback.http.wires import RequestLimits, Services, Wire
 from passback.native.document import WaitedAnswer
 from passback.native.encoder import NativeEncoder
 from passback.native.responses import TEXT, PlainEncoder
@@ -44,7 +44,7 @@ class Site:
             self.runs,
             self.stopping,
             dict,
-            Limits(send_seconds=patience, answer_chars=chars),
+            RequestLimits(send_seconds=patience, answer_chars=chars),
             ping_seconds=ping,
         )
 

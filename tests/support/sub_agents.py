@@ -23,10 +23,10 @@ from passback.core.messages import (
     ToolMessage,
 )
 from passback.core.ports import ModelClient, Store
-from passback.engine.agents import Actor, Agents, Brain
+from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.service import RunService
-from passback.engine.supervisor import Tempo
-from passback.engine.toolbox import Equipment
+from passback.engine.supervisor import Timing
+from passback.engine.toolbox import ToolSources
 from passback.models.scripted import calls
 from passback.toolsets.agents import AgentTool, AgentTools
 from passback.toolsets.functions import Functions, FunctionTool, tool
@@ -47,8 +47,8 @@ def helper(
     agents: Sequence[AgentTool] = (),
     concurrent: bool = True,
 ) -> AgentTool:
-    equipment = Equipment((Functions(tools), AgentTools(agents)))
-    actor = Actor(Brain(model, "help", max_turns=3), equipment, name)
+    tool_sources = ToolSources((Functions(tools), AgentTools(agents)))
+    actor = ServedAgent(AgentSpec(model, "help", max_turns=3), tool_sources, name)
     return AgentTool.of(actor, "Helps.", concurrent=concurrent)
 
 
@@ -57,12 +57,12 @@ async def boss(
     store: Store,
     model: ModelClient,
     *helpers: AgentTool,
-    tempo: Tempo = QUICK,
+    timing: Timing = QUICK,
     tools: Sequence[FunctionTool] = (),
 ) -> AsyncGenerator[RunService]:
-    equipment = Equipment([AgentTools(helpers), Functions(tools)])
-    agents = Agents([Actor(Brain(model, "lead", max_turns=5), equipment)])
-    service = RunService(store, agents, tempo)
+    tool_sources = ToolSources([AgentTools(helpers), Functions(tools)])
+    agents = Agents([ServedAgent(AgentSpec(model, "lead", max_turns=5), tool_sources)])
+    service = RunService(store, agents, timing)
     with anyio.fail_after(20):
         async with service.running():
             yield service

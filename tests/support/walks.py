@@ -21,9 +21,9 @@ from tests.support.conversations import (
 
 from passback.core.changes import (
     Change,
+    ClaimRequest,
     Commit,
     Enqueue,
-    Hold,
     Lease,
     Loaded,
     LogWrite,
@@ -123,8 +123,8 @@ class Walk:
 
     def apply(self, change: Change) -> None:
         kept = self.messages[: change.keep]
-        if self.state.boundary > len(kept):
-            self.state = replace(self.state, boundary=0)
+        if self.state.history_start > len(kept):
+            self.state = replace(self.state, history_start=0)
         self.messages = (*kept, *change.append)
         self.state = change.state or self.state
 
@@ -136,7 +136,7 @@ class Walk:
         """Compare all that is kept."""
         known, loaded = self.messages, await self.load()
         assert loaded.status.state == self.state
-        assert loaded.messages == known[self.state.boundary :]
+        assert loaded.messages == known[self.state.history_start :]
         size = sum(len(dump_message(message)) for message in loaded.messages)
         assert loaded.status.history_bytes == size
         assert [queued.run_id for queued in loaded.queue] == list(loaded.status.queued)
@@ -169,7 +169,7 @@ async def read_log(walk: Walk, run: RunRef, after: Position, limit: int) -> None
 
 
 # ---------------------------------------------------------------- changes
-def a_change(walk: Walk, status: Status, pick: Pick, pops: RunId | None = None) -> Change:
+def a_change(walk: Walk, status: Status, pick: Pick, dequeues: RunId | None = None) -> Change:
     batch, keep = pick.of(BATCHES), pick.below(5) if pick.seldom() else None
     run_id = RunId("r") if pick.below(2) else None
     receipts = {pick.of(NAMES): Receipt(f"{pick.below(3):064x}", run_id)} if pick.below(2) else {}
@@ -184,7 +184,7 @@ def a_change(walk: Walk, status: Status, pick: Pick, pops: RunId | None = None) 
         tools,
         keep,
         pick.below(3),
-        pops,
+        dequeues,
         pick.seldom(),
         a_state(pick, len(walk.messages[:keep]) + len(batch)),
     )
@@ -195,7 +195,7 @@ def a_state(pick: Pick, count: int) -> State | None:
     if not pick.seldom():
         return None
     plan = tuple(PlanEntry(f"entry {number}") for number in range(pick.below(3)))
-    return State(plan, cost=pick.below(4) / 8, boundary=pick.below(count + 1))
+    return State(plan, cost=pick.below(4) / 8, history_start=pick.below(count + 1))
 
 
 async def park(walk: Walk, pick: Pick) -> None:
@@ -208,15 +208,15 @@ async def begin(walk: Walk, pick: Pick) -> None:
     """A run begins, mostly that of the first post that waits."""
     status = await walk.status()
     first = status.queued[-1:] if pick.seldom() else status.queued[:1]
-    pops = None if pick.seldom() else next(iter(first), None)
-    change, run_id = a_change(walk, status, pick, pops), pops or new_run()
+    dequeues = None if pick.seldom() else next(iter(first), None)
+    change, run_id = a_change(walk, status, pick, dequeues), dequeues or new_run()
     events = (*opening(run_id), *some_texts(pick))
     lease = 0 if pick.seldom() else LONG
     held = await walk.send(lambda store: store.begin(change, run_id, events, lease=lease))
     if isinstance(held, Lease):
         walk.apply(change)
         walk.take(held, len(events))
-        if pops is None:
+        if dequeues is None:
             walk.runs.append(held.run)
 
 
@@ -225,7 +225,7 @@ async def claim(walk: Walk, pick: Pick) -> None:
     change, run_id = a_change(walk, status, pick), status.run_id or RunId("none")
     events = (Rewound(status.committed), *some_texts(pick))
     lease = 0 if pick.seldom() else LONG
-    held = await walk.send(lambda store: store.claim(change, run_id, events, lease=lease))
+    held = await walk.send(lambda store: store.take_over(change, run_id, events, lease=lease))
     if isinstance(held, Lease):
         walk.apply(change)
         walk.take(held, len(events))
@@ -235,7 +235,7 @@ async def reap(walk: Walk, pick: Pick) -> None:
     status = await walk.status()
     change, run_id = a_change(walk, status, pick), status.run_id or RunId("none")
     events = (Rewound(status.committed), LOST)
-    if await walk.send(lambda store: store.reap(change, run_id, events)) is True:
+    if await walk.send(lambda store: store.fail_lost(change, run_id, events)) is True:
         walk.apply(change)
 
 
@@ -243,9 +243,9 @@ async def hold(walk: Walk, pick: Pick) -> None:
     """A client claims a call, renews or gives back its claim."""
     status = await walk.status()
     expected, call = status.version + pick.seldom(), pick.of([CallId("a"), CallId("b")])
-    claim = Hold(walk.key, new_nonce(), expected, call, pick.of(["one", "other"]))
+    claim = ClaimRequest(walk.key, new_nonce(), expected, call, pick.of(["one", "other"]))
     seconds = pick.of([LONG, LONG, 0])
-    await walk.send(lambda store: store.hold(claim, seconds=seconds))
+    await walk.send(lambda store: store.claim_call(claim, seconds=seconds))
 
 
 # ---------------------------------------------------------------- the queue
@@ -319,7 +319,7 @@ async def release(walk: Walk, pick: Pick) -> None:
 async def attend(walk: Walk, pick: Pick) -> None:
     if walk.runs:
         run, seconds = pick.of(walk.runs[:-3:-1]), pick.of([LONG, 0])
-        await walk.send(lambda store: store.attend(run, seconds=seconds))
+        await walk.send(lambda store: store.keep_followed(run, seconds=seconds))
 
 
 # ---------------------------------------------------------------- the whole conversation

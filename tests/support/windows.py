@@ -19,10 +19,10 @@ from passback.core.messages import (
     SummaryMessage,
 )
 from passback.core.ports import ModelClient, Store
-from passback.engine.agents import Actor, Agents, Brain
+from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.service import RunService
-from passback.engine.supervisor import Tempo
-from passback.engine.toolbox import Equipment
+from passback.engine.supervisor import Timing
+from passback.engine.toolbox import ToolSources
 from passback.toolsets.functions import Functions, FunctionTool, tool
 
 WINDOW = 2_000
@@ -41,12 +41,12 @@ async def thinker(
     model: ModelClient,
     *tools: FunctionTool,
     window: int = WINDOW,
-    tempo: Tempo = QUICK,
+    timing: Timing = QUICK,
 ) -> AsyncGenerator[RunService]:
     """A worker whose model has a small window."""
-    brain = Brain(model, "be brief", context=Compaction(window))
-    equipment = Equipment([Functions(tools)] if tools else [])
-    service = RunService(store, Agents([Actor(brain, equipment)]), tempo)
+    spec = AgentSpec(model, "be brief", context=Compaction(window))
+    tool_sources = ToolSources([Functions(tools)] if tools else [])
+    service = RunService(store, Agents([ServedAgent(spec, tool_sources)]), timing)
     with anyio.fail_after(10):
         async with service.running():
             yield service

@@ -114,10 +114,10 @@ async def test_an_odd_field_in_a_column_of_numbers_is_told_in_prompt_and_results
 
 @pytest.mark.anyio
 async def test_a_context_is_asked_of_the_authors_function() -> None:
-    context = Agent(context=lambda run: f"for {run.key.owner}").run_context()
+    context = Agent(context=lambda run: f"for {run.key.owner}").extra_prompt()
     assert context is not None
     assert await context(RUN) == "# Context\nfor ann"
-    assert Agent().run_context() is None
+    assert Agent().extra_prompt() is None
 
 
 @pytest.mark.anyio

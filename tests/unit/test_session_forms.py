@@ -25,9 +25,9 @@ from passback.core.errors import (
 )
 from passback.core.events import HandedBack, OutputAccepted, RunEvent, RunFinished, TextDelta
 from passback.core.messages import (
-    Brief,
     DataPart,
     MediaPart,
+    MessageContext,
     TextPart,
     ToolMessage,
     ToolSpec,
@@ -80,7 +80,9 @@ async def test_a_message_says_all_that_a_post_can() -> None:
     assert isinstance(message, UserMessage)
     assert message.content == (TextPart("Which?"), DataPart(5))
     schema = Colour.model_json_schema()
-    assert message.brief == Brief({"wall": [1, None]}, "paint", ("calm",), "Be brief.", schema)
+    assert message.brief == MessageContext(
+        {"wall": [1, None]}, "paint", ("calm",), "Be brief.", schema
+    )
 
 
 async def test_data_count_until_others_are_given_or_they_are_cleared() -> None:

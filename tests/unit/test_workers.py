@@ -15,14 +15,21 @@ from typing_extensions import override
 
 from passback.core.errors import ConfigurationError
 from passback.settings import load
-from passback.workers import EXIT_FAILED, Keeper, Order, Pace, require_common_ground, taken_seat
+from passback.workers import (
+    EXIT_FAILED,
+    RestartPolicy,
+    WorkerConfig,
+    WorkerPool,
+    require_common_ground,
+    taken_slot,
+)
 
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(sys.platform == "win32", reason="one process serves an address there"),
 ]
 
-SOON = Pace(pause=0.001, longest_pause=0.002, steady=60, failed_starts=3)
+SOON = RestartPolicy(pause=0.001, longest_pause=0.002, steady=60, failed_starts=3)
 BEGIN = """
 import os, signal, socket, sys, threading
 from pathlib import Path
@@ -50,13 +57,17 @@ def listening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[sock
 
 
 async def kept(
-    listening: socket.socket, *lines: str, count: int = 1, patience: float = 60, pace: Pace = SOON
+    listening: socket.socket,
+    *lines: str,
+    count: int = 1,
+    patience: float = 60,
+    pace: RestartPolicy = SOON,
 ) -> int:
     """Keep a program until it is over; the exit code."""
     command = (sys.executable, "-c", BEGIN + "".join(lines))
-    order = Order(argv=(), flags={}, agents=(), patience=patience)
+    order = WorkerConfig(argv=(), flags={}, agents=(), patience=patience)
     with anyio.fail_after(30):
-        return await Keeper(listening, order, command=command, pace=pace).run(count)
+        return await WorkerPool(listening, order, command=command, pace=pace).run(count)
 
 
 def lives() -> int:
@@ -87,8 +98,8 @@ async def test_a_first_worker_that_cannot_start_is_not_tried_again(
 async def test_a_worker_whose_program_is_not_there_is_told(
     listening: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
-    order = Order(argv=(), flags={}, agents=(), patience=60)
-    assert await Keeper(listening, order, command=["./nosuch"]).run(2) == EXIT_FAILED
+    order = WorkerConfig(argv=(), flags={}, agents=(), patience=60)
+    assert await WorkerPool(listening, order, command=["./nosuch"]).run(2) == EXIT_FAILED
     assert caplog.messages == ["a worker cannot be started: No such file or directory"]
 
 
@@ -128,7 +139,7 @@ async def test_workers_that_cannot_start_any_more_are_given_up_and_the_others_st
 async def test_the_pause_before_a_new_worker_grows_to_its_bound(
     listening: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pace = Pace(pause=0.001, longest_pause=0.003, steady=60)
+    pace = RestartPolicy(pause=0.001, longest_pause=0.003, steady=60)
     enough = (
         "if len(lives.read_text()) > 4: os.kill(os.getppid(), signal.SIGTERM); signal.pause()\n"
     )
@@ -140,7 +151,7 @@ async def test_the_pause_before_a_new_worker_grows_to_its_bound(
 async def test_the_end_of_a_worker_that_lived_long_is_a_first_one_again(
     listening: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pace = Pace(pause=0.001, steady=0)
+    pace = RestartPolicy(pause=0.001, steady=0)
     await kept(listening, READY, TWICE, "sys.exit(3)", pace=pace)
     assert {message.rpartition("another one starts in ")[2] for message in caplog.messages} == {
         "0.001 s"
@@ -150,7 +161,7 @@ async def test_the_end_of_a_worker_that_lived_long_is_a_first_one_again(
 async def test_a_stop_during_the_pause_starts_nobody(
     listening: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pace = Pace(pause=3600, longest_pause=3600)
+    pace = RestartPolicy(pause=3600, longest_pause=3600)
     with caplog.filtering(_Stop()):
         assert await kept(listening, READY, "sys.exit(3)", pace=pace) == 0
     assert lives() == 1
@@ -189,7 +200,7 @@ async def test_a_worker_whose_keeper_is_gone_before_it_was_told_anything_ends(
     ours, theirs = socket.socketpair()
     ours.close()
     numbers = (os.dup(listening.fileno()), theirs.detach())
-    with pytest.raises(SystemExit, match=str(EXIT_FAILED)), taken_seat(*numbers):
+    with pytest.raises(SystemExit, match=str(EXIT_FAILED)), taken_slot(*numbers):
         pass
 
 
@@ -201,10 +212,10 @@ async def test_a_seat_has_its_order_and_passes_no_open_file_on(listening: socket
         os.set_inheritable(number, True)
     with ours:
         ours.sendall(json.dumps(told).encode() + b"\n")
-        with taken_seat(*numbers) as seat:
+        with taken_slot(*numbers) as seat:
             seat.ready()
             assert ours.recv(100) == b"ready\n"
-            assert seat.order == Order(["passback"], {"PASSBACK_PORT": "1"}, [], 1)
+            assert seat.order == WorkerConfig(["passback"], {"PASSBACK_PORT": "1"}, [], 1)
             assert seat.listening.getsockname() == listening.getsockname()
             assert [os.get_inheritable(number) for number in numbers] == [False, False]
 

@@ -20,12 +20,12 @@ from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
 from passback.core.messages import (
-    Brief,
     Content,
     DataPart,
     JsonObject,
     MediaPart,
     Message,
+    MessageContext,
     Part,
     SummaryMessage,
     TextPart,
@@ -291,10 +291,10 @@ class Layers:
         if said is None:
             return message if content is message.content else replace(message, content=content)
         before, behind = self._user_context(said), _appended(said)
-        brief = None if said.generation is None else Brief(generation=said.generation)
+        brief = None if said.generation is None else MessageContext(generation=said.generation)
         return replace(message, content=_around(before, content, behind), brief=brief)
 
-    def _user_context(self, brief: Brief) -> str:
+    def _user_context(self, brief: MessageContext) -> str:
         told = [
             _tagged("time", brief.at),
             _tagged("intent", brief.intent),
@@ -312,7 +312,7 @@ class Layers:
         return f'<structured_data preview="true" bytes="{size}">\n{shown}\n</structured_data>'
 
 
-def _appended(brief: Brief) -> str:
+def _appended(brief: MessageContext) -> str:
     told: Sequence[str] = (
         _tagged("instructions", brief.instructions, "\n"),
         ""

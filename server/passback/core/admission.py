@@ -72,7 +72,7 @@ _CONTINUES = "a new conversation cannot begin with what the agent said: name the
 
 
 @value
-class Standing:
+class ConversationSnapshot:
     """How a conversation stands when a post comes.
 
     Args:
@@ -136,7 +136,7 @@ class Joins:
 Verdict: TypeAlias = Begins | Queues | Parks | Joins
 
 
-def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdict:
+def accept(snapshot: ConversationSnapshot, post: StartRun, mint: MintMessageId, /) -> Verdict:
     """Decide what a post means; `mint` makes ids for the messages that the server adds.
 
     Raises:
@@ -149,47 +149,47 @@ def accept(standing: Standing, post: StartRun, mint: MintMessageId, /) -> Verdic
         ConversationBusy: a run is going on or about to begin, and the post would not wait.
         Conflict: it has a history, and so has the conversation.
     """
-    _refuse_unfounded(standing, post)
-    if (known := run_by_key(post, standing.receipts)) is not None:
+    _refuse_unfounded(snapshot, post)
+    if (known := run_by_key(post, snapshot.receipts)) is not None:
         return Joins(known)
-    if post.history and standing.is_empty:
+    if post.history and snapshot.is_empty:
         return _imports(post)
-    open_calls = () if standing.running else waiting(standing.messages)
+    open_calls = () if snapshot.running else waiting(snapshot.messages)
     answers = [message for message in post.messages if isinstance(message, Answer)]
-    fresh = _fresh_answers(answers, {each.call.id: each.call for each in open_calls}, standing)
-    _refuse_too_many_denials(standing, fresh.values())
-    others = _unstored(standing, post)
-    if not fresh and not others and not _starts(standing, post):
-        return _repeat(standing, post)
+    fresh = _fresh_answers(answers, {each.call.id: each.call for each in open_calls}, snapshot)
+    _refuse_too_many_denials(snapshot, fresh.values())
+    others = _unstored(snapshot, post)
+    if not fresh and not others and not _starts(snapshot, post):
+        return _repeat(snapshot, post)
     if post.history and not post.resends:
         raise Conflict(
             "this conversation has messages already: a history can only begin a new one. Post what is new alone"
         )
     receipts = _receipts(post, fresh.values(), others)
-    if others and (standing.running or standing.queued):
+    if others and (snapshot.running or snapshot.queued):
         # what the client owes may never come: then a message moves on those that wait, and waits itself
         if post.on_busy == "reject" and not open_calls:
             raise ConversationBusy(BUSY, retry_after=1)
         return Queues((*fresh.values(), *others), receipts)
     left = tuple(each.owed for each in open_calls if each.call.id not in fresh)
-    if left and not others and not standing.overdue:
-        return Parks(_written(standing.messages, fresh.values(), mint), receipts, left)
-    answered, overdue = tuple(fresh.values()), standing.overdue
-    return _begins(standing.messages, answered, others, mint, receipts=receipts, overdue=overdue)
+    if left and not others and not snapshot.overdue:
+        return Parks(_written(snapshot.messages, fresh.values(), mint), receipts, left)
+    answered, overdue = tuple(fresh.values()), snapshot.overdue
+    return _begins(snapshot.messages, answered, others, mint, receipts=receipts, overdue=overdue)
 
 
-def _refuse_unfounded(standing: Standing, post: StartRun) -> None:
-    if post.continues and not standing.exists:
+def _refuse_unfounded(snapshot: ConversationSnapshot, post: StartRun) -> None:
+    if post.continues and not snapshot.exists:
         raise InvalidRequest(post.flaw or _CONTINUES)
     refuse_empty(post)
 
 
-def _refuse_too_many_denials(standing: Standing, fresh: Collection[Answer]) -> None:
+def _refuse_too_many_denials(snapshot: ConversationSnapshot, fresh: Collection[Answer]) -> None:
     """Those that wait in the queue count, too: they are not judged again."""
     newer = [each for each in lasting_permissions(fresh) if not each.approved]
     if newer:
-        answered = lasting_permissions((*standing.queued, *fresh))
-        refuse_too_many_denials(standing.state.permissions(standing.messages), answered)
+        answered = lasting_permissions((*snapshot.queued, *fresh))
+        refuse_too_many_denials(snapshot.state.permissions(snapshot.messages), answered)
 
 
 def refuse_empty(post: StartRun, /) -> None:
@@ -254,18 +254,20 @@ def _imports(post: StartRun) -> Begins:
     return Begins((*post.history, *new), _receipts(post, (), (*said, *new)))
 
 
-def refuse_claim(standing: Standing, owing: Collection[Owed], call_id: CallId, /) -> None:
+def refuse_claim(
+    snapshot: ConversationSnapshot, owing: Collection[Owed], call_id: CallId, /
+) -> None:
     """Return if a call waits for its result, so that a client may claim it; what is owed is `owing`, while nothing runs.
 
     Raises:
         UnknownToolCall: it was never handed back here.
         ResultConflict: it is answered, or its time is over.
     """
-    if known := standing.receipts.get(for_call(call_id)):
+    if known := snapshot.receipts.get(for_call(call_id)):
         raise conflict(known.fingerprint)
-    if call_id not in {each.id for each in owing} or standing.running:
+    if call_id not in {each.id for each in owing} or snapshot.running:
         raise UnknownToolCall(NOT_WAITING)
-    if standing.overdue:
+    if snapshot.overdue:
         raise conflict(TIMED_OUT)
 
 
@@ -280,26 +282,26 @@ def _receipts(
 
 
 # ---------------------------------------------------------------- repeats
-def _unstored(standing: Standing, post: StartRun) -> Sequence[PostedMessage]:
+def _unstored(snapshot: ConversationSnapshot, post: StartRun) -> Sequence[PostedMessage]:
     """The posted messages, answers aside, that are not repeats of earlier ones."""
-    given = given_ids(post.named, standing.messages, start=standing.start)
-    new = new_messages(post, standing.receipts, given)
-    stored = (*standing.messages, *standing.queued)
-    return new[resent(post, new, stored, running=bool(standing.running)) :]
+    given = given_ids(post.named, snapshot.messages, start=snapshot.start)
+    new = new_messages(post, snapshot.receipts, given)
+    stored = (*snapshot.messages, *snapshot.queued)
+    return new[resent(post, new, stored, running=bool(snapshot.running)) :]
 
 
 def _fresh_answers(
-    answers: Sequence[Answer], open_calls: Mapping[CallId, ToolCall], standing: Standing
+    answers: Sequence[Answer], open_calls: Mapping[CallId, ToolCall], snapshot: ConversationSnapshot
 ) -> dict[CallId, Answer]:
     """The posted answers to open calls; equal repeats are left out."""
     fresh: dict[CallId, Answer] = {}
     for answer in answers:
-        known = standing.receipts.get(for_call(answer.call_id))
+        known = snapshot.receipts.get(for_call(answer.call_id))
         first = known.fingerprint if known else None
         if answer.call_id in fresh:
             first = print_of(fresh[answer.call_id])
         elif known is None and _is_answer_to(open_calls.get(answer.call_id), answer):
-            if standing.overdue:
+            if snapshot.overdue:
                 first = TIMED_OUT
             else:
                 fresh[answer.call_id] = _fitting(open_calls[answer.call_id], answer)
@@ -324,14 +326,14 @@ def _fitting(call: ToolCall, answer: Answer) -> Answer:
     return answer
 
 
-def _starts(standing: Standing, post: StartRun) -> bool:
+def _starts(snapshot: ConversationSnapshot, post: StartRun) -> bool:
     """Whether a repeat leads to no run yet, because calls were owed whose time is over by now."""
-    return standing.overdue and isinstance(_repeat(standing, post), Parks)
+    return snapshot.overdue and isinstance(_repeat(snapshot, post), Parks)
 
 
-def _repeat(standing: Standing, post: StartRun) -> Verdict:
-    run_id = run_of_last(post, standing.receipts)
-    return Parks((), {}, owed(standing.messages)) if run_id is None else Joins(run_id)
+def _repeat(snapshot: ConversationSnapshot, post: StartRun) -> Verdict:
+    run_id = run_of_last(post, snapshot.receipts)
+    return Parks((), {}, owed(snapshot.messages)) if run_id is None else Joins(run_id)
 
 
 # ---------------------------------------------------------------- what an open turn still needs
@@ -397,12 +399,12 @@ def _parked(messages: Sequence[Message]) -> Iterator[Answer]:
 
 
 def accept_unread(
-    standing: Standing, owing: Collection[Owed], post: StartRun, /
+    snapshot: ConversationSnapshot, owing: Collection[Owed], post: StartRun, /
 ) -> Joins | Parks | None:
     """Decide what a post means by receipts and by what is owed alone. None: it takes the messages.
 
     Args:
-        standing: without messages.
+        snapshot: without messages.
         owing: what the client has to answer, while nothing runs.
         post: may be any.
 
@@ -410,29 +412,29 @@ def accept_unread(
         NothingToDo, Reused, UnknownToolCall, ResultConflict, ConversationBusy: as `accept`.
     """
     refuse_empty(post)
-    if (run_id := run_by_key(post, standing.receipts)) is not None:
+    if (run_id := run_by_key(post, snapshot.receipts)) is not None:
         return Joins(run_id)
-    fresh = [each for each in post.messages if not _is_known(each, post, standing.receipts)]
+    fresh = [each for each in post.messages if not _is_known(each, post, snapshot.receipts)]
     if fresh:
-        _refuse_fresh(fresh, standing, owing, post)
+        _refuse_fresh(fresh, snapshot, owing, post)
         return None
-    run_id = run_of_last(post, standing.receipts)
+    run_id = run_of_last(post, snapshot.receipts)
     if run_id is not None:
         return Joins(run_id)
     # tools may clash with the server's, and are stored even with a repeat
-    takes_messages = standing.running or standing.overdue or post.tools is not None
+    takes_messages = snapshot.running or snapshot.overdue or post.tools is not None
     return None if takes_messages else Parks((), {}, tuple(owing))
 
 
 def _refuse_fresh(
     fresh: Collection[PostedMessage],
-    standing: Standing,
+    snapshot: ConversationSnapshot,
     owing: Collection[Owed],
     post: StartRun,
 ) -> None:
     """Raise what needs no message to be known: answers that nobody owes, and words while a run goes on."""
     answered = {each.call_id for each in fresh if isinstance(each, Answer)}
-    if not standing.running:
+    if not snapshot.running:
         if answered - {each.id for each in owing}:
             raise UnknownToolCall(NOT_WAITING)
         return

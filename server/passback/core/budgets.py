@@ -54,7 +54,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BudgetLimits:
     """How much may be spent; None: any amount.
 
     Args:
@@ -77,9 +77,9 @@ class Limits:
     def is_set(self) -> bool:
         return not (self.tokens is None and self.seconds is None and self.cost is None)
 
-    def within(self, other: "Limits") -> "Limits":
+    def within(self, other: "BudgetLimits") -> "BudgetLimits":
         """Whatever either of them limits, as tightly as the tighter one does."""
-        return Limits(
+        return BudgetLimits(
             _least((self.tokens, other.tokens)),
             _least((self.seconds, other.seconds)),
             _least((self.cost, other.cost)),
@@ -103,9 +103,9 @@ class Budget:
         owner: all runs of an owner together, on one day in UTC.
     """
 
-    run: Limits = field(default_factory=Limits)
-    conversation: Limits = field(default_factory=Limits)
-    owner: Limits = field(default_factory=Limits)
+    run: BudgetLimits = field(default_factory=BudgetLimits)
+    conversation: BudgetLimits = field(default_factory=BudgetLimits)
+    owner: BudgetLimits = field(default_factory=BudgetLimits)
 
     def __post_init__(self) -> None:
         refuse_misfit_fields(self, _BUDGET_TAKES)
@@ -128,7 +128,7 @@ class Budget:
 
 _ABOVE_ZERO = Takes("a number that is more than 0", either(nothing, above_zero))
 _LIMITS_TAKE = {"tokens": _ABOVE_ZERO, "seconds": _ABOVE_ZERO, "cost": _ABOVE_ZERO}
-_LIMITS = Takes("Limits", a(Limits))
+_LIMITS = Takes("Limits", a(BudgetLimits))
 _BUDGET_TAKES = {"run": _LIMITS, "conversation": _LIMITS, "owner": _LIMITS}
 
 

@@ -28,7 +28,7 @@ LeaseState: TypeAlias = Literal["held", "followed", "cancelled", "lost"]
 
 
 @value
-class Claim:
+class CallDeadline:
     """That one of the clients says it is at work on an owed call, so that no other one is.
 
     `until` is its end, in milliseconds of the store's clock.
@@ -88,8 +88,8 @@ class Status:
         mark: how many messages there were when the run began, the results that were posted with it included.
         cancelled: whether it goes on although somebody asked to cancel it.
         cut: whether the run was stopped before its own end.
-        tethered: whether the run is to be cancelled when nobody follows it any more.
-        attended: whether somebody in another process has said of late that he follows it.
+        cancel_on_disconnect: whether the run is to be cancelled when nobody follows it any more.
+        followed: whether somebody in another process has said of late that he follows it.
         queued: the runs of the posts that wait, in their order.
         answer_by: until when the client has to answer what it owes, in milliseconds of the store's clock; None: for ever.
         overdue: whether that time is over, and nothing runs: the calls count as answered with `timeout`.
@@ -109,15 +109,15 @@ class Status:
     logged: Position = START
     committed: Position = START
     open_turns: OpenTurns | None = None
-    mark: int = 0
+    run_start: int = 0
     cancelled: bool = False
-    cut: bool = False
-    tethered: bool = False
-    attended: bool = False
+    stopped_early: bool = False
+    cancel_on_disconnect: bool = False
+    followed: bool = False
     queued: tuple[RunId, ...] = ()
     answer_by: int | None = field(default=None, compare=False)
     overdue: bool = False
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[CallDeadline, ...] = ()
     state: State = field(default_factory=State)
     history_bytes: int | None = field(default=0, compare=False)
 
@@ -156,7 +156,7 @@ class Loaded:
     @property
     def start(self) -> int:
         """The position in the record of the first of the messages."""
-        return self.status.state.boundary
+        return self.status.state.history_start
 
 
 @value
@@ -169,8 +169,8 @@ class Change:
         owed: what the client has to answer after the change; nothing while a run goes on.
         tools: replaces the client's tools, None keeps them.
         mark: `Status.mark` of the run that begins.
-        pops: the queued run that begins, which has to be the first of the queue.
-        tethered: `Status.tethered` of the run that begins; a take-over leaves it as it is, and `mark` too.
+        dequeues: the queued run that begins, which has to be the first of the queue.
+        cancel_on_disconnect: `Status.cancel_on_disconnect` of the run that begins; a take-over leaves it as it is, and `mark` too.
         state: replaces the conversation's; None keeps it, but a boundary behind what `keep` leaves is 0 then.
     """
 
@@ -182,9 +182,9 @@ class Change:
     owed: tuple[Owed, ...] = ()
     tools: tuple[ToolSpec, ...] | None = None
     keep: int | None = None
-    mark: int = 0
-    pops: RunId | None = None
-    tethered: bool = False
+    run_start: int = 0
+    dequeues: RunId | None = None
+    cancel_on_disconnect: bool = False
     state: State | None = None
 
 
@@ -245,14 +245,14 @@ class Commit:
     append: tuple[Message, ...] = ()
     owed: tuple[Owed, ...] = ()
     ends: bool = False
-    cut: bool = False
+    stopped_early: bool = False
     answer_within: float | None = None
     state: State | None = None
     open_turns: OpenTurns | None = None
 
 
 @value
-class Hold:
+class ClaimRequest:
     """One client's claim of an owed call, taken or renewed, only if the version is still `expected`.
 
     `nonce` is unique to this write: sending it again changes nothing more. `claimant` is what the client calls itself.
@@ -266,7 +266,7 @@ class Hold:
 
 
 @value
-class Held:
+class CallClaim:
     """Whose the claim of a call is now.
 
     Attributes:

@@ -25,7 +25,7 @@ class ModelRequest:
     """What a model is asked.
 
     Args:
-        messages: paired (`transcript.paired`); what was said beside words (`Brief`) is no part of them any more, but for
+        messages: paired (`transcript.paired`); what was said beside words (`MessageContext`) is no part of them any more, but for
             how the answer is to be written.
         static: so many characters at the start of `system` are the same in every run; None: all.
         output_schema: a JSON Schema of type object that the last word of the answer has to fit, for services that can

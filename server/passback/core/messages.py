@@ -189,7 +189,7 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
-class Brief:
+class MessageContext:
     """What a post says beside its words. It is part of the transcript, so that every worker tells the model the same.
 
     Args:
@@ -241,7 +241,7 @@ class UserMessage:
     id: MessageId
     content: Content
     agent: str = ""
-    brief: Brief | None = None
+    brief: MessageContext | None = None
     command: bool = False
     imported: bool = False
     role: Literal["user"] = "user"

@@ -12,12 +12,12 @@ from pydantic import JsonValue
 
 from passback.core.budgets import Left, Spending, Spent
 from passback.core.changes import (
+    CallClaim,
     Change,
+    ClaimRequest,
     Commit,
     Enqueue,
     EnqueueAnswer,
-    Held,
-    Hold,
     Inbox,
     Lease,
     LeaseState,
@@ -54,7 +54,7 @@ class Eager(ABC):
     """Batches of an answer that can come before their reader's turn of the event loop."""
 
     @abstractmethod
-    def offer_to(self, take: TakeDeltas, /) -> None:
+    def try_deliver(self, take: TakeDeltas, /) -> None:
         """While the reader waits, give `take` some of the batches in its place, within the event that brings them."""
 
 
@@ -177,11 +177,11 @@ class Store(Protocol):
     ) -> Lease | None:
         """Apply a change and take the lease for `lease` seconds; `events` open the run's log, numbered from 1.
 
-        None: the version is another one, a run goes on, or `change.pops` is not the first of the queue; load again.
+        None: the version is another one, a run goes on, or `change.dequeues` is not the first of the queue; load again.
         """
         ...
 
-    async def hold(self, hold: Hold, /, *, seconds: float) -> Held | None:
+    async def claim_call(self, hold: ClaimRequest, /, *, seconds: float) -> CallClaim | None:
         """Claim an owed call for one of the clients, from now on; for 0 seconds: give its claim back.
 
         None: the version is another one, or a run goes on; look again.
@@ -192,7 +192,7 @@ class Store(Protocol):
         """Let a post wait for its turn. The same entry again is `queued` and changes nothing."""
         ...
 
-    async def claim(
+    async def take_over(
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
     ) -> Lease | None:
         """Take over a run whose lease is over: the change, a new lease, one attempt more.
@@ -241,7 +241,9 @@ class Store(Protocol):
         """As `append`, without events."""
         ...
 
-    async def reap(self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /) -> bool:
+    async def fail_lost(
+        self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /
+    ) -> bool:
         """As `claim`, but nobody runs it any more: the last of `events` is `RunFinished`. False: as None there."""
         ...
 
@@ -252,8 +254,8 @@ class Store(Protocol):
         """
         ...
 
-    async def attend(self, run: RunRef, /, *, seconds: float) -> None:
-        """Say that somebody follows a run: `Status.attended` for so long. Nothing happens if it does not go on."""
+    async def keep_followed(self, run: RunRef, /, *, seconds: float) -> None:
+        """Say that somebody follows a run: `Status.followed` for so long. Nothing happens if it does not go on."""
         ...
 
     async def read_log(
@@ -350,9 +352,9 @@ class Runs(Protocol):
         """Ask for a run to be cancelled. False: it neither goes on nor waits."""
         ...
 
-    async def hold(
+    async def claim_call(
         self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
-    ) -> Held:
+    ) -> CallClaim:
         """Claim an owed call for one of the clients, or renew its claim. Results count all the same, whoever posts them.
 
         Raises:
@@ -363,7 +365,7 @@ class Runs(Protocol):
         """
         ...
 
-    async def drop(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
+    async def release_call(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
         """Give a claim back, if it still holds. Raises as `hold`, but an answered call has no claim to give back."""
         ...
 
@@ -426,7 +428,7 @@ class PromptBuilder(Protocol):
     """Says how a model is shown the words of others, and what was posted beside them."""
 
     def shown(self, message: Message, /) -> Message:
-        """The message with its `Brief` as a part of its words, in which nothing passes for a part of the prompt.
+        """The message with its `MessageContext` as a part of its words, in which nothing passes for a part of the prompt.
 
         Pure: the same on every worker, and in every turn.
         """
@@ -437,5 +439,5 @@ class PromptBuilder(Protocol):
         ...
 
 
-RunContext: TypeAlias = Callable[[RunRef], Awaitable[str]]
+ExtraPrompt: TypeAlias = Callable[[RunRef], Awaitable[str]]
 """What the model is told in one run only; asked for once by each worker that works on it. What it raises, fails the run."""

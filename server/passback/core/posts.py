@@ -10,11 +10,11 @@ from pydantic import JsonValue
 
 from passback.core.messages import (
     Answer,
-    Brief,
     CallId,
     Content,
     ConversationKey,
     HistoryMessage,
+    MessageContext,
     MessageId,
     PostedMessage,
     RunId,
@@ -82,7 +82,7 @@ class StartRun:
 def dated(post: StartRun, at: str, /) -> StartRun:
     """The post, whose user messages say when it came."""
     messages = tuple(
-        replace(each, brief=replace(each.brief or Brief(), at=at))
+        replace(each, brief=replace(each.brief or MessageContext(), at=at))
         if isinstance(each, UserMessage)
         else each
         for each in post.messages
@@ -129,7 +129,9 @@ def receipt_names(post: StartRun, /) -> frozenset[ReceiptName]:
     return frozenset(names)
 
 
-def fingerprint(content: Content, is_error: bool = False, brief: Brief | None = None, /) -> str:
+def fingerprint(
+    content: Content, is_error: bool = False, brief: MessageContext | None = None, /
+) -> str:
     """Equal for equal content: 64 hex digits of its canonical form."""
     plain = content if isinstance(content, str) else [asdict(part) for part in content]
     said = _said(brief)
@@ -151,10 +153,10 @@ def _plain(message: PostedMessage) -> JsonValue:
     return {key: value for key, value in plain.items() if value is not None or key not in later}
 
 
-def _said(brief: Brief | None) -> dict[str, JsonValue] | None:
+def _said(brief: MessageContext | None) -> dict[str, JsonValue] | None:
     """What a brief says to us, whenever it came; None: nothing."""
     timeless = None if brief is None else replace(brief, at="", extras=None)
-    if timeless is None or timeless == Brief():
+    if timeless is None or timeless == MessageContext():
         return None
     said = asdict(timeless)
     del said["extras"]

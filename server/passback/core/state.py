@@ -81,7 +81,7 @@ class State:
     usage: Usage = UNUSED
     cost: float = 0.0
     seconds: float = 0.0
-    boundary: int = 0
+    history_start: int = 0
     allowed: tuple[str, ...] = ()
     agent: str = ""
     tokens: int = 0
@@ -152,11 +152,11 @@ class State:
             boundary: not before the present one, and not within a turn.
             messages: those that are read now.
         """
-        passed = messages[: boundary - self.boundary]
+        passed = messages[: boundary - self.history_start]
         asked = last_asked(passed) or self.asked
         return replace(
             self,
-            boundary=boundary,
+            history_start=boundary,
             allowed=(),
             lasting=self.permissions(messages) or self.lasting,
             agent=asked.agent,

@@ -17,12 +17,12 @@ from passback.core.messages import (
     ApprovalMessage,
     Aside,
     AssistantMessage,
-    Brief,
     CallId,
     ChildMessage,
     Generation,
     JsonObject,
     Message,
+    MessageContext,
     MessageId,
     ModelMessage,
     Owed,
@@ -277,7 +277,9 @@ def data_of(messages: Sequence[Message], earlier: JsonValue = None, /) -> JsonVa
         match message:
             case SummaryMessage(forgets=True):
                 return None
-            case UserMessage(brief=Brief() as brief) if brief.data is not None or brief.forgets:
+            case UserMessage(brief=MessageContext() as brief) if (
+                brief.data is not None or brief.forgets
+            ):
                 return brief.data
             case _:
                 pass
@@ -354,7 +356,7 @@ def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
             shown.extend(_with_answers(message, answers.get(position, {})))
         elif isinstance(message, SystemMessage) and message.synthetic:
             # it answers what the model said last, which for all providers is a user's part
-            asked = None if generation is None else Brief(generation=generation)
+            asked = None if generation is None else MessageContext(generation=generation)
             shown.append(UserMessage(message.id, message.content, brief=asked))
         elif isinstance(message, UserMessage | SystemMessage):
             if isinstance(message, UserMessage):

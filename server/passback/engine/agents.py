@@ -12,27 +12,27 @@ from passback.core.context import Context, ContextPolicy, Unbounded
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import UnknownAgent, UnknownModel
 from passback.core.messages import (
-    Brief,
     JsonObject,
     Message,
+    MessageContext,
     ModelMessage,
     SystemMessage,
     UserMessage,
 )
-from passback.core.ports import ModelClient, PromptBuilder, RunContext
+from passback.core.ports import ExtraPrompt, ModelClient, PromptBuilder
 from passback.core.posts import StartRun
 from passback.core.transcript import Asked, last_asked, unheard
 from passback.core.values import value
 from passback.engine.commands import Commands
 from passback.engine.judging import Judge
 from passback.engine.output import OutputJudge
-from passback.engine.toolbox import Equipment, Toolbox
+from passback.engine.toolbox import Toolbox, ToolSources
 
 Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]
 
 
 @value
-class Brain:
+class AgentSpec:
     """What thinks in a run: a model, told who it is, for at most so many turns.
 
     Args:
@@ -60,7 +60,7 @@ class Brain:
     commands: Commands = field(default_factory=Commands)
     output: OutputJudge = field(default_factory=OutputJudge)
     builder: PromptBuilder | None = None
-    told: RunContext | None = None
+    told: ExtraPrompt | None = None
     tells_time: bool = False
     budget: Budget = field(default_factory=Budget)
     price: Price = field(default_factory=Price)
@@ -109,7 +109,7 @@ class Brain:
 
 
 @value
-class Actor:
+class ServedAgent:
     """One agent.
 
     Args:
@@ -117,15 +117,15 @@ class Actor:
         models: the same brain with each of the models that a post may choose, by their names; empty: it chooses none.
     """
 
-    brain: Brain
-    equipment: Equipment = field(default_factory=Equipment)
+    spec: AgentSpec
+    tool_sources: ToolSources = field(default_factory=ToolSources)
     name: str = ""
-    models: Mapping[str, Brain] = field(default_factory=dict[str, Brain])
+    models: Mapping[str, AgentSpec] = field(default_factory=dict[str, AgentSpec])
 
-    def with_model(self, name: str) -> "Actor":
+    def with_model(self, name: str) -> "ServedAgent":
         """Return the agent with the model of a name; with its own for one that cannot be chosen any more."""
-        brain = self.models.get(name)
-        return self if brain is None else replace(self, brain=brain)
+        spec = self.models.get(name)
+        return self if spec is None else replace(self, spec=spec)
 
     def model_named(self, name: str) -> str:
         """Return the whole name of the model that a post chooses, empty where it has no choice.
@@ -152,7 +152,7 @@ class Agents:
     A server with one agent has it answer to every name: there is a protocol whose path has to hold one.
     """
 
-    def __init__(self, actors: Sequence[Actor]) -> None:
+    def __init__(self, actors: Sequence[ServedAgent]) -> None:
         self._actors = {actor.name: actor for actor in actors}
         self._first = actors[0]
 
@@ -173,13 +173,13 @@ class Agents:
         agent, brief = self._known(message.agent), message.brief
         if brief is not None and brief.model:
             brief = replace(brief, model=self.named(agent).model_named(brief.model))
-        return replace(message, agent=agent, brief=None if brief == Brief() else brief)
+        return replace(message, agent=agent, brief=None if brief == MessageContext() else brief)
 
-    def named(self, name: str) -> Actor:
+    def named(self, name: str) -> ServedAgent:
         """The agent of a name, or the one that is asked by default. Raises UnknownAgent."""
         return self._actors.get(self._known(name), self._first)
 
-    def asked_in(self, messages: Sequence[Message], before: Asked | None = None) -> Actor:
+    def asked_in(self, messages: Sequence[Message], before: Asked | None = None) -> ServedAgent:
         """The agent that the user asked last, with the model that was chosen. Raises UnknownAgent when it is another server's.
 
         `before` is who was asked before the first of the messages.

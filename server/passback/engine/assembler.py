@@ -76,7 +76,7 @@ class InvalidCall:
 
 
 @value
-class Turn:
+class ModelTurn:
     """A model's whole answer. `finish` None: it broke off, then its calls are all invalid.
 
     `asked` are the server's calls that a person has to approve first, `lost` is what attempts before the answer used.
@@ -96,7 +96,7 @@ class Turn:
         """What the model call used, all in all."""
         return together(self.lost, self.usage)
 
-    def judged(self, refused: Sequence[InvalidCall], marked: Sequence[ToolCall]) -> "Turn":
+    def judged(self, refused: Sequence[InvalidCall], marked: Sequence[ToolCall]) -> "ModelTurn":
         """The same turn, but some of its calls are refused, and others marked that a person is asked about."""
         gone = {each.call.id for each in refused}
         marks = {call.id: call for call in marked}
@@ -177,7 +177,7 @@ class Assembler:
         self.silent = self.silent and not events
         return events
 
-    def finish(self) -> tuple[list[RunEvent], Turn]:
+    def finish(self) -> tuple[list[RunEvent], ModelTurn]:
         """The turn, and the events that it still lacks: a call always has at least one piece of arguments."""
         events: list[RunEvent] = []
         client: list[ToolCall] = []
@@ -196,7 +196,7 @@ class Assembler:
             else:
                 (client if judged.client else server).append(judged)
                 calls.append(judged)
-        return events, Turn(
+        return events, ModelTurn(
             self._message(tuple(calls)),
             tuple(client),
             tuple(server),
@@ -303,7 +303,7 @@ def _replayable(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
 
 
-def committed(turn: Turn) -> tuple[list[Message], list[RunEvent]]:
+def committed(turn: ModelTurn) -> tuple[list[Message], list[RunEvent]]:
     """What a whole turn adds: its message, the answers to its invalid calls, and what may be seen of them now."""
     append: list[Message] = []
     if turn.message.content or turn.message.tool_calls:
@@ -330,7 +330,7 @@ def resulted(answer: ToolMessage) -> ToolResulted:
     return ToolResulted(answer.call_id, answer.content, answer.is_error, answer.synthetic)
 
 
-def reason(turn: Turn) -> CompletedReason:
+def reason(turn: ModelTurn) -> CompletedReason:
     match turn.finish:
         case "length":
             return "max_tokens"

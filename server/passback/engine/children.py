@@ -23,7 +23,7 @@ from passback.core.permissions import Lasting
 from passback.core.state import State
 from passback.core.text import mended
 from passback.core.values import value
-from passback.engine.agents import Brain
+from passback.engine.agents import AgentSpec
 from passback.engine.log import End
 from passback.engine.spending import Meter
 from passback.engine.toolbox import ServerCall, Toolbox
@@ -67,14 +67,14 @@ class Origin:
     """What a sub-agent begins with: an agent, and of a fork all that the model of the calling one was shown.
 
     Args:
-        brain: the agent's.
+        spec: the agent's.
         toolbox: its tools.
         messages: the transcript of the agent that is forked, up to the message that makes the call.
         seen: the same, as its model is shown it.
         told: what its model is told in this run only; None: this is no fork.
     """
 
-    brain: Brain
+    spec: AgentSpec
     toolbox: Toolbox
     messages: Sequence[Message] = ()
     seen: Sequence[Message] = ()

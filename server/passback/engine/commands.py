@@ -16,7 +16,7 @@ from passback.core.state import State
 from passback.core.text import mended
 from passback.core.transcript import unheard
 from passback.core.values import value
-from passback.engine.guarding import CallBroken, boundary, called
+from passback.engine.guarding import CallBroken, call_function, guarded
 
 Compact: TypeAlias = Callable[[], Awaitable[Fitted]]
 """Has what was said summed up."""
@@ -101,7 +101,7 @@ class Commands:
         """Whether the model is asked for a command after all."""
         return call.name == "compact" and call.name not in self.own
 
-    async def obey(
+    async def run_command(
         self,
         call: CommandCall,
         context: CommandContext,
@@ -125,8 +125,8 @@ class Commands:
 
     async def _answer(self, call: CommandCall, context: CommandContext) -> str:
         try:
-            with boundary("command", {"run_id": context.run.run_id}, _SECONDS):
-                text = str(await called(self.own[call.name], call.argument, context))
+            with guarded("command", {"run_id": context.run.run_id}, _SECONDS):
+                text = str(await call_function(self.own[call.name], call.argument, context))
         except CallBroken as broken:
             return f"The command failed: {broken}."
         return mended(text)[:_LONGEST]

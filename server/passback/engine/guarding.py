@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 
 from passback.core.messages import RunRef
-from passback.core.ports import RunContext
+from passback.core.ports import ExtraPrompt
 from passback.core.text import mended
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ def containing() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def boundary(
+def guarded(
     what: str,
     ids: Mapping[str, str],
     seconds: float = inf,
@@ -117,7 +117,7 @@ def boundary(
         raise CallLate(TimeoutError.__name__)
 
 
-async def called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+async def call_function(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """What a function gives: a plain one runs in a thread, an async one in a task of its own.
 
     Whoever waits for it may be cancelled: then it has a moment to end. If it goes on it is left behind, and what it
@@ -232,7 +232,7 @@ def _ended(task: "asyncio.Task[Any]") -> None:
         task.exception()  # else asyncio complains that nobody has asked for it
 
 
-Told: TypeAlias = Callable[[RunRef], str | Awaitable[str]]
+ExtraPromptFunction: TypeAlias = Callable[[RunRef], str | Awaitable[str]]
 
 SECONDS = 30.0
 """How long it may take."""
@@ -243,9 +243,9 @@ MISSING = "[The application could not look up what belongs here: it is not known
 """What the model is told in place of text that there is none of."""
 
 
-def run_context(
-    function: Told, /, *, shown: Callable[[str], str] = str, seconds: float = SECONDS
-) -> RunContext:
+def extra_prompt(
+    function: ExtraPromptFunction, /, *, shown: Callable[[str], str] = str, seconds: float = SECONDS
+) -> ExtraPrompt:
     """The function, plain (it runs in a thread) or async, as the engine asks it; `shown` says how its text is shown.
 
     It never fails: where the function raises, takes longer than `seconds` or gives no text, the model is told that
@@ -255,8 +255,8 @@ def run_context(
     async def told(run: RunRef) -> str:
         ids = {"run_id": run.run_id}
         try:
-            with boundary("context", ids, seconds):
-                return shown(_bounded(await called(function, run), run))
+            with guarded("context", ids, seconds):
+                return shown(_bounded(await call_function(function, run), run))
         except CallBroken:
             return shown(MISSING)
 
@@ -276,12 +276,12 @@ def _bounded(text: object, run: RunRef) -> str:
     return f"{encoded[:TEXT_BYTES].decode(errors='ignore')}\n[Cut here: {left} bytes more.]"
 
 
-class ToldOnce:
+class ExtraPromptOnce:
     """What an agent is told in one run, asked for when its model is first called; its forks are told the same."""
 
     __slots__ = ("_ask", "_asking", "_run", "_text")
 
-    def __init__(self, ask: RunContext | None, run: RunRef) -> None:
+    def __init__(self, ask: ExtraPrompt | None, run: RunRef) -> None:
         self._ask = ask or _nothing
         self._run = run
         self._text: str | None = None

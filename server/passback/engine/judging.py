@@ -15,8 +15,8 @@ from passback.core.permissions import (
 from passback.core.ports import ArgumentCheck
 from passback.core.questions import ASK_USER, unanswerable
 from passback.core.values import value
-from passback.engine.assembler import InvalidCall, Turn
-from passback.engine.guarding import CallBroken, CallLate, boundary, called
+from passback.engine.assembler import InvalidCall, ModelTurn
+from passback.engine.guarding import CallBroken, CallLate, call_function, guarded
 from passback.engine.toolbox import Toolbox
 
 SECONDS = 30.0
@@ -45,7 +45,9 @@ class Judge:
     rules: Sequence[Rule] = ()
     seconds: float = SECONDS
 
-    async def judge(self, turn: Turn, toolbox: Toolbox, run: RunRef, lasting: Lasting) -> Turn:
+    async def judge(
+        self, turn: ModelTurn, toolbox: Toolbox, run: RunRef, lasting: Lasting
+    ) -> ModelTurn:
         """The same turn; its refused calls are invalid, and those marked that a person is asked about."""
         refused: list[InvalidCall] = []
         marked: list[ToolCall] = []
@@ -102,7 +104,7 @@ class Judge:
     async def _permission(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> Permission:
         ids = {"run_id": run.run_id, "call_id": call.id}
         try:
-            with boundary("permission", ids, self.seconds, done="judged"):
+            with guarded("permission", ids, self.seconds, done="judged"):
                 opinion = await self._opinion(call, run)
                 return toolbox.permission(call) if opinion is None else opinion
         except CallLate:
@@ -112,7 +114,7 @@ class Judge:
 
     async def _opinion(self, call: ToolCall, run: RunRef) -> Permission | None:
         for rule in self.rules:
-            said = await called(rule, call, run)
+            said = await call_function(rule, call, run)
             if said is not None:
                 return said if isinstance(said, Permission) else Permission(said)
         return None

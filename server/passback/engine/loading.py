@@ -9,7 +9,7 @@ import anyio
 
 from passback.core.changes import Loaded, dump_message
 from passback.core.errors import ConversationBusy, HistoryTooLarge, ServerBusy
-from passback.core.messages import Brief, ConversationKey, Message, UserMessage, lone_text
+from passback.core.messages import ConversationKey, Message, MessageContext, UserMessage, lone_text
 from passback.core.ports import Store
 from passback.core.posts import ReceiptName
 from passback.engine.commands import Commands
@@ -136,5 +136,5 @@ def _at_most(message: Message) -> int:
     return len(dump_message(message))
 
 
-def _says_more_than_words(brief: Brief | None) -> bool:
-    return brief is not None and brief != Brief(at=brief.at)
+def _says_more_than_words(brief: MessageContext | None) -> bool:
+    return brief is not None and brief != MessageContext(at=brief.at)

@@ -54,10 +54,10 @@ from passback.core.transcript import (
     unanswered,
     waiting,
 )
-from passback.engine.agents import Answering, Brain
+from passback.engine.agents import AgentSpec, Answering
 from passback.engine.assembler import (
     Assembler,
-    Turn,
+    ModelTurn,
     committed,
     in_vain,
     last_model,
@@ -67,7 +67,7 @@ from passback.engine.assembler import (
 )
 from passback.engine.children import CallContext, Journal, Origin, Progress, nested
 from passback.engine.commands import forgotten
-from passback.engine.guarding import ToldOnce
+from passback.engine.guarding import ExtraPromptOnce
 from passback.engine.log import End
 from passback.engine.output import OutputJudge
 from passback.engine.spending import BudgetSpent, Meter
@@ -90,7 +90,7 @@ async def listen(
     """
     async with answering as batches:
         if isinstance(batches, Eager):
-            batches.offer_to(partial(_take, assembler, show))
+            batches.try_deliver(partial(_take, assembler, show))
         async for deltas in batches:
             _take(assembler, show, deltas)
             for delta in deltas:
@@ -111,7 +111,7 @@ class Work:
     """What a run goes on from.
 
     Attributes:
-        brain: who works.
+        spec: who works.
         toolbox: with what.
         messages: the transcript from the boundary of `state` on.
         turns: how many it has had, under other workers too.
@@ -127,7 +127,7 @@ class Work:
         limiters: how many sub-agents of the run work at once, by their depth.
     """
 
-    brain: Brain
+    spec: AgentSpec
     toolbox: Toolbox
     messages: Sequence[Message]
     turns: int = 0
@@ -147,18 +147,18 @@ class Work:
     def shown(self) -> list[Message]:
         """Return the transcript with all that the model is told, as its words; made once, for it may be large."""
         if self.seen is None:
-            self.seen = self.brain.seen(self.messages)
+            self.seen = self.spec.seen(self.messages)
         return self.seen
 
     def prepare(self) -> None:
         """Encode the first request ahead of its time, where the model is what comes first."""
-        if unanswered(self.messages) or self.brain.told is not None:
+        if unanswered(self.messages) or self.spec.told is not None:
             return
-        self.sight = self.brain.watch(self.toolbox)
+        self.sight = self.spec.watch(self.toolbox)
         shown = self.sight.at_once(self.shown())
         if shown is not None:
-            schema = self.brain.output.asked(self.messages, self.state)
-            self.prepared = self.brain.ask(self.toolbox, shown, schema)
+            schema = self.spec.output.asked(self.messages, self.state)
+            self.prepared = self.spec.ask(self.toolbox, shown, schema)
 
 
 class Loop:
@@ -170,22 +170,22 @@ class Loop:
     """
 
     def __init__(self, work: Work, log: Journal, leaving: Callable[[], bool], meter: Meter) -> None:
-        self._brain = work.brain
+        self._spec = work.spec
         self._toolbox = work.toolbox
         self._log = log
         self._messages = list(work.messages)
         self._seen = work.shown()
         self._turns = work.turns
-        self._start = work.state.boundary
+        self._start = work.state.history_start
         self._state = self._stored = work.state
         # approvals come with posts only
         self._lasting = work.lasting if work.lasting is not None else _lasting(work)
         self._taken_over = work.taken_over
         self._depth = work.depth
-        self._sight = work.sight or work.brain.watch(work.toolbox)
+        self._sight = work.sight or work.spec.watch(work.toolbox)
         self._prepared = work.prepared
         self._is_fork = work.told is not None
-        self._told = work.told or ToldOnce(work.brain.told, log.run)
+        self._told = work.told or ExtraPromptOnce(work.spec.told, log.run)
         self._counts_told = False
         self._limiters = work.limiters
         self._leaving = leaving
@@ -216,16 +216,16 @@ class Loop:
         if unanswered(self._messages) and await self._answer():
             return
         self._taken_over = False
-        if not self._depth and (called := self._brain.commands.called_in(self._messages)):
+        if not self._depth and (called := self._spec.commands.called_in(self._messages)):
             await self._obey(called)
             return
-        while self._turns < self._brain.max_turns:
+        while self._turns < self._spec.max_turns:
             if self._leaving():
                 return
-            if futile_turns(self._messages) >= self._brain.max_futile_turns:
+            if futile_turns(self._messages) >= self._spec.max_futile_turns:
                 raise in_vain(self._messages)
             self._turns += 1
-            turn = await self._brain.judge.judge(
+            turn = await self._spec.judge.judge(
                 await self._ask(), self._toolbox, self._log.run, self._lasting
             )
             if await self._settle(turn):
@@ -243,10 +243,10 @@ class Loop:
 
     async def _obey(self, call: CommandCall) -> None:
         """Answer a command in the model's place."""
-        context = CommandContext(self._log.run, self._brain.deps)
-        commands = self._brain.commands
+        context = CommandContext(self._log.run, self._spec.deps)
+        commands = self._spec.commands
         with await self._reserve() if commands.asks(call) else nullcontext():
-            reply = await commands.obey(call, context, self._compact)
+            reply = await commands.run_command(call, context, self._compact)
         message = AssistantMessage(new_message_id(), reply.text, command=True)
         self._state = forgotten(self._state, call)
         events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
@@ -256,13 +256,13 @@ class Loop:
         return await self._sight.compact(self._seen, self._count)
 
     async def _reserve(self) -> AbstractContextManager[None]:
-        return await self._meter.reserve(self._sight, self._brain.price)
+        return await self._meter.reserve(self._sight, self._spec.price)
 
     def _count(self, usage: Usage | None, model: str = "") -> None:
-        brain = self._brain
-        self._meter.add(usage, brain.price, model or brain.model.name)
+        spec = self._spec
+        self._meter.add(usage, spec.price, model or spec.model.name)
 
-    async def _ask(self) -> Turn:
+    async def _ask(self) -> ModelTurn:
         """One model call; a second one, if the first was refused as too long and room could be made."""
         try:
             turn = await self._listen()
@@ -274,11 +274,11 @@ class Loop:
             self._sight.counted(turn.usage)
         return turn
 
-    async def _listen(self) -> Turn:
+    async def _listen(self) -> ModelTurn:
         answering = self._prepared or await self._asking()
         self._prepared = None
         message_id = new_message_id()
-        assembler = Assembler(message_id, self._toolbox.whose, new_call_id, self._brain.model.name)
+        assembler = Assembler(message_id, self._toolbox.whose, new_call_id, self._spec.model.name)
         with await self._reserve():
             self._assembler = assembler
             self._log.begin_turn([TurnStarted(message_id)])
@@ -293,13 +293,13 @@ class Loop:
         return turn
 
     async def _asking(self) -> Answering:
-        brain = self._brain
+        spec = self._spec
         told = await self._told()
         if told and not self._counts_told:
-            self._sight, self._counts_told = brain.watch(self._toolbox, told), True
+            self._sight, self._counts_told = spec.watch(self._toolbox, told), True
         shown = await self._shown()
-        schema = brain.output.asked(self._messages, self._state)
-        return brain.ask(self._toolbox, shown, schema, told)
+        schema = spec.output.asked(self._messages, self._state)
+        return spec.ask(self._toolbox, shown, schema, told)
 
     async def _shown(self) -> Sequence[ModelMessage]:
         """What the model is shown; what had to be done for it is committed."""
@@ -314,9 +314,9 @@ class Loop:
         return fitted.messages
 
     def _with_left(self, events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:
-        return self._meter.with_left(events, self._brain.max_turns - self._turns)
+        return self._meter.with_left(events, self._spec.max_turns - self._turns)
 
-    async def _settle(self, turn: Turn) -> bool:
+    async def _settle(self, turn: ModelTurn) -> bool:
         """Commit a turn and run the server's calls. True: the run has ended."""
         if turn.finish is None:
             raise ModelIncomplete("the model's answer broke off")
@@ -331,10 +331,10 @@ class Loop:
         return await self._answer()
 
     async def _conclude(
-        self, turn: Turn, append: Sequence[Message], events: Sequence[RunEvent]
+        self, turn: ModelTurn, append: Sequence[Message], events: Sequence[RunEvent]
     ) -> bool:
         """End the run, unless its last word is not what was asked for: then the model is told so. True: it has ended."""
-        said = await self._brain.output.judge(turn, self._messages, self._state, self._log.run.key)
+        said = await self._spec.output.judge(turn, self._messages, self._state, self._log.run.key)
         if isinstance(said, SystemMessage):
             await self._commit([*append, said], events)
             return False
@@ -354,7 +354,7 @@ class Loop:
         """The calls that may be made; those that were allowed and are denied by now are answered."""
         made: list[ToolCall] = []
         for call in calls:
-            judge, run = self._brain.judge, self._log.run
+            judge, run = self._spec.judge, self._log.run
             denial = await judge.denial(call, self._toolbox, run) if call.asks else None
             if denial is None:
                 made.append(call)
@@ -406,7 +406,7 @@ class Loop:
         return CallContext(
             self._log.run,
             call.id,
-            self._brain.deps,
+            self._spec.deps,
             progress,
             ended=progress.end,
             show=self._log.append,
@@ -432,9 +432,9 @@ class Loop:
         while not isinstance(self._messages[last], AssistantMessage):
             last -= 1
         # its last words are for the agent: the form that answers have to have does not hold for them
-        brain = replace(self._brain, output=OutputJudge())
+        spec = replace(self._spec, output=OutputJudge())
         before = slice(last)
-        return Origin(brain, self._toolbox, self._messages[before], self._seen[before], self._told)
+        return Origin(spec, self._toolbox, self._messages[before], self._seen[before], self._told)
 
     async def _hand_back(self, append: Sequence[Message], events: Sequence[RunEvent]) -> bool:
         """End the run if the client owes something. False: it goes on, and nothing was written."""
@@ -481,10 +481,10 @@ class Loop:
         self._assembler = None
         self._state = self._state.with_answers(append, self._messages)
         self._messages.extend(append)
-        self._seen.extend(self._brain.seen(append))
+        self._seen.extend(self._spec.seen(append))
         usage = self._state.usage_with(append)
         if any(isinstance(message, SummaryMessage) for message in append):
-            read = self._messages[self._state.boundary - self._start :]
+            read = self._messages[self._state.history_start - self._start :]
             self._state = self._state.with_boundary(self._start + boundary(self._messages), read)
         self._state = self._meter.note(self._state, self._stored, usage, ends=ends)
         stored, self._stored = self._stored, self._state

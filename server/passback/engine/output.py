@@ -21,8 +21,8 @@ from passback.core.state import State
 from passback.core.text import mended
 from passback.core.transcript import NOT_ACCEPTED, schema_of
 from passback.core.values import value
-from passback.engine.assembler import Turn
-from passback.engine.guarding import CallBroken, CallLate, boundary, called
+from passback.engine.assembler import ModelTurn
+from passback.engine.guarding import CallBroken, CallLate, call_function, guarded
 
 _ANSWERS = 1024 * 1024
 """Characters of an answer: more would hold up the event loop while it is read."""
@@ -60,7 +60,7 @@ class OutputJudge:
         return self.schema if posted is None else posted
 
     async def judge(
-        self, turn: Turn, messages: Sequence[Message], state: State, key: ConversationKey
+        self, turn: ModelTurn, messages: Sequence[Message], state: State, key: ConversationKey
     ) -> OutputAccepted | SystemMessage | None:
         """The output of a turn without calls, or what the model is told of its answer. None: there is no output.
 
@@ -91,8 +91,8 @@ class OutputJudge:
         if self.own is None:
             return None
         try:
-            with boundary("output", {}, self.seconds, done="validated"):
-                said: str | None = await called(self.own, text)
+            with guarded("output", {}, self.seconds, done="validated"):
+                said: str | None = await call_function(self.own, text)
         except CallLate:
             return f"it could not be validated within {self.seconds:g} s"
         except CallBroken as broken:

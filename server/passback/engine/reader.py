@@ -16,7 +16,7 @@ from passback.core.events import START, Failed, Logged, Position, Rewound, RunFi
 from passback.core.messages import RunRef
 from passback.core.ports import Store, Take, Watch
 from passback.engine.log import RunLog
-from passback.engine.recovery import Caretaker
+from passback.engine.recovery import Recovery
 
 GONE = Failed("run_not_found", "the conversation was deleted during this run")
 
@@ -45,13 +45,13 @@ class StoredLog:
     the worker is gone, it is void. A post that is repeated after its worker's death gets the good answer alone.
 
     Args:
-        caretaker: is called for a conversation that nobody may be working on.
+        recovery: is called for a conversation that nobody may be working on.
     """
 
-    def __init__(self, store: Store, run: RunRef, caretaker: Caretaker) -> None:
+    def __init__(self, store: Store, run: RunRef, recovery: Recovery) -> None:
         self._store = store
         self._run = run
-        self._caretaker = caretaker
+        self._recovery = recovery
         self._watching: _Watching | None = None
         self._watch: Watch | None = None
         self._first: Status | None = None  # as it was when the reader came
@@ -79,7 +79,7 @@ class StoredLog:
         self._ready = self._visible(batch, status)
         if batch:
             return
-        lifetime = status.expires + 1000 * self._caretaker.lease
+        lifetime = status.expires + 1000 * self._recovery.lease
         growths, end = 0, status.logged
         while self._goes_on(status) and status.logged < position:
             # a worker that writes has written it by then, and one that only renews its lease has nothing to write
@@ -119,9 +119,9 @@ class StoredLog:
                 # what came before the status: a run that is over has its whole log
                 return await self._stored(position)
             if status.lapsed or (waits and not status.running and not status.owed):
-                await self._caretaker.look_after(self._run.key)
+                await self._recovery.recover(self._run.key)
             if not waits:
-                await self._attend()
+                await self._keep_followed()
 
     async def _look(self, position: Position) -> tuple[Sequence[Logged], Status | None]:
         """What may be shown now, and the status if it was needed to know that."""
@@ -135,7 +135,7 @@ class StoredLog:
             batch = self._visible(await self._stored(position), status)
         self._caught_up = len(batch) < _AT_ONCE
         if batch and not isinstance(batch[-1].event, RunFinished):
-            await self._attend()
+            await self._keep_followed()
         return batch, status
 
     def _visible(self, batch: Sequence[Logged], status: Status | None) -> Sequence[Logged]:
@@ -170,7 +170,7 @@ class StoredLog:
         with anyio.move_on_after(None if self._alive else _LOOK):
             await self._watch.wait()
 
-    async def _attend(self) -> None:
+    async def _keep_followed(self) -> None:
         """Now and then, let the worker of a run that ends with its last reader know of this one."""
         if monotonic() < self._attended:
             return
@@ -180,8 +180,8 @@ class StoredLog:
         if not self._goes_on(status):
             return  # it waits for its turn, or is over
         self._attended = monotonic() + ATTENDED_SECONDS / 2
-        if status.tethered:
-            await self._store.attend(self._run, seconds=ATTENDED_SECONDS)
+        if status.cancel_on_disconnect:
+            await self._store.keep_followed(self._run, seconds=ATTENDED_SECONDS)
 
 
 class Reader(
@@ -191,7 +191,7 @@ class Reader(
 
     Args:
         take: is offered what a run of this process says while the reader waits.
-        caretaker: is called for a conversation that nobody may be working on.
+        recovery: is called for a conversation that nobody may be working on.
         log_of: finds the log of a run that goes on in this process.
 
     Attributes:
@@ -203,7 +203,7 @@ class Reader(
         store: Store,
         run: RunRef,
         position: Position,
-        caretaker: Caretaker,
+        recovery: Recovery,
         log_of: Callable[[RunRef], RunLog | None],
         /,
         *,
@@ -213,7 +213,7 @@ class Reader(
         self._take = take
         self._run = run
         self._log_of = log_of
-        self._stored = StoredLog(store, run, caretaker)
+        self._stored = StoredLog(store, run, recovery)
         self._log: RunLog | None = None
         self._ready: Sequence[Logged] = ()  # what is older than the log in memory
         self._ended = False

@@ -48,7 +48,7 @@ from passback.engine.assembler import resulted
 from passback.engine.children import nested
 from passback.engine.loading import Loads
 from passback.engine.loop import Work
-from passback.engine.supervisor import Assignment, Supervisor, Tempo
+from passback.engine.supervisor import Assignment, Supervisor, Timing
 
 _Path: TypeAlias = tuple[CallId, ...]
 
@@ -112,7 +112,7 @@ logger = logging.getLogger(__name__)
 LOST = Failed("lost", "the workers of this run died before its end", retryable=True)
 
 
-class Caretaker:
+class Recovery:
     """Looks, then acts under a lease: two of them never do the same.
 
     Args:
@@ -123,22 +123,22 @@ class Caretaker:
         self,
         store: Store,
         agents: Agents,
-        tempo: Tempo,
+        timing: Timing,
         supervisor: Callable[[], Supervisor],
         loads: Loads,
     ) -> None:
         self._store = store
         self._loads = loads
         self._agents = agents
-        self._tempo = tempo
+        self._timing = timing
         self._supervisor = supervisor
 
     @property
     def lease(self) -> float:
         """Seconds after which a silent worker is known to be gone."""
-        return self._tempo.lease
+        return self._timing.lease
 
-    async def look_after(self, key: ConversationKey, *, supersede: bool = False) -> None:
+    async def recover(self, key: ConversationKey, *, supersede: bool = False) -> None:
         """Do what a conversation needs now, if anything.
 
         Args:
@@ -151,22 +151,24 @@ class Caretaker:
         if self._supervisor().is_leaving():
             return
         async with self._loads.one_at_a_time(key, recovers=True):
-            again = await self._look_once(key, supersede=supersede)
+            again = await self._recover_once(key, supersede=supersede)
         if again:
-            await self.look_after(key)
+            await self.recover(key)
 
-    async def _look_once(self, key: ConversationKey, *, supersede: bool) -> bool:
+    async def _recover_once(self, key: ConversationKey, *, supersede: bool) -> bool:
         """Do what a conversation needs, loading no more than that takes. True: there may be more to do."""
         loaded = await self._loads.first(key)
         if not loaded.left_out:
-            return await self._tend(key, loaded, supersede=supersede)
+            return await self._recover_loaded(key, loaded, supersede=supersede)
         status = loaded.status
         if not (status.lapsed or _begins_next(loaded, supersede=supersede) or _is_over(status)):
             return False
         async with self._loads.whole(key, recovers=True) as whole:
-            return await self._tend(key, whole, supersede=supersede)
+            return await self._recover_loaded(key, whole, supersede=supersede)
 
-    async def _tend(self, key: ConversationKey, loaded: Loaded, *, supersede: bool) -> bool:
+    async def _recover_loaded(
+        self, key: ConversationKey, loaded: Loaded, *, supersede: bool
+    ) -> bool:
         """Do what a conversation needs that was just loaded; if it has changed meanwhile, nothing happens.
 
         True: there may be more to do.
@@ -174,13 +176,13 @@ class Caretaker:
         status = loaded.status
         if status.lapsed and status.run_id is not None:
             run = RunRef(key, status.run_id)
-            if status.attempt >= self._tempo.max_attempts:
-                return await self._bury(run, loaded)
+            if status.attempt >= self._timing.max_attempts:
+                return await self._fail_lost_run(run, loaded)
             await self._take_over(run, loaded)
         elif _begins_next(loaded, supersede=supersede):
-            await self._begin_next(key, loaded)
+            await self._begin_next_run(key, loaded)
         elif _is_over(status):
-            await self._go_on_without(key, loaded)
+            await self._time_out_calls(key, loaded)
         return False
 
     async def _read_from(
@@ -200,36 +202,36 @@ class Caretaker:
     async def _take_over(self, run: RunRef, loaded: Loaded) -> None:
         state = loaded.status.state
         actor = self._agents.asked_in(loaded.messages, state.asked)
-        toolbox = await actor.equipment.toolbox(loaded.tools)
+        toolbox = await actor.tool_sources.toolbox(loaded.tools)
         begun = await toolbox.perhaps_begun(runnable(loaded.messages))
         append = closing(begun, "interrupted", new_message_id)
         events = await voiding(self._store, run, loaded, append)
         change = _closing_change(run.key, loaded, append)
-        turns = _turns(await self._read_from(loaded.status.mark, run.key, loaded))
+        turns = _turns(await self._read_from(loaded.status.run_start, run.key, loaded))
         messages = (*loaded.messages, *append)
         assignment = Assignment(
             events,
-            Work(actor.brain, toolbox, messages, turns, state, taken_over=True),
+            Work(actor.spec, toolbox, messages, turns, state, taken_over=True),
             continues=True,
             cut=loaded.status.cancelled,
-            tethered=loaded.status.tethered,
+            cancel_on_disconnect=loaded.status.cancel_on_disconnect,
         )
-        take = partial(self._store.claim, change, run.run_id, events, lease=self._tempo.lease)
+        take = partial(self._store.take_over, change, run.run_id, events, lease=self._timing.lease)
         if await self._supervisor().start(run.key.owner, take, assignment) is not None:
             logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
 
-    async def _bury(self, run: RunRef, loaded: Loaded) -> bool:
+    async def _fail_lost_run(self, run: RunRef, loaded: Loaded) -> bool:
         """End a run that too many workers have died of; calls that nobody was told of are closed. True: posts wait."""
         append = closing(unanswered(loaded.messages), "interrupted", new_message_id)
         events = (*await voiding(self._store, run, loaded, append), RunFinished(LOST))
         change = _closing_change(run.key, loaded, append)
-        return await self._store.reap(change, run.run_id, events) and bool(loaded.queue)
+        return await self._store.fail_lost(change, run.run_id, events) and bool(loaded.queue)
 
     # ---------------------------------------------------------------- posts that waited
-    async def _begin_next(self, key: ConversationKey, loaded: Loaded) -> None:
+    async def _begin_next_run(self, key: ConversationKey, loaded: Loaded) -> None:
         queued, *others = loaded.queue
         post = queued.post
-        rolled_back = post.on_busy == "rollback" and loaded.status.cut
+        rolled_back = post.on_busy == "rollback" and loaded.status.stopped_early
         plan = loaded.status.state.plan
         if rolled_back:
             loaded = await self._without_last_run(key, loaded)
@@ -242,8 +244,8 @@ class Caretaker:
             change,
             tools=post.tools,
             keep=loaded.status.message_count if rolled_back else None,
-            pops=queued.run_id,
-            tethered=post.on_disconnect == "cancel",
+            dequeues=queued.run_id,
+            cancel_on_disconnect=post.on_disconnect == "cancel",
             state=change.state or (loaded.status.state if rolled_back else None),
         )
         client = loaded.tools if post.tools is None else post.tools
@@ -256,7 +258,7 @@ class Caretaker:
             work,
             continues=True,
             cut=any(other.stops for other in others),
-            tethered=change.tethered,
+            cancel_on_disconnect=change.cancel_on_disconnect,
         )
         await self._begin(change, queued.run_id, assignment, others)
 
@@ -264,13 +266,13 @@ class Caretaker:
         self, change: Change, run_id: RunId, run: Assignment, known: Sequence[Queued]
     ) -> bool:
         """Whether the run began; `known`: the posts that wait behind it, as far as they were looked at."""
-        take = partial(self._store.begin, change, run_id, run.opening, lease=self._tempo.lease)
+        take = partial(self._store.begin, change, run_id, run.opening, lease=self._timing.lease)
         lease: Lease | None = None
         # a run that has begun is also told of the posts that stop it
         with anyio.CancelScope(shield=True):
             lease = await self._supervisor().start(change.key.owner, take, run)
             if lease is not None:
-                await self._heed_late_posts(lease.run, known)
+                await self._apply_late_stops(lease.run, known)
         return lease is not None
 
     async def _without_last_run(self, key: ConversationKey, loaded: Loaded) -> Loaded:
@@ -278,21 +280,21 @@ class Caretaker:
 
         What a person had allowed, and was done, stays done. If the run had moved the boundary, all is read again.
         """
-        state, mark = loaded.status.state, loaded.status.mark
+        state, mark = loaded.status.state, loaded.status.run_start
         last_run = loaded.messages[max(0, mark - loaded.start) :]
         if mark < loaded.start or any(isinstance(each, SummaryMessage) for each in last_run):
-            state = replace(state, boundary=0, data=None, output_schema=None, model="")
-        messages = await self._read_from(state.boundary, key, loaded)
-        begun = mark - state.boundary
+            state = replace(state, history_start=0, data=None, output_schema=None, model="")
+        messages = await self._read_from(state.history_start, key, loaded)
+        begun = mark - state.history_start
         keep = begun + _made(messages[begun:])
         status = replace(
             loaded.status,
-            message_count=state.boundary + keep,
+            message_count=state.history_start + keep,
             state=state.with_taken_back(messages[keep:], loaded.status.run_id),
         )
         return replace(loaded, status=status, messages=messages[:keep])
 
-    async def _heed_late_posts(self, run: RunRef, known: Sequence[Queued]) -> None:
+    async def _apply_late_stops(self, run: RunRef, known: Sequence[Queued]) -> None:
         """Stop a run for a post that came between the look at the queue and the run's beginning."""
         late = set((await self._store.status(run.key)).queued) - {each.run_id for each in known}
         if not late:
@@ -304,11 +306,11 @@ class Caretaker:
     async def _work(self, client: Sequence[ToolSpec], loaded: Loaded, change: Change) -> Work:
         messages, state = (*loaded.messages, *change.append), change.state or loaded.status.state
         actor = self._agents.asked_in(messages, state.asked)
-        toolbox = await actor.equipment.toolbox(client)
-        return Work(actor.brain, toolbox, messages, state=state)
+        toolbox = await actor.tool_sources.toolbox(client)
+        return Work(actor.spec, toolbox, messages, state=state)
 
     # ---------------------------------------------------------------- answers that did not come
-    async def _go_on_without(self, key: ConversationKey, loaded: Loaded) -> None:
+    async def _time_out_calls(self, key: ConversationKey, loaded: Loaded) -> None:
         """Close the calls whose time is over, and let the model go on with the answers that there are."""
         run_id = new_run_id()
         verdict = begins(loaded.messages, _answers(loaded.queue), new_message_id, overdue=True)
@@ -346,7 +348,7 @@ def _beginning(key: ConversationKey, loaded: Loaded, verdict: Begins, run_id: Ru
         loaded.status.version,
         verdict.append,
         {name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()},
-        mark=mark_of(loaded.status.message_count, verdict.append),
+        run_start=mark_of(loaded.status.message_count, verdict.append),
         state=state_behind(loaded, verdict.append),
     )
 

@@ -16,10 +16,10 @@ from pydantic import JsonValue
 from passback.core.admission import (
     BUSY,
     Begins,
+    ConversationSnapshot,
     Joins,
     Parks,
     Queues,
-    Standing,
     accept,
     accept_unread,
     refuse_claim,
@@ -27,10 +27,10 @@ from passback.core.admission import (
 )
 from passback.core.budgets import Left
 from passback.core.changes import (
+    CallClaim,
     Change,
+    ClaimRequest,
     Enqueue,
-    Held,
-    Hold,
     Inbox,
     Loaded,
     Page,
@@ -76,13 +76,13 @@ from passback.core.messages import (
 from passback.core.ports import ModelClient, Parked, Store, Take
 from passback.core.posts import Receipt, ReceiptName, StartRun, dated, for_call, receipt_names
 from passback.core.transcript import data_of, waiting
-from passback.engine.agents import Actor, Agents
+from passback.engine.agents import Agents, ServedAgent
 from passback.engine.loading import Loads, refuse_beyond
 from passback.engine.loop import Work
 from passback.engine.reader import Reader
-from passback.engine.recovery import Caretaker, mark_of, opening_of, state_behind
+from passback.engine.recovery import Recovery, mark_of, opening_of, state_behind
 from passback.engine.spending import owner_spent
-from passback.engine.supervisor import Assignment, Supervisor, Tempo
+from passback.engine.supervisor import Assignment, Supervisor, Timing
 
 ATTEMPTS = 20
 """How often something is tried."""
@@ -93,7 +93,7 @@ _STEP_ASIDE = 0.01
 _jitter = random.SystemRandom()
 
 
-async def step_aside(attempt: int, /) -> None:
+async def back_off(attempt: int, /) -> None:
     """Wait a little after an attempt, counted from 0: many in step would overtake each other for ever."""
     await anyio.sleep(_jitter.uniform(0, _STEP_ASIDE * attempt))
 
@@ -138,16 +138,16 @@ class Claims:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def hold(
+    async def claim_call(
         self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
-    ) -> Held:
+    ) -> CallClaim:
         """See `Runs.hold`; 0 seconds give the claim back."""
         for attempt in range(ATTEMPTS):
             status = await self._waiting(key, call_id)
-            hold = Hold(key, new_nonce(), status.version, call_id, claimant)
-            held = await self._store.hold(hold, seconds=seconds)
+            hold = ClaimRequest(key, new_nonce(), status.version, call_id, claimant)
+            held = await self._store.claim_call(hold, seconds=seconds)
             if held is None:
-                await step_aside(attempt)
+                await back_off(attempt)
             elif held.mine:
                 return held
             else:
@@ -155,10 +155,10 @@ class Claims:
                 raise CallClaimed("another client is at work on this call", retry_after=wait)
         raise ConversationBusy("too many requests for this conversation at once", retry_after=1)
 
-    async def drop(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
+    async def release_call(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
         """See `Runs.drop`."""
         try:
-            await self.hold(key, call_id, claimant, seconds=0)
+            await self.claim_call(key, call_id, claimant, seconds=0)
         except ResultConflict:
             return  # with the answer, the claim was gone
 
@@ -173,8 +173,8 @@ class Claims:
         if status.version == 0:
             raise UnknownConversation("there is no such conversation")
         running = status.run_id if status.running else None
-        standing = Standing((), loaded.receipts, running, overdue=status.overdue)
-        refuse_claim(standing, status.owed, call_id)
+        snapshot = ConversationSnapshot((), loaded.receipts, running, overdue=status.overdue)
+        refuse_claim(snapshot, status.owed, call_id)
         return status
 
 
@@ -209,18 +209,18 @@ class RunService:
         self,
         store: Store,
         agents: Agents,
-        tempo: Tempo | None = None,
+        timing: Timing | None = None,
         *,
         heard_of: int = 10_000,
     ) -> None:
         self._store = store
         self._agents = agents
-        self._tempo = tempo or Tempo()
+        self._timing = timing or Timing()
         self._loads = Loads(store)
-        self._caretaker = Caretaker(
-            store, agents, self._tempo, lambda: self._supervisor, self._loads
+        self._recovery = Recovery(
+            store, agents, self._timing, lambda: self._supervisor, self._loads
         )
-        self._supervisor = Supervisor(store, self._tempo, self._caretaker.look_after)
+        self._supervisor = Supervisor(store, self._timing, self._recovery.recover)
         self._claims = Claims(store)
         self._readiness = Readiness(store.ping)
         self._heard_of: set[ConversationKey] = set()
@@ -239,8 +239,8 @@ class RunService:
     # ---------------------------------------------------------------- starting
     async def start(self, post: StartRun, /) -> RunRef | Parked:
         post = self._agents.addressed(post)
-        brain = self._agents.asked_in(post.messages).brain
-        if brain.tells_time:
+        spec = self._agents.asked_in(post.messages).spec
+        if spec.tells_time:
             post = dated(post, datetime.now(UTC).isoformat(timespec="seconds"))
         if not post.continues:
             refuse_empty(post)
@@ -264,14 +264,14 @@ class RunService:
         loaded = await self._loads.first(post.key, names)
         if not loaded.left_out or loaded.status.lapsed:
             return await self._judge(post, loaded)
-        verdict = accept_unread(_standing(loaded), loaded.status.owed, post)
+        verdict = accept_unread(_snapshot(loaded), loaded.status.owed, post)
         if isinstance(verdict, Joins):
             return RunRef(post.key, verdict.run_id)
         if verdict is not None:
             return Parked(post.key, verdict.owed)
         actor = self._agents.asked_in(post.messages, loaded.status.state.asked)
-        if not actor.brain.commands.mends(post.messages):
-            refuse_beyond(loaded, (), self._tempo.history_bytes, actor.brain.commands)
+        if not actor.spec.commands.mends(post.messages):
+            refuse_beyond(loaded, (), self._timing.history_bytes, actor.spec.commands)
         async with self._loads.whole(post.key, names) as whole:
             return await self._judge(post, whole)
 
@@ -279,7 +279,7 @@ class RunService:
         if loaded.status.lapsed:
             return partial(self._recover, post.key)
         try:
-            return await self._admit(post, loaded) or step_aside
+            return await self._admit(post, loaded) or back_off
         except UnknownToolCall as error:
             status = loaded.status
             if not status.running or status.run_id is None:
@@ -291,7 +291,7 @@ class RunService:
             return partial(self._hand_back, run, missing, status.committed, error.message)
 
     async def _recover(self, key: ConversationKey, _attempt: int) -> None:
-        await self._caretaker.look_after(key)
+        await self._recovery.recover(key)
 
     def _may_be_new(self, post: StartRun, names: Collection[ReceiptName]) -> bool:
         """Return whether this worker never heard of the conversation, which is judged as a new one first, without a look.
@@ -312,12 +312,12 @@ class RunService:
         messages = (*loaded.messages, *post.messages)
         actor = self._agents.asked_in(messages, loaded.status.state.asked)
         if post.tools is not None:
-            (await actor.equipment.toolbox()).refuse_clashes(post.tools)
-        commands = actor.brain.commands
+            (await actor.tool_sources.toolbox()).refuse_clashes(post.tools)
+        commands = actor.spec.commands
         commands.called_in(post.messages)
         post = commands.marked(post)
-        verdict = accept(_standing(loaded), post, new_message_id)
-        limit = self._tempo.history_bytes
+        verdict = accept(_snapshot(loaded), post, new_message_id)
+        limit = self._timing.history_bytes
         match verdict:
             case Joins(run_id):
                 return RunRef(post.key, run_id)
@@ -334,17 +334,17 @@ class RunService:
                 assert_never(verdict)
 
     async def _refuse_unfit(
-        self, actor: Actor, post: StartRun, loaded: Loaded, append: Sequence[Message]
+        self, actor: ServedAgent, post: StartRun, loaded: Loaded, append: Sequence[Message]
     ) -> None:
         """Return if new messages may be stored: there is room for them, and a model that takes them."""
-        brain = actor.brain
+        spec = actor.spec
         refuse_company(append)
-        refuse_attachments(append, brain.model)
-        refuse_beyond(loaded, append, self._tempo.history_bytes, brain.commands)
-        if brain.is_large(append):
+        refuse_attachments(append, spec.model)
+        refuse_beyond(loaded, append, self._timing.history_bytes, spec.commands)
+        if spec.is_large(append):
             client = loaded.tools if post.tools is None else post.tools
-            toolbox = await actor.equipment.toolbox(client)
-            brain.watch(toolbox).refuse(brain.seen((*loaded.messages, *append)))
+            toolbox = await actor.tool_sources.toolbox(client)
+            spec.watch(toolbox).refuse(spec.seen((*loaded.messages, *append)))
 
     async def _park(self, post: StartRun, loaded: Loaded, verdict: Parks) -> Parked | None:
         parked = Parked(post.key, verdict.owed)
@@ -358,7 +358,7 @@ class RunService:
         queued = Queued(run_id, replace(post, messages=verdict.messages, history=()))
         opening = (RunQueued(run_id),)
         receipts = _receipts(verdict, run_id)
-        limit = self._tempo.queue
+        limit = self._timing.queue
         answer = await self._store.enqueue(Enqueue(queued, receipts, opening, limit))
         if answer == "full":
             raise QueueFull("too many posts wait for this conversation", retry_after=1)
@@ -373,22 +373,22 @@ class RunService:
 
     async def _supersede(self, run: RunRef, _attempt: int) -> RunRef:
         """Begin what waits for answers that may never come."""
-        await self._caretaker.look_after(run.key, supersede=True)
+        await self._recovery.recover(run.key, supersede=True)
         return run
 
     async def _begin(
-        self, actor: Actor, post: StartRun, loaded: Loaded, verdict: Begins
+        self, actor: ServedAgent, post: StartRun, loaded: Loaded, verdict: Begins
     ) -> RunRef | None:
         run = RunRef(post.key, new_run_id())
         change = _change(post, loaded, verdict, run.run_id)
         client = loaded.tools if post.tools is None else post.tools
-        toolbox = await actor.equipment.toolbox(client)
+        toolbox = await actor.tool_sources.toolbox(client)
         opening = opening_of(run.run_id, verdict.append)
         messages = (*loaded.messages, *verdict.append)
-        work = Work(actor.brain, toolbox, messages, state=change.state or loaded.status.state)
-        work.owner_spent = await owner_spent(self._store, actor.brain.budget, run)
-        assignment = Assignment(opening, work, tethered=change.tethered)
-        take = partial(self._store.begin, change, run.run_id, opening, lease=self._tempo.lease)
+        work = Work(actor.spec, toolbox, messages, state=change.state or loaded.status.state)
+        work.owner_spent = await owner_spent(self._store, actor.spec.budget, run)
+        assignment = Assignment(opening, work, cancel_on_disconnect=change.cancel_on_disconnect)
+        take = partial(self._store.begin, change, run.run_id, opening, lease=self._timing.lease)
         lease = await self._supervisor.start(post.key.owner, take, assignment, refusable=True)
         return None if lease is None else run
 
@@ -403,10 +403,10 @@ class RunService:
         """
         if missing - await self._calls_begun(run, committed):
             # the log of another worker's run may lag behind what its readers have seen
-            await anyio.sleep(2 * self._tempo.log_delay)
+            await anyio.sleep(2 * self._timing.log_delay)
             if missing - await self._calls_begun(run, committed):
                 raise UnknownToolCall(why)
-        with anyio.move_on_after(self._tempo.early_result):
+        with anyio.move_on_after(self._timing.early_result):
             async with self.follow(run) as batches:
                 async for _ in batches:
                     pass
@@ -428,7 +428,7 @@ class RunService:
         self, run: RunRef, /, *, after: Position = START, take: Take | None = None
     ) -> Reader:
         log_of = self._supervisor.log_of
-        return Reader(self._store, run, after, self._caretaker, log_of, take=take)
+        return Reader(self._store, run, after, self._recovery, log_of, take=take)
 
     def left(self, run: RunRef, /) -> Left | None:
         return self._supervisor.left(run)
@@ -437,19 +437,19 @@ class RunService:
         status = await self._store.status(key)
         if status.lapsed or status.overdue:
             with suppress(StoreError):  # a store that takes no writes now may still be read
-                await self._caretaker.look_after(key)
+                await self._recovery.recover(key)
             status = await self._store.status(key)
         if status.version == 0:
             raise UnknownConversation("there is no such conversation")
         return status
 
-    async def hold(
+    async def claim_call(
         self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
-    ) -> Held:
-        return await self._claims.hold(key, call_id, claimant, seconds=seconds)
+    ) -> CallClaim:
+        return await self._claims.claim_call(key, call_id, claimant, seconds=seconds)
 
-    async def drop(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
-        await self._claims.drop(key, call_id, claimant)
+    async def release_call(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
+        await self._claims.release_call(key, call_id, claimant)
 
     async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
         page = await self._store.inbox(owner, after=after, limit=limit)
@@ -480,7 +480,7 @@ class RunService:
             change = Change(key, new_nonce(), loaded.status.version, owed=owing, state=state)
             if await self._store.park(change):
                 return
-            await step_aside(attempt)
+            await back_off(attempt)
         raise ConversationBusy("too many requests for this conversation at once", retry_after=1)
 
     async def _read(self, key: ConversationKey) -> Loaded:
@@ -491,7 +491,7 @@ class RunService:
             return whole
 
     def commands(self, agent: str = "", /) -> Sequence[Command]:
-        return self._agents.named(agent).brain.commands.all
+        return self._agents.named(agent).spec.commands.all
 
     async def ready(self) -> None:
         self._supervisor.admit()
@@ -508,12 +508,12 @@ class RunService:
         going_on = self._supervisor.runs_of(key)  # not those that a post begins after the deletion
         if not await self._store.delete(key):
             raise UnknownConversation("there is no such conversation")
-        self._supervisor.forsake(going_on)
+        self._supervisor.abandon_runs(going_on)
 
 
-def _standing(loaded: Loaded) -> Standing:
+def _snapshot(loaded: Loaded) -> ConversationSnapshot:
     status = loaded.status
-    return Standing(
+    return ConversationSnapshot(
         loaded.messages,
         loaded.receipts,
         status.run_id if status.running else None,
@@ -537,8 +537,8 @@ def _change(
         _receipts(verdict, run_id),
         verdict.owed if isinstance(verdict, Parks) else (),
         post.tools,
-        mark=mark_of(loaded.status.message_count, verdict.append),
-        tethered=post.on_disconnect == "cancel",
+        run_start=mark_of(loaded.status.message_count, verdict.append),
+        cancel_on_disconnect=post.on_disconnect == "cancel",
         state=state_behind(loaded, verdict.append),
     )
 

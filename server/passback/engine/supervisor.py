@@ -57,25 +57,25 @@ class Assignment:
         opening: the events that its log has under this lease.
         continues: its log has events of earlier leases.
         cut: it is to end at once, cancelled: a post that stops it waits already.
-        tethered: it is cancelled when nobody follows it.
+        cancel_on_disconnect: it is cancelled when nobody follows it.
     """
 
     opening: tuple[RunEvent, ...]
     work: Work
     continues: bool = False
     cut: bool = False
-    tethered: bool = False
+    cancel_on_disconnect: bool = False
 
 
-class Active:
+class ActiveRun:
     """A run that goes on here, until it has ended, is left to another worker, or is lost to one."""
 
     def __init__(self, lease: Lease, run: Assignment, writer: LogWriter, store: Store) -> None:
         self.scope = anyio.CancelScope()
         work = run.work
-        self.meter = Meter(work.brain.budget, work.state, lease, store, work.owner_spent)
+        self.meter = Meter(work.spec.budget, work.state, lease, store, work.owner_spent)
         self.log = RunLog(lease, run.opening, writer, self._lease_is, continues=run.continues)
-        self.tethered = run.tethered
+        self.cancel_on_disconnect = run.cancel_on_disconnect
         self.outcome: Outcome | None = None
         """How to end it; None: not at all, another worker goes on."""
         self.lost = False
@@ -119,7 +119,7 @@ HEARTBEAT = 0.6
 
 
 @value
-class Tempo:
+class Timing:
     """Seconds, where nothing else is said.
 
     Args:
@@ -128,7 +128,7 @@ class Tempo:
             most a third longer.
         log_delay: how late a text delta may be stored; four times as late while nobody in another process waits for it.
         early_result: how long a tool result that comes before its call was handed back may wait for that.
-        last_words: how long the end of a cut run may take.
+        final_commit_timeout: how long the end of a cut run may take.
         patience: how long one write may take, whatever the store promises.
         scan: how often to look for runs whose worker is gone.
         disconnect_grace: how long a run that is to end with its last reader goes on without one.
@@ -143,7 +143,7 @@ class Tempo:
     heartbeat: float = HEARTBEAT
     log_delay: float = 0.05
     early_result: float = 30
-    last_words: float = 10
+    final_commit_timeout: float = 10
     patience: float = 60
     scan: float = 1.0
     disconnect_grace: float = 5.0
@@ -158,27 +158,27 @@ class Supervisor:
     """Starts runs and sees them to their end, whatever happens in them.
 
     Args:
-        look_after: called for a conversation that posts wait for, and for one that nobody may be working on.
+        recover: called for a conversation that posts wait for, and for one that nobody may be working on.
     """
 
     def __init__(
         self,
         store: Store,
-        tempo: Tempo,
-        look_after: Callable[[ConversationKey], Awaitable[None]],
+        timing: Timing,
+        recover: Callable[[ConversationKey], Awaitable[None]],
     ) -> None:
         self._store = store
-        self._look_after = look_after
-        self._tempo = tempo
+        self._look_after = recover
+        self._timing = timing
         self._writer = LogWriter(
             store,
-            delay=tempo.log_delay,
-            lease=tempo.lease,
-            patience=tempo.patience,
-            tool_timeout=tempo.tool_timeout,
+            delay=timing.log_delay,
+            lease=timing.lease,
+            patience=timing.patience,
+            tool_timeout=timing.tool_timeout,
         )
-        self._active: dict[RunId, Active] = {}
-        self._owner_runs = OwnerRuns(tempo.owner_runs)
+        self._active: dict[RunId, ActiveRun] = {}
+        self._owner_runs = OwnerRuns(timing.owner_runs)
         self._tasks: asyncio.TaskGroup | None = None
         self._draining = False
         self._stopped = False
@@ -263,7 +263,7 @@ class Supervisor:
         runs = [active.log.lease.run for active in self._active.values()]
         return [run for run in runs if run.key == key]
 
-    def forsake(self, runs: Iterable[RunRef]) -> None:
+    def abandon_runs(self, runs: Iterable[RunRef]) -> None:
         """Stop runs whose conversation is no more: nothing of them can be stored."""
         for run_id in self._active.keys() & {run.run_id for run in runs}:
             self._active[run_id].lose()
@@ -273,7 +273,7 @@ class Supervisor:
         self._draining = True
         await self._quiet(grace)
         self._stop_all()
-        await self._quiet(self._tempo.last_words)
+        await self._quiet(self._timing.final_commit_timeout)
 
     def _stop_all(self) -> None:
         self._stopped = True
@@ -315,8 +315,8 @@ class Supervisor:
         finally:
             self._owner_runs.remove(owner)
 
-    def _enter(self, lease: Lease, run: Assignment) -> tuple[Active, Loop]:
-        active = Active(lease, run, self._writer, self._store)
+    def _enter(self, lease: Lease, run: Assignment) -> tuple[ActiveRun, Loop]:
+        active = ActiveRun(lease, run, self._writer, self._store)
         loop = Loop(run.work, active.log, self.is_leaving, active.meter)
         if run.cut:
             active.stop(Cancelled())
@@ -328,7 +328,7 @@ class Supervisor:
         self._active[run_id] = active
         return active, loop
 
-    async def _supervise(self, active: Active, loop: Loop) -> None:
+    async def _supervise(self, active: ActiveRun, loop: Loop) -> None:
         run = active.log.lease.run
         place = {"run_id": run.run_id, "conversation_id": run.key.id}
         # written while the model thinks, not before it is asked
@@ -350,7 +350,7 @@ class Supervisor:
             # in a task of its own: this run is over, and no longer counts as one of its owner's
             self._tasks.create_task(self._contained(self._look_after, run.key))
 
-    async def _run(self, active: Active, loop: Loop, place: Mapping[str, str]) -> None:
+    async def _run(self, active: ActiveRun, loop: Loop, place: Mapping[str, str]) -> None:
         if active.scope.cancel_called:
             return  # not even a request to the model
         try:
@@ -366,9 +366,9 @@ class Supervisor:
             logger.exception("run broken", extra={"action": "run_broken", **place})
             active.outcome = BROKEN
 
-    async def _last_words(self, active: Active, loop: Loop, place: Mapping[str, str]) -> None:
+    async def _last_words(self, active: ActiveRun, loop: Loop, place: Mapping[str, str]) -> None:
         """End a run that did not end itself, or leave it to another worker."""
-        with anyio.CancelScope(shield=True), anyio.move_on_after(self._tempo.last_words):
+        with anyio.CancelScope(shield=True), anyio.move_on_after(self._timing.final_commit_timeout):
             try:
                 if active.outcome is None:
                     await self._hand_over(active, place)
@@ -379,7 +379,7 @@ class Supervisor:
             except Exception:  # the run supervisor: a lost end must not end the others
                 logger.exception("end broken", extra={"action": "end_not_stored", **place})
 
-    async def _hand_over(self, active: Active, place: Mapping[str, str]) -> None:
+    async def _hand_over(self, active: ActiveRun, place: Mapping[str, str]) -> None:
         """Release the lease. What is still in doubt is settled first: it may be the result of a tool."""
         try:
             await active.log.settle()
@@ -390,7 +390,7 @@ class Supervisor:
             logger.warning("lease not released: %s", error.code, extra=told)
 
     async def _insist(
-        self, active: Active, attempt: Callable[[], Awaitable[None]], place: Mapping[str, str]
+        self, active: ActiveRun, attempt: Callable[[], Awaitable[None]], place: Mapping[str, str]
     ) -> None:
         """End a run; what a failing store does not take is sent again until it does."""
         while True:
@@ -403,9 +403,9 @@ class Supervisor:
                     "end not stored: %s", error.code, extra={"action": "end_not_stored", **place}
                 )
             attempt = active.log.settle
-            await anyio.sleep(self._tempo.heartbeat)
+            await anyio.sleep(self._timing.heartbeat)
 
-    def _forget(self, active: Active) -> None:
+    def _forget(self, active: ActiveRun) -> None:
         run_id = active.log.lease.run.run_id
         if self._active.get(run_id) is active:
             del self._active[run_id]
@@ -421,15 +421,15 @@ class Supervisor:
                 await helper()
             except Exception:  # the run supervisor's own loop
                 logger.exception("helper of all runs broken", extra={"action": "helper_broken"})
-            await anyio.sleep(self._tempo.heartbeat)
+            await anyio.sleep(self._timing.heartbeat)
 
     async def _contained(
-        self, look_after: Callable[[ConversationKey], Awaitable[None]], key: ConversationKey
+        self, recover: Callable[[ConversationKey], Awaitable[None]], key: ConversationKey
     ) -> None:
         """Look after a conversation; what goes wrong is left to the next who does."""
         try:
             with containing():
-                await look_after(key)
+                await recover(key)
         except PassbackError as error:
             logger.warning("conversation not looked after: %s", error.code)
         except Exception:  # the run supervisor: a broken conversation must not end the others
@@ -438,11 +438,11 @@ class Supervisor:
     async def _scan(self) -> None:
         """Look for runs whose worker is gone. Workers that were started together do not look together."""
         while True:
-            await anyio.sleep(self._tempo.scan * _jitter.uniform(0.5, 1.5))
+            await anyio.sleep(self._timing.scan * _jitter.uniform(0.5, 1.5))
             if self._draining:
                 return
             try:
-                keys = await self._store.abandoned(_AT_ONCE, lease=self._tempo.lease)
+                keys = await self._store.abandoned(_AT_ONCE, lease=self._timing.lease)
             except StoreError as error:
                 logger.warning("no look for lost runs: %s", error.code)
                 continue
@@ -451,7 +451,7 @@ class Supervisor:
                     tasks.start_soon(self._contained, self._look_after, key)
 
     async def _heartbeat(self) -> None:
-        silence = self._tempo.heartbeat
+        silence = self._timing.heartbeat
         while True:
             await anyio.sleep(silence / 3)
             runs = self._active.values()
@@ -460,7 +460,7 @@ class Supervisor:
                 continue
             try:
                 states = await self._store.renew(
-                    [log.lease for log in logs], lease=self._tempo.lease
+                    [log.lease for log in logs], lease=self._timing.lease
                 )
             except StoreError as error:
                 logger.warning(
@@ -474,17 +474,17 @@ class Supervisor:
     async def _watch_followers(self) -> None:
         """Cancel the runs that were to end with their last reader, when nobody has followed them for a while."""
         while True:
-            await anyio.sleep(self._tempo.heartbeat)
+            await anyio.sleep(self._timing.heartbeat)
             for active in tuple(self._active.values()):
-                if not active.tethered or active.log.followers:
+                if not active.cancel_on_disconnect or active.log.followers:
                     active.alone_since = None
                 elif active.alone_since is None:
                     active.alone_since = monotonic()
-                elif monotonic() - active.alone_since >= self._tempo.disconnect_grace:
+                elif monotonic() - active.alone_since >= self._timing.disconnect_grace:
                     active.alone_since = None
                     await self._contained(self._cancel_unless_attended, active.log.lease.run.key)
 
     async def _cancel_unless_attended(self, key: ConversationKey) -> None:
         status = await self._store.status(key)
-        if not status.attended and status.run_id is not None:
+        if not status.followed and status.run_id is not None:
             self.cancel(RunRef(key, status.run_id))

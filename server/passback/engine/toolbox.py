@@ -24,7 +24,7 @@ from passback.core.text import mended
 from passback.core.toolsets import Concurrent, Instructing, ReadOnlyCalls, ToolContext, Toolset
 from passback.core.values import value
 from passback.engine.assembler import Executor
-from passback.engine.guarding import CallBroken, boundary
+from passback.engine.guarding import CallBroken, guarded
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -197,7 +197,7 @@ class Toolbox:
         given: Given
         ids = {"run_id": context.run.run_id, "call_id": call.id}
         try:
-            with boundary("toolset", ids, passing=StoreError):
+            with guarded("toolset", ids, passing=StoreError):
                 result = await self._toolset(call).call(call, context)
                 given = None if result is None else _storable(result)
         except StoreError as error:
@@ -209,7 +209,7 @@ class Toolbox:
 
 
 @value
-class Equipment:
+class ToolSources:
     """What an agent brings to each of its runs.
 
     Args:

@@ -16,7 +16,7 @@ from passback.core.errors import BadRequest, BodyTooLarge, RequestTimeout, Unsup
 from passback.http.answers import owner_of
 from passback.http.headers import Headers, headers_of
 from passback.http.sending import BODY_CAME
-from passback.http.wires import Bodies, Limits
+from passback.http.wires import Bodies, RequestLimits
 
 _Args = TypeVarTuple("_Args")
 _Result = TypeVar("_Result")
@@ -53,7 +53,9 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 
 
-async def read_object(request: Request, limits: Limits, bodies: Bodies, /) -> dict[str, JsonValue]:
+async def read_object(
+    request: Request, limits: RequestLimits, bodies: Bodies, /
+) -> dict[str, JsonValue]:
     """The body of a request as a JSON object.
 
     Raises:
@@ -69,7 +71,7 @@ async def read_object(request: Request, limits: Limits, bodies: Bodies, /) -> di
 
 
 async def read_optional_object(
-    request: Request, limits: Limits, bodies: Bodies, /
+    request: Request, limits: RequestLimits, bodies: Bodies, /
 ) -> dict[str, JsonValue]:
     """As `read_object`; a body without a byte is an empty object, whatever it is declared as."""
     text = await _read(request, limits, bodies)
@@ -79,7 +81,7 @@ async def read_optional_object(
     return _parse_object(text, limits)
 
 
-def _parse_object(text: bytes, limits: Limits) -> dict[str, JsonValue]:
+def _parse_object(text: bytes, limits: RequestLimits) -> dict[str, JsonValue]:
     value = parse_json(text, depth=limits.depth)
     if not isinstance(value, dict):
         raise BadRequest("the body is not a JSON object")
@@ -98,7 +100,7 @@ def _check_media_type(headers: Headers) -> None:
         raise UnsupportedMedia("the body has to come without a content encoding")
 
 
-async def _read(request: Request, limits: Limits, bodies: Bodies) -> bytes:
+async def _read(request: Request, limits: RequestLimits, bodies: Bodies) -> bytes:
     if _declared_length(headers_of(request.scope)) > limits.body_bytes:
         raise _too_large(limits)
     if BODY_CAME in request.scope.get("extensions", ()):  # what is there does not wait
@@ -114,7 +116,7 @@ async def _read(request: Request, limits: Limits, bodies: Bodies) -> bytes:
         raise RequestTimeout(late) from None
 
 
-async def _gather(request: Request, limits: Limits, bodies: Bodies) -> bytes:
+async def _gather(request: Request, limits: RequestLimits, bodies: Bodies) -> bytes:
     """Wait for all of a body; what is here of it is counted until the rest is."""
     owner, body, held, more = owner_of(request), bytearray(), 0, True
     try:
@@ -140,7 +142,7 @@ async def _receive(request: Request) -> tuple[bool, bytes]:
     return message.get("more_body", False), message.get("body", b"")
 
 
-def _too_large(limits: Limits) -> BodyTooLarge:
+def _too_large(limits: RequestLimits) -> BodyTooLarge:
     return BodyTooLarge(
         f"the body is larger than {limits.body_bytes} bytes (PASSBACK_MAX_BODY_BYTES)"
     )

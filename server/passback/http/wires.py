@@ -56,7 +56,7 @@ class Bodies:
 
 
 @value
-class Limits:
+class RequestLimits:
     """How much one request may ask of us. Sizes in bytes, times in seconds.
 
     A body has room for attachments of one and a half times their limit, in base64: what is too large is refused as that,
@@ -97,7 +97,7 @@ class Services:
     runs: Runs
     stopping: Signal
     describe: Callable[[], JsonObject]
-    limits: Limits = field(default_factory=Limits)
+    limits: RequestLimits = field(default_factory=RequestLimits)
     bodies: Bodies = field(default_factory=Bodies)
     ping_seconds: float = 15
     allow_roles: frozenset[str] = frozenset({"user", "tool"})

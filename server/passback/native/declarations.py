@@ -21,7 +21,7 @@ from passback.core.errors import (
 from passback.core.messages import TOOL_NAME, ConversationKey, JsonObject, OwnerId, ToolSpec, folded
 from passback.core.questions import ASK_USER
 from passback.http.body import parse_json
-from passback.http.wires import Limits
+from passback.http.wires import RequestLimits
 from passback.native.parts import Posted, described_as
 from passback.places import Places, places_of
 from passback.schemas.declared import Unfit, fit, size
@@ -69,7 +69,7 @@ DeclaredTool: TypeAlias = Annotated[JsonValue, described_as(PostedTool | PostedF
 
 # ---------------------------------------------------------------- tools
 async def parse_tools(
-    declared: Sequence[JsonValue], limits: Limits, key: ConversationKey, /
+    declared: Sequence[JsonValue], limits: RequestLimits, key: ConversationKey, /
 ) -> tuple[ToolSpec, ...]:
     """Read the declarations `{name, description?, parameters?}`; `parameters` is a JSON Schema or its text.
 
@@ -148,7 +148,7 @@ def _invalid(name: str, reason: str) -> InvalidTool:
 
 
 async def parse_output_schema(
-    declared: JsonValue, limits: Limits, called: str, key: ConversationKey, /
+    declared: JsonValue, limits: RequestLimits, called: str, key: ConversationKey, /
 ) -> JsonObject:
     """What an answer has to fit: a JSON Schema of type object or its text, judged as those of tools are.
 
@@ -169,7 +169,7 @@ async def parse_output_schema(
 class _Judging:
     """Judges the schemas of one post."""
 
-    def __init__(self, limits: Limits, key: ConversationKey) -> None:
+    def __init__(self, limits: RequestLimits, key: ConversationKey) -> None:
         self._limits = limits
         self._key = key
         self._until: float | None = None

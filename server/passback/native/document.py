@@ -40,7 +40,7 @@ from passback.http.routing import relative_reference
 from passback.http.wires import Services
 from passback.native.encoder import owed_call
 from passback.native.shapes import LeftView, OwedCall, UsageView, left_view, usage_view
-from passback.streams.writer import Line
+from passback.streams.writer import ResponseWriter
 
 MOST_SECONDS = 3600
 """How long a client may wait."""
@@ -221,7 +221,7 @@ class WaitedAnswer:
         self._headers = run_headers(run.key.id, run.run_id) | left
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        line = Line(self._services, scope, receive, send)
+        line = ResponseWriter(self._services, scope, receive, send)
         answer = await line.hold(partial(self._wait, scope))
         if answer or self._services.stopping.is_set:
             await (answer or self._goes_on(scope))(scope, receive, send)

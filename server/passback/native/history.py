@@ -154,7 +154,7 @@ def instant(milliseconds: int, /) -> str:
 def _running(status: Status) -> RunningView | None:
     if not status.running or status.run_id is None:
         return None
-    return {"runId": status.run_id, "firstMessage": status.mark, "attempt": status.attempt}
+    return {"runId": status.run_id, "firstMessage": status.run_start, "attempt": status.attempt}
 
 
 # ---------------------------------------------------------------- its messages

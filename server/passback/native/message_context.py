@@ -1,4 +1,4 @@
-"""What a post says beside its words (`Brief`): how it is posted, and how it is shown."""
+"""What a post says beside its words (`MessageContext`): how it is posted, and how it is shown."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,14 +9,14 @@ from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from passback.core.errors import DataTooLarge, InvalidRequest
-from passback.core.messages import Brief, ConversationKey, PostedMessage, UserMessage
+from passback.core.messages import ConversationKey, MessageContext, PostedMessage, UserMessage
 from passback.core.tables import BadTable, Table, check_table, tables_in
 from passback.http.body import work_on
-from passback.http.wires import Limits
+from passback.http.wires import RequestLimits
 from passback.native.declarations import parse_output_schema
 from passback.native.parts import Posted
 
-_NOTHING = Brief()
+_NOTHING = MessageContext()
 _OF_ANY_POST = frozenset({"model"})
 """What many clients say in each post; where there is no user message, the one before still holds."""
 
@@ -55,7 +55,9 @@ class PostedBrief(Posted):
     )
 
 
-async def read_brief(posted: PostedBrief, limits: Limits, key: ConversationKey, /) -> Brief:
+async def read_brief(
+    posted: PostedBrief, limits: RequestLimits, key: ConversationKey, /
+) -> MessageContext:
     """What was posted in a conversation; an empty brief, if that is nothing.
 
     Raises:
@@ -70,7 +72,7 @@ async def read_brief(posted: PostedBrief, limits: Limits, key: ConversationKey, 
     name = _name(type(posted), "structured_data")
     refuse_large(name, data, limits)
     await _refuse_bad_tables(name, data)
-    return Brief(
+    return MessageContext(
         data,
         (posted.intent or "").strip(),
         tuple(filter(None, (each.strip() for each in posted.constraints or ()))),
@@ -83,7 +85,7 @@ async def read_brief(posted: PostedBrief, limits: Limits, key: ConversationKey, 
     )
 
 
-def refuse_large(name: str, data: JsonValue, limits: Limits, /) -> None:
+def refuse_large(name: str, data: JsonValue, limits: RequestLimits, /) -> None:
     """Raises DataTooLarge."""
     if data is not None and len(to_json(data)) > limits.data_bytes:
         raise DataTooLarge(
@@ -108,7 +110,10 @@ def _check_tables(tables: Sequence[tuple[str, Table]]) -> None:
 
 
 def briefed(
-    messages: Sequence[PostedMessage], brief: Brief, form: type[PostedBrief] = PostedBrief, /
+    messages: Sequence[PostedMessage],
+    brief: MessageContext,
+    form: type[PostedBrief] = PostedBrief,
+    /,
 ) -> tuple[PostedMessage, ...]:
     """The messages, of which the last one of the user says it; `form` is how it was posted.
 
@@ -152,7 +157,7 @@ class BriefView(TypedDict):
     extras: NotRequired[JsonValue]
 
 
-def show_brief(brief: Brief, /) -> BriefView:
+def show_brief(brief: MessageContext, /) -> BriefView:
     """What was posted, as it could be posted again."""
     view = _show_texts(brief)
     if brief.data is not None or brief.forgets:
@@ -166,7 +171,7 @@ def show_brief(brief: Brief, /) -> BriefView:
     return view
 
 
-def _show_texts(brief: Brief) -> BriefView:
+def _show_texts(brief: MessageContext) -> BriefView:
     view: BriefView = {}
     if brief.intent:
         view["intent"] = brief.intent

@@ -31,7 +31,13 @@ from passback.native.document import MOST_SECONDS, WaitedAnswer, parked_view
 from passback.native.encoder import DONE, NativeEncoder, native_data, owed_call, owed_event
 from passback.native.openapi import parameter
 from passback.streams.frames import EventId
-from passback.streams.sse import EventStream, Form, last_event_id, opening_comment, stream_headers
+from passback.streams.sse import (
+    EventStream,
+    ResponseFormat,
+    last_event_id,
+    opening_comment,
+    stream_headers,
+)
 
 MARK = "\x1e"
 """ASCII's record separator, in front of the last line as in JSON text sequences (RFC 7464). No text holds it."""
@@ -41,7 +47,7 @@ def _plain(_: str, text: str, /) -> str:
     return text
 
 
-TEXT = Form("text/plain; charset=utf-8", _plain)
+TEXT = ResponseFormat("text/plain; charset=utf-8", _plain)
 
 
 class PlainEncoder:

@@ -22,7 +22,7 @@ from passback.core.messages import (
 from passback.core.questions import ASK_USER
 from passback.http.body import parse_json
 from passback.http.requests import validated
-from passback.http.wires import Limits
+from passback.http.wires import RequestLimits
 from passback.native.declarations import parse_tools
 from passback.native.message_context import PostedBrief, briefed, read_brief
 from passback.native.parts import Posted, PostedContent, read_content, read_result, show_content
@@ -105,7 +105,7 @@ class _Decision(Approval):
 
 
 async def read_submission(
-    given: Mapping[str, object], limits: Limits, /, *, key: ConversationKey
+    given: Mapping[str, object], limits: RequestLimits, /, *, key: ConversationKey
 ) -> PostedMessage:
     """A user's message in a conversation; `given` is its `content` and what `PostedBrief` has, by the names of Python.
 
@@ -125,7 +125,7 @@ async def read_submission(
     return briefly
 
 
-async def read_answer(given: Mapping[str, object], limits: Limits, /) -> PostedMessage:
+async def read_answer(given: Mapping[str, object], limits: RequestLimits, /) -> PostedMessage:
     """The result of a call: `call_id`, `content` (a text, parts, or any JSON) and `is_error`.
 
     Raises:
@@ -136,7 +136,7 @@ async def read_answer(given: Mapping[str, object], limits: Limits, /) -> PostedM
     return ToolMessage(new_message_id(), CallId(said.call_id), content, said.is_error)
 
 
-async def read_decision(given: Mapping[str, object], limits: Limits, /) -> ApprovalMessage:
+async def read_decision(given: Mapping[str, object], limits: RequestLimits, /) -> ApprovalMessage:
     """A person's word on a call: `call_id`, `approved`, `reason` and `always`.
 
     Raises:
@@ -147,7 +147,7 @@ async def read_decision(given: Mapping[str, object], limits: Limits, /) -> Appro
 
 
 async def read_declared(
-    tools: Sequence[ToolSpec], limits: Limits, key: ConversationKey, /
+    tools: Sequence[ToolSpec], limits: RequestLimits, key: ConversationKey, /
 ) -> tuple[ToolSpec, ...]:
     """Tools that the caller executes; raises as `parse_tools`, and InvalidRequest for what is no JSON."""
     declared: list[JsonValue] = [
@@ -186,7 +186,9 @@ def _derived(schema: type[object]) -> object:
         raise InvalidOutputSchema(f"output_schema has no JSON Schema: {error.message}") from error
 
 
-def _read(form: type[SubmissionT], given: Mapping[str, object], limits: Limits) -> SubmissionT:
+def _read(
+    form: type[SubmissionT], given: Mapping[str, object], limits: RequestLimits
+) -> SubmissionT:
     said = validated(form, cast("dict[str, JsonValue]", dict(given)))  # which is what is found out
     text = _as_text(said.model_dump())
     if len(text) > limits.body_bytes:

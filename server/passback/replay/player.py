@@ -18,7 +18,7 @@ from passback.http.answers import json_answer
 from passback.http.body import read_object
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
-from passback.http.wires import Bodies, Limits, Wire
+from passback.http.wires import Bodies, RequestLimits, Wire
 from passback.native.history import conversation_view
 from passback.replay.recording import Exchange, Frame, Recording, answered_calls
 from passback.streams.sse import opening_comment, stream_headers
@@ -29,7 +29,7 @@ _MAX_KEYS = 1000
 """Posts that are known again."""
 _MAX_ID = 256
 
-_LIMITS = Limits()
+_LIMITS = RequestLimits()
 
 
 def replay_site(recording: Recording, /, *, speed: float) -> ASGIApp:

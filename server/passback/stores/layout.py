@@ -11,11 +11,11 @@ from urllib.parse import quote, unquote
 
 from passback.core.budgets import Spending, Spent
 from passback.core.changes import (
+    CallDeadline,
     Change,
-    Claim,
+    ClaimRequest,
     Commit,
     Enqueue,
-    Hold,
     Inbox,
     Lease,
     OpenTurns,
@@ -109,12 +109,12 @@ class PackedState(NamedTuple):
 
 
 def pack_state(state: State | None, /) -> PackedState | None:
-    return None if state is None else PackedState(dump_state(state), state.boundary)
+    return None if state is None else PackedState(dump_state(state), state.history_start)
 
 
 def unpack_state(record: bytes | None, boundary: int, /) -> State:
     """The boundary may have been set back since the record was written; without a record there is no other than 0."""
-    return replace(load_state(record), boundary=boundary) if record else State()
+    return replace(load_state(record), history_start=boundary) if record else State()
 
 
 class PackedOpenTurns(NamedTuple):
@@ -148,8 +148,8 @@ class PackedChange:
     tools: bytes | None
     keep: int | None
     mark: int
-    pops: str | None
-    tethered: bool
+    dequeues: str | None
+    cancel_on_disconnect: bool
     state: PackedState | None
 
 
@@ -164,9 +164,9 @@ def pack_change(change: Change, /) -> PackedChange:
         bool(change.owed),
         None if change.tools is None else dump_tools(change.tools),
         change.keep,
-        change.mark,
-        change.pops,
-        change.tethered,
+        change.run_start,
+        change.dequeues,
+        change.cancel_on_disconnect,
         pack_state(change.state),
     )
 
@@ -194,7 +194,7 @@ class PackedHold:
     milliseconds: int
 
 
-def pack_hold(hold: Hold, seconds: float, /) -> PackedHold:
+def pack_hold(hold: ClaimRequest, seconds: float, /) -> PackedHold:
     claimant = hashlib.sha256(hold.claimant.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     call = quote(hold.call_id, safe="")
     return PackedHold(
@@ -202,11 +202,11 @@ def pack_hold(hold: Hold, seconds: float, /) -> PackedHold:
     )
 
 
-def unpack_claims(packed: str, owed: Sequence[Owed], now: int, /) -> tuple[Claim, ...]:
+def unpack_claims(packed: str, owed: Sequence[Owed], now: int, /) -> tuple[CallDeadline, ...]:
     """Those of owed calls that are not over, from `call claimant until`, one behind the other."""
     words, open_calls = packed.split(), {call.id for call in owed}
     claims = (
-        Claim(CallId(unquote(call)), int(until))
+        CallDeadline(CallId(unquote(call)), int(until))
         for call, until in zip(words[::3], words[2::3], strict=True)
     )
     return tuple(each for each in claims if each.call_id in open_calls and each.until > now)
@@ -332,7 +332,7 @@ def pack_commit(commit: Commit, /) -> PackedCommit:
         tuple(map(dump_message, commit.append)),
         dump_owed(commit.owed),
         commit.ends,
-        commit.cut,
+        commit.stopped_early,
         None if commit.answer_within is None else milliseconds(commit.answer_within),
         commit.ends and bool(commit.owed),
         pack_state(commit.state),
@@ -363,7 +363,7 @@ def unpack_entries(entries: Iterable[tuple[Position, bytes]], after: Position, /
     return logged
 
 
-class Filling:
+class InboxPageBuilder:
     """A page that is being filled, oldest first; `limit`: how many calls it may have."""
 
     def __init__(self, limit: int) -> None:

@@ -10,7 +10,7 @@ QUIET_LIMIT = 2.0  # seconds after which a wait ends without a reason, in case a
 Look = Callable[[], Awaitable[None]]
 
 
-class Bell:
+class LogWaiter:
     """One waiting reader. A ring before the wait is not lost.
 
     Args:
@@ -39,14 +39,14 @@ class Bell:
                 await self._look()
 
 
-class Bells:
+class LogNotifications:
     """All bells of a process, by conversation tag."""
 
     def __init__(self) -> None:
-        self._by_tag: defaultdict[str, set[Bell]] = defaultdict(set)
+        self._by_tag: defaultdict[str, set[LogWaiter]] = defaultdict(set)
 
     @contextmanager
-    def hung(self, tag: str, bell: Bell, /) -> Generator[Bell]:
+    def hung(self, tag: str, bell: LogWaiter, /) -> Generator[LogWaiter]:
         """Rings reach this bell inside the context."""
         self._by_tag[tag].add(bell)
         try:

@@ -17,7 +17,7 @@ class SseEncoder(Encoder[str], Protocol):
     """Run events to the `data` of server-sent events: one line of ASCII each.
 
     Without memory of earlier events, for a stream may begin anywhere in a run. One with a memory is told of the whole
-    run: see `Framer`. What `feed` raises, a `PassbackError`, ends the stream.
+    run: see `SseFramer`. What `feed` raises, a `PassbackError`, ends the stream.
     """
 
     def rewind(self, to: Cursor, /) -> Sequence[str]:
@@ -67,7 +67,7 @@ def sse_frame(event_id: str, data: str, /) -> str:
     return f"id: {event_id}\ndata: {data}\n\n"
 
 
-class Framer:
+class SseFramer:
     """Writes one stream's frames, each with its id.
 
     Args:

@@ -19,8 +19,8 @@ from passback.http.answers import SAFE_HEADERS, failure_answer, request_id, run_
 from passback.http.headers import headers_of, is_plain_id, left_headers
 from passback.http.wires import Services
 from passback.pacing import large_work
-from passback.streams.frames import EventId, Framer, SseEncoder, parts, sse_frame
-from passback.streams.writer import PING, Line
+from passback.streams.frames import EventId, SseEncoder, SseFramer, parts, sse_frame
+from passback.streams.writer import PING, ResponseWriter
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def opening_comment(conversation_id: ConversationId, /) -> str:
 
 
 @value
-class Form:
+class ResponseFormat:
     """How a stream is written.
 
     Args:
@@ -59,7 +59,7 @@ class Form:
     cut: str | None = None
 
 
-EVENTS = Form("text/event-stream; charset=utf-8", sse_frame, opening_comment, PING, CUT)
+EVENTS = ResponseFormat("text/event-stream; charset=utf-8", sse_frame, opening_comment, PING, CUT)
 
 
 def last_event_id(request: Request, /) -> EventId | None:
@@ -103,7 +103,7 @@ class EventStream:
     An encoder that `remembers` what it was fed is fed the whole run, also where the client has seen the beginning.
     """
 
-    _line: Line
+    _line: ResponseWriter
     _scope: Scope
     _send: Send
 
@@ -115,21 +115,21 @@ class EventStream:
         /,
         since: EventId | None = None,
         *,
-        form: Form = EVENTS,
+        form: ResponseFormat = EVENTS,
         remembers: bool = False,
     ) -> None:
         self._services = services
         self._run = run
         self._form = form
         self._left = left_headers(services.runs.left(run))
-        self._framer = Framer(encoder, run.run_id, since, frame=form.frame, remembers=remembers)
+        self._framer = SseFramer(encoder, run.run_id, since, frame=form.frame, remembers=remembers)
         self._begun = False
         self._outcome: Outcome | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         runs, position = self._services.runs, self._framer.position
         self._scope, self._send = scope, send
-        self._line = Line(self._services, scope, receive, send, ping=self._form.ping)
+        self._line = ResponseWriter(self._services, scope, receive, send, ping=self._form.ping)
         async with runs.follow(self._run, after=position, take=self._take) as batches:
             await self._recall()
             is_head = scope["method"] == "HEAD"

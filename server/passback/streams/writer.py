@@ -27,7 +27,7 @@ _LAST_WORDS_SECONDS = 2
 """How long a stopping server waits for a client to take them."""
 
 
-class Line:
+class ResponseWriter:
     """One response's line, open while it is held.
 
     It costs no task where the server can send without one; elsewhere one task waits for the client's leave.

@@ -17,8 +17,8 @@ from passback.core.messages import (
     TOOL_NAME,
     TOOL_NAME_RULE,
     AssistantMessage,
-    Brief,
     Message,
+    MessageContext,
     ToolCall,
     ToolResult,
     ToolSpec,
@@ -28,7 +28,7 @@ from passback.core.messages import (
 from passback.core.permissions import ALLOWED, Permission
 from passback.core.state import State
 from passback.core.toolsets import ToolContext
-from passback.engine.agents import Actor
+from passback.engine.agents import ServedAgent
 from passback.engine.children import CallContext, ChildJournal, Origin
 from passback.engine.loop import Loop, Work
 
@@ -75,11 +75,11 @@ class AgentTool:
     """
 
     spec: ToolSpec
-    actor: Actor | None
+    actor: ServedAgent | None
     concurrent: bool = True
 
     @classmethod
-    def of(cls, actor: Actor, description: str, *, concurrent: bool = True) -> "AgentTool":
+    def of(cls, actor: ServedAgent, description: str, *, concurrent: bool = True) -> "AgentTool":
         """Raises ConfigurationError when its name cannot be a tool's."""
         spec = ToolSpec(callable_name(actor.name), description, Task.model_json_schema())
         return cls(spec, actor, concurrent)
@@ -147,15 +147,15 @@ class AgentTools:
         actor = self._tools[call.name].actor
         if actor is None:
             return context.origin()
-        return Origin(actor.brain, await actor.equipment.toolbox(context.declared))
+        return Origin(actor.spec, await actor.tool_sources.toolbox(context.declared))
 
     async def _work(self, origin: Origin, context: CallContext, task: str) -> ToolResult | None:
-        brain = origin.brain
+        spec = origin.spec
         opening = () if context.transcript else (_asked(task, origin),)
         own = (*context.transcript, *opening)
         journal = ChildJournal(context, opening)
         work = Work(
-            brain,
+            spec,
             origin.toolbox,
             (*origin.messages, *own),
             sum(isinstance(each, AssistantMessage) for each in own),
@@ -163,7 +163,7 @@ class AgentTools:
             depth=context.depth + 1,
             lasting=context.lasting,
             state=State(data=context.data),
-            seen=[*origin.seen, *brain.seen(own)],
+            seen=[*origin.seen, *spec.seen(own)],
             told=origin.told,
             limiters=context.limiters,
         )
@@ -179,9 +179,9 @@ class AgentTools:
 
 def _asked(task: str, origin: Origin) -> UserMessage:
     """The message by which a sub-agent is given its task."""
-    at = datetime.now(UTC).isoformat(timespec="seconds") if origin.brain.tells_time else ""
+    at = datetime.now(UTC).isoformat(timespec="seconds") if origin.spec.tells_time else ""
     guide = "" if origin.told is None else FORK_GUIDE
-    brief = Brief(instructions=guide, at=at) if at or guide else None
+    brief = MessageContext(instructions=guide, at=at) if at or guide else None
     return UserMessage(new_message_id(), task, brief=brief)
 
 

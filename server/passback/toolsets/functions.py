@@ -36,7 +36,7 @@ from passback.core.messages import (
 from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
 from passback.core.text import mended, plain_problem, shortened
 from passback.core.toolsets import ToolContext
-from passback.engine.guarding import CallBroken, CallLate, boundary, called, drained
+from passback.engine.guarding import CallBroken, CallLate, call_function, drained, guarded
 from passback.toolsets.results import NoResult, Yields, refuse_return
 
 _ASIDE: Final = frozenset({"cls", "config", "metadata", "serialization"})
@@ -141,7 +141,7 @@ class FunctionTool:
         """Never raises: bad arguments, an exception, a passed deadline and what is no result are error results."""
         ids = {"run_id": context.run.run_id, "call_id": context.call_id}
         try:
-            with boundary("tool", ids, self.seconds, passing=(_Unfit, ToolError, NoResult)):
+            with guarded("tool", ids, self.seconds, passing=(_Unfit, ToolError, NoResult)):
                 values = await self._read(call.arguments)
                 if self.context_parameter is not None:
                     values[self.context_parameter] = context
@@ -171,10 +171,10 @@ class FunctionTool:
             return self.read_only
         ids = {"call_id": call.id}
         try:
-            with boundary("read_only", ids, _DECIDING, done="decided", passing=_Unfit):
+            with guarded("read_only", ids, _DECIDING, done="decided", passing=_Unfit):
                 values = await self._read(call.arguments)
                 names = _named(self.read_only, values)
-                said = await called(self.read_only, **{name: values[name] for name in names})
+                said = await call_function(self.read_only, **{name: values[name] for name in names})
         except (_Unfit, CallBroken):
             return False
         if not isinstance(said, bool):
@@ -190,7 +190,7 @@ class FunctionTool:
         """The arguments by their names. Code of the author's that judges them may take long: not on the event loop."""
         read = self.arguments.model_validate_json
         try:
-            given = await called(read, arguments) if self.judges else read(arguments)
+            given = await call_function(read, arguments) if self.judges else read(arguments)
         except ValidationError as error:
             raise _Unfit(misfits(error, of="arguments")) from None
         names = (info.alias or field for field, info in self.arguments.model_fields.items())
@@ -203,7 +203,7 @@ class FunctionTool:
         for attempt in range(self.retries):
             with (
                 suppress(CallBroken),
-                boundary("attempt", ids, passing=told, level=logging.WARNING),
+                guarded("attempt", ids, passing=told, level=logging.WARNING),
             ):
                 return await self._attempt(values, context)
             await anyio.sleep(_PAUSE * 2**attempt)

@@ -80,7 +80,7 @@ from passback.native.parts import (
 )
 from passback.native.responses import asked_form, parked_answer, run_answer
 from passback.native.submissions import Approval, read_approval
-from passback.streams.frames import Framer
+from passback.streams.frames import SseFramer
 from passback.streams.sse import last_event_id, since_of
 
 _PATHS = ("/send-message", "/v1/aibot/bots/{agentId}/send-message")
@@ -338,7 +338,7 @@ def _example_stream() -> str:
         ToolCallEnded(call_id),
         RunFinished(HandedBack((Owed(call_id, "change-background-color", arguments),))),
     )
-    framer = Framer(NativeEncoder(), run_id)
+    framer = SseFramer(NativeEncoder(), run_id)
     batch = [Logged(Position(1, number), event) for number, event in enumerate(events, 3)]
     return framer.batch(batch) + framer.end()
 

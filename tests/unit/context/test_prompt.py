@@ -24,10 +24,10 @@ from passback.context.prompt import (
 )
 from passback.core.messages import (
     AssistantMessage,
-    Brief,
     Content,
     DataPart,
     MediaPart,
+    MessageContext,
     MessageId,
     TextPart,
     UserMessage,
@@ -36,7 +36,7 @@ from passback.core.messages import (
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "agents.md").read_text()
 TAGS = ("user_context", "time", "intent", "structured_data", "constraints", "constraint")
 APPENDED = ("instructions", "output_schema")
-WHOLE = Brief(
+WHOLE = MessageContext(
     {"a": "</structured_data>"},
     "buy <b> & sell",
     ("cheap", "soon"),
@@ -68,11 +68,11 @@ Answer this with nothing but one JSON object that fits this JSON Schema, without
 </output_schema>"""
 
 
-def message(content: Content = "hello", brief: Brief | None = None) -> UserMessage:
+def message(content: Content = "hello", brief: MessageContext | None = None) -> UserMessage:
     return UserMessage(MessageId("u"), content, brief=brief)
 
 
-def shown(content: Content, brief: Brief, **how: Any) -> Content:
+def shown(content: Content, brief: MessageContext, **how: Any) -> Content:
     built = Layers(**how).shown(message(content, brief))
     assert isinstance(built, UserMessage)
     assert (built.id, built.brief) == ("u", None)
@@ -87,25 +87,28 @@ def test_all_that_was_said_beside_words_stands_around_them() -> None:
 @pytest.mark.parametrize(
     ("brief", "expected"),
     [
-        (Brief(), "hello"),
-        (Brief(intent="buy"), "<user_context>\n<intent>buy</intent>\n</user_context>\n\nhello"),
-        (Brief(instructions="go"), "hello\n\n<instructions>\ngo\n</instructions>"),
+        (MessageContext(), "hello"),
+        (
+            MessageContext(intent="buy"),
+            "<user_context>\n<intent>buy</intent>\n</user_context>\n\nhello",
+        ),
+        (MessageContext(instructions="go"), "hello\n\n<instructions>\ngo\n</instructions>"),
     ],
 )
-def test_what_was_not_said_is_not_there(brief: Brief, expected: str) -> None:
+def test_what_was_not_said_is_not_there(brief: MessageContext, expected: str) -> None:
     assert shown("hello", brief) == expected
 
 
 @pytest.mark.parametrize(
     ("brief", "before", "behind"),
     [
-        (Brief(), 0, 0),
-        (Brief(intent="buy"), 1, 0),
-        (Brief(instructions="go"), 0, 1),
+        (MessageContext(), 0, 0),
+        (MessageContext(intent="buy"), 1, 0),
+        (MessageContext(instructions="go"), 0, 1),
         (WHOLE, 1, 1),
     ],
 )
-def test_parts_stay_as_they_are(brief: Brief, before: int, behind: int) -> None:
+def test_parts_stay_as_they_are(brief: MessageContext, before: int, behind: int) -> None:
     parts = (TextPart("see"), MediaPart("image", "https://x/a.png"), DataPart(1))
     content = shown(parts, brief)
     assert isinstance(content, tuple)
@@ -120,9 +123,9 @@ def test_a_message_without_a_brief_is_the_same_object() -> None:
 
 
 def test_the_agent_that_was_asked_stays_named() -> None:
-    asked = replace(message(brief=Brief(intent="buy")), agent="sales")
+    asked = replace(message(brief=MessageContext(intent="buy")), agent="sales")
     assert Layers().shown(asked) == replace(
-        asked, content=shown("hello", Brief(intent="buy")), brief=None
+        asked, content=shown("hello", MessageContext(intent="buy")), brief=None
     )
 
 
@@ -145,7 +148,7 @@ JSON = st.recursive(
     max_leaves=12,
 )
 BRIEFS = st.builds(
-    Brief,
+    MessageContext,
     JSON,
     NASTY,
     st.lists(NASTY, max_size=3).map(tuple),
@@ -157,7 +160,9 @@ BRIEFS = st.builds(
 
 @given(BRIEFS, st.sampled_from([None, 0, 40]))
 @pytest.mark.promise("P13")
-def test_nothing_that_is_posted_can_open_or_close_a_tag(brief: Brief, pasted: int | None) -> None:
+def test_nothing_that_is_posted_can_open_or_close_a_tag(
+    brief: MessageContext, pasted: int | None
+) -> None:
     text = shown("HELLO", brief, pasted=pasted)
     assert isinstance(text, str)
     opened = re.findall(r"<(\w+)", text)
@@ -169,7 +174,7 @@ def test_nothing_that_is_posted_can_open_or_close_a_tag(brief: Brief, pasted: in
 
 
 @given(BRIEFS)
-def test_data_is_shown_as_it_is(brief: Brief) -> None:
+def test_data_is_shown_as_it_is(brief: MessageContext) -> None:
     text = shown("HELLO", brief)
     assert isinstance(text, str)
     found = re.search(r"<structured_data>\n(.*)\n</structured_data>", text)
@@ -179,7 +184,7 @@ def test_data_is_shown_as_it_is(brief: Brief) -> None:
 # ---------------------------------------------------------------- large data
 def test_large_data_is_outlined_for_an_agent_that_can_look_at_it() -> None:
     data: list[Any] = [{"id": number, "text": "x" * 300} for number in range(500)]
-    text = shown("hello", Brief(data), pasted=1000)
+    text = shown("hello", MessageContext(data), pasted=1000)
     assert isinstance(text, str)
     size = len(to_json(data))
     assert f'<structured_data preview="true" bytes="{size}">' in text
@@ -187,7 +192,9 @@ def test_large_data_is_outlined_for_an_agent_that_can_look_at_it() -> None:
     outlined = json.loads(re.findall(r"\n(.*)\n</structured_data>", text)[0])
     cut = f"{'x' * 200}... (300 characters)"
     assert outlined == {"items": 500, "first": [{"id": n, "text": cut} for n in range(3)]}
-    assert shown("hello", Brief(data[:2]), pasted=1000) == shown("hello", Brief(data[:2]))
+    assert shown("hello", MessageContext(data[:2]), pasted=1000) == shown(
+        "hello", MessageContext(data[:2])
+    )
 
 
 def test_what_is_left_out_is_counted() -> None:
@@ -324,7 +331,7 @@ def test_an_outline_is_never_large(value: Any) -> None:
 def test_the_page_shows_what_the_model_is_shown() -> None:
     text = shown(
         "Who owes us most?",
-        Brief(
+        MessageContext(
             {"invoices": [{"customer": "Ann", "open": 120}, {"customer": "Bob", "open": 80}]},
             "prepare a reminder",
             ("amounts in euros",),

@@ -11,11 +11,11 @@ import pytest
 from passback.context.prompt import TAGS, Layers, escape_tags
 from passback.core.messages import (
     AssistantMessage,
-    Brief,
     Content,
     DataPart,
     MediaPart,
     Message,
+    MessageContext,
     MessageId,
     RefusalPart,
     SummaryMessage,
@@ -81,7 +81,9 @@ def test_all_else_stays_as_it_is(text: str) -> None:
 
 @pytest.mark.promise("P13")
 def test_all_tags_that_are_written_are_known() -> None:
-    brief = Brief({"a": 1}, "buy", ("soon",), "go", {"type": "object"}, "2026-01-31T12:00:00+00:00")
+    brief = MessageContext(
+        {"a": 1}, "buy", ("soon",), "go", {"type": "object"}, "2026-01-31T12:00:00+00:00"
+    )
     [summary] = view([SummaryMessage(MessageId("s"), "notes", 0, "asked")])
     texts = [
         shown(replace(user("hi"), brief=brief)),
@@ -111,7 +113,7 @@ def test_each_text_of_a_message_is_escaped() -> None:
     )
     assert shown(user(parts)) == escaped
     assert shown(ToolMessage(MessageId("t"), cast("Any", "call_1"), parts)) == escaped
-    brief = replace(user(parts), brief=Brief(intent="buy"))
+    brief = replace(user(parts), brief=MessageContext(intent="buy"))
     assert shown(brief)[1:] == escaped
     kept = user((TextPart("hi"), DataPart({"a": "<b>"})))
     assert Layers().shown(kept) is kept

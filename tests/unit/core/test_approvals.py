@@ -21,10 +21,10 @@ from tests.support.judging import (
 
 from passback.core.admission import (
     Begins,
+    ConversationSnapshot,
     Joins,
     Parks,
     Queues,
-    Standing,
     Verdict,
     accept,
     begins,
@@ -95,7 +95,7 @@ class Talk:
     def post(
         self, *posted: PostedMessage, overdue: bool = False, on_busy: OnBusy = "reject"
     ) -> Verdict:
-        standing = Standing(self.messages, self.receipts, self.running, overdue=overdue)
+        standing = ConversationSnapshot(self.messages, self.receipts, self.running, overdue=overdue)
         verdict = accept(standing, post(*posted, on_busy=on_busy), self._mint)
         if isinstance(verdict, Begins | Parks):
             self.messages += verdict.append
@@ -231,9 +231,9 @@ def test_denials_for_good_that_wait_in_the_queue_need_room_too() -> None:
     messages: list[Message] = [*(never(f"tool_{n}") for n in range(1, MOST_DENIALS)), *ASKING]
     queued: list[Message] = [never("tool_x"), user("queued")]
     no = post(replace(says_no("a"), always=True), user("more", "u2"), on_busy="enqueue")
-    assert isinstance(accept(Standing(messages), no, minting()), Begins)
+    assert isinstance(accept(ConversationSnapshot(messages), no, minting()), Begins)
     with pytest.raises(InvalidRequest):
-        accept(Standing(messages, queued=queued), no, minting())
+        accept(ConversationSnapshot(messages, queued=queued), no, minting())
 
 
 def test_a_denial_for_good_is_told_to_the_model_as_one() -> None:
@@ -432,7 +432,7 @@ def test_when_the_time_is_over_what_was_approved_is_made_and_the_rest_is_closed(
 
 def test_an_approval_that_waited_with_a_message_is_stored_before_it() -> None:
     talk = Talk(*ASKING)
-    standing = Standing(talk.messages, queued=[user("queued")])
+    standing = ConversationSnapshot(talk.messages, queued=[user("queued")])
     verdict = accept(standing, post(says_yes("a"), user("more", "u2")), minting())
     assert isinstance(verdict, Queues)
     assert verdict.messages == (YES_A, user("more", "u2"))
@@ -465,12 +465,12 @@ def test_while_a_run_goes_on_an_approval_is_unknown_and_a_repeat_joins() -> None
 
 def test_a_call_that_waits_for_a_person_can_be_claimed_until_it_is_answered() -> None:
     talk = Talk(user(), asks(A, B, SERVERS))
-    refuse_claim(Standing(()), owed(talk.messages), A.id)
+    refuse_claim(ConversationSnapshot(()), owed(talk.messages), A.id)
     talk.post(says_yes("a"))
     with pytest.raises(ResultConflict):
-        refuse_claim(Standing((), talk.receipts), owed(talk.messages), A.id)
+        refuse_claim(ConversationSnapshot((), talk.receipts), owed(talk.messages), A.id)
     with pytest.raises(UnknownToolCall):
-        refuse_claim(Standing((), talk.receipts), owed(talk.messages), SERVERS.id)
+        refuse_claim(ConversationSnapshot((), talk.receipts), owed(talk.messages), SERVERS.id)
 
 
 def test_no_answer_is_nothing_to_do() -> None:

@@ -9,10 +9,10 @@ from tests.support.judging import result, user
 
 from passback.core.messages import (
     AssistantMessage,
-    Brief,
     CallId,
     JsonObject,
     Message,
+    MessageContext,
     MessageId,
     SummaryMessage,
     SystemMessage,
@@ -25,12 +25,12 @@ from passback.core.transcript import data_of, futile_turns, paired, schema_of
 
 OBJECT: JsonObject = {"type": "object"}
 EARLIER: JsonObject = {"type": "object", "title": "earlier"}
-SCHEMA = Brief(output_schema=OBJECT)
-DATA = Brief({"a": 1})
+SCHEMA = MessageContext(output_schema=OBJECT)
+DATA = MessageContext({"a": 1})
 FORGET = SummaryMessage(MessageId("s"), "", keeps=0)
 
 
-def said(brief: Brief | None, name: str = "u") -> UserMessage:
+def said(brief: MessageContext | None, name: str = "u") -> UserMessage:
     return UserMessage(MessageId(name), "hi", brief=brief)
 
 
@@ -54,11 +54,11 @@ def invalid(call: str) -> ToolMessage:
         ([answer("c"), result("c")], EARLIER, "earlier"),
         ([said(DATA), answer()], None, {"a": 1}),
         ([said(DATA), answer(), said(SCHEMA, "u2")], OBJECT, {"a": 1}),
-        ([said(SCHEMA), said(Brief([2]), "u2"), said(None, "u3")], None, [2]),
+        ([said(SCHEMA), said(MessageContext([2]), "u2"), said(None, "u3")], None, [2]),
         ([said(SCHEMA), answer("c"), result("c")], OBJECT, "earlier"),
-        ([said(Brief(0))], None, 0),
-        ([said(DATA), said(Brief(forgets=True), "u2")], None, None),
-        ([said(Brief(forgets=True)), said(DATA, "u2")], None, {"a": 1}),
+        ([said(MessageContext(0))], None, 0),
+        ([said(DATA), said(MessageContext(forgets=True), "u2")], None, None),
+        ([said(MessageContext(forgets=True)), said(DATA, "u2")], None, {"a": 1}),
         ([said(DATA), FORGET, said(None, "u2")], None, None),
         ([FORGET], EARLIER, None),
         ([FORGET, said(DATA)], None, {"a": 1}),
@@ -76,14 +76,14 @@ def test_the_last_message_says_the_schema_and_the_last_data_count(
 @pytest.mark.parametrize("boundary", range(4))
 def test_a_boundary_takes_along_what_was_posted_before_it(boundary: int) -> None:
     messages: list[Message] = [
-        said(Brief([1], output_schema=OBJECT)),
+        said(MessageContext([1], output_schema=OBJECT)),
         answer("c"),
         result("c"),
     ]
     whole = State().with_boundary(0, messages)
     moved = State().with_boundary(boundary, messages)
     for state in (moved, moved.with_boundary(3, messages[boundary:])):
-        left = messages[state.boundary :]
+        left = messages[state.history_start :]
         assert schema_of(left, state.output_schema) == OBJECT
         assert data_of(left, state.data) == [1]
     assert whole == State()

@@ -12,11 +12,11 @@ from passback.core.changes import dump_message, load_message
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
     AssistantMessage,
-    Brief,
     ConversationId,
     ConversationKey,
     Generation,
     Message,
+    MessageContext,
     MessageId,
     OwnerId,
     SystemMessage,
@@ -28,7 +28,9 @@ from passback.models.anthropic.encoding import encode
 from passback.models.openai_chat.encoding import request_body
 
 GENERATION = Generation(1.5, 0.5, 7, ("END",), 1, 0.25, -0.25)
-ASKED = UserMessage(MessageId("u"), "hi", brief=Brief(intent="rest", generation=GENERATION))
+ASKED = UserMessage(
+    MessageId("u"), "hi", brief=MessageContext(intent="rest", generation=GENERATION)
+)
 PLAIN = UserMessage(MessageId("p"), "ho")
 SAID = AssistantMessage(MessageId("a"), "yes")
 CORRECTED = SystemMessage(MessageId("s"), "no JSON", synthetic="invalid")
@@ -60,7 +62,7 @@ def _anthropic(request: ModelRequest) -> dict[str, Any]:
         ([PLAIN, SAID, CORRECTED], Generation()),
         ([CORRECTED], Generation()),
         ([], Generation()),
-        ([replace(PLAIN, brief=Brief(intent="rest"))], Generation()),
+        ([replace(PLAIN, brief=MessageContext(intent="rest"))], Generation()),
     ],
 )
 def test_what_the_last_user_message_says_counts(messages: list[Message], told: Generation) -> None:
@@ -70,7 +72,7 @@ def test_what_the_last_user_message_says_counts(messages: list[Message], told: G
 def test_the_model_is_not_told_of_it() -> None:
     shown = Layers().shown(ASKED)
     assert isinstance(shown, UserMessage)
-    assert shown.brief == Brief(generation=GENERATION)
+    assert shown.brief == MessageContext(generation=GENERATION)
     assert shown.content == "<user_context>\n<intent>rest</intent>\n</user_context>\n\nhi"
 
 
@@ -116,7 +118,9 @@ def test_it_is_kept_in_the_record() -> None:
 
 
 def test_posts_that_differ_in_it_are_different_posts() -> None:
-    hot, plain = (replace(ASKED, brief=Brief(generation=each)) for each in (GENERATION, None))
+    hot, plain = (
+        replace(ASKED, brief=MessageContext(generation=each)) for each in (GENERATION, None)
+    )
     assert StartRun(KEY, (hot,)).fingerprint != StartRun(KEY, (plain,)).fingerprint
     assert fingerprint("x", False, hot.brief) != fingerprint("x", False, plain.brief)
 
@@ -124,4 +128,4 @@ def test_posts_that_differ_in_it_are_different_posts() -> None:
 def test_posts_of_an_older_version_are_known_again() -> None:
     # from before there was such a thing as a generation
     known = "3dd13147467cabdb"
-    assert fingerprint("x", False, Brief(intent="rest")).startswith(known)
+    assert fingerprint("x", False, MessageContext(intent="rest")).startswith(known)

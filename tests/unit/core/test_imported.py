@@ -11,7 +11,7 @@ from tests.support.anthropic_rules import breaches_of
 from tests.support.judging import minting, post, remembered, user
 from tests.support.pairing import violations_of
 
-from passback.core.admission import Begins, Joins, Standing, accept
+from passback.core.admission import Begins, ConversationSnapshot, Joins, accept
 from passback.core.deltas import ModelRequest
 from passback.core.errors import Conflict, InvalidRequest, UnknownToolCall
 from passback.core.imported import Imported, Placed, with_history
@@ -221,7 +221,7 @@ def importing(key: str | None = None, *, resends: bool = False) -> StartRun:
 @pytest.mark.promise("P13")
 def test_a_run_begins_behind_a_history_whose_calls_nobody_here_has_made() -> None:
     """Only what was said to the agent is known again by its ids: no call has a receipt."""
-    verdict = accept(Standing((), exists=False), importing("k"), minting())
+    verdict = accept(ConversationSnapshot((), exists=False), importing("k"), minting())
     first = HISTORY[0]
     assert isinstance(first, UserMessage)
     assert isinstance(verdict, Begins)
@@ -231,7 +231,7 @@ def test_a_run_begins_behind_a_history_whose_calls_nobody_here_has_made() -> Non
         for_message(MessageId("new")): print_of(NEW),
         for_key("k"): importing("k").fingerprint,
     }
-    after = Standing((*verdict.append, said("yes")), remembered(verdict.receipts))
+    after = ConversationSnapshot((*verdict.append, said("yes")), remembered(verdict.receipts))
     for call_id in ("x", "imported_1"):
         with pytest.raises(UnknownToolCall):
             accept(after, post(result(call_id)), minting())
@@ -239,9 +239,9 @@ def test_a_run_begins_behind_a_history_whose_calls_nobody_here_has_made() -> Non
 
 @pytest.mark.promise("P8")
 def test_a_repeated_import_is_the_same_run() -> None:
-    verdict = accept(Standing((), exists=False), importing("k"), minting())
+    verdict = accept(ConversationSnapshot((), exists=False), importing("k"), minting())
     assert isinstance(verdict, Begins)
-    after = Standing((*verdict.append, said("yes")), remembered(verdict.receipts))
+    after = ConversationSnapshot((*verdict.append, said("yes")), remembered(verdict.receipts))
     joined = Joins(RunId("r1"))
     assert accept(after, importing("k"), minting()) == joined
     assert accept(after, importing(), minting()) == joined  # by the ids of its messages
@@ -253,20 +253,20 @@ def test_a_repeated_import_is_the_same_run() -> None:
 @pytest.mark.parametrize(
     "standing",
     [
-        Standing([user()]),
-        Standing([], start=4),
-        Standing([], running=RunId("r")),
-        Standing([], queued=[user()]),
+        ConversationSnapshot([user()]),
+        ConversationSnapshot([], start=4),
+        ConversationSnapshot([], running=RunId("r")),
+        ConversationSnapshot([], queued=[user()]),
     ],
     ids=["said", "forgotten", "running", "queued"],
 )
-def test_a_conversation_with_messages_takes_no_history(standing: Standing) -> None:
+def test_a_conversation_with_messages_takes_no_history(standing: ConversationSnapshot) -> None:
     with pytest.raises(Conflict, match="a history can only begin a new one"):
         accept(standing, replace(importing(), on_busy="enqueue"), minting())
 
 
 def test_who_says_all_each_time_has_it_passed_over_where_there_is_a_conversation() -> None:
-    standing = Standing([user(), said("so")])
+    standing = ConversationSnapshot([user(), said("so")])
     verdict = accept(standing, importing(resends=True), minting())
     assert isinstance(verdict, Begins)
     assert verdict.append == (NEW,)
@@ -276,18 +276,18 @@ def test_results_that_are_in_the_history_are_no_answers_and_nothing_there_waits_
     None
 ):
     resending = replace(importing(resends=True), messages=(result("x"), NEW))
-    verdict = accept(Standing((), exists=False), resending, minting())
+    verdict = accept(ConversationSnapshot((), exists=False), resending, minting())
     assert isinstance(verdict, Begins)
     assert verdict.append == (*HISTORY, NEW)
     approving = replace(
         importing(), messages=(ApprovalMessage(MessageId("p"), CallId("x"), True), NEW)
     )
     with pytest.raises(UnknownToolCall):
-        accept(Standing((), exists=False), approving, minting())
+        accept(ConversationSnapshot((), exists=False), approving, minting())
 
 
 def test_what_is_wrong_with_a_history_is_told_where_there_is_no_conversation() -> None:
     flawed = replace(post(NEW), continues=True, resends=True, flaw="input.1: it has neither")
     with pytest.raises(InvalidRequest, match=r"input\.1: it has neither"):
-        accept(Standing((), exists=False), flawed, minting())
-    assert isinstance(accept(Standing([user()]), flawed, minting()), Begins)
+        accept(ConversationSnapshot((), exists=False), flawed, minting())
+    assert isinstance(accept(ConversationSnapshot([user()]), flawed, minting()), Begins)

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from passback.core.budgets import Budget, Left, Limits, Price, Spent, price_of, tightest
+from passback.core.budgets import Budget, BudgetLimits, Left, Price, Spent, price_of, tightest
 from passback.core.errors import ConfigurationError
 from passback.core.messages import Usage
 
 PRICES = {"a": Price(1, 10, 0.5), "b": Price(2, 8, 0.1)}
 
 amounts = st.none() | st.integers(1, 1000)
-limits = st.builds(Limits, amounts, amounts, amounts)
+limits = st.builds(BudgetLimits, amounts, amounts, amounts)
 spendings = st.builds(
     Spent, st.integers(0, 2000), st.floats(0, 2000), st.floats(0, 2000, allow_subnormal=False)
 )
@@ -23,16 +23,16 @@ spendings = st.builds(
 @pytest.mark.parametrize("amount", [0, -1, math.inf, math.nan])
 def test_a_limit_leaves_something(amount: float) -> None:
     with pytest.raises(ConfigurationError):
-        Limits(seconds=amount)
+        BudgetLimits(seconds=amount)
     with pytest.raises(ConfigurationError):
-        Limits(cost=amount)
+        BudgetLimits(cost=amount)
 
 
 def test_what_is_left_is_never_less_than_nothing_and_only_of_what_is_limited() -> None:
     spent = Spent(30, 2.5, 0.5)
-    assert Limits().left(spent) == Left()
-    assert Limits(100, 3, 1).left(spent) == Left(None, 70, 0.5, 0.5)
-    assert Limits(29, 2, 0.25).left(spent) == Left(None, 0, 0.0, 0.0)
+    assert BudgetLimits().left(spent) == Left()
+    assert BudgetLimits(100, 3, 1).left(spent) == Left(None, 70, 0.5, 0.5)
+    assert BudgetLimits(29, 2, 0.25).left(spent) == Left(None, 0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -51,20 +51,24 @@ def test_a_budget_is_used_up_when_one_kind_of_it_is(left: Left, used_up: bool) -
 
 
 @given(limits, limits, spendings)
-def test_of_two_limits_the_tighter_one_counts(one: Limits, other: Limits, spent: Spent) -> None:
+def test_of_two_limits_the_tighter_one_counts(
+    one: BudgetLimits, other: BudgetLimits, spent: Spent
+) -> None:
     both = tightest((one.left(spent), other.left(spent)))
     assert one.within(other).left(spent) == both == other.within(one).left(spent)
 
 
 def test_a_budget_within_another_has_the_tighter_limits_of_each() -> None:
     assert not Budget().is_set
-    one = Budget(Limits(tokens=5), owner=Limits(cost=1))
-    other = Budget(Limits(tokens=9, seconds=2), Limits(seconds=3))
-    assert one.within(other) == Budget(Limits(5, 2), Limits(seconds=3), Limits(cost=1))
+    one = Budget(BudgetLimits(tokens=5), owner=BudgetLimits(cost=1))
+    other = Budget(BudgetLimits(tokens=9, seconds=2), BudgetLimits(seconds=3))
+    assert one.within(other) == Budget(
+        BudgetLimits(5, 2), BudgetLimits(seconds=3), BudgetLimits(cost=1)
+    )
     assert one.is_set
     assert one.limits_cost
     assert not other.limits_cost
-    assert (Limits().is_set, Limits(cost=1).is_set) == (False, True)
+    assert (BudgetLimits().is_set, BudgetLimits(cost=1).is_set) == (False, True)
 
 
 @given(spendings, spendings)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.support.judging import KEY, post, result, user
 
 from passback.core.messages import (
-    Brief,
     CallId,
     Content,
     ConversationId,
@@ -19,6 +18,7 @@ from passback.core.messages import (
     DataPart,
     Generation,
     MediaPart,
+    MessageContext,
     MessageId,
     OwnerId,
     PostedMessage,
@@ -126,7 +126,7 @@ def test_posts_that_say_something_else_have_other_fingerprints() -> None:
 
 
 def brief(content: str = "a", **said: Any) -> UserMessage:
-    return UserMessage(MessageId("u"), content, brief=Brief(**said))
+    return UserMessage(MessageId("u"), content, brief=MessageContext(**said))
 
 
 @pytest.mark.promise("P8")
@@ -153,7 +153,7 @@ def test_a_brief_that_says_nothing_leaves_no_trace_and_the_time_is_no_part_of_it
     plain = post(user("a"))
     assert post(brief()).fingerprint == plain.fingerprint
     assert dated(plain, "2026-01-31T12:00:00+00:00").fingerprint == plain.fingerprint
-    assert fingerprint("a", False, Brief(at="now")) == fingerprint("a")
+    assert fingerprint("a", False, MessageContext(at="now")) == fingerprint("a")
     data = post(brief(data=[1]))
     assert dated(data, "now").fingerprint == dated(data, "later").fingerprint == data.fingerprint
 

@@ -37,7 +37,6 @@ from passback.core.events import (
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
-    Brief,
     CallId,
     ChildMessage,
     ConversationId,
@@ -45,6 +44,7 @@ from passback.core.messages import (
     DataPart,
     MediaPart,
     Message,
+    MessageContext,
     MessageId,
     Owed,
     OwnerId,
@@ -84,7 +84,7 @@ ASKS = st.sampled_from([None, "approval", "question"])
 CALLS = st.builds(ToolCall, CALL_IDS, TEXT, TEXT, st.booleans(), MAYBE, ASKS, TEXT)
 SYNTHETIC = st.sampled_from([None, "superseded", "interrupted", "invalid", "denied", "timeout"])
 BRIEFS = st.builds(
-    Brief,
+    MessageContext,
     JSON,
     TEXT,
     st.lists(TEXT, max_size=2).map(tuple),
@@ -209,12 +209,12 @@ def test_a_state_survives_being_written_down(state: State) -> None:
 
 
 def test_the_stored_form_of_a_state_has_what_is_not_as_in_a_new_one() -> None:
-    state = State((PlanEntry("a"), PlanEntry("b", "low")), Usage(1), 0.5, boundary=7)
+    state = State((PlanEntry("a"), PlanEntry("b", "low")), Usage(1), 0.5, history_start=7)
     assert json.loads(records.dump_state(state)) == {
         "plan": [{"content": "a"}, {"content": "b", "priority": "low"}],
         "usage": {"input_tokens": 1},
         "cost": 0.5,
-        "boundary": 7,
+        "history_start": 7,
     }
     assert records.dump_state(State()) == b"{}"
 

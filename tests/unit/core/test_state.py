@@ -9,10 +9,10 @@ from passback.core.changes import dump_state, load_state
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
-    Brief,
     CallId,
     ChildMessage,
     Message,
+    MessageContext,
     MessageId,
     PlanEntry,
     RunId,
@@ -71,7 +71,7 @@ def test_a_boundary_takes_along_who_was_asked_last_before_it() -> None:
 
 
 def test_a_boundary_takes_along_which_model_was_chosen_for_that_answer() -> None:
-    chosen = replace(USER, brief=Brief(model="x:a"))
+    chosen = replace(USER, brief=MessageContext(model="x:a"))
     moved = State().with_boundary(2, [chosen, said(), USER])
     assert moved.asked == ("", "x:a")
     assert moved.with_boundary(3, [said()]).asked == ("", "x:a")
@@ -79,7 +79,7 @@ def test_a_boundary_takes_along_which_model_was_chosen_for_that_answer() -> None
 
 
 def test_what_is_taken_back_was_not_used_but_stays_paid() -> None:
-    known = State(PLAN, Usage(5), cost=0.25, seconds=3, boundary=7)
+    known = State(PLAN, Usage(5), cost=0.25, seconds=3, history_start=7)
     added = replace(known, usage=known.usage_with(MESSAGES))
     assert added == replace(known, usage=Usage(16, 22, 30, 40))
     assert added.with_taken_back(MESSAGES, None) == known
@@ -93,12 +93,12 @@ def lasting(tool: str, *, approved: bool = True) -> LastingPermission:
 def test_what_an_older_version_knew_to_be_allowed_is_gathered_with_a_boundary() -> None:
     """It kept what stood before the boundary, as texts; the rest is in the messages that are still read."""
     messages: list[Message] = [approval("rm"), approval("once", always=False), USER, approval("x")]
-    known = State(PLAN, boundary=10, allowed=("cat 1", "by-name", "x 1"))
+    known = State(PLAN, history_start=10, allowed=("cat 1", "by-name", "x 1"))
     gathered = (lasting("cat"), lasting("rm"), lasting("x"))
     assert known.permissions(messages) == gathered
     moved = known.with_boundary(13, messages)
-    assert moved == State(PLAN, boundary=13, lasting=gathered)
-    assert moved.with_boundary(14, messages[3:]) == replace(moved, boundary=14)
+    assert moved == State(PLAN, history_start=13, lasting=gathered)
+    assert moved.with_boundary(14, messages[3:]) == replace(moved, history_start=14)
 
 
 def test_a_lasting_answer_changes_what_was_known_and_is_never_gathered_again() -> None:

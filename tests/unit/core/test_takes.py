@@ -22,7 +22,7 @@ from passback.core.arguments import (
     text,
     whole,
 )
-from passback.core.budgets import Budget, Limits
+from passback.core.budgets import Budget, BudgetLimits
 from passback.core.errors import ConfigurationError
 
 
@@ -111,14 +111,14 @@ def test_what_was_given_is_told_without_its_texts(value: object, shown: str) -> 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"tokens": "x"}, "Limits: tokens takes a number that is more than 0, not str"),
-        ({"seconds": 0}, "Limits: seconds takes a number that is more than 0, not 0"),
-        ({"cost": True}, "Limits: cost takes a number that is more than 0, not True"),
+        ({"tokens": "x"}, "BudgetLimits: tokens takes a number that is more than 0, not str"),
+        ({"seconds": 0}, "BudgetLimits: seconds takes a number that is more than 0, not 0"),
+        ({"cost": True}, "BudgetLimits: cost takes a number that is more than 0, not True"),
     ],
 )
 def test_a_limit_is_a_number(given: Mapping[str, JsonValue], told: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        Limits(**given)  # type: ignore[arg-type]  # that is the point
+        BudgetLimits(**given)  # type: ignore[arg-type]  # that is the point
     assert raised.value.message == told
 
 

@@ -10,10 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from passback.core.admission import (
     Begins,
+    ConversationSnapshot,
     Joins,
     Parks,
     Queues,
-    Standing,
     accept,
     begins,
 )
@@ -149,7 +149,9 @@ class Conversation(RuleBasedStateMachine):
 
     def post(self, post: StartRun) -> None:
         waits = [message for each in self.queue for message in each.post.messages]
-        standing = Standing(self.messages, self.receipts, self.running, waits, self.overdue)
+        standing = ConversationSnapshot(
+            self.messages, self.receipts, self.running, waits, self.overdue
+        )
         before = list(self.messages)
         try:
             verdict = accept(standing, post, self.mint)

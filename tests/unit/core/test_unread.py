@@ -17,7 +17,7 @@ from tests.support.judging import (
     user,
 )
 
-from passback.core.admission import Joins, Parks, Standing, accept_unread
+from passback.core.admission import ConversationSnapshot, Joins, Parks, accept_unread
 from passback.core.errors import PassbackError
 from passback.core.messages import Message, RunId
 from passback.core.posts import OnBusy, Receipt, ReceiptName, StartRun
@@ -79,7 +79,7 @@ def unread(
     running: bool,
     overdue: bool,
 ) -> object:
-    standing = Standing((), receipts, RunId("r2") if running else None, overdue=overdue)
+    standing = ConversationSnapshot((), receipts, RunId("r2") if running else None, overdue=overdue)
     try:
         return accept_unread(standing, () if running else owed(messages), posted)
     except PassbackError as error:

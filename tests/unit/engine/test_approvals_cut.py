@@ -56,8 +56,8 @@ async def test_when_the_time_is_over_what_was_allowed_is_made_and_the_rest_is_no
     deeds = Deeds()
     tools = [deeds.tool("pay", "ask"), deeds.tool("send", "ask")]
     script = [called("pay", "send"), words("so")]
-    tempo = replace(QUICK, tool_timeout=0.5, scan=0.01)
-    async with worker(store, ScriptedModel(script), *tools, tempo=tempo) as runs:
+    timing = replace(QUICK, tool_timeout=0.5, scan=0.01)
+    async with worker(store, ScriptedModel(script), *tools, timing=timing) as runs:
         pay, send = await asked(runs)
         assert [each.id for each in (await park(runs, approval(pay))).owed] == [send]
         with anyio.fail_after(5):

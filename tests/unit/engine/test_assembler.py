@@ -30,7 +30,7 @@ from passback.core.messages import (
     ToolCall,
     Usage,
 )
-from passback.engine.assembler import Assembler, Executor, InvalidCall, Turn
+from passback.engine.assembler import Assembler, Executor, InvalidCall, ModelTurn
 
 ID = MessageId("m")
 ONE, TWO = CallId("call-1"), CallId("call-2")
@@ -43,7 +43,7 @@ def assembler() -> Assembler:
     return Assembler(ID, TOOLS.get, lambda: CallId(f"call-{next(count)}"))
 
 
-def assembled(*deltas: ModelDelta) -> tuple[list[RunEvent], Turn]:
+def assembled(*deltas: ModelDelta) -> tuple[list[RunEvent], ModelTurn]:
     """All events, of the pieces and of the end."""
     one = assembler()
     events = [event for delta in deltas for event in one.feed([delta])]
@@ -59,8 +59,8 @@ def turn_of(
     invalid: Sequence[InvalidCall] = (),
     finish: FinishReason | None = "tool_calls",
     usage: Usage | None = None,
-) -> Turn:
-    return Turn(message, tuple(client), tuple(server), tuple(invalid), finish, usage)
+) -> ModelTurn:
+    return ModelTurn(message, tuple(client), tuple(server), tuple(invalid), finish, usage)
 
 
 def test_text_is_shown_as_it_comes_and_joined_in_the_message() -> None:

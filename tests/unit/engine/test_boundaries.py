@@ -49,7 +49,7 @@ from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.core.state import State
 from passback.core.transcript import owed
-from passback.engine.agents import Actor, Agents, Brain
+from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
@@ -161,7 +161,9 @@ async def test_a_worker_that_dies_between_two_turns_leaves_what_they_used(store:
 async def test_a_run_reads_and_shows_the_model_only_what_is_behind_the_boundary(
     store: Store,
 ) -> None:
-    await parked(store, State(PLAN, Usage(1), boundary=2), says("old"), said("zero"), says("kept"))
+    await parked(
+        store, State(PLAN, Usage(1), history_start=2), says("old"), said("zero"), says("kept")
+    )
     model = ScriptedModel([using(3, *words("one")), using(4, *words("two"))])
     async with worker(store, model) as runs:
         await outcome(runs, await post(runs, says("a", "a")))
@@ -170,8 +172,8 @@ async def test_a_run_reads_and_shows_the_model_only_what_is_behind_the_boundary(
         shown = [[each.content for each in request.messages] for request in model.requests]
         assert shown == [["kept", "a"], ["kept", "a", "one", "b"]]
         status = await runs.status(KEY)
-        assert (status.mark, status.message_count) == (5, 7)
-        assert unspent(status.state) == State(PLAN, Usage(8, 2), boundary=2)
+        assert (status.run_start, status.message_count) == (5, 7)
+        assert unspent(status.state) == State(PLAN, Usage(8, 2), history_start=2)
 
 
 @pytest.mark.promise("P8")
@@ -184,7 +186,7 @@ async def test_ids_before_the_boundary_stay_known(store: Store) -> None:
         assert await outcome(runs, run) == Completed()
         given = (await record(runs))[1].id
         status = await store.status(KEY)
-        moved = replace(change(KEY, status.version), state=State(boundary=2))
+        moved = replace(change(KEY, status.version), state=State(history_start=2))
         assert await store.park(moved)
 
         assert await runs.start(named) == run
@@ -244,7 +246,7 @@ async def test_the_agent_that_was_asked_before_the_boundary_answers_what_it_aske
     owing = owed([asked])
     assert await store.park(replace(change(KEY, 0, *messages, asked), state=known, owed=owing))
     silent, model = ScriptedModel([]), ScriptedModel([words("done")])
-    agents = Agents([Actor(Brain(silent)), Actor(Brain(model), name="second")])
+    agents = Agents([ServedAgent(AgentSpec(silent)), ServedAgent(AgentSpec(model), name="second")])
     service = RunService(store, agents, QUICK)
     with anyio.fail_after(10):
         async with service.running():
@@ -262,15 +264,15 @@ async def run_across_a_boundary(store: Store, *, lease: float) -> tuple[Lease, C
     """
     await parked(store, State(PLAN, Usage(1)), says("old", "old"), said("zero", 1))
     run_id, version = new_run_id(), (await store.status(KEY)).version
-    begun = replace(change(KEY, version, says("a", "a")), mark=2)
+    begun = replace(change(KEY, version, says("a", "a")), run_start=2)
     held = await store.begin(begun, run_id, opening(run_id), lease=lease)
     assert held is not None
-    for step, known in enumerate([None, State(PLAN, Usage(11), boundary=5), None]):
+    for step, known in enumerate([None, State(PLAN, Usage(11), history_start=5), None]):
         log = LogWrite(held, 2, ())
         await store.commit(
             Commit(log, step, looking(10 if step == 1 else 0), state=known), lease=lease
         )
-    cut = Commit(LogWrite(held, 2, (RunFinished(Cancelled()),)), 3, ends=True, cut=True)
+    cut = Commit(LogWrite(held, 2, (RunFinished(Cancelled()),)), 3, ends=True, stopped_early=True)
     return held, cut
 
 
@@ -282,7 +284,7 @@ async def test_a_taken_over_run_counts_its_turns_before_the_boundary(store: Stor
         await runs.status(KEY)
         assert await outcome(runs, held.run) == Completed("max_turns")
         assert [len(request.messages) for request in model.requests] == [4]
-        assert await state(store) == State(PLAN, Usage(11), boundary=5)
+        assert await state(store) == State(PLAN, Usage(11), history_start=5)
 
 
 async def test_a_conversation_that_is_gone_by_then_is_not_taken_over(memory: Store) -> None:
@@ -293,7 +295,7 @@ async def test_a_conversation_that_is_gone_by_then_is_not_taken_over(memory: Sto
     async with worker(faults.store, model, look) as runs:
         with pytest.raises(UnknownConversation):
             await runs.status(KEY)
-        assert faults.calls["claim"] == 1
+        assert faults.calls["take_over"] == 1
         assert model.requests == []
 
 
@@ -307,11 +309,11 @@ async def test_a_rollback_to_before_the_boundary_reads_everything_again(store: S
         assert await contents(runs) == ["old", "zero", "b", "two"]
         assert [each.content for each in model.requests[0].messages] == ["old", "zero", "b"]
         status = await store.status(KEY)
-        assert (unspent(status.state), status.mark) == (State(PLAN, Usage(5, 1)), 2)
+        assert (unspent(status.state), status.run_start) == (State(PLAN, Usage(5, 1)), 2)
 
 
 async def test_a_rollback_to_behind_the_boundary_leaves_it_there(store: Store) -> None:
-    known = State(PLAN, Usage(1), cost=0.5, boundary=1)
+    known = State(PLAN, Usage(1), cost=0.5, history_start=1)
     await parked(store, known, says("old", "old"), said("zero", 1))
     model = ScriptedModel([using(3, "half", anyio.Event()), using(4, *words("two"))])
     async with worker(store, model) as runs:

@@ -39,7 +39,7 @@ from tests.support.runs import says as user
 from tests.support.transcripts import faults_of
 
 from passback.agent import Agent
-from passback.core.budgets import Budget, Left, Limits, Price
+from passback.core.budgets import Budget, BudgetLimits, Left, Price
 from passback.core.deltas import Finish
 from passback.core.errors import ConfigurationError, StoreUnavailable
 from passback.core.events import (
@@ -317,7 +317,7 @@ async def test_no_model_is_called_beyond_a_limit_and_what_was_spent_never_falls(
 ) -> None:
     """Each list is what the turns of one run use, if all of them come."""
     key = new_key()
-    budget = Budget(Limits(run), Limits(conversation), Limits(owner))
+    budget = Budget(BudgetLimits(run), BudgetLimits(conversation), BudgetLimits(owner))
     spent = 0
     async with open_store("memory:") as opened:
         for number, turns in enumerate(used):

@@ -26,9 +26,9 @@ from passback.core.errors import ModelUnavailable, UnknownModel, UnsupportedAtta
 from passback.core.events import Cancelled, RunFinished, TextDelta, UsageReported
 from passback.core.messages import (
     AssistantMessage,
-    Brief,
     Content,
     MediaPart,
+    MessageContext,
     MessageId,
     RunRef,
     Usage,
@@ -51,7 +51,7 @@ def named(name: str, *turns: Turn, **more: Any) -> ScriptedModel:
 
 
 def user(model: str = "", message_id: str = "u", content: Content = "hi") -> UserMessage:
-    brief = Brief(model=model) if model else None
+    brief = MessageContext(model=model) if model else None
     return UserMessage(MessageId(message_id), content, brief=brief)
 
 
@@ -87,7 +87,7 @@ async def test_a_worker_that_takes_over_goes_on_with_it(store: Store) -> None:
     own, other = usual(), named("x:other", words("whole"))
     stuck = named("x:other", ["half", anyio.Event()])
     async with (
-        worker(store, own, models=[own, other], tempo=SEEKING) as healthy,
+        worker(store, own, models=[own, other], timing=SEEKING) as healthy,
         mortal(store, own, models=[own, stuck]) as dying,
     ):
         run = await post(dying.runs, user("other"))
@@ -139,7 +139,7 @@ async def test_a_name_may_be_short_and_is_kept_whole(memory: Store) -> None:
         assert await runs.start(replace(short, messages=(user("x:other:5"),))) == begun
         await outcome(runs, begun)
         kept = [each.brief for each in await record(runs) if isinstance(each, UserMessage)]
-        assert kept == [Brief(model="x:other:5")]
+        assert kept == [MessageContext(model="x:other:5")]
 
 
 @pytest.mark.parametrize("name", ["z", "X:a", "a", "x", "x:a,x:b", "\ud800"])

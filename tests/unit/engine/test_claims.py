@@ -60,45 +60,45 @@ async def test_another_client_cannot_claim_a_claimed_call_until_it_is_given_back
         worker(store, ScriptedModel([])) as other,
     ):
         paint, ask = await handed_back(one)
-        await one.hold(KEY, paint, "tab", seconds=60)
-        assert (await other.hold(KEY, paint, "tab", seconds=30)).mine
-        assert (await other.hold(KEY, ask, "phone", seconds=30)).mine
+        await one.claim_call(KEY, paint, "tab", seconds=60)
+        assert (await other.claim_call(KEY, paint, "tab", seconds=30)).mine
+        assert (await other.claim_call(KEY, ask, "phone", seconds=30)).mine
         with pytest.raises(CallClaimed) as raised:
-            await other.hold(KEY, paint, "phone", seconds=30)
+            await other.claim_call(KEY, paint, "phone", seconds=30)
         assert raised.value.retry_after is not None
         assert 0 < raised.value.retry_after <= 30
         with pytest.raises(CallClaimed):
-            await other.drop(KEY, paint, "phone")
+            await other.release_call(KEY, paint, "phone")
         assert await claimed(one) == [paint, ask]
-        await one.drop(KEY, paint, "tab")
-        await one.drop(KEY, paint, "tab")
-        assert (await other.hold(KEY, paint, "phone", seconds=30)).mine
+        await one.release_call(KEY, paint, "tab")
+        await one.release_call(KEY, paint, "tab")
+        assert (await other.claim_call(KEY, paint, "phone", seconds=30)).mine
 
 
 @pytest.mark.promise("P9")
 async def test_a_result_counts_whoever_has_the_claim(store: Store) -> None:
     async with worker(store, ScriptedModel([BOTH, words("thanks")])) as runs:
         paint, ask = await handed_back(runs)
-        await runs.hold(KEY, paint, "tab", seconds=60)
-        await runs.hold(KEY, ask, "tab", seconds=60)
+        await runs.claim_call(KEY, paint, "tab", seconds=60)
+        await runs.claim_call(KEY, ask, "tab", seconds=60)
         await park(runs, result(paint))
         assert await claimed(runs) == [ask]
         with pytest.raises(ResultConflict):
-            await runs.hold(KEY, paint, "tab", seconds=60)
-        await runs.drop(KEY, paint, "tab")
+            await runs.claim_call(KEY, paint, "tab", seconds=60)
+        await runs.release_call(KEY, paint, "tab")
         assert await outcome(runs, await post(runs, result(ask))) == Completed()
         assert await claimed(runs) == []
 
 
 async def test_a_call_whose_time_is_over_cannot_be_claimed(memory: Store) -> None:
-    tempo = replace(QUICK, tool_timeout=0)
-    async with worker(memory, ScriptedModel([BOTH]), tempo=tempo) as runs:
+    timing = replace(QUICK, tool_timeout=0)
+    async with worker(memory, ScriptedModel([BOTH]), timing=timing) as runs:
         run = await post(runs, says(), tools=[PAINT, ASK])
         assert isinstance(await outcome(runs, run), HandedBack)
         late = (await memory.status(KEY)).owed[0].id
         with pytest.raises(ResultConflict, match="time"):
-            await runs.hold(KEY, late, "tab", seconds=60)
-        await runs.drop(KEY, late, "tab")
+            await runs.claim_call(KEY, late, "tab", seconds=60)
+        await runs.release_call(KEY, late, "tab")
 
 
 @pytest.mark.promise("P13")
@@ -106,11 +106,11 @@ async def test_what_was_never_handed_back_cannot_be_claimed(memory: Store) -> No
     async with worker(memory, ScriptedModel([BOTH, words("hi")])) as runs:
         await handed_back(runs)
         with pytest.raises(UnknownToolCall):
-            await runs.hold(KEY, CallId("call_never"), "tab", seconds=60)
+            await runs.claim_call(KEY, CallId("call_never"), "tab", seconds=60)
         with pytest.raises(UnknownToolCall):
-            await runs.drop(KEY, CallId("call_never"), "tab")
+            await runs.release_call(KEY, CallId("call_never"), "tab")
         with pytest.raises(UnknownConversation):
-            await runs.hold(OTHER, CallId("call_never"), "tab", seconds=60)
+            await runs.claim_call(OTHER, CallId("call_never"), "tab", seconds=60)
 
 
 async def test_a_call_may_be_handed_back_while_its_claim_looks_for_it(memory: Store) -> None:
@@ -129,7 +129,7 @@ async def test_a_call_may_be_handed_back_while_its_claim_looks_for_it(memory: St
             assert isinstance(await outcome(owner, run), HandedBack)
 
         faults.first["load"] = hand_back
-        assert (await other.hold(KEY, begun.call_id, "tab", seconds=60)).mine
+        assert (await other.claim_call(KEY, begun.call_id, "tab", seconds=60)).mine
 
 
 async def test_claims_of_many_clients_at_once_do_not_break_each_other(store: Store) -> None:
@@ -139,7 +139,7 @@ async def test_claims_of_many_clients_at_once_do_not_break_each_other(store: Sto
 
         async def claim(who: str) -> None:
             try:
-                answers.append((await runs.hold(KEY, paint, who, seconds=60)).mine)
+                answers.append((await runs.claim_call(KEY, paint, who, seconds=60)).mine)
             except PassbackError as error:
                 answers.append(error.code)
 
@@ -158,11 +158,11 @@ async def test_a_claim_that_is_overtaken_for_ever_gives_up(memory: Store) -> Non
         paint, ask = await handed_back(one)
 
         async def overtake() -> None:
-            await one.hold(KEY, ask, "phone", seconds=60)
-            faults.first["hold"] = overtake
+            await one.claim_call(KEY, ask, "phone", seconds=60)
+            faults.first["claim_call"] = overtake
 
-        faults.first["hold"] = overtake
+        faults.first["claim_call"] = overtake
         with pytest.raises(ConversationBusy) as raised:
-            await slow.hold(KEY, paint, "tab", seconds=60)
+            await slow.claim_call(KEY, paint, "tab", seconds=60)
         assert raised.value.retry_after == 1
         assert await claimed(one) == [ask]

@@ -145,7 +145,7 @@ async def test_a_cleared_conversation_is_forgotten_by_the_model_and_stays_in_the
             )
             status = await runs.status(KEY)
             assert status.state.plan == ()
-            assert status.state.boundary == status.message_count - 1
+            assert status.state.history_start == status.message_count - 1
             assert await reply(runs, user("second", "u3")) == "two"
             messages = await record(runs)
     assert [message.content for message in model.requests[-1].messages] == ["second"]

@@ -49,7 +49,7 @@ from passback.core.messages import Content, DataPart, TextPart, ToolCall, ToolRe
 from passback.core.permissions import ALLOWED, Permission
 from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
-from passback.engine.agents import Actor, Agents, Brain
+from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.recovery import LOST
 from passback.engine.service import RunService
 from passback.engine.toolbox import RESULT_BYTES
@@ -251,8 +251,8 @@ async def test_a_store_that_never_answers_a_write_is_not_waited_for_longer_than_
 ) -> None:
     faults = Faults(memory)
     faults.first["commit"] = anyio.sleep_forever
-    tempo = replace(QUICK, patience=0.05)
-    async with worker(faults.store, ScriptedModel([words("x")]), tempo=tempo) as runs:
+    timing = replace(QUICK, patience=0.05)
+    async with worker(faults.store, ScriptedModel([words("x")]), timing=timing) as runs:
         run = await post(runs, says())
         assert await outcome(runs, run) == Completed()
         assert faults.calls["commit"] == 1  # the one that came back
@@ -281,8 +281,8 @@ async def test_an_end_that_cannot_be_written_ends_only_its_own_run(memory: Store
             return await self.real.commit(commit, lease=lease)
 
     store = cast("Store", Broken(memory))
-    tempo = replace(BURYING, lease=0.05)
-    async with worker(store, ScriptedModel([words("x"), words("y")]), tempo=tempo) as runs:
+    timing = replace(BURYING, lease=0.05)
+    async with worker(store, ScriptedModel([words("x"), words("y")]), timing=timing) as runs:
         run = await post(runs, says())
         assert await outcome(runs, run) == LOST
         other = await post(runs, says(), key=OTHER)
@@ -308,7 +308,7 @@ async def test_a_conversation_that_cannot_be_taken_over_does_not_hold_up_the_oth
         for key in (KEY, OTHER):
             await until(leaving, await post(leaving, says(), key=key), TextDelta)
     model = ScriptedModel([words("one")])
-    async with worker(store, model, tempo=SEEKING, toolsets=[Fragile("seen")]):
+    async with worker(store, model, timing=SEEKING, toolsets=[Fragile("seen")]):
         while all([(await store.status(key)).running for key in (KEY, OTHER)]):
             await anyio.lowlevel.checkpoint()
         assert "conversation broken" in caplog.messages
@@ -317,7 +317,7 @@ async def test_a_conversation_that_cannot_be_taken_over_does_not_hold_up_the_oth
 
 async def test_a_conversation_that_was_forgotten_is_found_again(memory: Store) -> None:
     model = ScriptedModel([words(text) for text in "abcd"])
-    service = RunService(memory, Agents([Actor(Brain(model))]), QUICK, heard_of=1)
+    service = RunService(memory, Agents([ServedAgent(AgentSpec(model))]), QUICK, heard_of=1)
     with anyio.fail_after(5):
         async with service.running():
             for key in (KEY, OTHER, KEY, OTHER):
@@ -330,7 +330,7 @@ async def test_deleting_a_conversation_stops_its_run_at_once(store: Store) -> No
     never = anyio.Event()
     model = ScriptedModel([["half", never], ["other", never]])
     slow = replace(QUICK, heartbeat=3600, log_delay=3600)
-    async with worker(store, model, tempo=slow) as runs:
+    async with worker(store, model, timing=slow) as runs:
         run = await post(runs, says())
         await until(runs, run, TextDelta)
         await until(runs, await post(runs, says(), key=OTHER), TextDelta)

@@ -82,7 +82,7 @@ async def closings(runs: RunService) -> list[tuple[object, bool, str | None]]:
 # ---------------------------------------------------------------- the deadline
 async def test_what_is_owed_has_the_deadline_of_the_settings(store: Store) -> None:
     async with (
-        worker(store, ScriptedModel([BOTH]), tempo=PATIENT) as patient,
+        worker(store, ScriptedModel([BOTH]), timing=PATIENT) as patient,
         worker(store, ScriptedModel([BOTH])) as other,
     ):
         await handed_back(patient)
@@ -92,7 +92,7 @@ async def test_what_is_owed_has_the_deadline_of_the_settings(store: Store) -> No
 
 
 async def test_a_run_that_owes_nothing_has_none(store: Store) -> None:
-    async with worker(store, ScriptedModel([words("hello")]), tempo=LATE) as runs:
+    async with worker(store, ScriptedModel([words("hello")]), timing=LATE) as runs:
         assert await outcome(runs, await post(runs, says())) == Completed()
         status = await runs.status(KEY)
         assert (status.answer_by, status.overdue) == (None, False)
@@ -102,8 +102,8 @@ async def test_a_run_that_owes_nothing_has_none(store: Store) -> None:
 @pytest.mark.promise("P1", "P10")
 async def test_a_worker_that_looks_goes_on_with_what_another_one_was_owed(store: Store) -> None:
     async with (
-        worker(store, ScriptedModel([BOTH]), tempo=LATE) as gone,
-        worker(store, ScriptedModel([words("without, then")]), tempo=SEEKING) as other,
+        worker(store, ScriptedModel([BOTH]), timing=LATE) as gone,
+        worker(store, ScriptedModel([words("without, then")]), timing=SEEKING) as other,
     ):
         first = await handed_back(gone)
         run = await newest(other, first)
@@ -113,7 +113,7 @@ async def test_a_worker_that_looks_goes_on_with_what_another_one_was_owed(store:
 
 
 async def test_who_asks_how_it_stands_makes_it_go_on(store: Store) -> None:
-    async with worker(store, ScriptedModel([BOTH, words("so be it")]), tempo=LATE) as runs:
+    async with worker(store, ScriptedModel([BOTH, words("so be it")]), timing=LATE) as runs:
         first = await handed_back(runs)
         status = await runs.status(KEY)
         assert status.run_id not in {None, first.run_id}
@@ -123,7 +123,7 @@ async def test_who_asks_how_it_stands_makes_it_go_on(store: Store) -> None:
 async def test_the_model_gets_the_answers_that_came_in_time(store: Store) -> None:
     """The repeat of such an answer joins the run that it led to."""
     model = ScriptedModel([BOTH, words("half of it")])
-    async with worker(store, model, tempo=replace(QUICK, tool_timeout=1)) as runs:
+    async with worker(store, model, timing=replace(QUICK, tool_timeout=1)) as runs:
         first = await handed_back(runs)
         painted, asked = await call_ids(runs)
         assert [left.id for left in (await park(runs, result(painted))).owed] == [asked]
@@ -138,8 +138,8 @@ async def test_the_model_gets_the_answers_that_came_in_time(store: Store) -> Non
 async def test_many_who_find_it_at_once_go_on_once(store: Store) -> None:
     models = [ScriptedModel([BOTH, words("once")]), ScriptedModel([words("once")])]
     async with (
-        worker(store, models[0], tempo=SEEKING) as one,
-        worker(store, models[1], tempo=SEEKING) as other,
+        worker(store, models[0], timing=SEEKING) as one,
+        worker(store, models[1], timing=SEEKING) as other,
     ):
         first = await handed_back(one)
         async with at_once() as tasks:
@@ -154,8 +154,8 @@ async def test_many_who_find_it_at_once_go_on_once(store: Store) -> None:
 async def test_a_worker_that_loses_the_race_starts_nothing(memory: Store) -> None:
     faults = Faults(memory)
     async with (
-        worker(memory, ScriptedModel([BOTH, words("once")]), tempo=LATE) as one,
-        worker(faults.store, ScriptedModel([]), tempo=LATE) as slow,
+        worker(memory, ScriptedModel([BOTH, words("once")]), timing=LATE) as one,
+        worker(faults.store, ScriptedModel([]), timing=LATE) as slow,
     ):
         first = await handed_back(one)
         faults.first["begin"] = lambda: one.status(KEY)
@@ -166,8 +166,8 @@ async def test_a_worker_that_loses_the_race_starts_nothing(memory: Store) -> Non
 
 async def test_what_is_overdue_is_in_no_inbox(memory: Store) -> None:
     async with (
-        worker(memory, ScriptedModel([BOTH]), tempo=LATE) as late,
-        worker(memory, ScriptedModel([BOTH]), tempo=PATIENT) as patient,
+        worker(memory, ScriptedModel([BOTH]), timing=LATE) as late,
+        worker(memory, ScriptedModel([BOTH]), timing=PATIENT) as patient,
     ):
         await handed_back(late)
         run = await post(patient, says(), key=OTHER, tools=[PAINT, ASK])
@@ -180,7 +180,7 @@ async def test_what_is_overdue_is_in_no_inbox(memory: Store) -> None:
 # ---------------------------------------------------------------- posts
 @pytest.mark.promise("P9", "P12")
 async def test_a_late_result_is_a_conflict_and_changes_nothing(memory: Store) -> None:
-    async with worker(memory, ScriptedModel([BOTH]), tempo=LATE) as runs:
+    async with worker(memory, ScriptedModel([BOTH]), timing=LATE) as runs:
         first = await handed_back(runs)
         late = (await memory.status(KEY)).owed[0]
         with pytest.raises(ResultConflict, match="time for this tool call's result is over"):
@@ -190,7 +190,7 @@ async def test_a_late_result_is_a_conflict_and_changes_nothing(memory: Store) ->
 
 @pytest.mark.parametrize("on_busy", ["reject", "enqueue", "interrupt", "rollback"])
 async def test_a_user_message_starts_its_run_at_once(memory: Store, on_busy: OnBusy) -> None:
-    async with worker(memory, ScriptedModel([BOTH, words("sure")]), tempo=LATE) as runs:
+    async with worker(memory, ScriptedModel([BOTH, words("sure")]), timing=LATE) as runs:
         await handed_back(runs)
         run = await post(runs, says("never mind"), on_busy=on_busy)
         assert await outcome(runs, run) == Completed()

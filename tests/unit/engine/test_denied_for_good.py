@@ -26,7 +26,7 @@ from passback.core.changes import Change
 from passback.core.errors import ConversationBusy, InvalidRequest, UnknownConversation
 from passback.core.events import Completed, HandedBack
 from passback.core.messages import (
-    Brief,
+    MessageContext,
     MessageId,
     PostedMessage,
     RunRef,
@@ -266,7 +266,7 @@ async def test_who_takes_a_run_over_knows_what_was_denied(store: Store) -> None:
     rescue = ScriptedModel([called("pay"), words("rescued")])
     async with worker(store, model, *tools) as first:
         [call] = await asked(first)
-    async with worker(store, model, *tools, tempo=DYING) as dying:
+    async with worker(store, model, *tools, timing=DYING) as dying:
         run = await post(dying, denial(call, "No.", always=True))
         await deeds.begun.wait()
         async with worker(store, rescue, *tools) as runs:
@@ -306,7 +306,7 @@ async def test_the_data_that_counts_is_found_also_in_a_large_conversation(memory
 
 
 def said_with(data: object, message_id: str) -> UserMessage:
-    brief = Brief(data={"rows": [1]}) if data else Brief(forgets=True)
+    brief = MessageContext(data={"rows": [1]}) if data else MessageContext(forgets=True)
     return UserMessage(MessageId(message_id), "look", brief=brief)
 
 

@@ -51,7 +51,7 @@ from passback.core.messages import (
 from passback.core.permissions import ALLOWED, Permission
 from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
-from passback.engine.agents import Actor, Agents, Brain
+from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.loop import Work
 from passback.engine.reader import GONE
 from passback.engine.service import RunService
@@ -359,13 +359,13 @@ async def test_a_call_that_its_toolset_cancels_by_itself_has_failed(memory: Stor
 
 
 async def test_runs_need_their_service_around_them(memory: Store) -> None:
-    brain = Brain(ScriptedModel([]))
+    spec = AgentSpec(ScriptedModel([]))
     with pytest.raises(ShuttingDown):
-        await post(RunService(memory, Agents([Actor(brain)])), says())
+        await post(RunService(memory, Agents([ServedAgent(spec)])), says())
     supervisor = Supervisor(memory, QUICK, lambda _: anyio.lowlevel.checkpoint())
 
     async def take() -> Lease:
         return Lease(RunRef(KEY, RunId("r")), 1, "fence")
 
     with pytest.raises(RuntimeError):
-        await supervisor.start(KEY.owner, take, Assignment((), Work(brain, Toolbox({}, ()), ())))
+        await supervisor.start(KEY.owner, take, Assignment((), Work(spec, Toolbox({}, ()), ())))

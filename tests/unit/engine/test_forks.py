@@ -25,16 +25,16 @@ from tests.support.sub_agents import answers
 from tests.support.transcripts import said_in
 
 from passback.context.prompt import Layers
-from passback.core.budgets import Budget, Limits
+from passback.core.budgets import Budget, BudgetLimits
 from passback.core.deltas import ModelRequest, UsageChunk
 from passback.core.events import Completed, HandedBack
 from passback.core.messages import ChildMessage, JsonObject, Message, RunRef, Usage
 from passback.core.ports import Store
-from passback.engine.agents import Actor, Agents, Brain
+from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.output import OutputJudge
 from passback.engine.service import RunService
-from passback.engine.supervisor import Tempo
-from passback.engine.toolbox import Equipment
+from passback.engine.supervisor import Timing
+from passback.engine.toolbox import ToolSources
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.toolsets.agents import FORK_GUIDE, AgentTool, AgentTools
 from passback.toolsets.functions import Functions, tool
@@ -55,7 +55,7 @@ def look() -> str:
 async def forking(
     store: Store,
     model: ScriptedModel,
-    tempo: Tempo = QUICK,
+    timing: Timing = QUICK,
     *,
     budget: Budget | None = None,
     schema: JsonObject | None = None,
@@ -68,10 +68,10 @@ async def forking(
         return f"asked {len(asked)} times"
 
     forks = AgentTools([AgentTool.fork("fork", "Forks.")])
-    brain = Brain(model, "lead", 5, builder=Layers(), told=told, budget=budget or Budget())
-    brain = replace(brain, output=OutputJudge(schema=schema))
-    actor = Actor(brain, Equipment([Functions([look]), forks]))
-    service = RunService(store, Agents([actor]), tempo)
+    spec = AgentSpec(model, "lead", 5, builder=Layers(), told=told, budget=budget or Budget())
+    spec = replace(spec, output=OutputJudge(schema=schema))
+    actor = ServedAgent(spec, ToolSources([Functions([look]), forks]))
+    service = RunService(store, Agents([actor]), timing)
     with anyio.fail_after(10):
         async with service.running():
             yield service
@@ -122,10 +122,12 @@ async def test_a_fork_cannot_fork(memory: Store) -> None:
 async def test_a_fork_of_a_sub_agent_begins_with_what_that_one_was_shown(memory: Store) -> None:
     inner = ScriptedModel([ONE, says("two"), says("It is two.")])
     forks = AgentTools([AgentTool.fork("fork", "Forks.")])
-    helper = Actor(Brain(inner, "help", builder=Layers()), Equipment([forks]), "helper")
+    helper = ServedAgent(AgentSpec(inner, "help", builder=Layers()), ToolSources([forks]), "helper")
     lead = ScriptedModel([calls(("helper", {"task": "find it"})), says("ok")])
-    equipment = Equipment([AgentTools([AgentTool.of(helper, "Helps.")])])
-    service = RunService(memory, Agents([Actor(Brain(lead, "lead"), equipment)]), QUICK)
+    tool_sources = ToolSources([AgentTools([AgentTool.of(helper, "Helps.")])])
+    service = RunService(
+        memory, Agents([ServedAgent(AgentSpec(lead, "lead"), tool_sources)]), QUICK
+    )
     with anyio.fail_after(10):
         async with service.running():
             assert await reply(service, user()) == "ok"
@@ -181,7 +183,7 @@ async def test_what_the_agent_said_is_no_result_of_its_fork(memory: Store) -> No
     """The budget is used up before the fork has said anything."""
     spent = UsageChunk(Usage(60, 60))
     model = ScriptedModel([["I fork.", spent, *ONE]])
-    budget = Budget(run=Limits(tokens=100))
+    budget = Budget(run=BudgetLimits(tokens=100))
     async with forking(memory, model, budget=budget) as runs:
         run = await post(runs, user())
         assert await outcome(runs, run) == Completed("budget")

@@ -86,7 +86,7 @@ async def test_between_two_turns_a_run_is_left_to_another_worker(store: Store) -
     after = ScriptedModel([words("two")])
     async with (
         worker(store, model, look) as leaving,
-        worker(store, after, look, tempo=SEEKING) as other,
+        worker(store, after, look, timing=SEEKING) as other,
     ):
         run = await post(leaving, says())
         async with reading(leaving, run) as here, reading(other, run) as there:
@@ -177,7 +177,7 @@ async def test_runs_are_handed_on_by_many_workers_without_an_attempt_being_count
             await until(leaving, run, TextDelta)
     assert run is not None
     # for this one a worker that died would have been one too many
-    async with worker(store, ScriptedModel([words("whole")]), tempo=BURYING) as last:
+    async with worker(store, ScriptedModel([words("whole")]), timing=BURYING) as last:
         assert await outcome(last, run) == Completed()
         assert (await last.status(KEY)).attempt == 1
 
@@ -307,8 +307,8 @@ async def test_a_release_that_the_store_refuses_costs_time_and_nothing_else(
     faults.plan["release"] = ["refuse"]
     short = replace(QUICK, lease=0.2, heartbeat=0.01)
     async with (
-        worker(faults.store, ScriptedModel([["half", anyio.Event()]]), tempo=short) as leaving,
-        worker(store, ScriptedModel([words("whole")]), tempo=SEEKING) as other,
+        worker(faults.store, ScriptedModel([["half", anyio.Event()]]), timing=short) as leaving,
+        worker(store, ScriptedModel([words("whole")]), timing=SEEKING) as other,
     ):
         run = await post(leaving, says())
         await until(leaving, run, TextDelta)
@@ -329,7 +329,7 @@ async def test_text_in_doubt_does_not_keep_a_run_from_being_left(
     faults.plan["append"] = [fault]
     slow = replace(QUICK, log_delay=0.05)  # and ten times that after a failure
     async with (
-        worker(faults.store, ScriptedModel([["half", anyio.Event()]]), tempo=slow) as leaving,
+        worker(faults.store, ScriptedModel([["half", anyio.Event()]]), timing=slow) as leaving,
         worker(store, ScriptedModel([words("whole")])) as other,
     ):
         run = await post(leaving, says())
@@ -345,7 +345,7 @@ async def test_text_in_doubt_does_not_keep_a_run_from_being_left(
 async def test_a_stopped_worker_takes_nothing_over(store: Store) -> None:
     async with (
         worker(store, ScriptedModel([["half", anyio.Event()]])) as leaving,
-        worker(store, ScriptedModel([]), tempo=SEEKING) as stopped,
+        worker(store, ScriptedModel([]), timing=SEEKING) as stopped,
         worker(store, ScriptedModel([words("whole")])) as other,
     ):
         await stopped.drain(0)
@@ -358,12 +358,12 @@ async def test_a_stopped_worker_takes_nothing_over(store: Store) -> None:
         assert await outcome(other, run) == Completed()
 
 
-@pytest.mark.parametrize("method", ["abandoned", "load", "claim"])
+@pytest.mark.parametrize("method", ["abandoned", "load", "take_over"])
 async def test_a_look_for_lost_runs_that_fails_is_repeated(memory: Store, method: str) -> None:
     faults = Faults(memory)
     faults.plan[method] = ["refuse"]
-    tempo = replace(SEEKING, lease=0.5)
-    async with worker(faults.store, ScriptedModel([words("whole")]), tempo=tempo) as other:
+    timing = replace(SEEKING, lease=0.5)
+    async with worker(faults.store, ScriptedModel([words("whole")]), timing=timing) as other:
         async with worker(memory, ScriptedModel([["half", anyio.Event()]])) as leaving:
             run = await post(leaving, says())
             await until(leaving, run, TextDelta)

@@ -93,7 +93,7 @@ async def test_a_run_begins_behind_a_history_that_is_only_history(store: Store) 
             *(True, True, False)
         ]
         status = await runs.status(KEY)
-        assert (status.owed, status.mark, status.state.refusals) == ((), 5, ())
+        assert (status.owed, status.run_start, status.state.refusals) == ((), 5, ())
         for call_id in ("x", "y", "imported_1", "imported_2"):
             with pytest.raises(UnknownToolCall):
                 await post(runs, result(CallId(call_id)))
@@ -132,7 +132,7 @@ async def test_a_history_stays_when_its_run_is_taken_back(store: Store) -> None:
 async def test_a_history_is_there_for_who_takes_its_run_over(store: Store) -> None:
     gate = anyio.Event()
     rescue = ScriptedModel([words("yes")])
-    async with worker(store, ScriptedModel([["a", gate]]), tempo=DYING, max_turns=1) as dying:
+    async with worker(store, ScriptedModel([["a", gate]]), timing=DYING, max_turns=1) as dying:
         run = await start(dying, importing())
         async with worker(store, rescue, max_turns=1) as runs:
             assert await outcome(runs, run) == Completed()
@@ -143,8 +143,8 @@ async def test_what_is_too_large_or_cannot_be_shown_is_not_stored(memory: Store)
     image = MediaPart("image", "https://example.org/a.png")
     shown = (UserMessage(MessageId("h1"), (image,)), *SAID[1:])
     long = (UserMessage(MessageId("h1"), "x" * 10_000), *SAID[1:])
-    tempo = replace(QUICK, history_bytes=10_000)
-    async with worker(memory, ScriptedModel([]), tempo=tempo) as runs:
+    timing = replace(QUICK, history_bytes=10_000)
+    async with worker(memory, ScriptedModel([]), timing=timing) as runs:
         with pytest.raises(HistoryTooLarge):
             await start(runs, importing(said=long))
         with pytest.raises(UnsupportedAttachment):
@@ -172,11 +172,11 @@ async def test_a_history_that_is_sent_again_changes_no_answer(
     posted = [("", each) for each in (*said, says(new, "new"))]
     imported = with_history(posted, minting())
     again = StartRun(KEY, imported.new, history=imported.history, resends=True)
-    tempo, enabled = replace(QUICK, history_bytes=10_000), Commands(enabled=True)
+    timing, enabled = replace(QUICK, history_bytes=10_000), Commands(enabled=True)
     model = ScriptedModel([words("a"), *[words("b")] * 2])
     async with worker(memory, model) as runs:
         await reply(runs, says())
-    async with worker(memory, model, tempo=tempo, commands=enabled) as fresh:
+    async with worker(memory, model, timing=timing, commands=enabled) as fresh:
         for _ in range(2):
             assert await outcome(fresh, await start(fresh, again)) == Completed()
         assert not any(

@@ -138,7 +138,7 @@ async def test_a_run_that_ends_by_itself_is_neither_cut_nor_taken_back(
     deaf = replace(QUICK, heartbeat=3600, log_delay=3600)
     model = ScriptedModel([[gate, *words("whole")], words("two")])
     async with (
-        worker(store, model, tempo=deaf) as owner,
+        worker(store, model, timing=deaf) as owner,
         worker(store, model) as other,
     ):
         first = await post(owner, says("a"))
@@ -198,7 +198,7 @@ async def test_of_several_that_stop_each_other_the_last_one_runs(store: Store, h
     model = ScriptedModel([half(), words("last")])
     deaf = replace(QUICK, heartbeat=3600, log_delay=3600)
     async with (
-        worker(store, model, tempo=deaf) as runs,
+        worker(store, model, timing=deaf) as runs,
         worker(store, model) as other,
     ):
         first = await post(runs, says("a"))
@@ -317,7 +317,7 @@ async def test_a_worker_may_die_before_it_obeys(store: Store, how: Stops) -> Non
     deaf = replace(QUICK, heartbeat=3600, log_delay=3600)
     async with (
         worker(store, ScriptedModel([words("two")])) as other,
-        mortal(store, ScriptedModel([half()]), tempo=deaf) as dying,
+        mortal(store, ScriptedModel([half()]), timing=deaf) as dying,
     ):
         first = await post(dying.runs, says("a"))
         await until(dying.runs, first, TextDelta)

@@ -116,7 +116,7 @@ async def test_a_post_that_makes_a_history_too_large_is_refused_and_clearing_men
     store: Store,
 ) -> None:
     model = ScriptedModel([words("hi")] * 2)
-    async with worker(store, model, tempo=SMALL, commands=COMMANDS) as runs:
+    async with worker(store, model, timing=SMALL, commands=COMMANDS) as runs:
         await fill(runs, LIMIT // 2)
         before = await record(runs), await store.status(KEY)
         for on_busy in ("reject", "enqueue"):
@@ -129,7 +129,7 @@ async def test_a_post_that_makes_a_history_too_large_is_refused_and_clearing_men
 
 
 async def test_a_first_post_that_is_too_large_begins_no_conversation(store: Store) -> None:
-    async with worker(store, ScriptedModel([]), tempo=SMALL) as runs:
+    async with worker(store, ScriptedModel([]), timing=SMALL) as runs:
         with pytest.raises(HistoryTooLarge, match=r"begin a new one$"):
             await post(runs, says("x" * LIMIT))
         assert await store.status(KEY) == Status()
@@ -137,7 +137,7 @@ async def test_a_first_post_that_is_too_large_begins_no_conversation(store: Stor
 
 async def test_results_that_have_no_room_are_refused_and_the_way_out_is_open(store: Store) -> None:
     model = ScriptedModel([calls(("paint", {}), ("paint", {})), words("hi")])
-    async with worker(store, model, tempo=SMALL, commands=COMMANDS) as runs:
+    async with worker(store, model, timing=SMALL, commands=COMMANDS) as runs:
         run = await post(runs, says("x" * (LIMIT // 2)), tools=[PAINT])
         ended = await outcome(runs, run)
         assert isinstance(ended, HandedBack)
@@ -152,7 +152,7 @@ async def test_results_that_have_no_room_are_refused_and_the_way_out_is_open(sto
 async def test_what_waits_counts_too(store: Store) -> None:
     gate = anyio.Event()
     model = ScriptedModel([[gate, *words("one")], words("two")])
-    async with worker(store, model, tempo=SMALL) as runs:
+    async with worker(store, model, timing=SMALL) as runs:
         going_on = await post(runs, says("a"))
         queued = await post(runs, says("x" * (LIMIT // 2), "x"), on_busy="enqueue")
         with pytest.raises(HistoryTooLarge):
@@ -163,7 +163,9 @@ async def test_what_waits_counts_too(store: Store) -> None:
 
 
 async def test_a_large_command_needs_room_as_any_message(memory: Store) -> None:
-    async with worker(memory, ScriptedModel([words("hi")]), tempo=SMALL, commands=COMMANDS) as runs:
+    async with worker(
+        memory, ScriptedModel([words("hi")]), timing=SMALL, commands=COMMANDS
+    ) as runs:
         await fill(runs, LIMIT - 2_000)
         for text in ("/help", "/clear " + "x" * 5_000):
             with pytest.raises(HistoryTooLarge):
@@ -173,13 +175,13 @@ async def test_a_large_command_needs_room_as_any_message(memory: Store) -> None:
 async def test_a_run_goes_on_however_large_its_conversation_becomes(store: Store) -> None:
     """So does the worker that takes it over; only the next post is refused."""
     gate = anyio.Event()
-    async with mortal(store, ScriptedModel([["on", gate]]), tempo=SMALL) as dying:
+    async with mortal(store, ScriptedModel([["on", gate]]), timing=SMALL) as dying:
         run = await post(dying.runs, says("x" * (LIMIT // 2)))
         await until(dying.runs, run, TextDelta)
         await dying.kill()
     model = ScriptedModel([words("y" * LIMIT)])
     seeking = replace(SEEKING, history_bytes=LIMIT)
-    async with worker(store, model, tempo=seeking, commands=COMMANDS) as runs:
+    async with worker(store, model, timing=seeking, commands=COMMANDS) as runs:
         assert await outcome(runs, run) == Completed()
         with pytest.raises(HistoryTooLarge):
             await post(runs, says("more", "m"))
@@ -299,9 +301,9 @@ async def test_a_large_conversation_that_lost_its_worker_is_taken_over_by_a_post
 
 async def test_what_is_too_large_already_is_not_loaded_to_refuse_a_post(store: Store) -> None:
     watched = await stored(store)
-    tempo = replace(QUICK, history_bytes=LARGE)
+    timing = replace(QUICK, history_bytes=LARGE)
     model = ScriptedModel([words("hi")])
-    async with worker(watched.store, model, tempo=tempo, commands=COMMANDS) as runs:
+    async with worker(watched.store, model, timing=timing, commands=COMMANDS) as runs:
         for text in ("more", "/help"):
             with pytest.raises(HistoryTooLarge):
                 await post(runs, says(text, "m"))
@@ -313,9 +315,9 @@ async def test_what_is_too_large_already_is_not_loaded_to_refuse_a_post(store: S
 async def test_a_large_conversation_whose_answers_are_overdue_goes_on_without(store: Store) -> None:
     """And nothing of it is loaded to see that there is nothing to do."""
     watched = await stored(store)
-    tempo = replace(QUICK, tool_timeout=0.001)
+    timing = replace(QUICK, tool_timeout=0.001)
     model = ScriptedModel([calls(("paint", {})), words("without")])
-    async with worker(watched.store, model, tempo=tempo) as runs:
+    async with worker(watched.store, model, timing=timing) as runs:
         await followed(runs, await post(runs, says("paint", "p"), tools=[PAINT]))
         while (await runs.status(KEY)).owed or (await runs.status(KEY)).running:
             await anyio.lowlevel.checkpoint()

@@ -26,7 +26,7 @@ class Early(Eager):
         self._left: list[Sequence[ModelDelta]] = [[TextChunk("b"), Finish("stop")]]
 
     @override
-    def offer_to(self, take: TakeDeltas, /) -> None:
+    def try_deliver(self, take: TakeDeltas, /) -> None:
         self._take = take
 
     def __aiter__(self) -> Self:

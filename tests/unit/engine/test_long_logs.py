@@ -145,8 +145,8 @@ async def test_readers_get_all_of_a_long_run_however_slow_they_are(store: Store)
 async def test_a_reader_that_could_not_begin_does_not_keep_its_run(memory: Store) -> None:
     faults = Faults(memory)
     chatter = Chatter(faults, 12)
-    tempo = replace(QUICK, disconnect_grace=0.05)
-    async with worker(faults.store, chatter.model, tempo=tempo) as runs:
+    timing = replace(QUICK, disconnect_grace=0.05)
+    async with worker(faults.store, chatter.model, timing=timing) as runs:
         run = await post(runs, says(), on_disconnect="cancel")
         async with runs.follow(run) as batches:
             await anext(batches)
@@ -263,7 +263,7 @@ async def test_a_run_whose_log_was_trimmed_is_taken_over_all_the_same(small: Sto
     chatter = Chatter(faults, 8)
     async with (
         worker(small, ScriptedModel([words("whole")])) as other,
-        mortal(faults.store, chatter.model, tempo=QUICK) as dying,
+        mortal(faults.store, chatter.model, timing=QUICK) as dying,
     ):
         run = await post(dying.runs, says())
         await chatter.go_on(8)

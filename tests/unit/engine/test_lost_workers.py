@@ -63,7 +63,7 @@ async def test_a_reader_elsewhere_makes_its_worker_go_on_with_a_silent_workers_r
 ) -> None:
     gate = anyio.Event()
     async with (
-        worker(store, ScriptedModel([["half", gate, *words("too late")]]), tempo=DYING) as dying,
+        worker(store, ScriptedModel([["half", gate, *words("too late")]]), timing=DYING) as dying,
         worker(store, ScriptedModel([words("whole")])) as other,
     ):
         run = await post(dying, says())
@@ -79,7 +79,7 @@ async def test_a_reader_elsewhere_makes_its_worker_go_on_with_a_silent_workers_r
 async def test_who_saw_text_of_a_lost_worker_is_told_that_it_is_void(store: Store) -> None:
     gate = anyio.Event()
     async with (
-        worker(store, ScriptedModel([["half", gate, *words("late")]]), tempo=TALKING) as dying,
+        worker(store, ScriptedModel([["half", gate, *words("late")]]), timing=TALKING) as dying,
         worker(store, ScriptedModel([words("whole")])) as other,
     ):
         run = await post(dying, says())
@@ -99,7 +99,7 @@ async def test_a_worker_that_wakes_up_stops_its_lost_run(memory: Store) -> None:
     """It learns from its heartbeat, closes the model's stream, and its readers go on from the store."""
     model = ScriptedModel([["half", anyio.Event()]])
     async with (
-        worker(memory, model, tempo=replace(QUICK, lease=0)) as dying,
+        worker(memory, model, timing=replace(QUICK, lease=0)) as dying,
         worker(memory, ScriptedModel([words("whole")])) as other,
     ):
         run = await post(dying, says())
@@ -113,7 +113,7 @@ async def test_a_worker_that_wakes_up_stops_its_lost_run(memory: Store) -> None:
 async def test_a_post_elsewhere_finds_the_taken_over_run_going_on(store: Store) -> None:
     gate = anyio.Event()
     async with (
-        worker(store, ScriptedModel([["half", anyio.Event()]]), tempo=DYING) as dying,
+        worker(store, ScriptedModel([["half", anyio.Event()]]), timing=DYING) as dying,
         worker(store, ScriptedModel([[gate, *words("one")], words("two")])) as other,
     ):
         lost = await post(dying, says("first"))
@@ -129,8 +129,8 @@ async def test_a_worker_looks_for_lost_runs_by_itself(store: Store) -> None:
     gate = anyio.Event()
     model = ScriptedModel([["half", gate, *words("too late")]])
     async with (
-        worker(store, model, tempo=DYING) as dying,
-        worker(store, ScriptedModel([words("whole")]), tempo=SEEKING),
+        worker(store, model, timing=DYING) as dying,
+        worker(store, ScriptedModel([words("whole")]), timing=SEEKING),
     ):
         run = await post(dying, says())
         while (await store.status(KEY)).running:
@@ -144,7 +144,7 @@ async def test_a_worker_looks_for_lost_runs_by_itself(store: Store) -> None:
 async def test_many_workers_and_readers_take_a_lost_run_over_once(store: Store) -> None:
     models = [ScriptedModel([words("whole")]) for _ in range(2)]
     async with (
-        worker(store, ScriptedModel([[anyio.Event()]]), tempo=DYING) as dying,
+        worker(store, ScriptedModel([[anyio.Event()]]), timing=DYING) as dying,
         worker(store, models[0]) as one,
         worker(store, models[1]) as two,
     ):
@@ -166,7 +166,7 @@ async def test_a_run_that_ends_while_it_is_being_given_up_keeps_its_end(memory: 
     gate = anyio.Event()
     faults = Faults(memory)
     async with (
-        worker(memory, ScriptedModel([[gate, *words("done")]]), tempo=DYING) as dying,
+        worker(memory, ScriptedModel([[gate, *words("done")]]), timing=DYING) as dying,
         worker(faults.store, ScriptedModel([])) as other,
     ):
         run = await post(dying, says())
@@ -175,7 +175,7 @@ async def test_a_run_that_ends_while_it_is_being_given_up_keeps_its_end(memory: 
             gate.set()
             await outcome(dying, run)
 
-        faults.first["claim"] = end
+        faults.first["take_over"] = end
         assert await outcome(other, run) == Completed()
         assert await contents(other) == ["hi", "done"]
 
@@ -190,9 +190,9 @@ async def test_a_run_that_no_worker_survives_ends_once_as_lost(store: Store) -> 
         return ScriptedModel([["half", gate, *words("too late")]])
 
     async with (
-        worker(store, doomed(), tempo=TALKING) as one,
-        worker(store, doomed(), tempo=TALKING) as two,
-        worker(store, doomed(), tempo=TALKING) as three,
+        worker(store, doomed(), timing=TALKING) as one,
+        worker(store, doomed(), timing=TALKING) as two,
+        worker(store, doomed(), timing=TALKING) as three,
         worker(store, ScriptedModel([words("next")])) as last,
     ):
         run = await post(one, says())
@@ -223,8 +223,8 @@ async def test_calls_that_nobody_was_told_of_are_closed_with_the_lost_run(memory
 
     model = ScriptedModel([calls(("work", {}), ("paint", {}))])
     async with (
-        worker(memory, model, work, tempo=DYING) as dying,
-        worker(memory, ScriptedModel([words("next")]), tempo=BURYING) as other,
+        worker(memory, model, work, timing=DYING) as dying,
+        worker(memory, ScriptedModel([words("next")]), timing=BURYING) as other,
     ):
         run = await post(dying, says(), tools=[PAINT])
         await started.wait()
@@ -241,8 +241,8 @@ async def test_an_answered_call_survives_the_loss_of_its_run(memory: Store) -> N
     model = ScriptedModel([calls(("paint", {})), [anyio.Event()]])
     async with (
         worker(memory, model) as first,
-        worker(memory, model, tempo=DYING) as dying,
-        worker(memory, ScriptedModel([words("next")]), tempo=BURYING) as other,
+        worker(memory, model, timing=DYING) as dying,
+        worker(memory, ScriptedModel([words("next")]), timing=BURYING) as other,
     ):
         assert isinstance(
             await outcome(first, await post(first, says(), tools=[PAINT])), HandedBack
@@ -259,8 +259,8 @@ async def test_a_post_elsewhere_ends_a_run_that_had_all_its_attempts_and_starts_
     store: Store,
 ) -> None:
     async with (
-        worker(store, ScriptedModel([[anyio.Event()]]), tempo=DYING) as dying,
-        worker(store, ScriptedModel([words("in time")]), tempo=BURYING) as other,
+        worker(store, ScriptedModel([[anyio.Event()]]), timing=DYING) as dying,
+        worker(store, ScriptedModel([words("in time")]), timing=BURYING) as other,
     ):
         lost = await post(dying, says("one"))
         run = await post(other, says("two"))
@@ -283,7 +283,7 @@ async def test_the_result_of_a_tool_of_a_lost_run_is_not_written(memory: Store) 
 
     model = ScriptedModel([calls(("work", {}))])
     async with (
-        worker(memory, model, work, tempo=DYING) as dying,
+        worker(memory, model, work, timing=DYING) as dying,
         worker(memory, ScriptedModel([words("so be it")]), work) as other,
     ):
         run = await post(dying, says())
@@ -301,7 +301,7 @@ async def test_the_end_of_a_lost_run_is_not_sent_again_and_again(memory: Store) 
     faults = Faults(memory)
     gate = anyio.Event()
     async with (
-        worker(faults.store, ScriptedModel([["half", gate, *words("x")]]), tempo=DYING) as dying,
+        worker(faults.store, ScriptedModel([["half", gate, *words("x")]]), timing=DYING) as dying,
         worker(memory, ScriptedModel([words("whole")])) as other,
     ):
         run = await post(dying, says())
@@ -317,7 +317,7 @@ async def test_a_failure_after_the_loss_is_not_the_runs_end(store: Store) -> Non
     gate = anyio.Event()
     model = ScriptedModel([["half", gate, ModelUnavailable("too late")]])
     async with (
-        worker(store, model, tempo=DYING) as dying,
+        worker(store, model, timing=DYING) as dying,
         worker(store, ScriptedModel([words("whole")])) as other,
     ):
         run = await post(dying, says())
@@ -337,7 +337,7 @@ async def test_an_early_result_at_a_worker_that_lost_the_run_is_judged_by_the_st
     turn = calls(("paint", {}))
     model = ScriptedModel([["half", wake, *words("late")], words("painted")])
     async with (
-        worker(store, model, tempo=replace(DYING, log_delay=0.01)) as dying,
+        worker(store, model, timing=replace(DYING, log_delay=0.01)) as dying,
         worker(store, ScriptedModel([[*turn[:-1], gate, turn[-1]]])) as other,
     ):
         run = await post(dying, says(), tools=[PAINT])
@@ -383,7 +383,7 @@ async def test_a_result_for_a_call_of_a_void_turn_is_unknown(memory: Store) -> N
     """Its worker died before the turn was committed: the call was never made."""
     model = ScriptedModel([[*calls(("paint", {}))[:-1], anyio.Event()]])
     async with (
-        worker(memory, model, tempo=TALKING) as dying,
+        worker(memory, model, timing=TALKING) as dying,
         worker(memory, ScriptedModel([words("whole"), words("next")])) as other,
     ):
         run = await post(dying, says(), tools=[PAINT])

@@ -25,7 +25,7 @@ from tests.support.runs import (
 from tests.support.runs import says as user
 
 from passback.context.compaction import Compaction
-from passback.core.budgets import Budget, Left, Limits
+from passback.core.budgets import Budget, BudgetLimits, Left
 from passback.core.errors import ModelUnavailable, StoreUnavailable
 from passback.core.events import (
     Completed,
@@ -137,7 +137,7 @@ async def test_a_call_that_fails_gives_back_what_it_did_not_use(memory: Store) -
 
 async def test_nobody_is_counted_without_a_limit_of_owners(memory: Store) -> None:
     faults = Faults(memory)
-    budget = Budget(Limits(tokens=10), Limits(tokens=10))
+    budget = Budget(BudgetLimits(tokens=10), BudgetLimits(tokens=10))
     async with worker(faults.store, ScriptedModel([uses(5)]), budget=budget) as runs:
         assert await reply(runs, user()) == "ok"
     assert faults.calls["spend"] == 0
@@ -191,7 +191,7 @@ async def test_a_turn_is_not_lost_because_the_owners_count_cannot_be_written(
 async def test_what_is_left_beyond_the_run_is_known_while_it_goes_on(memory: Store) -> None:
     gate = anyio.Event()
     model = ScriptedModel([uses(60), ["wait", gate, *says("ok")]])
-    budget = Budget(Limits(tokens=10_000), Limits(tokens=500), Limits(tokens=80))
+    budget = Budget(BudgetLimits(tokens=10_000), BudgetLimits(tokens=500), BudgetLimits(tokens=80))
     async with worker(memory, model, budget=budget) as runs:
         await reply(runs, user())
         run = await post(runs, user("more", "u2"))

@@ -49,7 +49,7 @@ async def test_posts_beyond_an_owners_runs_are_refused_and_nothing_is_stored(sto
         except TooManyRuns:
             refused.append(key)
 
-    async with worker(store, model, tempo=replace(QUICK, owner_runs=2)) as runs:
+    async with worker(store, model, timing=replace(QUICK, owner_runs=2)) as runs:
         async with at_once() as tasks:
             for key in conversations(3):
                 tasks.start_soon(try_to_post, runs, key)
@@ -74,7 +74,7 @@ async def test_a_run_that_could_not_begin_takes_no_room(memory: Store) -> None:
     faults = Faults(memory)
     faults.plan["begin"] = ["full"]
     async with worker(
-        faults.store, ScriptedModel([words("hi")]), tempo=replace(QUICK, owner_runs=1)
+        faults.store, ScriptedModel([words("hi")]), timing=replace(QUICK, owner_runs=1)
     ) as runs:
         with pytest.raises(StoreFull):
             await post(runs, says())
@@ -92,7 +92,7 @@ async def test_runs_that_are_taken_over_or_were_queued_count_and_are_not_refused
         await dying.kill()
     over = [both, *words("taken over")]
     model = ScriptedModel([over, over, ["queued", held]])
-    async with worker(store, model, tempo=replace(SEEKING, owner_runs=1)) as runs:
+    async with worker(store, model, timing=replace(SEEKING, owner_runs=1)) as runs:
         while model.open_streams < 2:
             await anyio.lowlevel.checkpoint()
         both.set()

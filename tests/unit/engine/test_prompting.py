@@ -31,12 +31,12 @@ from passback.core.events import Completed, Failed, OutputAccepted, TextDelta
 from passback.core.ids import new_nonce
 from passback.core.messages import (
     AssistantMessage,
-    Brief,
     CallId,
     Content,
     JsonObject,
     MediaPart,
     Message,
+    MessageContext,
     MessageId,
     RunRef,
     SystemMessage,
@@ -49,8 +49,8 @@ from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.core.state import State
 from passback.core.toolsets import ToolContext
-from passback.engine.agents import Actor, Brain
-from passback.engine.toolbox import Equipment
+from passback.engine.agents import AgentSpec, ServedAgent
+from passback.engine.toolbox import ToolSources
 from passback.models import scripted
 from passback.models.scripted import ScriptedModel
 from passback.toolsets.agents import AgentTool, AgentTools
@@ -58,11 +58,11 @@ from passback.toolsets.functions import Functions, tool
 
 pytestmark = pytest.mark.anyio
 
-BRIEF = Brief({"a": 1}, "buy", ("cheap",), "Be kind.")
+BRIEF = MessageContext({"a": 1}, "buy", ("cheap",), "Be kind.")
 PNG = MediaPart("image", "data:image/png;base64,iVBORw0=")
 
 
-def briefed(brief: Brief = BRIEF, name: str = "u") -> UserMessage:
+def briefed(brief: MessageContext = BRIEF, name: str = "u") -> UserMessage:
     return replace(says("hi", name), brief=brief)
 
 
@@ -98,7 +98,7 @@ async def test_tools_get_the_data_that_was_posted_last(store: Store) -> None:
     async with worker(store, ScriptedModel(called * 3), look) as runs:
         await events(runs, await post(runs, says("hi", "u0")))
         await events(runs, await post(runs, briefed()))
-        await events(runs, await post(runs, briefed(Brief(intent="sell"), "u2")))
+        await events(runs, await post(runs, briefed(MessageContext(intent="sell"), "u2")))
         results = [str(each.content) for each in await record(runs) if each.role == "tool"]
     assert results == ['{"data":null}', '{"data":{"a":1}}', '{"data":{"a":1}}']
 
@@ -158,7 +158,7 @@ async def test_a_message_says_when_it_came_where_the_agent_is_told(memory: Store
     now = datetime.now(UTC)
     assert len(times) == 2
     assert all(now - timedelta(minutes=1) < each <= now for each in times)
-    assert [brief and replace(brief, at="") for brief in told] == [Brief(), BRIEF]
+    assert [brief and replace(brief, at="") for brief in told] == [MessageContext(), BRIEF]
     [first, _, second] = model.requests[1].messages
     assert f"<time>{told[0] and told[0].at}</time>" in str(first.content)
     assert "<time>" in str(second.content)
@@ -192,7 +192,7 @@ async def test_what_the_model_can_be_shown_is_not_refused(memory: Store) -> None
 # ---------------------------------------------------------------- elsewhere
 async def test_a_sub_agent_works_on_the_same_data(memory: Store) -> None:
     inner = ScriptedModel([scripted.calls(("look", {})), scripted.says("seen")])
-    actor = Actor(Brain(inner), Equipment([Functions([look])]), "helper")
+    actor = ServedAgent(AgentSpec(inner), ToolSources([Functions([look])]), "helper")
     task = scripted.calls(("helper", {"task": "look"}))
     outer = ScriptedModel([task, scripted.says("done")])
     helpers = AgentTools([AgentTool.of(actor, "Helps.")])
@@ -206,7 +206,7 @@ async def test_a_sub_agent_works_on_the_same_data(memory: Store) -> None:
 async def test_what_was_posted_before_the_boundary_counts(store: Store) -> None:
     schema: JsonObject = {"type": "object", "required": ["a"]}
     state = State(data=[1], output_schema=schema)
-    how = Change(KEY, new_nonce(), 0, (says(), *owing()), state=replace(state, boundary=1))
+    how = Change(KEY, new_nonce(), 0, (says(), *owing()), state=replace(state, history_start=1))
     assert await store.park(how)
     model = ScriptedModel(
         [scripted.calls(("look", {})), scripted.says("{}"), scripted.says('{"a":1}')]
@@ -229,7 +229,7 @@ async def test_what_was_posted_beside_words_counts_in_the_models_window(memory: 
         memory, ScriptedModel([]), builder=Layers(), context=Compaction(2_000)
     ) as runs:
         with pytest.raises(MessageTooLarge):
-            await post(runs, briefed(Brief(data="x" * 20_000)))
+            await post(runs, briefed(MessageContext(data="x" * 20_000)))
 
 
 # ---------------------------------------------------------------- words that look like the prompt's own

@@ -137,7 +137,7 @@ async def test_a_post_that_would_not_wait_meets_busy(store: Store) -> None:
 @pytest.mark.promise("P11")
 async def test_no_more_posts_wait_than_the_limit_allows(store: Store) -> None:
     gate, model = gated("one", "two", "three", "five")
-    async with worker(store, model, tempo=replace(QUICK, queue=2)) as runs:
+    async with worker(store, model, timing=replace(QUICK, queue=2)) as runs:
         await post(runs, says("a"))
         await enqueue(runs, "b")
         last = await enqueue(runs, "c")
@@ -167,8 +167,8 @@ async def test_posts_to_two_workers_at_once_all_run_once(store: Store) -> None:
     model = ScriptedModel([words(f"answer {n}") for n in range(40)])
     roomy = replace(QUICK, queue=100)
     async with (
-        worker(store, model, tempo=roomy) as one,
-        worker(store, model, tempo=roomy) as two,
+        worker(store, model, timing=roomy) as one,
+        worker(store, model, timing=roomy) as two,
     ):
         ran: list[RunRef] = []
 
@@ -288,7 +288,7 @@ async def test_a_result_that_comes_with_a_message_counts_also_when_others_wait(
 async def test_the_queue_of_a_dead_worker_is_worked_off_by_another(store: Store) -> None:
     model = ScriptedModel([words("one"), words("two"), words("three")])
     async with (
-        worker(store, model, tempo=SEEKING) as other,
+        worker(store, model, timing=SEEKING) as other,
         mortal(store, ScriptedModel([["half", anyio.Event()]])) as dying,
     ):
         first = await post(dying.runs, says("a"))
@@ -308,8 +308,8 @@ async def test_a_worker_may_die_between_two_runs_of_the_queue(store: Store, who:
     gate, model = gated("one")
     short = replace(QUICK, lease=0.5)
     others = ScriptedModel([words("two"), words("three")])
-    async with worker(store, others, tempo=SEEKING if who == "scan" else QUICK) as other:
-        async with worker(faults.store, model, tempo=short) as dying:
+    async with worker(store, others, timing=SEEKING if who == "scan" else QUICK) as other:
+        async with worker(faults.store, model, timing=short) as dying:
             first = await post(dying, says("a"))
             run = await enqueue(dying, "b")
             faults.plan["load"] = ["refuse"] * 1000

@@ -44,7 +44,7 @@ async def test_a_place_ahead_of_a_live_log_waits_elsewhere_for_what_comes_behind
     gate = anyio.Event()
     silent = replace(QUICK, log_delay=3600)
     async with (
-        worker(memory, ScriptedModel([["a", gate, *words("b")]]), tempo=silent) as owner,
+        worker(memory, ScriptedModel([["a", gate, *words("b")]]), timing=silent) as owner,
         worker(memory, ScriptedModel([])) as other,
     ):
         run = await post(owner, says())
@@ -85,7 +85,7 @@ async def test_a_place_from_the_future_is_refused_while_its_worker_lives_in_sile
 ) -> None:
     model = ScriptedModel([["a", anyio.Event()]])
     hasty = replace(QUICK, lease=0.3)
-    async with worker(memory, model) as owner, worker(memory, model, tempo=hasty) as other:
+    async with worker(memory, model) as owner, worker(memory, model, timing=hasty) as other:
         run = await post(owner, says())
         await until(other, run, TextDelta)
         await refused(other, run, Position(1, 99))
@@ -102,7 +102,7 @@ async def test_a_place_that_a_dead_worker_never_stored_is_waited_for(
     async with (
         worker(memory, ScriptedModel([words("good")])) as third,
         worker(memory, ScriptedModel([words("good")])) as other,
-        mortal(memory, ScriptedModel([["void", anyio.Event()]]), tempo=silent) as dying,
+        mortal(memory, ScriptedModel([["void", anyio.Event()]]), timing=silent) as dying,
     ):
         run = await post(dying.runs, says())
         ahead = await until(dying.runs, run, TextDelta)
@@ -120,7 +120,7 @@ async def test_a_place_is_waited_for_as_long_as_its_dead_workers_lease_lasts(sto
     mute = replace(QUICK, lease=1, log_delay=3600)
     async with (
         worker(store, ScriptedModel([words("good")])) as other,
-        mortal(store, ScriptedModel([["void", anyio.Event()]]), tempo=mute) as dying,
+        mortal(store, ScriptedModel([["void", anyio.Event()]]), timing=mute) as dying,
     ):
         run = await post(dying.runs, says())
         ahead = await until(dying.runs, run, TextDelta)
@@ -138,7 +138,7 @@ async def test_who_comes_after_a_workers_death_is_shown_nothing_that_becomes_voi
     script: list[list[Step]] = [["Let me see.", *calls(("look", {}))], ["void", anyio.Event()]]
     async with (
         worker(store, ScriptedModel([words("good")]), look) as other,
-        mortal(store, ScriptedModel(script), look, tempo=replace(QUICK, lease=1)) as dying,
+        mortal(store, ScriptedModel(script), look, timing=replace(QUICK, lease=1)) as dying,
     ):
         run = await post(dying.runs, says())
         await shown(other, run, TextDelta("void"))
@@ -189,7 +189,7 @@ async def test_a_hand_over_is_no_sign_of_life(memory: Store) -> None:
     faults, looking = Faults(memory), Faults(memory)
     silent = replace(QUICK, heartbeat=3600)
     async with (
-        worker(faults.store, ScriptedModel([["void", anyio.Event()]]), tempo=silent) as owner,
+        worker(faults.store, ScriptedModel([["void", anyio.Event()]]), timing=silent) as owner,
         worker(looking.store, ScriptedModel([words("good")])) as other,
     ):
         run = await post(owner, says())
@@ -209,7 +209,7 @@ async def test_a_worker_that_lost_its_run_without_knowing_takes_the_cursors_of_t
     faults, gate = Faults(memory), anyio.Event()
     mute = replace(QUICK, heartbeat=3600, log_delay=3600)
     async with (
-        worker(faults.store, ScriptedModel([["void", anyio.Event()]]), tempo=mute) as stale,
+        worker(faults.store, ScriptedModel([["void", anyio.Event()]]), timing=mute) as stale,
         worker(memory, ScriptedModel([["good", gate, *words(" end")]])) as other,
     ):
         run = await post(stale, says())

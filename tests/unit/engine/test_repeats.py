@@ -265,7 +265,7 @@ async def test_an_early_result_may_overtake_the_log_of_its_call(memory: Store) -
 async def test_an_early_result_waits_only_so_long(memory: Store) -> None:
     gate = anyio.Event()
     hasty = replace(QUICK, early_result=0.01)
-    async with worker(memory, early_script(gate), tempo=hasty) as runs:
+    async with worker(memory, early_script(gate), timing=hasty) as runs:
         begun = await until(runs, await post(runs, says(), tools=[PAINT]), ToolCallStarted)
         assert isinstance(begun.event, ToolCallStarted)
         with pytest.raises(ConversationBusy, match="still goes on"):

@@ -43,7 +43,7 @@ from passback.core.messages import (
     ToolMessage,
 )
 from passback.core.ports import Store
-from passback.engine.toolbox import Equipment
+from passback.engine.toolbox import ToolSources
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.toolsets.functions import Functions, FunctionTool, tool
 
@@ -173,7 +173,7 @@ def _made(*commands: str) -> list[ToolCall]:
 
 async def test_what_only_reads_by_its_arguments_is_asked_about_all_calls_at_once() -> None:
     asked: list[str] = []
-    toolbox = await Equipment([Functions([_waiting(asked, together=3)])]).toolbox()
+    toolbox = await ToolSources([Functions([_waiting(asked, together=3)])]).toolbox()
     made = _made("ls", "cat", "pwd")
     with anyio.fail_after(10):
         assert await toolbox.batches(made) == [made]
@@ -183,7 +183,7 @@ async def test_what_only_reads_by_its_arguments_is_asked_about_all_calls_at_once
 @pytest.mark.promise("P10")
 async def test_who_takes_over_asks_about_each_call_once_and_at_once() -> None:
     asked: list[str] = []
-    toolbox = await Equipment([Functions([_waiting(asked, together=3)])]).toolbox()
+    toolbox = await ToolSources([Functions([_waiting(asked, together=3)])]).toolbox()
     with anyio.fail_after(10):
         assert await toolbox.perhaps_begun(_made("ls", "cat", "pwd")) == []
     assert sorted(asked) == ["cat", "ls", "pwd"]

@@ -7,7 +7,7 @@ import anyio.lowlevel
 import pytest
 from tests.support.faults import Faults
 
-from passback.core.budgets import Budget, Limits, Price
+from passback.core.budgets import Budget, BudgetLimits, Price
 from passback.core.changes import Lease
 from passback.core.context import Unbounded
 from passback.core.errors import StoreUnavailable
@@ -46,7 +46,7 @@ async def test_the_rest_is_what_no_event_told_of(
 
 # ---------------------------------------------------------------- calls that go on
 RUN = RunRef(ConversationKey(OwnerId("o"), ConversationId("c")), RunId("r"))
-LIMITS = Limits(tokens=600)
+LIMITS = BudgetLimits(tokens=600)
 BUDGETS = [Budget(run=LIMITS), Budget(conversation=LIMITS), Budget(owner=LIMITS)]
 
 
@@ -74,7 +74,7 @@ async def test_calls_side_by_side_count_with_what_they_may_use(
 async def test_two_that_begin_in_the_same_instant_do_not_both_give_up(
     memory: Store, budget: Budget
 ) -> None:
-    budget = budget.within(Budget(run=Limits(tokens=500)))
+    budget = budget.within(Budget(run=BudgetLimits(tokens=500)))
     meter = meter_of(budget, memory)
     begun: list[str] = []
     over = anyio.Event()
@@ -99,7 +99,7 @@ async def test_two_that_begin_in_the_same_instant_do_not_both_give_up(
 
 async def test_a_cost_is_reserved_too(memory: Store) -> None:
     price = Price(output=1_000.0)
-    meter = meter_of(Budget(run=Limits(cost=0.4)), memory)
+    meter = meter_of(Budget(run=BudgetLimits(cost=0.4)), memory)
     with await meter.reserve(Unbounded(), price), pytest.raises(BudgetSpent):
         await meter.reserve(Unbounded(), price)
 
@@ -107,7 +107,7 @@ async def test_a_cost_is_reserved_too(memory: Store) -> None:
 async def test_a_call_that_cannot_be_counted_is_not_reserved(memory: Store) -> None:
     faults = Faults(memory)
     faults.plan["spend"] = ["refuse"]
-    meter = meter_of(Budget(owner=Limits(tokens=1)), faults.store)
+    meter = meter_of(Budget(owner=BudgetLimits(tokens=1)), faults.store)
     with pytest.raises(StoreUnavailable):
         await meter.reserve(Unbounded(), Price())
     with await meter.reserve(Unbounded(), Price()):

@@ -27,7 +27,7 @@ from tests.support.runs import (
 from passback.core.events import Cancelled, Completed, Position, Rewound, TextDelta
 from passback.core.ports import Store
 from passback.engine.service import RunService
-from passback.engine.supervisor import Tempo
+from passback.engine.supervisor import Timing
 from passback.models.scripted import ScriptedModel, Step
 from passback.models.scripted import says as words
 
@@ -43,10 +43,10 @@ def half() -> list[Step]:
 
 @asynccontextmanager
 async def stalled(
-    store: Store, model: ScriptedModel, tempo: Tempo = STILL
+    store: Store, model: ScriptedModel, timing: Timing = STILL
 ) -> AsyncGenerator[tuple[RunService, Faults]]:
     faults = Faults(store)
-    async with worker(faults.store, model, tempo=tempo) as runs:
+    async with worker(faults.store, model, timing=timing) as runs:
         yield runs, faults
 
 
@@ -75,8 +75,8 @@ async def test_a_worker_goes_on_with_its_own_lost_run(store: Store, who: str) ->
 
 async def test_a_worker_finds_its_own_lost_run_by_itself(store: Store) -> None:
     model = ScriptedModel([half(), words("whole")])
-    tempo = replace(SEEKING, lease=0.3, heartbeat=3600, log_delay=3600)
-    async with stalled(store, model, tempo) as (runs, _):
+    timing = replace(SEEKING, lease=0.3, heartbeat=3600, log_delay=3600)
+    async with stalled(store, model, timing) as (runs, _):
         run = await post(runs, says())
         async with reading(runs, run) as reader:
             await reader.until(TextDelta("whole"))

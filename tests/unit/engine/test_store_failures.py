@@ -96,7 +96,7 @@ async def test_the_end_of_a_run_stands_although_its_first_try_failed(
     faults = Faults(memory)
     faults.plan["commit"] = [fault]
     deaf = replace(QUICK, heartbeat=3600)  # a lease that ended with its run is not asked about
-    async with worker(faults.store, ScriptedModel([words("done")]), tempo=deaf) as runs:
+    async with worker(faults.store, ScriptedModel([words("done")]), timing=deaf) as runs:
         assert await outcome(runs, await post(runs, says())) == Completed()
     assert faults.calls["commit"] == 2
 
@@ -127,9 +127,9 @@ async def test_a_store_that_stays_away_for_longer_than_the_lease_fails_the_run(
     faults = Faults(memory)
     away: list[Fault] = ["refuse"] * 40
     faults.plan["commit"] = ["none", *away]
-    tempo = replace(QUICK, lease=0.05)
+    timing = replace(QUICK, lease=0.05)
     model = ScriptedModel([calls(("look", {}))])
-    async with worker(faults.store, model, look, tempo=tempo) as runs:
+    async with worker(faults.store, model, look, timing=timing) as runs:
         ended = await outcome(runs, await post(runs, says()))
     assert ended == Failed("store_unavailable", "refused by the test", retryable=True)
 
@@ -215,7 +215,7 @@ async def test_a_commit_behind_a_text_that_is_refused_is_sent_with_the_end(
     slow = replace(QUICK, log_delay=0.01)
     async with (
         worker(
-            faults.store, ScriptedModel([["text", gate, *calls(("paint", {}))]]), tempo=slow
+            faults.store, ScriptedModel([["text", gate, *calls(("paint", {}))]]), timing=slow
         ) as runs,
         worker(memory, ScriptedModel([])) as other,
     ):
@@ -236,7 +236,7 @@ async def test_a_store_that_is_gone_at_the_end_leaves_the_run_to_others(memory: 
     faults = Faults(memory)
     faults.plan["commit"] = ["refuse"] * 9
     async with (
-        worker(faults.store, ScriptedModel([words("done")]), tempo=DYING) as runs,
+        worker(faults.store, ScriptedModel([words("done")]), timing=DYING) as runs,
         worker(memory, ScriptedModel([words("done by another")])) as other,
     ):
         run = await post(runs, says())
@@ -326,7 +326,7 @@ async def test_a_conversation_can_be_read_while_nobody_can_take_its_run_over(sto
         run = await post(dying.runs, says())
         await until(dying.runs, run, TextDelta)
         await dying.kill()
-        faults.plan["claim"] = ["refuse", "refuse"]
+        faults.plan["take_over"] = ["refuse", "refuse"]
         status = await other.status(KEY)
         assert (status.running, status.lapsed, status.run_id) == (True, True, run.run_id)
         assert await contents(other) == ["hi"]

@@ -20,7 +20,7 @@ from passback.core.messages import RunId, RunRef, ToolCall
 from passback.core.permissions import Decision
 from passback.core.ports import Store
 from passback.engine.commands import Commands
-from passback.engine.guarding import MISSING, left_behind, run_context
+from passback.engine.guarding import MISSING, extra_prompt, left_behind
 from passback.engine.judging import Judge
 from passback.engine.supervisor import BROKEN
 from passback.models.scripted import ScriptedModel, Step, says
@@ -109,7 +109,7 @@ async def test_a_context_that_is_cancelled_by_nobody_is_missing_in_its_run_alone
     memory: Store,
 ) -> None:
     model = ScriptedModel([goes_on(), says("so")])
-    told = run_context(tells)
+    told = extra_prompt(tells)
 
     async def at_last(run: RunRef) -> str:
         return "" if run.key == OTHER else await told(run)
@@ -142,7 +142,7 @@ async def test_whatever_a_function_raises_is_its_own_failure(
         raise ending
 
     does = tool(name="raises")(now if plain else later)
-    assert await run_context(tell)(RunRef(OTHER, RunId("r"))) == MISSING
+    assert await extra_prompt(tell)(RunRef(OTHER, RunId("r"))) == MISSING
     async with worker(memory, ScriptedModel([called("raises"), says("so")]), does) as runs:
         assert await reply(runs, user()) == "so"
         assert await results(runs) == ["The tool failed: StrayExit."]

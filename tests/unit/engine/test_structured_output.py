@@ -34,7 +34,7 @@ from passback.core.events import (
     RunFinished,
     TextDelta,
 )
-from passback.core.messages import Brief, JsonObject, SystemMessage, ToolSpec, UserMessage
+from passback.core.messages import JsonObject, MessageContext, SystemMessage, ToolSpec, UserMessage
 from passback.core.ports import Store
 from passback.engine.output import OutputJudge
 from passback.models import scripted
@@ -56,7 +56,7 @@ WRONG = f'Your answer was not accepted: at $.colour: "pink" is not one of ["blue
 
 
 def asks(schema: JsonObject | None = SCHEMA, name: str = "u") -> UserMessage:
-    return replace(says("which?", name), brief=Brief(output_schema=schema))
+    return replace(says("which?", name), brief=MessageContext(output_schema=schema))
 
 
 def ends(told: list[RunEvent]) -> list[RunEvent]:
@@ -166,12 +166,12 @@ async def test_the_schema_counts_until_the_answer_whatever_comes_between(store: 
     ("brief", "said", "accepted"),
     [
         (None, PINK, {"colour": "pink"}),
-        (Brief(intent="x"), PINK, {"colour": "pink"}),
-        (Brief(output_schema=SCHEMA), BLUE, {"colour": "blue"}),
+        (MessageContext(intent="x"), PINK, {"colour": "pink"}),
+        (MessageContext(output_schema=SCHEMA), BLUE, {"colour": "blue"}),
     ],
 )
 async def test_the_agents_own_schema_counts_where_a_post_has_none(
-    memory: Store, brief: Brief | None, said: str, accepted: Any
+    memory: Store, brief: MessageContext | None, said: str, accepted: Any
 ) -> None:
     model = ScriptedModel([scripted.says(said)])
     judge = OutputJudge(schema={"type": "object"})

@@ -51,8 +51,8 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.core.state import State, usage_of
 from passback.core.transcript import SYNTHETIC_TEXT
-from passback.engine.agents import Actor, Brain
-from passback.engine.toolbox import Equipment
+from passback.engine.agents import AgentSpec, ServedAgent
+from passback.engine.toolbox import ToolSources
 from passback.models.scripted import ScriptedModel, Turn, calls, says
 from passback.toolsets.agents import AT_ONCE, AgentTool, AgentTools
 from passback.toolsets.functions import Functions, tool
@@ -207,8 +207,8 @@ async def test_what_may_change_something_runs_alone_but_for_sub_agents(
     functions = [
         tool(name=name, read_only=name == "read")(lambda: "") for name in ("read", "write")
     ]
-    equipment = Equipment([AgentTools(agents), Functions(functions)])
-    toolbox = await equipment.toolbox([replace(PAINT, name="client")])
+    tool_sources = ToolSources([AgentTools(agents), Functions(functions)])
+    toolbox = await tool_sources.toolbox([replace(PAINT, name="client")])
     made = [ToolCall(CallId(""), name, "{}") for name in order.split()]
     together = ["+".join(call.name for call in batch) for batch in await toolbox.batches(made)]
     assert together == batches.split()
@@ -238,8 +238,8 @@ async def test_a_sub_agent_is_told_when_its_task_came_to_the_letter_in_every_tur
         return "seen"
 
     inner = ScriptedModel([calls(("look", {})), says("ok")])
-    brain = Brain(inner, "help", builder=Layers(), tells_time=True)
-    actor = Actor(brain, Equipment([Functions([look])]), "helper")
+    spec = AgentSpec(inner, "help", builder=Layers(), tells_time=True)
+    actor = ServedAgent(spec, ToolSources([Functions([look])]), "helper")
     async with boss(memory, ScriptedModel([TASK, says("ok")]), AgentTool.of(actor, "")) as runs:
         assert await reply(runs, user()) == "ok"
     first, second = (str(request.messages[0].content) for request in inner.requests)
@@ -304,7 +304,7 @@ async def test_sub_agents_go_on_after_the_worker_of_both_was_lost(store: Store) 
     tasks = calls(("one", {"task": "go"}), ("two", {"task": "go"}))
     asks = [ScriptedModel([calls(("pay", {"what": name}))]) for name in ("tea", "cake")]
     dead = [helper(model, pay, name=name) for model, name in zip(asks, ("one", "two"), strict=True)]
-    async with boss(store, ScriptedModel([tasks]), *dead, tempo=DYING) as dying:
+    async with boss(store, ScriptedModel([tasks]), *dead, timing=DYING) as dying:
         run = await post(dying, user())
         while len(made) < 2:
             await anyio.lowlevel.checkpoint()
@@ -332,7 +332,7 @@ async def test_a_sub_agent_goes_on_after_its_worker_was_lost(store: Store) -> No
         return "paid"
 
     first = ScriptedModel([calls(("pay", {}))])
-    async with boss(store, ScriptedModel([TASK]), helper(first, pay), tempo=DYING) as dying:
+    async with boss(store, ScriptedModel([TASK]), helper(first, pay), timing=DYING) as dying:
         run = await post(dying, user())
         while not made:
             await anyio.lowlevel.checkpoint()

@@ -47,7 +47,7 @@ from passback.core.messages import (
     ToolMessage,
 )
 from passback.core.ports import Store
-from passback.engine.supervisor import Tempo
+from passback.engine.supervisor import Timing
 from passback.models.scripted import ScriptedModel, Step, calls, says
 
 pytestmark = pytest.mark.anyio
@@ -214,8 +214,8 @@ async def test_a_message_instead_of_the_answer_closes_the_sub_agents_call(store:
 async def test_time_that_is_over_goes_to_the_sub_agent(memory: Store) -> None:
     other = ScriptedModel([calls(("paint", {})), says("nobody painted")])
     lead = ScriptedModel([TASK, says("A pity.")])
-    tempo = Tempo(lease=30, heartbeat=0.01, log_delay=0.001, scan=0.01, tool_timeout=0.01)
-    async with boss(memory, lead, helper(other), tempo=tempo) as runs:
+    timing = Timing(lease=30, heartbeat=0.01, log_delay=0.001, scan=0.01, tool_timeout=0.01)
+    async with boss(memory, lead, helper(other), timing=timing) as runs:
         run = await post(runs, user(), tools=[PAINT])
         await events(runs, run)
         status = await runs.status(run.key)

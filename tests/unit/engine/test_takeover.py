@@ -137,7 +137,7 @@ async def test_what_was_committed_before_the_death_is_not_done_again(store: Stor
 @pytest.mark.promise("P10")
 async def test_nobody_has_to_ask_for_a_dead_workers_run(store: Store) -> None:
     async with (
-        worker(store, ScriptedModel([words("whole")]), tempo=SEEKING) as other,
+        worker(store, ScriptedModel([words("whole")]), timing=SEEKING) as other,
         mortal(store, ScriptedModel([["half", never()]])) as dying,
     ):
         run = await post(dying.runs, says())
@@ -263,7 +263,7 @@ async def test_a_reader_whose_worker_is_only_asleep_goes_on_elsewhere(store: Sto
     """It reads the sleeper's memory until that learns that the run is another's."""
     gate = anyio.Event()
     async with (
-        worker(store, ScriptedModel([["half", gate, *words("late")]]), tempo=TALKING) as sleeper,
+        worker(store, ScriptedModel([["half", gate, *words("late")]]), timing=TALKING) as sleeper,
         worker(store, ScriptedModel([words("whole")])) as other,
     ):
         run = await post(sleeper, says())

@@ -50,7 +50,7 @@ from passback.core.messages import AssistantMessage, CallId, Message, RunRef
 from passback.core.ports import Store
 from passback.core.transcript import unwrapped
 from passback.engine.service import RunService
-from passback.engine.supervisor import Tempo
+from passback.engine.supervisor import Timing
 from passback.models.scripted import ScriptedModel, Turn, calls, says
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
@@ -97,9 +97,9 @@ class Agents:
         return helper(ScriptedModel(self.outer), name="outer", agents=[one])
 
     def worker(
-        self, store: Store, *tools: FunctionTool, tempo: Tempo = QUICK
+        self, store: Store, *tools: FunctionTool, timing: Timing = QUICK
     ) -> AbstractAsyncContextManager[RunService]:
-        return worker(store, self.model, *tools, tempo=tempo, toolsets=[self.helpers])
+        return worker(store, self.model, *tools, timing=timing, toolsets=[self.helpers])
 
     def mortal(self, store: Store, *tools: FunctionTool) -> AbstractAsyncContextManager[Mortal]:
         return mortal(store, self.model, *tools, toolsets=[self.helpers])
@@ -250,7 +250,7 @@ async def test_each_death_voids_what_its_worker_has_left(store: Store) -> None:
 async def test_a_run_that_too_many_have_died_of_ends_without_half_a_turn(store: Store) -> None:
     first = dying()
     async with (
-        worker(store, ScriptedModel([]), tempo=BURYING) as other,
+        worker(store, ScriptedModel([]), timing=BURYING) as other,
         first.mortal(store) as victim,
     ):
         run = await post(victim.runs, user(), tools=[PAINT])
@@ -284,7 +284,7 @@ async def test_half_a_turn_is_void_though_a_tool_beside_it_was_answered(store: S
 # ---------------------------------------------------------------- other ends
 async def test_half_a_turn_is_void_when_its_worker_stops(store: Store) -> None:
     first, after = dying(), going_on()
-    async with first.worker(store) as leaving, after.worker(store, tempo=SEEKING) as other:
+    async with first.worker(store) as leaving, after.worker(store, timing=SEEKING) as other:
         run = await post(leaving, user(), tools=[PAINT])
         async with reading(leaving, run) as reader:
             await half_said(reader, first)

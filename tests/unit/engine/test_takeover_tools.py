@@ -269,7 +269,7 @@ async def test_a_hand_back_that_comes_too_late_is_made_by_the_next_worker(store:
     turn = calls(("pay", {}), ("paint", {}))
     model = ScriptedModel([words("painted")])
     async with (
-        worker(faults.store, ScriptedModel([turn]), pay, tempo=DYING) as dying,
+        worker(faults.store, ScriptedModel([turn]), pay, timing=DYING) as dying,
         worker(store, model, pay) as other,
     ):
         run = await post(dying, says(), tools=[PAINT])

@@ -32,7 +32,7 @@ IMPATIENT = replace(QUICK, disconnect_grace=0.05)
 @pytest.mark.promise("P7")
 async def test_a_run_is_cancelled_some_time_after_its_last_reader_left(store: Store) -> None:
     model = ScriptedModel([["half", anyio.Event()]])
-    async with worker(store, model, tempo=IMPATIENT) as runs:
+    async with worker(store, model, timing=IMPATIENT) as runs:
         run = await post(runs, says(), on_disconnect="cancel")
         await until(runs, run, TextDelta)
         await over(store, run)
@@ -43,7 +43,7 @@ async def test_a_run_is_cancelled_some_time_after_its_last_reader_left(store: St
 
 @pytest.mark.promise("P7")
 async def test_a_run_that_nobody_ever_followed_is_cancelled_too(store: Store) -> None:
-    async with worker(store, ScriptedModel([[anyio.Event()]]), tempo=IMPATIENT) as runs:
+    async with worker(store, ScriptedModel([[anyio.Event()]]), timing=IMPATIENT) as runs:
         run = await post(runs, says(), on_disconnect="cancel")
         await over(store, run)
         assert await outcome(runs, run) == Cancelled()
@@ -54,7 +54,7 @@ async def test_a_run_is_not_cancelled_that_did_not_ask_for_it(memory: Store) -> 
     gate = anyio.Event()
     faults = Faults(memory)
     async with worker(
-        faults.store, ScriptedModel([[gate, *words("one")]]), tempo=IMPATIENT
+        faults.store, ScriptedModel([[gate, *words("one")]]), timing=IMPATIENT
     ) as runs:
         run = await post(runs, says())
         await faults.until("renew", 20)
@@ -66,7 +66,7 @@ async def test_a_run_is_not_cancelled_while_one_reader_stays(memory: Store) -> N
     gate = anyio.Event()
     faults = Faults(memory)
     async with worker(
-        faults.store, ScriptedModel([["a", gate, *words("b")]]), tempo=IMPATIENT
+        faults.store, ScriptedModel([["a", gate, *words("b")]]), timing=IMPATIENT
     ) as runs:
         run = await post(runs, says(), on_disconnect="cancel")
         async with reading(runs, run) as stays:
@@ -82,7 +82,7 @@ async def test_a_reader_that_comes_back_within_the_grace_keeps_the_run(memory: S
     faults = Faults(memory)
     patient = replace(QUICK, disconnect_grace=3600)
     async with worker(
-        faults.store, ScriptedModel([["a", gate, *words("b")]]), tempo=patient
+        faults.store, ScriptedModel([["a", gate, *words("b")]]), timing=patient
     ) as runs:
         run = await post(runs, says(), on_disconnect="cancel")
         await until(runs, run, TextDelta)
@@ -101,21 +101,21 @@ async def test_a_reader_at_another_worker_keeps_the_run(store: Store) -> None:
     faults = Faults(store)
     model = ScriptedModel([["a", gate, "b", anyio.Event()]])
     async with (
-        worker(store, model, tempo=replace(QUICK, disconnect_grace=0.2)) as owner,
+        worker(store, model, timing=replace(QUICK, disconnect_grace=0.2)) as owner,
         worker(faults.store, ScriptedModel([])) as other,
     ):
         run = await post(owner, says(), on_disconnect="cancel")
         with anyio.CancelScope() as leaving:
             async with reading(other, run) as there, at_once():
                 await there.until(TextDelta("a"))
-                await faults.until("attend", 1)
-                assert (await store.status(KEY)).attended
+                await faults.until("keep_followed", 1)
+                assert (await store.status(KEY)).followed
                 with anyio.move_on_after(1):
                     await over(store, run)
                 gate.set()
                 await there.until(TextDelta("b"))
                 leaving.cancel()
-        await store.attend(run, seconds=0)  # what time would do
+        await store.keep_followed(run, seconds=0)  # what time would do
         await over(store, run)
         assert await outcome(owner, run) == Cancelled()
 
@@ -123,7 +123,7 @@ async def test_a_reader_at_another_worker_keeps_the_run(store: Store) -> None:
 @pytest.mark.promise("P7", "P10")
 async def test_the_next_worker_knows_that_the_run_is_tethered(store: Store) -> None:
     async with (
-        worker(store, ScriptedModel([["more", anyio.Event()]]), tempo=IMPATIENT) as other,
+        worker(store, ScriptedModel([["more", anyio.Event()]]), timing=IMPATIENT) as other,
         mortal(store, ScriptedModel([["half", anyio.Event()]])) as dying,
     ):
         run = await post(dying.runs, says(), on_disconnect="cancel")
@@ -137,7 +137,7 @@ async def test_the_next_worker_knows_that_the_run_is_tethered(store: Store) -> N
 async def test_a_run_that_waits_is_tethered_when_it_begins(store: Store) -> None:
     gate = anyio.Event()
     model = ScriptedModel([[gate, *words("one")], ["half", anyio.Event()]])
-    async with worker(store, model, tempo=IMPATIENT) as runs:
+    async with worker(store, model, timing=IMPATIENT) as runs:
         first = await post(runs, says("a"))
         run = await post(runs, says("b"), on_busy="enqueue", on_disconnect="cancel")
         gate.set()
@@ -151,7 +151,7 @@ async def test_a_reader_that_waited_with_its_run_keeps_it(store: Store) -> None:
     gates = [anyio.Event(), anyio.Event()]
     model = ScriptedModel([[gates[0], *words("one")], ["a", gates[1], *words("b")]])
     faults = Faults(store)
-    async with worker(faults.store, model, tempo=replace(IMPATIENT, disconnect_grace=0.3)) as runs:
+    async with worker(faults.store, model, timing=replace(IMPATIENT, disconnect_grace=0.3)) as runs:
         await post(runs, says("a"))
         run = await post(runs, says("b"), on_busy="enqueue", on_disconnect="cancel")
         async with reading(runs, run) as reader:
@@ -168,7 +168,7 @@ async def test_a_reader_that_waited_with_its_run_keeps_it(store: Store) -> None:
 async def test_a_store_that_fails_when_the_reader_is_gone_is_asked_again(memory: Store) -> None:
     faults = Faults(memory)
     faults.plan["status"] = ["refuse"]
-    async with worker(faults.store, ScriptedModel([[anyio.Event()]]), tempo=IMPATIENT) as runs:
+    async with worker(faults.store, ScriptedModel([[anyio.Event()]]), timing=IMPATIENT) as runs:
         run = await post(runs, says(), on_disconnect="cancel")
         await over(memory, run)
         assert await outcome(runs, run) == Cancelled()

@@ -9,7 +9,13 @@ import anyio.lowlevel
 import pytest
 
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId, RunRef
-from passback.engine.guarding import MISSING, TEXT_BYTES, Told, ToldOnce, run_context
+from passback.engine.guarding import (
+    MISSING,
+    TEXT_BYTES,
+    ExtraPromptFunction,
+    ExtraPromptOnce,
+    extra_prompt,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -30,8 +36,8 @@ def gives_awaitable(run: RunRef) -> Awaitable[str]:
 
 
 @pytest.mark.parametrize("function", [plain, asynchronous, gives_awaitable])
-async def test_a_function_may_be_plain_or_async(function: Told) -> None:
-    assert await run_context(function)(RUN) == "for ann"
+async def test_a_function_may_be_plain_or_async(function: ExtraPromptFunction) -> None:
+    assert await extra_prompt(function)(RUN) == "for ann"
 
 
 async def hangs(_run: RunRef) -> str:
@@ -49,16 +55,16 @@ def gives_no_text(_run: RunRef) -> Any:
 
 @pytest.mark.promise("P11")
 @pytest.mark.parametrize("function", [hangs, fails, gives_no_text])
-async def test_the_model_is_told_what_cannot_be_found_out(function: Told) -> None:
-    told = run_context(function, shown="# Context\n{}".format, seconds=0.1)
+async def test_the_model_is_told_what_cannot_be_found_out(function: ExtraPromptFunction) -> None:
+    told = extra_prompt(function, shown="# Context\n{}".format, seconds=0.1)
     assert await told(RUN) == f"# Context\n{MISSING}"
 
 
 @pytest.mark.promise("P11")
 async def test_a_text_has_a_limit_and_says_where_it_was_cut() -> None:
-    full = await run_context(lambda _: "ü" * (TEXT_BYTES // 2))(RUN)
+    full = await extra_prompt(lambda _: "ü" * (TEXT_BYTES // 2))(RUN)
     assert full == "ü" * (TEXT_BYTES // 2)
-    cut = await run_context(lambda _: "a" + "ü" * TEXT_BYTES)(RUN)
+    cut = await extra_prompt(lambda _: "a" + "ü" * TEXT_BYTES)(RUN)
     kept, said = cut.split("\n")
     assert kept == "a" + "ü" * (TEXT_BYTES // 2 - 1)
     assert said == f"[Cut here: {TEXT_BYTES + 1} bytes more.]"
@@ -73,7 +79,7 @@ async def test_all_that_ask_at_once_are_told_the_same() -> None:
         await anyio.lowlevel.checkpoint()
         return f"the {len(asked)}. time"
 
-    once, said = ToldOnce(counted, RUN), list[str]()
+    once, said = ExtraPromptOnce(counted, RUN), list[str]()
 
     async def ask() -> None:
         said.append(await once())
@@ -82,4 +88,4 @@ async def test_all_that_ask_at_once_are_told_the_same() -> None:
         tasks.start_soon(ask)
         tasks.start_soon(ask)
     assert (asked, said, await once()) == ([RUN], ["the 1. time"] * 2, "the 1. time")
-    assert await ToldOnce(None, RUN)() == ""
+    assert await ExtraPromptOnce(None, RUN)() == ""

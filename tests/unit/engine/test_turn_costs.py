@@ -68,11 +68,11 @@ def talk(messages: int) -> list[Message]:
 async def cost_of_a_post(record: int, behind: int) -> tuple[int, int]:
     """Calls until the model is asked, and how many messages it is shown, where so many are behind the boundary."""
     async with open_store("memory:") as store:
-        state = State(boundary=record - behind)
+        state = State(history_start=record - behind)
         assert await store.park(replace(change(KEY, 0, *talk(record)), state=state))
         with counted_calls() as made:
             model = Watched([says("so")], made)
-            async with worker(store, model, tempo=STILL, context=Compaction()) as runs:
+            async with worker(store, model, timing=STILL, context=Compaction()) as runs:
                 before = made.made
                 assert await outcome(runs, await post(runs, user("and?"))) == Completed()
             return model.at[0] - before, model.shown[0]
@@ -96,12 +96,12 @@ async def test_a_post_costs_in_proportion_to_what_is_behind_the_boundary() -> No
 async def turns_of(turns: int) -> tuple[list[int], list[int]]:
     """What each turn of a run costs from the one before it on, and how many messages it shows."""
     async with open_store("memory:") as store:
-        assert await store.park(replace(change(KEY, 0, *talk(500)), state=State(boundary=500)))
+        assert await store.park(replace(change(KEY, 0, *talk(500)), state=State(history_start=500)))
         with counted_calls() as made:
             model = Watched([*([calls(("look", {}))] * turns), says("so")], made)
             context = Compaction()
             async with worker(
-                store, model, look, tempo=STILL, context=context, max_turns=turns + 1
+                store, model, look, timing=STILL, context=context, max_turns=turns + 1
             ) as runs:
                 assert await outcome(runs, await post(runs, user("go"))) == Completed()
         costs = [after - before for before, after in zip(model.at, model.at[1:], strict=False)]

@@ -45,7 +45,7 @@ async def test_the_queue_goes_on_when_the_end_was_stored_and_nobody_was_told(sto
 @pytest.mark.promise("P10")
 async def test_the_queue_goes_on_behind_a_run_that_was_given_up(store: Store) -> None:
     async with (
-        worker(store, ScriptedModel([words("two")]), tempo=BURYING) as other,
+        worker(store, ScriptedModel([words("two")]), timing=BURYING) as other,
         mortal(store, ScriptedModel([["half", anyio.Event()]])) as dying,
     ):
         first = await post(dying.runs, says("a"))

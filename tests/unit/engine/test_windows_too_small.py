@@ -44,10 +44,10 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.core.posts import OnBusy
 from passback.core.transcript import paired
-from passback.engine.agents import Actor, Agents, Brain
+from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.commands import Commands
 from passback.engine.service import RunService
-from passback.engine.toolbox import Equipment
+from passback.engine.toolbox import ToolSources
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.toolsets.agents import AgentTool, AgentTools
@@ -106,8 +106,8 @@ async def test_a_large_message_before_the_last_one_and_a_large_result_are_not_re
 
 async def test_a_large_command_is_no_matter_of_the_window(memory: Store) -> None:
     commands = Commands(enabled=True)
-    brain = Brain(ScriptedModel([]), context=Compaction(WINDOW), commands=commands)
-    service = RunService(memory, Agents([Actor(brain)]), QUICK)
+    spec = AgentSpec(ScriptedModel([]), context=Compaction(WINDOW), commands=commands)
+    service = RunService(memory, Agents([ServedAgent(spec)]), QUICK)
     with anyio.fail_after(10):
         async with service.running():
             said = await outcome(service, await post(service, says("/help " + "x" * 20_000)))
@@ -131,8 +131,8 @@ async def test_results_that_are_too_large_however_short_are_named(
 
 
 async def test_a_prompt_that_is_too_large_is_named(memory: Store) -> None:
-    brain = Brain(ScriptedModel([]), "p" * 20_000, context=Compaction(WINDOW))
-    service = RunService(memory, Agents([Actor(brain)]), QUICK)
+    spec = AgentSpec(ScriptedModel([]), "p" * 20_000, context=Compaction(WINDOW))
+    service = RunService(memory, Agents([ServedAgent(spec)]), QUICK)
     with anyio.fail_after(10):
         async with service.running():
             failed = await outcome(service, await post(service, says()))
@@ -211,7 +211,7 @@ async def test_a_worker_that_dies_after_the_summary_leaves_a_transcript_to_go_on
         await until(dying.runs, run, Compacted)
         await dying.kill()
     heir = ScriptedModel([words("d")])
-    async with thinker(store, heir, tempo=SEEKING) as runs:
+    async with thinker(store, heir, timing=SEEKING) as runs:
         assert await outcome(runs, run) == Completed()
         kept = await record(runs)
     assert summary_in(kept).content == "notes"
@@ -253,15 +253,15 @@ async def test_a_run_that_is_taken_back_takes_its_summary_along(memory: Store) -
 # ---------------------------------------------------------------- sub-agents
 async def test_a_sub_agent_has_a_window_of_its_own(memory: Store) -> None:
     long: list[Step] = ["y" * 1_800, *calls(("look", {"size": 10}))]
-    child = Brain(
+    child = AgentSpec(
         ScriptedModel([long, long, long, long, words("notes"), words("found")]),
         context=Compaction(WINDOW),
     )
-    helper = Actor(child, Equipment([Functions([look])]), "helper")
+    helper = ServedAgent(child, ToolSources([Functions([look])]), "helper")
     model = ScriptedModel([calls(("helper", {"task": "find the key"})), words("thanks")])
     tools = AgentTools([AgentTool.of(helper, "Finds things.")])
-    brain = Brain(model, context=Compaction(WINDOW))
-    service = RunService(memory, Agents([Actor(brain, Equipment([tools]))]), QUICK)
+    spec = AgentSpec(model, context=Compaction(WINDOW))
+    service = RunService(memory, Agents([ServedAgent(spec, ToolSources([tools]))]), QUICK)
     with anyio.fail_after(10):
         async with service.running():
             assert await outcome(service, await post(service, says())) == Completed()

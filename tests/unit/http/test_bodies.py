@@ -19,16 +19,16 @@ from passback.http.body import read_object, read_optional_object
 from passback.http.routing import Endpoint
 from passback.http.sending import BODY_CAME
 from passback.http.site import build_site
-from passback.http.wires import Bodies, Limits, Wire
+from passback.http.wires import Bodies, RequestLimits, Wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P11")]
 
 ANN, BOB = OwnerId("ann"), OwnerId("bob")
 KEYS = {"the-key-of-ann": ANN, "the-key-of-bob": BOB}
-LIMITS = Limits(body_bytes=100)
+LIMITS = RequestLimits(body_bytes=100)
 
 
-def _app(bodies: Bodies, limits: Limits = LIMITS) -> ASGIApp:
+def _app(bodies: Bodies, limits: RequestLimits = LIMITS) -> ASGIApp:
     async def needed(request: Request) -> Response:
         return json_answer(request.scope, {"read": await read_object(request, limits, bodies)})
 
@@ -189,7 +189,7 @@ async def test_a_body_is_released_when_it_turns_out_too_large() -> None:
 
 async def test_a_body_is_released_when_it_comes_too_late() -> None:
     bodies = Bodies()
-    app = _app(bodies, Limits(body_seconds=0.05))
+    app = _app(bodies, RequestLimits(body_seconds=0.05))
     async with anyio.create_task_group() as tasks:
         upload = Upload(app, "ann").begin(tasks)
         await upload.piece(b"{")

@@ -14,15 +14,15 @@ from passback.http.answers import json_answer
 from passback.http.body import parse_json, read_object, read_optional_object
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
-from passback.http.wires import Bodies, Limits, Wire
+from passback.http.wires import Bodies, RequestLimits, Wire
 
 pytestmark = pytest.mark.anyio
 
-LIMITS = Limits()
+LIMITS = RequestLimits()
 JSON = {"content-type": "application/json"}
 
 
-def _app(limits: Limits = LIMITS) -> ASGIApp:
+def _app(limits: RequestLimits = LIMITS) -> ASGIApp:
     async def echo(request: Request) -> Response:
         return json_answer(request.scope, {"read": await read_object(request, limits, Bodies())})
 
@@ -192,7 +192,7 @@ async def test_a_content_encoding_is_refused(encoding: str, status: int) -> None
     assert (await _post(b"{}", **{"content-encoding": encoding})).status == status
 
 
-SMALL = Limits(body_bytes=10)
+SMALL = RequestLimits(body_bytes=10)
 
 
 @pytest.mark.promise("P11", "P12")
@@ -219,7 +219,7 @@ async def test_a_body_that_turns_out_too_large_is_refused(size: int, status: int
 
 @pytest.mark.promise("P11")
 async def test_a_body_that_does_not_end_is_given_up() -> None:
-    app = _app(Limits(body_seconds=0.01))
+    app = _app(RequestLimits(body_seconds=0.01))
     async with exchange(app, "POST", "/", headers=JSON, body=b"{", stalled_body=True) as one:
         assert one.status == 408
         assert one.headers["connection"] == "close"

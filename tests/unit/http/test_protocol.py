@@ -23,7 +23,7 @@ from passback.http.body import read_object
 from passback.http.protocol import HEAD_SECONDS, BoundedHttpProtocol, OpenConnections
 from passback.http.routing import Endpoint
 from passback.http.sending import BODY_CAME
-from passback.http.wires import Bodies, Limits
+from passback.http.wires import Bodies, RequestLimits
 from passback.native.encoder import NativeEncoder
 from passback.streams.sse import EventStream
 
@@ -108,7 +108,7 @@ async def test_a_body_is_known_to_be_there_when_it_is_whole(with_head: int, is_t
     async def echo(request: Request) -> ASGIApp:
         set_owner(request.scope, ANONYMOUS)  # as the gate does
         known.append(BODY_CAME in request.scope["extensions"])
-        answer = json_answer(request.scope, await read_object(request, Limits(), Bodies()))
+        answer = json_answer(request.scope, await read_object(request, RequestLimits(), Bodies()))
         known.append(BODY_CAME in request.scope["extensions"])
         return answer
 

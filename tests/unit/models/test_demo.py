@@ -24,11 +24,11 @@ from passback.core.deltas import (
 from passback.core.errors import ConfigurationError
 from passback.core.messages import (
     AssistantMessage,
-    Brief,
     CallId,
     Content,
     DataPart,
     MediaPart,
+    MessageContext,
     MessageId,
     ModelMessage,
     TextPart,
@@ -126,7 +126,7 @@ def test_parts_are_read_as_text() -> None:
 # ---------------------------------------------------------------- tools
 @pytest.mark.parametrize("content", ["what is new?", (TextPart("what is new?"), DataPart(5))])
 def test_it_hears_the_users_words_and_not_what_is_said_beside_them(content: Content) -> None:
-    said = Brief(intent="get the time zone", at="2026-01-31T12:00:00+00:00")
+    said = MessageContext(intent="get the time zone", at="2026-01-31T12:00:00+00:00")
     shown = Layers().shown(replace(user(content), brief=said))
     assert isinstance(shown, UserMessage)
     assert "<time>" in str(shown.content)

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from passback.core.errors import InvalidTool, ToolNameClash
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, ToolSpec
 from passback.core.questions import ASK_USER
-from passback.http.wires import Limits
+from passback.http.wires import RequestLimits
 from passback.native.declarations import parse_tools
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +38,7 @@ DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
 
 async def _parse(*declared: JsonValue) -> tuple[ToolSpec, ...]:
-    return await parse_tools(declared, Limits(), KEY)
+    return await parse_tools(declared, RequestLimits(), KEY)
 
 
 async def _schema(parameters: JsonValue) -> Mapping[str, JsonValue]:

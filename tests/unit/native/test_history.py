@@ -6,11 +6,11 @@ from passback.core.changes import Status
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
-    Brief,
     CallId,
     ChildMessage,
     ConversationId,
     Message,
+    MessageContext,
     MessageId,
     PlanEntry,
     Reasoning,
@@ -119,7 +119,7 @@ MESSAGES: list[tuple[Message, MessageView]] = [
         {"id": "m", "role": "approval", "toolCallId": "c", "approved": False, "reason": "Not now."},
     ),
     (
-        ChildMessage(CALL, UserMessage(ID, "hi", brief=Brief(extras={"a": 1}))),
+        ChildMessage(CALL, UserMessage(ID, "hi", brief=MessageContext(extras={"a": 1}))),
         {
             "id": "m",
             "role": "child",

@@ -19,7 +19,7 @@ from passback.core.messages import ConversationId, ConversationKey, OwnerId, Too
 from passback.http.access import Access
 from passback.http.sending import Signal
 from passback.http.site import build_site
-from passback.http.wires import Limits, Services
+from passback.http.wires import RequestLimits, Services
 from passback.native.declarations import PLACES, parse_output_schema, parse_tools
 from passback.places import Places
 from passback.wire import agent_api, send_message
@@ -45,7 +45,7 @@ def tools(*schemas: JsonValue) -> list[JsonValue]:
 
 
 async def post(declared: Sequence[JsonValue], key: ConversationKey) -> None:
-    await parse_tools(declared, Limits(), key)
+    await parse_tools(declared, RequestLimits(), key)
 
 
 def wire_app() -> ASGIApp:
@@ -57,11 +57,11 @@ def wire_app() -> ASGIApp:
 async def test_tools_that_are_known_are_read_without_waiting() -> None:
     """Not for a thread, either: all is done in the first step, whatever others wait for."""
     await post(tools(KNOWN, None), ALICE)
-    await parse_output_schema(KNOWN, Limits(), "outputSchema", ALICE)
+    await parse_output_schema(KNOWN, RequestLimits(), "outputSchema", ALICE)
     with pytest.raises(StopIteration):
         post(tools(KNOWN, None), ALICE).send(None)
     with pytest.raises(StopIteration):
-        parse_output_schema(KNOWN, Limits(), "outputSchema", ALICE).send(None)
+        parse_output_schema(KNOWN, RequestLimits(), "outputSchema", ALICE).send(None)
 
 
 async def test_what_is_wrong_with_a_schema_is_known_too() -> None:
@@ -104,7 +104,7 @@ async def test_two_posts_of_the_same_new_tools_are_judged_once() -> None:
     PLACES.set(places)
 
     async def read(key: ConversationKey) -> None:
-        found.extend(await parse_tools(declared, Limits(), key))
+        found.extend(await parse_tools(declared, RequestLimits(), key))
 
     with anyio.fail_after(5):
         async with anyio.create_task_group() as group, places.one(BOB):
@@ -135,7 +135,7 @@ async def test_a_post_whose_schemas_are_not_judged_in_time_is_refused_and_known_
         with pytest.raises(SchemasBusy) as refused:
             await post(tools(KNOWN, new(), new()), BOB)
         with pytest.raises(SchemasBusy):
-            await parse_output_schema(new(), Limits(), "outputSchema", BOB)
+            await parse_output_schema(new(), RequestLimits(), "outputSchema", BOB)
         await post(tools(KNOWN), BOB)
     assert (refused.value.retryable, refused.value.retry_after) == (True, 2)
     PLACES.set(Places(1, 5.0))

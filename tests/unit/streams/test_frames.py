@@ -28,7 +28,7 @@ from passback.core.events import (
 from passback.core.messages import CallId, MessageId, Owed, RunId
 from passback.native.encoder import INCLUDABLE, NativeEncoder
 from passback.pacing import LARGE
-from passback.streams.frames import EventId, Framer, coalesced, parts
+from passback.streams.frames import EventId, SseFramer, coalesced, parts
 
 RUN = RunId("run_1")
 A, B = CallId("a"), CallId("b")
@@ -91,7 +91,7 @@ def test_a_single_event_stays_as_it_is() -> None:
 
 # ---------------------------------------------------------------- frames
 def test_each_frame_has_the_id_of_its_event() -> None:
-    framer = Framer(NativeEncoder(), RUN)
+    framer = SseFramer(NativeEncoder(), RUN)
     text = framer.batch(_log(RunStarted(RUN), TextDelta("a"))) + framer.end()
     assert text == (
         'id: run_1.1-2\ndata: {"type":"text","content":"a"}\n\nid: run_1.1-2\ndata: [DONE]\n\n'
@@ -100,14 +100,14 @@ def test_each_frame_has_the_id_of_its_event() -> None:
 
 
 def test_several_frames_of_one_event_have_ids_of_their_own() -> None:
-    framer = Framer(NativeEncoder(INCLUDABLE), RUN)
+    framer = SseFramer(NativeEncoder(INCLUDABLE), RUN)
     batch = _log(RunFinished(Failed("internal", "no")))
     ids = re.findall(r"id: (\S+)\n", framer.batch(batch) + framer.end())
     assert ids == ["run_1.0-0~1", "run_1.1-1", "run_1.1-1"]
 
 
 def test_the_failure_of_a_reader_has_the_id_of_what_was_read_last() -> None:
-    framer = Framer(NativeEncoder(), RUN)
+    framer = SseFramer(NativeEncoder(), RUN)
     framer.batch(_log(TextDelta("a")))
     assert framer.failure(UnknownRun("gone")) == (
         "id: run_1.1-1\n"
@@ -135,7 +135,7 @@ READ_AGAIN = (
 
 def _taken_over(since: str | None, include: frozenset[str]) -> tuple[str, bool]:
     """What is sent after a take-over to one who has seen so much, and whether it is the end."""
-    framer = Framer(NativeEncoder(include), RUN, EventId.parse(since) if since else None)
+    framer = SseFramer(NativeEncoder(include), RUN, EventId.parse(since) if since else None)
     return framer.batch(TAKEN_OVER), framer.ended
 
 
@@ -164,7 +164,7 @@ def test_a_client_that_saw_nothing_of_it_is_told_nothing(
 
 
 def test_void_events_without_a_frame_are_not_worth_a_word() -> None:
-    framer = Framer(NativeEncoder(), RUN)
+    framer = SseFramer(NativeEncoder(), RUN)
     framer.batch(
         _log(TextDelta("a"), RunStarted(RUN), TurnStarted(MessageId("m")), ReasoningDelta("hm"))
     )
@@ -173,7 +173,7 @@ def test_void_events_without_a_frame_are_not_worth_a_word() -> None:
 
 
 def test_void_events_are_told_to_one_who_got_them_in_the_same_stream() -> None:
-    framer = Framer(NativeEncoder(frozenset({"rewind"})), RUN)
+    framer = SseFramer(NativeEncoder(frozenset({"rewind"})), RUN)
     framer.batch(_log(TextDelta("a"), RunStarted(RUN), TextDelta("void")))
     assert framer.batch(TAKEN_OVER) == TOLD + GOES_ON
     again = [
@@ -184,14 +184,14 @@ def test_void_events_are_told_to_one_who_got_them_in_the_same_stream() -> None:
 
 
 def test_only_another_lease_begins_anew() -> None:
-    framer = Framer(NativeEncoder(), RUN, EventId.parse("run_1.1-3"))
+    framer = SseFramer(NativeEncoder(), RUN, EventId.parse("run_1.1-3"))
     assert framer.begins_anew(TAKEN_OVER)
     assert not framer.begins_anew([Logged(Position(1, 4), TextDelta("a"))])
 
 
 def test_nothing_in_a_text_can_end_a_frame() -> None:
     hostile = "a\n\ndata: [DONE]\r\n\r\nid: x\u2028\u2029\u0085\x0b\x0c\x1c\0😀"
-    chunk = Framer(NativeEncoder(), RUN).batch(_log(TextDelta(hostile)))
+    chunk = SseFramer(NativeEncoder(), RUN).batch(_log(TextDelta(hostile)))
     assert chunk.isascii()
     assert len(chunk.splitlines()) == 3
 
@@ -213,7 +213,7 @@ FAILED_LOG = _log(RunStarted(RUN), TextDelta("a"), RunFinished(Failed("internal"
 
 def _stream(log: list[Logged], since: EventId | None, include: frozenset[str]) -> list[str]:
     """The frames of one connection, with events one by one."""
-    framer = Framer(NativeEncoder(include), RUN, since)
+    framer = SseFramer(NativeEncoder(include), RUN, since)
     text = "".join(framer.batch([one]) for one in log if one.position > framer.position)
     return (text + framer.end()).removesuffix("\n\n").split("\n\n")
 
@@ -243,14 +243,14 @@ def test_texts_add_up_however_they_are_batched_and_cut(
     texts: list[str], data: st.DataObject
 ) -> None:
     log = _log(*map(TextDelta, texts))
-    framer, got = Framer(NativeEncoder(), RUN), ""
+    framer, got = SseFramer(NativeEncoder(), RUN), ""
     while log:
         size = data.draw(st.integers(1, len(log)))
         chunk, log = framer.batch(log[:size]), log[size:]
         got += chunk
         if data.draw(st.booleans()):
             last = re.findall(r"id: (\S+)\n", chunk)[-1]
-            framer = Framer(NativeEncoder(), RUN, EventId.parse(last))
+            framer = SseFramer(NativeEncoder(), RUN, EventId.parse(last))
     pieces = re.findall(r"data: (.*)\n\n", got)
     assert "".join(_content(piece) for piece in pieces) == "".join(texts)
 

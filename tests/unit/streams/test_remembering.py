@@ -32,7 +32,7 @@ from passback.http.routing import Endpoint
 from passback.http.sending import SEND_NOW, Signal
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
-from passback.streams.frames import EventId, Framer
+from passback.streams.frames import EventId, SseFramer
 from passback.streams.sse import EventStream, last_event_id
 
 pytestmark = pytest.mark.anyio
@@ -139,7 +139,7 @@ async def test_it_gives_up_also_where_the_server_sends_without_a_task() -> None:
 @pytest.mark.promise("P10")
 @pytest.mark.parametrize("remembers", [True, False])
 def test_what_is_only_remembered_may_become_void_too(remembers: bool) -> None:
-    framer = Framer(Sum(), RUN.run_id, remembers=remembers)
+    framer = SseFramer(Sum(), RUN.run_id, remembers=remembers)
     assert not framer.batch([Logged(Position(1, 1), TurnStarted(MessageId("m")))])
     told = framer.batch([Logged(Position(2, 1), Rewound(Position(1, 0)))])
     assert ("rewound" in told, framer.ended) == (remembers, remembers)
@@ -147,4 +147,4 @@ def test_what_is_only_remembered_may_become_void_too(remembers: bool) -> None:
 
 def test_nothing_has_to_be_recalled_before_the_first_event() -> None:
     since = EventId(Cursor(RUN.run_id, START), 1)
-    assert not Framer(Sum(), RUN.run_id, since, remembers=True).recalls
+    assert not SseFramer(Sum(), RUN.run_id, since, remembers=True).recalls

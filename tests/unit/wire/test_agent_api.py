@@ -47,7 +47,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Parked
 from passback.http.access import Access
-from passback.http.wires import Limits
+from passback.http.wires import RequestLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -164,7 +164,7 @@ async def test_without_a_stream_a_failed_run_has_the_status_of_its_error() -> No
 
 @pytest.mark.parametrize("streams", [True, False])
 async def test_an_answer_that_is_too_long_is_not_sent_whole(streams: bool) -> None:
-    app = site(LoggedRuns(*SAID), limits=Limits(answer_chars=1))
+    app = site(LoggedRuns(*SAID), limits=RequestLimits(answer_chars=1))
     answer = await ask_json(app, "POST", PATH, {**HELLO, "stream": streams})
     if streams:
         assert check_legal(streamed(answer))["error"]["code"] == "cursor_expired"
@@ -197,7 +197,7 @@ async def test_a_call_of_the_run_itself_is_told_once() -> None:
         ToolCallArguments(call, '{"a":1}'),
     )
     runs = LoggedRuns(MADE[0], *begun, *MADE[1:])
-    runs.history, runs.known[RUN.key] = CALLS, Status(1, RUN.run_id, mark=3)
+    runs.history, runs.known[RUN.key] = CALLS, Status(1, RUN.run_id, run_start=3)
     last = check_legal(streamed(await ask(site(runs), "GET", STREAM)))
     assert [each["type"] for each in last["output"]] == [
         "plugin_call",
@@ -211,7 +211,7 @@ async def test_a_call_is_found_before_many_results(newest: bool) -> None:
     filler = [ToolMessage(MessageId(f"t{n}"), CallId(f"x{n}"), "") for n in range(250)]
     runs.history = (*CALLS[:2], *filler)
     later = Status(2, RunId("run_2"), message_count=300)  # it was taken back meanwhile
-    runs.known[RUN.key] = Status(1, RUN.run_id, mark=252) if newest else later
+    runs.known[RUN.key] = Status(1, RUN.run_id, run_start=252) if newest else later
     answer = await ask(site(runs), "GET", f"{STREAM}?runId={RUN.run_id}")
     [call] = bodies(check_legal(streamed(answer)), "plugin_call")
     assert call["name"] == "delete"
@@ -220,7 +220,7 @@ async def test_a_call_is_found_before_many_results(newest: bool) -> None:
 @pytest.mark.parametrize("follows", [False, True])
 async def test_calls_that_were_approved_are_told_with_their_names(follows: bool) -> None:
     runs = LoggedRuns(*MADE)
-    runs.history, runs.known[RUN.key] = CALLS, Status(1, RUN.run_id, mark=3)
+    runs.history, runs.known[RUN.key] = CALLS, Status(1, RUN.run_id, run_start=3)
     if follows:
         answer = await ask(site(runs), "GET", STREAM)
     else:

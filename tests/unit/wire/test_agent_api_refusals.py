@@ -17,7 +17,7 @@ from tests.support.bridge import ask, ask_json
 from tests.support.logged_runs import RUN, LoggedRuns
 
 from passback.core.changes import Status
-from passback.http.wires import Limits
+from passback.http.wires import RequestLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -116,10 +116,13 @@ async def test_the_place_of_what_is_wrong_is_told_as_it_was_posted() -> None:
 
 @pytest.mark.promise("P11")
 async def test_large_results_and_attachments_are_refused() -> None:
-    app = site(LoggedRuns(*SAID), limits=Limits(result_bytes=10, attachment_bytes=10))
+    app = site(LoggedRuns(*SAID), limits=RequestLimits(result_bytes=10, attachment_bytes=10))
     data = "data:image/png;base64," + "aGkh" * 10
     large = await ask_json(
-        site(LoggedRuns(), limits=Limits(data_bytes=10)), "POST", PATH, {**HELLO, "biz": "x" * 9}
+        site(LoggedRuns(), limits=RequestLimits(data_bytes=10)),
+        "POST",
+        PATH,
+        {**HELLO, "biz": "x" * 9},
     )
     assert (large.status, large.code) == (413, "data_too_large")
     for message, code in (

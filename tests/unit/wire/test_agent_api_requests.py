@@ -21,12 +21,12 @@ from passback.core.messages import (
 )
 from passback.core.messages import (
     ApprovalMessage,
-    Brief,
     CallId,
     DataPart,
     Generation,
     MediaPart,
     Message,
+    MessageContext,
     RefusalPart,
     SystemMessage,
     TextPart,
@@ -228,7 +228,7 @@ async def test_generation_parameters_belong_to_the_last_user_message(
     assert isinstance(last, UserMessage)
     generation = Generation(1.0, 0.5, 7, read, -1, 2.0, -2.0)
     assert first.brief is None
-    assert last.brief == Brief(instructions="briefly", generation=generation, model="any")
+    assert last.brief == MessageContext(instructions="briefly", generation=generation, model="any")
 
 
 async def test_unknown_keys_are_kept_with_the_last_user_message_and_mean_nothing() -> None:
@@ -238,7 +238,7 @@ async def test_unknown_keys_are_kept_with_the_last_user_message_and_mean_nothing
     first, last = await _read(user("a"), user("b"), user_id="u", **extras)
     assert isinstance(first, UserMessage)
     assert isinstance(last, UserMessage)
-    assert (first.brief, last.brief) == (None, Brief(extras=extras))
+    assert (first.brief, last.brief) == (None, MessageContext(extras=extras))
     assert StartRun(RUN.key, (last,)).fingerprint == StartRun(RUN.key, (plain,)).fingerprint
     [result] = await _read(output("c1", "x"), **extras)
     assert isinstance(result, ToolMessage)

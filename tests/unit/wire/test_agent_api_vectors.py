@@ -47,7 +47,7 @@ from passback.core.events import (
     UsageReported,
 )
 from passback.core.messages import CallId, MessageId, Owed, RunId, ToolCall, Usage
-from passback.streams.frames import EventId, Framer
+from passback.streams.frames import EventId, SseFramer
 from passback.wire.agent_api.describe import AgentEvent
 from passback.wire.agent_api.encoder import MOST_FRAMES, AgentEncoder
 
@@ -221,7 +221,7 @@ def test_a_stream_that_is_cut_at_any_frame_goes_on_with_the_rest(
 ) -> None:
     log = [Logged(Position(1, number), event) for number, event in enumerate(events, 1)]
     ready = data.draw(st.lists(st.integers(1, 9), min_size=len(log), max_size=len(log)))
-    first, place = Framer(_encoder(), RUN, remembers=True), 0
+    first, place = SseFramer(_encoder(), RUN, remembers=True), 0
     whole = ""
     for size in ready:
         if batch := log[place : place + size]:
@@ -230,7 +230,7 @@ def test_a_stream_that_is_cut_at_any_frame_goes_on_with_the_rest(
     frames = whole.split("\n\n")[:-1]
     seen = data.draw(st.integers(1, len(frames)))
     last = EventId.parse(frames[seen - 1].partition("\n")[0].removeprefix("id: "))
-    again = Framer(_encoder(), RUN, last, remembers=True)
+    again = SseFramer(_encoder(), RUN, last, remembers=True)
     if again.recalls:
         for start in range(0, len(log), 2):
             if not again.recall(log[start : start + 2]):

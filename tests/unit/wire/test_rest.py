@@ -8,7 +8,7 @@ from starlette.types import ASGIApp
 from tests.support.bridge import Answer, ask, ask_json
 from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 
-from passback.core.changes import Claim, Status
+from passback.core.changes import CallDeadline, Status
 from passback.core.errors import CursorExpired, ShuttingDown, StoreUnavailable
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.messages import (
@@ -119,7 +119,7 @@ async def test_what_was_answered_for_good_is_taken_back_by_the_tools_name() -> N
 async def test_owed_calls_are_told_with_their_deadline_and_their_claims() -> None:
     owed = tuple(Owed(CallId(call), "paint", "{}") for call in ("call_1", "call_2"))
     until = 1_769_860_800_250
-    claims = (Claim(CallId("call_2"), until - 250),)
+    claims = (CallDeadline(CallId("call_2"), until - 250),)
     status = Status(3, RUN.run_id, owed=owed, answer_by=until, claims=claims)
     answer = await _get(_runs(status), "/conversations/c")
     deadline, claimed = "2026-01-31T12:00:00.250Z", "2026-01-31T12:00:00.000Z"
@@ -129,7 +129,7 @@ async def test_owed_calls_are_told_with_their_deadline_and_their_claims() -> Non
 
 async def test_a_conversation_whose_run_goes_on_is_running() -> None:
     queued = (RunId("run_2"), RunId("run_3"))
-    status = replace(IDLE, running=True, mark=4, attempt=2, queued=queued)
+    status = replace(IDLE, running=True, run_start=4, attempt=2, queued=queued)
     answer = await _get(_runs(status), "/conversations/c")
     assert answer.json["status"] == "running"
     assert answer.json["running"] == {"runId": "run_1", "firstMessage": 4, "attempt": 2}

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp
 from tests.support.bridge import Answer, ask, ask_json
 from tests.support.logged_runs import RUN, LoggedRuns
 
-from passback.core.changes import Claim, Place, Status
+from passback.core.changes import CallDeadline, Place, Status
 from passback.core.messages import (
     CallId,
     ConversationId,
@@ -52,7 +52,7 @@ def refusal(answer: Answer) -> tuple[int, object]:
 async def test_the_inbox_lists_the_calls_of_all_conversations(runs: LoggedRuns) -> None:
     until = 1_769_860_800_250
     calls = tuple(Owed(CallId(call), "ask", '{"x":1}') for call in ("call_2", "call_3"))
-    claims = (Claim(CallId("call_3"), until),)
+    claims = (CallDeadline(CallId("call_3"), until),)
     runs.known[other("d")] = Status(1, RunId("run_2"), owed=calls, answer_by=until, claims=claims)
     runs.known[other("idle")] = Status(1)
     first = await ask(app(runs), "GET", "/tool-calls?status=owed")

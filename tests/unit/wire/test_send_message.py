@@ -11,12 +11,12 @@ from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.messages import (
     ApprovalMessage,
-    Brief,
     CallId,
     ConversationId,
     ConversationKey,
     DataPart,
     MediaPart,
+    MessageContext,
     MessageId,
     Owed,
     OwnerId,
@@ -83,7 +83,7 @@ async def test_keys_may_be_written_with_underscores() -> None:
     assert isinstance(result, ToolMessage)
     assert (approval.call_id, result.call_id, result.is_error) == ("call_2", "call_1", True)
     assert isinstance(said, UserMessage)
-    assert (said.id, said.brief) == ("m1", Brief([1], output_schema={"type": "object"}))
+    assert (said.id, said.brief) == ("m1", MessageContext([1], output_schema={"type": "object"}))
     assert said.content == (MediaPart("image", "data:image/png;base64,aGk=", "image/png"),)
 
 

@@ -10,11 +10,11 @@ from tests.support.bridge import Answer, ask_json
 from tests.support.logged_runs import RUN, LoggedRuns
 
 from passback.core.events import Completed, RunFinished, RunStarted
-from passback.core.messages import Brief, SystemMessage, ToolMessage, UserMessage
+from passback.core.messages import MessageContext, SystemMessage, ToolMessage, UserMessage
 from passback.http.access import Access
 from passback.http.sending import Signal
 from passback.http.site import build_site
-from passback.http.wires import Limits, Services
+from passback.http.wires import RequestLimits, Services
 from passback.native.history import view
 from passback.native.message_context import show_brief
 from passback.wire.send_message import build
@@ -31,7 +31,7 @@ PICTURE: dict[str, Any] = {
 
 
 def _app(runs: LoggedRuns, data_bytes: int) -> ASGIApp:
-    limits = Limits(data_bytes=data_bytes, attachment_bytes=100)
+    limits = RequestLimits(data_bytes=data_bytes, attachment_bytes=100)
     roles = frozenset({"user", "tool", "system"})
     services = Services(runs, Signal(), dict, limits=limits, allow_roles=roles)
     return build_site([build(services)], Access())
@@ -45,7 +45,7 @@ async def _post(
     return await ask_json(_app(runs, data_bytes), "POST", "/send-message", body), runs
 
 
-async def _read(*messages: dict[str, Any], **said: Any) -> list[Brief | None]:
+async def _read(*messages: dict[str, Any], **said: Any) -> list[MessageContext | None]:
     """The briefs of the user messages."""
     answer, runs = await _post(*messages, **said)
     assert answer.status == 200, answer.body
@@ -56,18 +56,20 @@ async def _read(*messages: dict[str, Any], **said: Any) -> list[Brief | None]:
 @pytest.mark.parametrize(
     ("said", "brief"),
     [
-        ({"structuredData": {"a": [1, None]}}, Brief({"a": [1, None]})),
-        ({"structured_data": 0}, Brief(0)),
-        ({"structuredData": False}, Brief(False)),
-        ({"intent": " buy "}, Brief(intent="buy")),
-        ({"constraints": ["cheap", " ", "soon"]}, Brief(constraints=("cheap", "soon"))),
-        ({"instructions": "Be kind."}, Brief(instructions="Be kind.")),
-        ({"outputSchema": SCHEMA}, Brief(output_schema=SCHEMA)),
-        ({"outputSchema": json.dumps(SCHEMA)}, Brief(output_schema=SCHEMA)),
-        ({"outputSchema": {}}, Brief(output_schema={"type": "object"})),
+        ({"structuredData": {"a": [1, None]}}, MessageContext({"a": [1, None]})),
+        ({"structured_data": 0}, MessageContext(0)),
+        ({"structuredData": False}, MessageContext(False)),
+        ({"intent": " buy "}, MessageContext(intent="buy")),
+        ({"constraints": ["cheap", " ", "soon"]}, MessageContext(constraints=("cheap", "soon"))),
+        ({"instructions": "Be kind."}, MessageContext(instructions="Be kind.")),
+        ({"outputSchema": SCHEMA}, MessageContext(output_schema=SCHEMA)),
+        ({"outputSchema": json.dumps(SCHEMA)}, MessageContext(output_schema=SCHEMA)),
+        ({"outputSchema": {}}, MessageContext(output_schema={"type": "object"})),
     ],
 )
-async def test_what_is_said_beside_words_is_read(said: dict[str, Any], brief: Brief) -> None:
+async def test_what_is_said_beside_words_is_read(
+    said: dict[str, Any], brief: MessageContext
+) -> None:
     assert await _read(HELLO, **said) == [brief]
 
 
@@ -86,18 +88,21 @@ async def test_nothing_is_no_brief(said: dict[str, Any]) -> None:
 
 
 async def test_data_that_is_null_is_forgotten_and_the_history_shows_it() -> None:
-    assert await _read(HELLO, structuredData=None) == [Brief(forgets=True)]
+    assert await _read(HELLO, structuredData=None) == [MessageContext(forgets=True)]
     assert await _read(HELLO, structuredData=None, intent="buy") == [
-        Brief(intent="buy", forgets=True)
+        MessageContext(intent="buy", forgets=True)
     ]
-    assert show_brief(Brief(forgets=True)) == {"structuredData": None}
+    assert show_brief(MessageContext(forgets=True)) == {"structuredData": None}
     answer, runs = await _post(RESULT, structuredData=None, intent=None)
     assert (answer.status, len(runs.posts)) == (200, 1)
 
 
 async def test_it_belongs_to_the_last_message_of_the_user() -> None:
     last = {"role": "system", "content": "be kind"}
-    assert await _read(HELLO, HELLO, RESULT, last, intent="buy") == [None, Brief(intent="buy")]
+    assert await _read(HELLO, HELLO, RESULT, last, intent="buy") == [
+        None,
+        MessageContext(intent="buy"),
+    ]
 
 
 @pytest.mark.promise("P12")
@@ -143,7 +148,7 @@ async def test_a_table_is_kept_as_it_was_posted(rows: int) -> None:
     assert answer.status == 200
     [message] = runs.posts[0].messages
     assert isinstance(message, UserMessage)
-    assert message.brief == Brief(data)
+    assert message.brief == MessageContext(data)
 
 
 @pytest.mark.promise("P12")
@@ -199,7 +204,7 @@ async def test_the_history_shows_when_it_was_posted_and_what_the_server_said() -
     [plain] = runs.posts[0].messages
     assert view(plain) == HELLO | {"id": "u"}
     assert isinstance(plain, UserMessage)
-    assert view(UserMessage(plain.id, "hello", brief=Brief(at="now"))) == HELLO | {
+    assert view(UserMessage(plain.id, "hello", brief=MessageContext(at="now"))) == HELLO | {
         "id": "u",
         "at": "now",
     }

@@ -11,8 +11,8 @@ from tests.support.threads import no_thread
 from passback.core.events import Completed, RunFinished
 from passback.core.messages import (
     AssistantMessage,
-    Brief,
     CallId,
+    MessageContext,
     MessageId,
     TextPart,
     ToolCall,
@@ -67,7 +67,9 @@ async def test_a_history_is_told_from_what_is_new() -> None:
         ),
         ToolMessage(post.history[3].id, CallId("imported_1"), "seen", imported=True),
     )
-    assert post.messages == (UserMessage(MessageId("u2"), "go on", brief=Brief(intent="to see")),)
+    assert post.messages == (
+        UserMessage(MessageId("u2"), "go on", brief=MessageContext(intent="to see")),
+    )
     assert post.named == {"u1", "a1", "u2"}
 
 

@@ -21,7 +21,7 @@ _PROBE = "a probe"
 _PLAIN = re.compile(rb'[^"\\\x00-\x1f]*')
 
 
-class Alike:
+class DeltaTemplate:
     """Learns from one event how the next ones will begin and end.
 
     What stands between the same beginning and the same end, and is the inside of a JSON string, is the text: no other

@@ -53,7 +53,7 @@ class Reading(AsyncIterator[Sequence[ModelDelta]], Eager):
         self._over = False
 
     @override
-    def offer_to(self, take: TakeDeltas, /) -> None:
+    def try_deliver(self, take: TakeDeltas, /) -> None:
         if not isinstance(self._body, Answer):
             return  # a transport that gives its bytes in its reader's turn only
         self._take = take

@@ -15,7 +15,7 @@ from passback.core.deltas import (
 )
 from passback.core.errors import ModelIncomplete, ModelUnavailable
 from passback.core.messages import Reasoning, Usage
-from passback.models.http.alike import Alike
+from passback.models.http.alike import DeltaTemplate
 from passback.models.http.decoding import MAX_ANSWER, Decoder, count, dicts
 from passback.models.http.events import JsonDict
 from passback.models.http.failures import reported_failure
@@ -53,7 +53,7 @@ class ChatDecoder(Decoder):
         super().__init__(whole=whole, max_answer=max_answer)
         self._provider = provider
         self._delta_field = "message" if whole else "delta"
-        self._alike = Alike(_usual_text)
+        self._template = DeltaTemplate(_usual_text)
         self._calls = CallSlots()
         self._finish: str | None = None
         self._refused = False
@@ -66,9 +66,9 @@ class ChatDecoder(Decoder):
         studied = 0
         for _ in range(_STEPS):
             end = data.find(_BLANK, studied) + len(_BLANK)
-            if end < len(_BLANK) or not self._alike.learns:
+            if end < len(_BLANK) or not self._template.learns:
                 break
-            knows = self._alike.learn(data[studied:end])
+            knows = self._template.learn(data[studied:end])
             studied = end
             if knows:
                 self._read(data[:studied])
@@ -95,7 +95,7 @@ class ChatDecoder(Decoder):
     def _alike_in(self, data: bytes) -> tuple[str, bytes]:
         """The texts at the beginning of a read that can be had without parsing, and what follows them."""
         if self._events.between and not self.failure:
-            text, behind = self._alike.take(data)
+            text, behind = self._template.take(data)
             if self.size + len(text) <= self._max_answer:
                 return text, behind
         return "", data

@@ -21,8 +21,8 @@ def transcript(packed: PackedChange, /) -> tuple[Argument, ...]:
         packed.tools or b"",
         "" if packed.keep is None else packed.keep,
         packed.mark,
-        packed.pops or "",
-        int(packed.tethered),
+        packed.dequeues or "",
+        int(packed.cancel_on_disconnect),
         *state(packed.state),
     )
 

@@ -11,7 +11,7 @@ from passback.core.messages import ConversationKey
 from passback.core.values import value
 from passback.stores.layout import pack_key, tag, unpack_key
 from passback.stores.redis import scripts
-from passback.stores.redis.link import Call, RedisLink
+from passback.stores.redis.link import RedisLink, ScriptCall
 from passback.stores.redis.names import Names
 
 ROUNDS = 64  # of looking, in one search
@@ -35,7 +35,7 @@ class Due:
         """Have a conversation looked after in `after` milliseconds, where the scripts do not see to it."""
         if not self._names.one_server:
             unless = ("NX",) if if_unknown else ()
-            call = Call(scripts.DUE_NOTE, (self._names.due,), (after, pack_key(key), *unless))
+            call = ScriptCall(scripts.DUE_NOTE, (self._names.due,), (after, pack_key(key), *unless))
             await self._link.run(call)
 
     async def search(self, limit: int, lease: int, /) -> list[ConversationKey]:
@@ -51,7 +51,7 @@ class Due:
         return found
 
     async def _take(self, limit: int, lease: int) -> _Taken:
-        call = Call(scripts.DUE_TAKE, (self._names.due,), (limit, lease))
+        call = ScriptCall(scripts.DUE_TAKE, (self._names.due,), (limit, lease))
         return _Taken(*await self._link.run(call))
 
     async def _look(self, taken: _Taken) -> list[ConversationKey]:
@@ -63,16 +63,16 @@ class Due:
         waits |= {member: wait for member, wait in asked if isinstance(wait, int)}
         settled = [part for member, wait in waits.items() if wait for part in (member, wait)]
         if settled:
-            call = Call(scripts.DUE_SETTLE, (self._names.due,), (taken.score, *settled))
+            call = ScriptCall(scripts.DUE_SETTLE, (self._names.due,), (taken.score, *settled))
             await self._link.run(call)
         return [key for member, key in keys.items() if waits.get(member) == 0]
 
     async def _waits(self, keys: Iterable[ConversationKey]) -> list[int | StoreError]:
         """Milliseconds until somebody may have to look after each, 0 for at once."""
-        calls: list[Call] = []
+        calls: list[ScriptCall] = []
         for name in map(tag, keys):
             parts = (self._names.state(name), self._names.queue(name))
-            calls.append(Call(scripts.DUE_LOOK, parts, ()))
+            calls.append(ScriptCall(scripts.DUE_LOOK, parts, ()))
         return await self._link.run_all(calls)
 
 

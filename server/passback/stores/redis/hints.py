@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from passback.core.errors import StoreError
-from passback.stores.notifications import Bell, Bells
+from passback.stores.notifications import LogNotifications, LogWaiter
 from passback.stores.redis.errors import REDIS_ERRORS
 from passback.stores.redis.link import RedisLink
 from passback.stores.redis.names import Names
@@ -29,7 +29,7 @@ class Hints:
     def __init__(self, link: RedisLink, names: Names) -> None:
         self._link = link
         self._names = names
-        self._bells = Bells()
+        self._bells = LogNotifications()
         self._needed = anyio.Event()
         self._turn = anyio.Lock()  # for the subscriptions below
         self._subscriber: Subscriber | None = None
@@ -37,10 +37,10 @@ class Hints:
         self._confirmed: dict[str, anyio.Event] = {}
 
     @asynccontextmanager
-    async def watching(self, tag: str, /) -> AsyncGenerator[Bell]:
+    async def watching(self, tag: str, /) -> AsyncGenerator[LogWaiter]:
         """A bell that rings from now on."""
         self._needed.set()
-        with self._bells.hung(tag, Bell()) as bell:
+        with self._bells.hung(tag, LogWaiter()) as bell:
             confirmed = self._confirmed.setdefault(tag, anyio.Event())
             with anyio.move_on_after(CONFIRM_TIMEOUT):
                 await self._subscribe(tag)

@@ -10,9 +10,9 @@ from passback.core.changes import Inbox, Owing, Place, Status
 from passback.core.errors import StoreError, StoreUnavailable
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
 from passback.core.values import value
-from passback.stores.layout import Filling, tag
+from passback.stores.layout import InboxPageBuilder, tag
 from passback.stores.redis import replies, scripts
-from passback.stores.redis.link import Call, RedisLink
+from passback.stores.redis.link import RedisLink, ScriptCall
 from passback.stores.redis.names import Names
 from passback.stores.redis.servers import Reply
 
@@ -52,7 +52,9 @@ class InboxIndex:
         member = f"{tag(key)}{key.id}".encode("utf-8", "surrogatepass")
         given = (member, self._ttl, ROOM, SAMPLE)
         return _entries(
-            await self._link.run(Call(scripts.OWED_NOTE, (self._names.inbox(key.owner),), given))
+            await self._link.run(
+                ScriptCall(scripts.OWED_NOTE, (self._names.inbox(key.owner),), given)
+            )
         )
 
     async def tidy(self, owner: OwnerId, entries: Sequence[Entry], /) -> None:
@@ -62,7 +64,7 @@ class InboxIndex:
             await self._drop(owner, [e for e, s in zip(entries, statuses, strict=True) if _done(s)])
 
     async def page(self, owner: OwnerId, after: Place | None, limit: int, /) -> Inbox:
-        place, filling = after or Place(0, ""), Filling(limit)
+        place, filling = after or Place(0, ""), InboxPageBuilder(limit)
         for _ in range(ROUNDS):
             entries = await self._behind(owner, place)
             statuses = await self._statuses(owner, entries)
@@ -86,17 +88,17 @@ class InboxIndex:
 
     async def _statuses(self, owner: OwnerId, entries: Sequence[Entry]) -> list[Status | None]:
         """How conversations stand; None for one that is damaged, which must not be in the way of the others."""
-        names, calls = self._names, list[Call]()
+        names, calls = self._names, list[ScriptCall]()
         for name in (tag(entry.key(owner)) for entry in entries):
             keys = names.state(name), names.messages(name), names.receipts(name), names.queue(name)
-            calls.append(Call(scripts.READ, keys, (1, 0, 0, 0)))
+            calls.append(ScriptCall(scripts.READ, keys, (1, 0, 0, 0)))
         found = await self._link.run_all(calls) if calls else []
         return [_status(reply) for reply in found]
 
     async def _drop(self, owner: OwnerId, entries: Sequence[Entry]) -> None:
         given = [part for entry in entries for part in (entry.member, entry.since)]
         if given:
-            await self._link.run(Call(scripts.OWED_DROP, (self._names.inbox(owner),), given))
+            await self._link.run(ScriptCall(scripts.OWED_DROP, (self._names.inbox(owner),), given))
 
 
 def _done(status: Status | None) -> bool:

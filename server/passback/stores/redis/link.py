@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 @value
-class Call:
+class ScriptCall:
     """One call of a script; all its keys are of one conversation."""
 
     script: Script
@@ -63,11 +63,11 @@ class RedisLink:
         if servers is not None:
             await servers.aclose()
 
-    async def run(self, call: Call, /, *, patience: float | None = None) -> Reply:
+    async def run(self, call: ScriptCall, /, *, patience: float | None = None) -> Reply:
         """Run one script; `patience` in seconds, if it is less than the link's own."""
         return await self._guarded(_run, call, patience)
 
-    async def run_all(self, calls: Sequence[Call], /) -> list[Reply | StoreError]:
+    async def run_all(self, calls: Sequence[ScriptCall], /) -> list[Reply | StoreError]:
         """Run scripts of many conversations in one round trip; one that fails has its error as its answer.
 
         Raises:
@@ -84,7 +84,7 @@ class RedisLink:
             # a part of the cluster may be away, and redis-py gives up a pipeline as a whole
             return await asyncio.gather(*(self._answer(call, half) for call in calls))
 
-    async def _alone(self, call: Call) -> Reply | StoreError:
+    async def _alone(self, call: ScriptCall) -> Reply | StoreError:
         """As `run_all`, but without a pipeline, which costs four times as much."""
         try:
             return await self.run(call)
@@ -93,7 +93,7 @@ class RedisLink:
         except StoreError as error:
             return error
 
-    async def _answer(self, call: Call, patience: float) -> Reply | StoreError:
+    async def _answer(self, call: ScriptCall, patience: float) -> Reply | StoreError:
         try:
             return await self.run(call, patience=patience)
         except StoreError as error:
@@ -150,7 +150,7 @@ class RedisLink:
                 await client.aclose()
 
 
-async def _run(servers: Servers, call: Call, until: float) -> Reply:
+async def _run(servers: Servers, call: ScriptCall, until: float) -> Reply:
     try:
         return await servers.client.execute_command(*call.command())
     except NoScriptError:
@@ -173,7 +173,7 @@ async def _address(servers: Servers, _asked: None, _until: float) -> tuple[str, 
 
 
 async def _pipelined(
-    servers: Servers, calls: Sequence[Call], until: float
+    servers: Servers, calls: Sequence[ScriptCall], until: float
 ) -> list[Reply | StoreError]:
     replies = await _sent(servers.client, [call.command() for call in calls])
     unknown = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]

@@ -79,7 +79,18 @@ def page(reply: Reply, start: int, /) -> Page:
 
 def _status(state: Reply) -> Status:
     version, run_id, running, lapsed, expires, owed, count, attempt, *more, queued = state
-    seq, committed, mark, cancelled, cut, tethered, attended, answer_by, overdue, *more = more
+    (
+        seq,
+        committed,
+        mark,
+        cancelled,
+        cut,
+        cancel_on_disconnect,
+        followed,
+        answer_by,
+        overdue,
+        *more,
+    ) = more
     claims, now, known, boundary, history, open_turns = more
     committed_to = position(committed) if committed else START
     open_calls = load_owed(owed)
@@ -95,11 +106,11 @@ def _status(state: Reply) -> Status:
         logged=committed_to._replace(seq=int(seq or 0)),
         committed=committed_to,
         open_turns=unpack_open_turns(open_turns),
-        mark=int(mark or 0),
+        run_start=int(mark or 0),
         cancelled=bool(cancelled),
-        cut=cut == b"1",
-        tethered=tethered == b"1",
-        attended=bool(attended),
+        stopped_early=cut == b"1",
+        cancel_on_disconnect=cancel_on_disconnect == b"1",
+        followed=bool(followed),
         queued=tuple(RunId(waiting.decode()) for waiting in queued),
         answer_by=int(answer_by) if answer_by else None,
         overdue=bool(overdue),

@@ -23,12 +23,12 @@ import anyio
 
 from passback.core.budgets import Spending, Spent
 from passback.core.changes import (
+    CallClaim,
     Change,
+    ClaimRequest,
     Commit,
     Enqueue,
     EnqueueAnswer,
-    Held,
-    Hold,
     Inbox,
     Lease,
     LeaseState,
@@ -66,7 +66,7 @@ from passback.stores.redis.check import check_servers
 from passback.stores.redis.due import Due
 from passback.stores.redis.hints import Hints
 from passback.stores.redis.inbox import InboxIndex
-from passback.stores.redis.link import Call, RedisLink
+from passback.stores.redis.link import RedisLink, ScriptCall
 from passback.stores.redis.names import Names
 from passback.stores.redis.servers import Argument, Reply
 from passback.stores.redis.url import RedisTarget
@@ -80,7 +80,7 @@ QUEUE_LOOK = (
     10_000  # milliseconds after which a queue is looked at of which the index knows nothing
 )
 
-_Kind = Literal["park", "begin", "claim", "reap"]
+_Kind = Literal["park", "begin", "take_over", "fail_lost"]
 _ENQUEUE_ANSWERS: dict[bytes, EnqueueAnswer] = {
     b"queued": "queued",
     b"full": "full",
@@ -172,7 +172,9 @@ class RedisStore:
         """`messages`: positions of the first and the last, and how many bytes they may have; see `lua/read.lua`."""
         name, names = tag(key), self._names
         keys = names.state(name), names.messages(name), names.receipts(name), names.queue(name)
-        return await self._link.run(Call(scripts.READ, keys, (*messages, int(whole), *receipts)))
+        return await self._link.run(
+            ScriptCall(scripts.READ, keys, (*messages, int(whole), *receipts))
+        )
 
     # ------------------------------------------------------------ changes
     async def park(self, change: Change, /) -> bool:
@@ -183,17 +185,19 @@ class RedisStore:
     ) -> Lease | None:
         return await self._take("begin", change, run_id, events, milliseconds(lease))
 
-    async def claim(
+    async def take_over(
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
     ) -> Lease | None:
-        return await self._take("claim", change, run_id, events, milliseconds(lease))
+        return await self._take("take_over", change, run_id, events, milliseconds(lease))
 
-    async def reap(self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /) -> bool:
-        return await self._change("reap", change, run_id, pack_entry(events), 0) is not None
+    async def fail_lost(
+        self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /
+    ) -> bool:
+        return await self._change("fail_lost", change, run_id, pack_entry(events), 0) is not None
 
     async def _take(
         self,
-        kind: Literal["begin", "claim"],
+        kind: Literal["begin", "take_over"],
         change: Change,
         run_id: RunId,
         events: tuple[RunEvent, ...],
@@ -209,7 +213,7 @@ class RedisStore:
         self, kind: _Kind, change: Change, run_id: RunId, entry: PackedEntry | None, lease: int
     ) -> int | None:
         packed = pack_change(change)
-        keep = self._running if kind in {"begin", "claim"} else self._idle
+        keep = self._running if kind in {"begin", "take_over"} else self._idle
         given = (
             kind,
             *arguments.transcript(packed),
@@ -226,19 +230,19 @@ class RedisStore:
             *(text for receipt in packed.receipts for text in receipt),
         )
         keys = self._names.whole(packed.tag, run_id)
-        call = Call(scripts.CHANGE, keys, given)
+        call = ScriptCall(scripts.CHANGE, keys, given)
         async with AsyncExitStack() as stack:
             if entry is not None and is_large([entry.record]):
                 await stack.enter_async_context(self._large.turn())
             reply = await self._link.run(call)
         return None if reply is None else int(reply)
 
-    async def hold(self, hold: Hold, /, *, seconds: float) -> Held | None:
+    async def claim_call(self, hold: ClaimRequest, /, *, seconds: float) -> CallClaim | None:
         packed = pack_hold(hold, seconds)
         given = (packed.nonce, packed.expected, packed.call, packed.claimant, packed.milliseconds)
-        call = Call(scripts.HOLD, (self._names.state(packed.tag),), given)
+        call = ScriptCall(scripts.CLAIM_CALL, (self._names.state(packed.tag),), given)
         reply = await self._link.run(call)
-        return None if reply is None else Held(bool(reply[0]), reply[1], reply[2])
+        return None if reply is None else CallClaim(bool(reply[0]), reply[1], reply[2])
 
     # ------------------------------------------------------------ what waits or stops
     async def enqueue(self, entry: Enqueue, /) -> EnqueueAnswer:
@@ -258,7 +262,7 @@ class RedisStore:
             *(text for receipt in packed.receipts for text in receipt),
         )
         keys = self._names.whole(packed.tag, packed.run_id)
-        return _ENQUEUE_ANSWERS[await self._link.run(Call(scripts.ENQUEUE, keys, given))]
+        return _ENQUEUE_ANSWERS[await self._link.run(ScriptCall(scripts.ENQUEUE, keys, given))]
 
     async def cancel(self, run: RunRef, finished: RunFinished, /) -> bool:
         name = tag(run.key)
@@ -270,11 +274,13 @@ class RedisStore:
             *arguments.entry(pack_entry((finished,))),
         )
         keys = self._names.whole(name, run.run_id)
-        return bool(await self._link.run(Call(scripts.CANCEL, keys, given)))
+        return bool(await self._link.run(ScriptCall(scripts.CANCEL, keys, given)))
 
-    async def attend(self, run: RunRef, /, *, seconds: float) -> None:
+    async def keep_followed(self, run: RunRef, /, *, seconds: float) -> None:
         keys = (self._names.state(tag(run.key)),)
-        await self._link.run(Call(scripts.ATTEND, keys, (run.run_id, milliseconds(seconds))))
+        await self._link.run(
+            ScriptCall(scripts.KEEP_FOLLOWED, keys, (run.run_id, milliseconds(seconds)))
+        )
 
     async def abandoned(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
         return await self._due.search(limit, milliseconds(lease))
@@ -284,7 +290,9 @@ class RedisStore:
         keys = [self._names.spent(packed.tag, part) for part in (packed.day, packed.lease)]
         return unpack_spent(
             await self._link.run(
-                Call(scripts.SPEND, keys, (SPENT_TTL, SPENT_MOST, packed.seq, *packed.amounts))
+                ScriptCall(
+                    scripts.SPEND, keys, (SPENT_TTL, SPENT_MOST, packed.seq, *packed.amounts)
+                )
             )
         )
 
@@ -295,7 +303,7 @@ class RedisStore:
             logs = (names.log(name, run.decode()) for run in runs)
             keys = names.with_index(*names.parts(name), *logs)
             given: list[Argument] = [names.channel(name), pack_key(key), *runs]
-            existed = await self._link.run(Call(scripts.DELETE, keys, given))
+            existed = await self._link.run(ScriptCall(scripts.DELETE, keys, given))
             if existed is not None:
                 return bool(existed)
         raise StoreUnavailable("the conversation changes too fast to be deleted", retry_after=1)
@@ -328,7 +336,9 @@ class RedisStore:
             for state in replies.lease_states(answer, len(part))
         ]
 
-    def _append_call(self, part: Sequence[tuple[Lease, PackedEntry | None]], lease: float) -> Call:
+    def _append_call(
+        self, part: Sequence[tuple[Lease, PackedEntry | None]], lease: float
+    ) -> ScriptCall:
         keys: list[str] = []
         given: list[Argument] = [
             milliseconds(lease),
@@ -339,7 +349,7 @@ class RedisStore:
             name = tag(held.run.key)
             keys += (self._names.state(name), self._names.log(name, held.run.run_id))
             given += (held.fence, self._names.channel(name), *arguments.next_entry(entry))
-        return Call(scripts.APPEND, keys, given)
+        return ScriptCall(scripts.APPEND, keys, given)
 
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
         if not is_large_commit(commit):
@@ -373,7 +383,7 @@ class RedisStore:
             *packed.messages,
         )
         keys = self._names.whole(write.tag, write.run_id)
-        waits = await self._link.run(Call(scripts.COMMIT, keys, given))
+        waits = await self._link.run(ScriptCall(scripts.COMMIT, keys, given))
         if waits is None:
             raise LeaseLost("another worker owns this run now")
         with suppress(StoreError):  # what was written is written
@@ -384,7 +394,7 @@ class RedisStore:
         key = lease.run.key
         given = (lease.fence, self._names.channel(tag(key)), pack_key(key))
         keys = self._names.with_index(self._names.state(tag(key)))
-        held = bool(await self._link.run(Call(scripts.RELEASE, keys, given)))
+        held = bool(await self._link.run(ScriptCall(scripts.RELEASE, keys, given)))
         if held:
             await self._due.note(key, 0)
         return held

@@ -11,7 +11,7 @@ from passback.stores.options import Keep
 from passback.stores.sqlite import logs, queue
 from passback.stores.sqlite.logs import Log
 from passback.stores.sqlite.rows import (
-    Limits,
+    Retention,
     Value,
     add_messages,
     add_receipts,
@@ -48,7 +48,7 @@ class Taking:
         return () if self.entry is None else (self.entry.record,)
 
 
-def park(db: sqlite3.Connection, change: PackedChange, limits: Limits, /) -> bool:
+def park(db: sqlite3.Connection, change: PackedChange, limits: Retention, /) -> bool:
     row = find(db, change.tag)
     if row and row["nonce"] == change.nonce:
         return True
@@ -60,7 +60,7 @@ def park(db: sqlite3.Connection, change: PackedChange, limits: Limits, /) -> boo
 
 
 def begin(
-    db: sqlite3.Connection, change: PackedChange, taking: Taking, limits: Limits, /
+    db: sqlite3.Connection, change: PackedChange, taking: Taking, limits: Retention, /
 ) -> int | None:
     """The epoch of the lease."""
     row = find(db, change.tag)
@@ -68,11 +68,13 @@ def begin(
         return int(row["epoch"])
     if not _idle_at(row, change.expected):
         return None
-    if change.pops is not None and (row is None or queue.first(db, row["id"]) != change.pops):
+    if change.dequeues is not None and (
+        row is None or queue.first(db, row["id"]) != change.dequeues
+    ):
         return None
     row = row or create(db, change.tag, change.nonce)
-    if change.pops is not None:
-        queue.leave(db, row["id"], change.pops)
+    if change.dequeues is not None:
+        queue.leave(db, row["id"], change.dequeues)
     _apply(db, row, change, limits.running, taking.key)
     epoch, columns = _open(db, row, change.nonce, taking, limits)
     update(
@@ -85,8 +87,8 @@ def begin(
         cancelled=0,
         mark=change.mark,
         cut=0,
-        tethered=change.tethered,
-        attended=0,
+        cancel_on_disconnect=change.cancel_on_disconnect,
+        followed_until=0,
         answer_by=None,
     )
     logs.keep(db, Log(row["id"], taking.run_id), limits.running.log)
@@ -94,8 +96,8 @@ def begin(
     return epoch
 
 
-def claim(
-    db: sqlite3.Connection, change: PackedChange, taking: Taking, limits: Limits, /
+def take_over(
+    db: sqlite3.Connection, change: PackedChange, taking: Taking, limits: Retention, /
 ) -> int | None:
     """The epoch of the lease."""
     row = find(db, change.tag)
@@ -111,7 +113,9 @@ def claim(
     return epoch
 
 
-def reap(db: sqlite3.Connection, change: PackedChange, taking: Taking, limits: Limits, /) -> bool:
+def fail_lost(
+    db: sqlite3.Connection, change: PackedChange, taking: Taking, limits: Retention, /
+) -> bool:
     row = find(db, change.tag)
     if row and row["nonce"] == change.nonce:
         return True
@@ -178,7 +182,7 @@ def _void(db: sqlite3.Connection, row: sqlite3.Row) -> None:
 
 
 def _open(
-    db: sqlite3.Connection, row: sqlite3.Row, nonce: str, taking: Taking, limits: Limits
+    db: sqlite3.Connection, row: sqlite3.Row, nonce: str, taking: Taking, limits: Retention
 ) -> tuple[int, dict[str, Value]]:
     """Log the first entry of a new epoch. Gives it, and its columns: whoever held the lease is shut out."""
     log = Log(row["id"], taking.run_id)

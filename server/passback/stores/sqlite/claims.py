@@ -2,12 +2,12 @@
 
 import sqlite3
 
-from passback.core.changes import Held
+from passback.core.changes import CallClaim
 from passback.stores.layout import PackedHold
 from passback.stores.sqlite.rows import find, now, update
 
 
-def hold(db: sqlite3.Connection, hold: PackedHold, /) -> Held | None:
+def claim_call(db: sqlite3.Connection, hold: PackedHold, /) -> CallClaim | None:
     """Write a claim that is known by its nonce; one that is over at once is given back."""
     row = find(db, hold.tag)
     if row is None:
@@ -16,11 +16,11 @@ def hold(db: sqlite3.Connection, hold: PackedHold, /) -> Held | None:
     claims = _claims(db, row["id"], time)
     whose, until = claims.get(hold.call, (hold.claimant, time))
     if row["nonce"] == hold.nonce:
-        return Held(True, until, until - time)
+        return CallClaim(True, until, until - time)
     if row["version"] != hold.expected or row["running"]:
         return None
     if whose != hold.claimant:
-        return Held(False, until, until - time)
+        return CallClaim(False, until, until - time)
     until = time + hold.milliseconds
     claims.pop(hold.call, None)
     if until > time:
@@ -28,7 +28,7 @@ def hold(db: sqlite3.Connection, hold: PackedHold, /) -> Held | None:
     update(db, row["id"], version=row["version"] + 1, nonce=hold.nonce)
     packed = " ".join(f"{call} {whose} {end}" for call, (whose, end) in claims.items())
     db.execute("UPDATE extras SET claims = ? WHERE conversation = ?", (packed, row["id"]))
-    return Held(True, until, until - time)
+    return CallClaim(True, until, until - time)
 
 
 def _claims(db: sqlite3.Connection, conversation: int, time: int) -> dict[str, tuple[str, int]]:

@@ -11,7 +11,7 @@ from passback.stores.layout import PackedCommit, PackedWrite
 from passback.stores.sqlite import logs, queue
 from passback.stores.sqlite.logs import Log
 from passback.stores.sqlite.rows import (
-    Limits,
+    Retention,
     Value,
     add_messages,
     find,
@@ -26,7 +26,9 @@ from passback.stores.sqlite.rows import (
 OTHERS = "another worker owns this run now"
 
 
-def append(db: sqlite3.Connection, /, write: PackedWrite, lease: int, limits: Limits) -> LeaseState:
+def append(
+    db: sqlite3.Connection, /, write: PackedWrite, lease: int, limits: Retention
+) -> LeaseState:
     """Write an entry, if there is one, and renew the lease for so many milliseconds."""
     row = find(db, write.tag)
     if row is None or not _held(row, write) or not _follows(row, write):
@@ -43,7 +45,7 @@ def append(db: sqlite3.Connection, /, write: PackedWrite, lease: int, limits: Li
 
 
 def commit(
-    db: sqlite3.Connection, commit: PackedCommit, owner: bytes, lease: int, limits: Limits, /
+    db: sqlite3.Connection, commit: PackedCommit, owner: bytes, lease: int, limits: Retention, /
 ) -> bool:
     """Whether the run has ended and posts wait.
 
@@ -113,10 +115,10 @@ def release(db: sqlite3.Connection, write: PackedWrite, /) -> bool:
     return True
 
 
-def attend(db: sqlite3.Connection, tag: str, run_id: str, milliseconds: int, /) -> None:
+def keep_followed(db: sqlite3.Connection, tag: str, run_id: str, milliseconds: int, /) -> None:
     row = find(db, tag)
     if row and row["running"] and row["run_id"] == run_id:
-        update(db, row["id"], attended=now() + milliseconds)
+        update(db, row["id"], followed_until=now() + milliseconds)
 
 
 def abandoned(db: sqlite3.Connection, limit: int, lease: int, /) -> list[bytes]:
@@ -159,7 +161,7 @@ def _follows(row: sqlite3.Row, write: PackedWrite) -> bool:
 
 
 def _log(
-    db: sqlite3.Connection, row: sqlite3.Row, write: PackedWrite, limits: Limits
+    db: sqlite3.Connection, row: sqlite3.Row, write: PackedWrite, limits: Retention
 ) -> tuple[int, int]:
     """Write an entry, unless this lease has logged its last event before; gives the columns seq and log_bytes."""
     entry = write.entry

@@ -6,7 +6,7 @@ from passback.core.changes import EnqueueAnswer
 from passback.stores.layout import PackedEnqueue, PackedEntry
 from passback.stores.sqlite import logs
 from passback.stores.sqlite.logs import Log
-from passback.stores.sqlite.rows import Limits, add_receipts, find, until, update
+from passback.stores.sqlite.rows import Retention, add_receipts, find, until, update
 
 _OF_QUEUE = "FROM queue WHERE conversation = ?"
 
@@ -32,7 +32,7 @@ def leave(db: sqlite3.Connection, conversation: int, run_id: str, /) -> bool:
 
 
 def enqueue(
-    db: sqlite3.Connection, entry: PackedEnqueue, key: bytes, limits: Limits, /
+    db: sqlite3.Connection, entry: PackedEnqueue, key: bytes, limits: Retention, /
 ) -> EnqueueAnswer:
     row = find(db, entry.tag)
     if row is None:
@@ -64,7 +64,12 @@ def enqueue(
 
 
 def cancel(
-    db: sqlite3.Connection, tag: str, run_id: str, finished: PackedEntry | None, limits: Limits, /
+    db: sqlite3.Connection,
+    tag: str,
+    run_id: str,
+    finished: PackedEntry | None,
+    limits: Retention,
+    /,
 ) -> bool:
     row = find(db, tag)
     if row is None:

@@ -22,7 +22,7 @@ from passback.core.messages import OwnerId, RunId
 from passback.core.posts import Receipt, ReceiptName
 from passback.stores.layout import (
     PAGE_SIZE,
-    Filling,
+    InboxPageBuilder,
     pack_owner,
     unpack_claims,
     unpack_entries,
@@ -53,7 +53,7 @@ def load(
     )
     waiting = [queued["record"] for queued in queue]
     status = _status(db, row)
-    start, count, size = status.state.boundary, status.message_count, status.history_bytes
+    start, count, size = status.state.history_start, status.message_count, status.history_bytes
     if size is None:
         size = stored_bytes(db, row["id"])
         status = replace(status, history_bytes=size)
@@ -109,7 +109,7 @@ def inbox(db: sqlite3.Connection, owner: OwnerId, after: Place | None, limit: in
         " ORDER BY owed_since, tag",
         {"owner": pack_owner(owner), "since": since, "tag": tag, "now": now()},
     )
-    filling = Filling(limit)
+    filling = InboxPageBuilder(limit)
     for row in rows:
         place = Place(row["owed_since"], row["tag"])
         if not filling.take(Owing(unpack_key(row["key"]), place, _status(db, row))):
@@ -143,11 +143,11 @@ def _status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
         logged=Position(row["committed_epoch"], row["seq"]),
         committed=Position(row["committed_epoch"], row["committed_seq"]),
         open_turns=unpack_open_turns(extras["open_turns"]),
-        mark=row["mark"],
+        run_start=row["mark"],
         cancelled=running and bool(row["cancelled"]),
-        cut=bool(row["cut"]),
-        tethered=bool(row["tethered"]),
-        attended=row["attended"] > time,
+        stopped_early=bool(row["cut"]),
+        cancel_on_disconnect=bool(row["cancel_on_disconnect"]),
+        followed=row["followed_until"] > time,
         queued=tuple(each["run_id"] for each in queued),
         answer_by=row["answer_by"],
         overdue=not running and row["answer_by"] is not None and row["answer_by"] <= time,

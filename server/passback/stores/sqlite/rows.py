@@ -14,7 +14,7 @@ Value: TypeAlias = int | str | bytes | None
 
 
 @value
-class Limits:
+class Retention:
     """How long things are kept, and how large the records of one log may become."""
 
     idle: Keep
@@ -22,7 +22,7 @@ class Limits:
     log_bytes: int
 
     @classmethod
-    def of(cls, options: StoreOptions, /) -> "Limits":
+    def of(cls, options: StoreOptions, /) -> "Retention":
         return cls(Keep.idle(options), Keep.running(options), options.log_bytes)
 
     @property

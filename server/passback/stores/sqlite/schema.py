@@ -1,4 +1,4 @@
-"""The SQLite file: what it looks like, how it is opened, and when it is refused."""
+"""The SQLite file: its tables, how it is opened, and when it is refused."""
 
 import errno
 import os
@@ -10,7 +10,104 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from passback.core.errors import ConfigurationError
-from passback.stores.sqlite.tables import MIGRATIONS, SCHEMA, SCHEMA_VERSION
+
+SCHEMA_VERSION = 9
+
+# The row of a conversation is written with every batch of events, so what may be large is kept apart from it.
+SCHEMA = """
+CREATE TABLE conversations (
+    id INTEGER PRIMARY KEY,
+    tag TEXT NOT NULL UNIQUE,
+    version INTEGER NOT NULL,
+    nonce TEXT NOT NULL DEFAULT '',         -- of the last change
+    messages INTEGER NOT NULL DEFAULT 0,
+    run_id TEXT,
+    running INTEGER NOT NULL DEFAULT 0,
+    epoch INTEGER NOT NULL DEFAULT 0,       -- of the lease
+    fence TEXT NOT NULL DEFAULT '',
+    expires INTEGER NOT NULL DEFAULT 0,     -- end of the lease, milliseconds
+    step INTEGER NOT NULL DEFAULT -1,       -- last commit of this lease
+    ended TEXT NOT NULL DEFAULT '',         -- fence and step of the commit that ended the last run
+    seq INTEGER NOT NULL DEFAULT 0,         -- last event logged under this lease
+    cancelled INTEGER NOT NULL DEFAULT 0,
+    keep_until INTEGER,
+    epochs INTEGER NOT NULL DEFAULT 0,      -- the newest epoch of all, also of runs that wait
+    released INTEGER NOT NULL DEFAULT 0,    -- the lease's owner gave it back
+    attempt INTEGER NOT NULL DEFAULT 0,
+    committed_epoch INTEGER NOT NULL DEFAULT 0,
+    committed_seq INTEGER NOT NULL DEFAULT 0,
+    mark INTEGER NOT NULL DEFAULT 0,
+    cut INTEGER NOT NULL DEFAULT 0,
+    cancel_on_disconnect INTEGER NOT NULL DEFAULT 0,
+    followed_until INTEGER NOT NULL DEFAULT 0,    -- until when, milliseconds
+    log_bytes INTEGER NOT NULL DEFAULT 0,   -- records of the run's log
+    look_at INTEGER,                        -- when to look whether somebody works on it
+    answer_by INTEGER,                      -- until when the client has to answer what it owes
+    history_bytes INTEGER                   -- of the messages from the boundary on, NULL before they are counted
+);
+CREATE INDEX conversations_by_age ON conversations (keep_until) WHERE keep_until IS NOT NULL;
+CREATE INDEX conversations_by_look ON conversations (look_at) WHERE look_at IS NOT NULL;
+CREATE TABLE extras (
+    conversation INTEGER PRIMARY KEY,
+    owed BLOB NOT NULL,
+    tools BLOB,
+    key BLOB,                               -- owner and id, once a run has begun
+    claims TEXT,                            -- which clients are at work on what is owed
+    owner BLOB,                             -- whose it is, once it has owed something
+    owed_since INTEGER,                     -- when that was handed back, microseconds
+    state BLOB,                             -- what is known beside the messages
+    boundary INTEGER NOT NULL DEFAULT 0,    -- the position of the first message that is still read
+    open_turns BLOB                         -- at the last commit
+);
+CREATE INDEX extras_by_owed ON extras (owner, owed_since) WHERE owed_since IS NOT NULL;
+CREATE TABLE messages (
+    conversation INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    record BLOB NOT NULL,
+    PRIMARY KEY (conversation, position)
+);
+CREATE TABLE receipts (
+    conversation INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    receipt TEXT NOT NULL,
+    PRIMARY KEY (conversation, name)
+) WITHOUT ROWID;
+CREATE TABLE queue (
+    conversation INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    run_id TEXT NOT NULL,
+    record BLOB NOT NULL,
+    PRIMARY KEY (conversation, place)
+);
+CREATE TABLE logs (
+    conversation INTEGER NOT NULL,
+    run_id TEXT NOT NULL,
+    keep_until INTEGER NOT NULL,
+    dequeued INTEGER NOT NULL DEFAULT 0,    -- the run left the queue without its turn
+    PRIMARY KEY (conversation, run_id)
+) WITHOUT ROWID;
+CREATE INDEX logs_by_age ON logs (keep_until);
+CREATE TABLE entries (
+    conversation INTEGER NOT NULL,
+    run_id TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    last INTEGER NOT NULL,          -- number of the entry's last event
+    size INTEGER NOT NULL,
+    record BLOB NOT NULL,           -- of `size` events
+    PRIMARY KEY (conversation, run_id, epoch, last)
+);
+CREATE TABLE spent (
+    tag TEXT NOT NULL,              -- whose it is
+    part TEXT NOT NULL,             -- a day, or the lease of a run
+    tokens INTEGER NOT NULL,
+    milliseconds INTEGER NOT NULL,
+    billionths INTEGER NOT NULL,    -- of the currency
+    keep_until INTEGER NOT NULL,
+    seq INTEGER NOT NULL DEFAULT 0, -- of a lease: what was said last
+    PRIMARY KEY (tag, part)
+);
+CREATE INDEX spent_by_age ON spent (keep_until);
+"""
 
 MOUNTS = Path("/proc/mounts")
 
@@ -107,7 +204,7 @@ def connect(path: Path | None, busy_timeout: float, /) -> sqlite3.Connection:
     """Open a prepared file, or a database in memory; `busy_timeout`: seconds to wait for other writers.
 
     Raises:
-        ConfigurationError: it is another program's file, of a newer version, or damaged.
+        ConfigurationError: it is another program's file, of another schema version, or damaged.
     """
     with ExitStack() as stack:
         try:
@@ -158,17 +255,13 @@ def _make_tables(db: sqlite3.Connection) -> None:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version == SCHEMA_VERSION:
         return
-    if version > SCHEMA_VERSION:
+    if version:
         raise ConfigurationError(
-            f"the store's file has schema version {version}; this passback knows {SCHEMA_VERSION}: "
-            "use the newer passback, or another file"
+            f"the store's file has schema version {version}, and this passback has {SCHEMA_VERSION}: "
+            "use the passback that wrote it, or another file"
         )
-    scripts = [SCHEMA]
-    if version in MIGRATIONS:
-        scripts = [MIGRATIONS[older] for older in range(version, SCHEMA_VERSION)]
-    elif db.execute("SELECT 1 FROM sqlite_master").fetchone():
+    if db.execute("SELECT 1 FROM sqlite_master").fetchone():
         raise ConfigurationError("the store's file is a database of another program")
-    for script in scripts:
-        for statement in script.split(";"):
-            db.execute(statement)
+    for statement in SCHEMA.split(";"):
+        db.execute(statement)
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

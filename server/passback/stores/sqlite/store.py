@@ -16,12 +16,12 @@ import anyio
 
 from passback.core.budgets import Spending, Spent
 from passback.core.changes import (
+    CallClaim,
     Change,
+    ClaimRequest,
     Commit,
     Enqueue,
     EnqueueAnswer,
-    Held,
-    Hold,
     Inbox,
     Lease,
     LeaseState,
@@ -53,12 +53,12 @@ from passback.stores.layout import (
     unpack_key,
     unpack_spent,
 )
-from passback.stores.notifications import Bell, Bells
+from passback.stores.notifications import LogNotifications, LogWaiter
 from passback.stores.options import StoreOptions, milliseconds
 from passback.stores.sqlite import changes, claims, leases, queue, reads, rows, spending
 from passback.stores.sqlite.changes import Taking
 from passback.stores.sqlite.reserve import Reserve, refuse_full_disk
-from passback.stores.sqlite.rows import Limits
+from passback.stores.sqlite.rows import Retention
 from passback.stores.sqlite.schema import connect, prepare_file, warn_of_others
 from passback.stores.sqlite.thread import Job, SqliteThread, T
 
@@ -66,7 +66,7 @@ CLOSE_TIMEOUT = 5.0
 POLL_PAUSE = 0.1  # seconds between two looks for what other processes have written
 
 
-TakingRule: TypeAlias = Callable[[sqlite3.Connection, PackedChange, Taking, Limits], int | None]
+TakingRule: TypeAlias = Callable[[sqlite3.Connection, PackedChange, Taking, Retention], int | None]
 
 
 class SqliteStore:
@@ -75,7 +75,7 @@ class SqliteStore:
     def __init__(self, path: Path | None, options: StoreOptions | None = None) -> None:
         options = options or StoreOptions()
         self._path = path
-        self._limits = Limits.of(options)
+        self._limits = Retention.of(options)
         opening = partial(connect, path, options.patience / 2)
         self._writer = SqliteThread(opening, "BEGIN IMMEDIATE", options.patience)
         self._reader = (
@@ -86,7 +86,7 @@ class SqliteStore:
         self._is_released = False
         self._large = LargeWrites(options.patience)
         self._stack = AsyncExitStack()
-        self._bells = Bells()
+        self._bells = LogNotifications()
         self._seen = -1
         self._looked = 0.0
 
@@ -168,11 +168,11 @@ class SqliteStore:
         taking = Taking(pack_key(change.key), run_id, pack_entry(events), milliseconds(lease))
         return await self._take(changes.begin, change, taking)
 
-    async def claim(
+    async def take_over(
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
     ) -> Lease | None:
         taking = Taking(pack_key(change.key), run_id, pack_entry(events), milliseconds(lease))
-        return await self._take(changes.claim, change, taking)
+        return await self._take(changes.take_over, change, taking)
 
     async def _take(self, rule: TakingRule, change: Change, taking: Taking) -> Lease | None:
         packed = pack_change(change)
@@ -186,18 +186,20 @@ class SqliteStore:
         run = RunRef(change.key, RunId(taking.run_id))
         return Lease(run, epoch, fence(epoch, change.nonce))
 
-    async def reap(self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /) -> bool:
+    async def fail_lost(
+        self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /
+    ) -> bool:
         packed = pack_change(change)
         taking = Taking(pack_key(change.key), run_id, pack_entry(events))
         return await self._write(
             packed.tag,
-            lambda db: changes.reap(db, packed, taking, self._limits),
+            lambda db: changes.fail_lost(db, packed, taking, self._limits),
             large=is_large(taking.records),
         )
 
-    async def hold(self, hold: Hold, /, *, seconds: float) -> Held | None:
+    async def claim_call(self, hold: ClaimRequest, /, *, seconds: float) -> CallClaim | None:
         packed = pack_hold(hold, seconds)
-        return await self._write(packed.tag, lambda db: claims.hold(db, packed))
+        return await self._write(packed.tag, lambda db: claims.claim_call(db, packed))
 
     async def enqueue(self, entry: Enqueue, /) -> EnqueueAnswer:
         packed, key = pack_enqueue(entry), pack_key(entry.run.key)
@@ -211,9 +213,9 @@ class SqliteStore:
             name, lambda db: queue.cancel(db, name, run.run_id, ending, self._limits)
         )
 
-    async def attend(self, run: RunRef, /, *, seconds: float) -> None:
+    async def keep_followed(self, run: RunRef, /, *, seconds: float) -> None:
         name, time = tag(run.key), milliseconds(seconds)
-        await self._writer.run(lambda db: leases.attend(db, name, run.run_id, time))
+        await self._writer.run(lambda db: leases.keep_followed(db, name, run.run_id, time))
 
     async def abandoned(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
         time = milliseconds(lease)
@@ -300,7 +302,7 @@ class SqliteStore:
 
     @asynccontextmanager
     async def watch(self, run: RunRef, /) -> AsyncGenerator[Watch]:
-        bell = Bell() if self._path is None else Bell(self._look, POLL_PAUSE)
+        bell = LogWaiter() if self._path is None else LogWaiter(self._look, POLL_PAUSE)
         with self._bells.hung(tag(run.key), bell):
             yield bell
 

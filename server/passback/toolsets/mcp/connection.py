@@ -18,7 +18,14 @@ from pydantic import JsonValue, ValidationError
 from passback.core.messages import ToolResult
 from passback.core.text import mended, shortened
 from passback.toolsets.mcp.content import converted
-from passback.toolsets.mcp.session import MESSAGE_BYTES, Described, LastWords, Line, Lost, Session
+from passback.toolsets.mcp.session import (
+    MESSAGE_BYTES,
+    Described,
+    LastWords,
+    Lost,
+    McpSession,
+    MessageStream,
+)
 from passback.toolsets.mcp.targets import Child, Target, redacted
 from passback.toolsets.mcp.transports import child_streams, http_client
 
@@ -39,13 +46,13 @@ _CLOSED = ("Connection closed", "SSE stream")
 @asynccontextmanager
 async def connect(
     name: str, target: Target, result_limit: int, last_words: LastWords
-) -> AsyncGenerator[Session]:
+) -> AsyncGenerator[McpSession]:
     """Connect to a server; on leaving, all that belongs to the connection is ended. `last_words` hears what it says of itself.
 
     Raises:
         Lost: on entering or leaving, also in place of what went wrong inside.
     """
-    line = Line(last_words)
+    line = MessageStream(last_words)
     try:
         async with AsyncExitStack() as stack:
             transport = await _transport(stack, name, target, line)
@@ -61,14 +68,16 @@ async def connect(
         raise Lost(line.end or _words(error, line)) from error
 
 
-async def _transport(stack: AsyncExitStack, name: str, target: Target, line: Line) -> Transport:
+async def _transport(
+    stack: AsyncExitStack, name: str, target: Target, line: MessageStream
+) -> Transport:
     if isinstance(target, Child):
         return child_streams(name, target, line)
     client = await stack.enter_async_context(http_client(target, line))
     return streamable_http_client(target.url, http_client=client, max_sse_event_size=MESSAGE_BYTES)
 
 
-def _client(transport: Transport, line: Line) -> Client:
+def _client(transport: Transport, line: MessageStream) -> Client:
     async def hear(message: IncomingMessage) -> None:
         if isinstance(message, protocol.ToolListChangedNotification):
             line.change()
@@ -83,7 +92,7 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
-def _words(error: BaseException, line: Line) -> str:
+def _words(error: BaseException, line: MessageStream) -> str:
     """Why a connection failed, without a word of the server's own: it may repeat a secret."""
     match _first(error):
         case OSError() as failure:
@@ -102,7 +111,7 @@ class _Connection:
     """Implements the door `Session`."""
 
     def __init__(
-        self, client: Client, line: Line, target: Target, result_limit: int, *, name: str
+        self, client: Client, line: MessageStream, target: Target, result_limit: int, *, name: str
     ) -> None:
         self._name = name
         self._client = client

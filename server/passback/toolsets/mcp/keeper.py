@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from passback.core.errors import PassbackError, ToolsetUnavailable
 from passback.toolsets.mcp.catalogue import MOST_TOOLS, Catalogue, catalogue
-from passback.toolsets.mcp.session import Connect, LastWords, Lost, Session
+from passback.toolsets.mcp.session import Connect, LastWords, Lost, McpSession
 from passback.toolsets.mcp.targets import Terms
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ _jitter = random.SystemRandom()
 _one_at_a_time = anyio.CapacityLimiter(1)
 
 
-class Keeper:
+class Reconnector:
     """The life of one connection after the other, in a task of its own.
 
     While the first attempt after a loss goes on the tools are still known, and calls wait; when it fails they are not.
@@ -49,7 +49,7 @@ class Keeper:
         self.catalogue = Catalogue()
         self.trouble: str | None = None
         """Why the last attempt failed; None: there was none, or it did not."""
-        self._session: Session | None = None
+        self._session: McpSession | None = None
         self._used = False
         """Whether the connection that was lost had been one."""
         self._tried = anyio.Event()
@@ -81,7 +81,7 @@ class Keeper:
             )
         return self.catalogue
 
-    async def session(self, *, but: Session | None = None) -> Session | None:
+    async def session(self, *, but: McpSession | None = None) -> McpSession | None:
         """The connection; another than `but`, which is lost. Waits while it is being made, None: it cannot be now."""
         with anyio.move_on_after(self._terms.start_seconds):
             while self.trouble is None and self._session in (None, but):
@@ -121,7 +121,7 @@ class Keeper:
                     bound.deadline = anyio.current_time() + _LEAVING
         raise Lost(f"it did not answer in {patience:g} s")
 
-    async def _look(self, session: Session) -> Catalogue:
+    async def _look(self, session: McpSession) -> Catalogue:
         described = await session.tools(MOST_TOOLS)
         choose = partial(
             catalogue,
@@ -141,7 +141,7 @@ class Keeper:
                 await ended.wait()
 
     # ---------------------------------------------------------------- what is known
-    def _came(self, session: Session, found: Catalogue) -> None:
+    def _came(self, session: McpSession, found: Catalogue) -> None:
         if self.trouble is not None:
             self._log(logging.INFO, "connected again", "toolset_available")
         if found.warnings != self.catalogue.warnings:

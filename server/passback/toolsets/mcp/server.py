@@ -18,8 +18,8 @@ from passback.core.messages import ToolCall, ToolResult, ToolSpec, folded
 from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
 from passback.core.toolsets import ToolContext
 from passback.toolsets.mcp.catalogue import Offered
-from passback.toolsets.mcp.keeper import Keeper
-from passback.toolsets.mcp.session import Connect, Forgotten, LastWords, Lost, Session
+from passback.toolsets.mcp.keeper import Reconnector
+from passback.toolsets.mcp.session import Connect, Forgotten, LastWords, Lost, McpSession
 from passback.toolsets.mcp.targets import Address, Child, Target, Terms, check
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class MCPServer:
         self._name = name
         self._target = target
         self._terms = terms
-        self._keeper: Keeper | None = None
+        self._keeper: Reconnector | None = None
 
     @classmethod
     def stdio(
@@ -146,7 +146,7 @@ class MCPServer:
         if self._keeper is not None:
             raise ConfigurationError(f"the MCP server {self._name!r} is in use already")
         last_words = LastWords(self._target.secrets())
-        self._keeper = Keeper(self._name, self._connect(last_words), self._terms, last_words)
+        self._keeper = Reconnector(self._name, self._connect(last_words), self._terms, last_words)
         try:
             async with self._keeper.running():
                 yield
@@ -205,7 +205,7 @@ class MCPServer:
         self, name: str, arguments: Mapping[str, JsonValue], tell: Callable[[str], None]
     ) -> ToolResult:
         """A server that has forgotten the connection has done nothing, and is asked again by a new one."""
-        forgot: Session | None = None
+        forgot: McpSession | None = None
         while True:
             session = await self._keeper.session(but=forgot) if self._keeper else None
             if session is None or self._keeper is None:

@@ -37,7 +37,7 @@ class Forgotten(Lost):
     """The server knows this connection no more, and so has not done what it was asked."""
 
 
-class Session(Protocol):
+class McpSession(Protocol):
     """One connection, from its first answer to its end."""
 
     @property
@@ -79,7 +79,7 @@ class Session(Protocol):
         ...
 
 
-Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[Session]]
+Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[McpSession]]
 """Raises Lost on entering and on leaving, also in place of what went wrong inside."""
 
 
@@ -112,7 +112,7 @@ class LastWords:
         return tuple(shown_line(line, self._secrets) for line in self._lines)
 
 
-class Line:
+class MessageStream:
     """Shared by a transport, that notices things, and by those who wait for them."""
 
     def __init__(self, last_words: LastWords) -> None:

@@ -19,7 +19,7 @@ from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 from typing_extensions import override
 
 from passback.core.text import mended
-from passback.toolsets.mcp.session import MESSAGE_BYTES, Line
+from passback.toolsets.mcp.session import MESSAGE_BYTES, MessageStream
 from passback.toolsets.mcp.targets import Address, Child, shown_line
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ _LINE_BYTES = 16 * 1024
 
 
 @asynccontextmanager
-async def child_streams(name: str, child: Child, line: Line) -> AsyncGenerator[Streams]:
+async def child_streams(name: str, child: Child, line: MessageStream) -> AsyncGenerator[Streams]:
     """Start a process, and end it on leaving, with all that it has started.
 
     Raises:
@@ -84,7 +84,7 @@ async def _hear(
     process: Process,
     stdout: ByteReceiveStream,
     said: MemoryObjectSendStream[_Said],
-    line: Line,
+    line: MessageStream,
     silence: anyio.Event,
 ) -> None:
     """Read to the end, also when nobody listens any more: a full pipe would keep the process from ending."""
@@ -129,7 +129,7 @@ async def _tell(
     process: Process,
     stdin: ByteSendStream,
     telling: MemoryObjectReceiveStream[SessionMessage],
-    line: Line,
+    line: MessageStream,
 ) -> None:
     try:
         async for each in telling:
@@ -142,7 +142,11 @@ async def _tell(
 
 
 async def _log(
-    name: str, stderr: ByteReceiveStream, secrets: Sequence[str], line: Line, silence: anyio.Event
+    name: str,
+    stderr: ByteReceiveStream,
+    secrets: Sequence[str],
+    line: MessageStream,
+    silence: anyio.Event,
 ) -> None:
     """What it says of itself, to our log: so many lines, then no more; of a long line its beginning."""
     room = _LOG_LINES
@@ -210,7 +214,7 @@ class TooLarge(httpx2.StreamError):
         super().__init__(f"more than {MESSAGE_BYTES} bytes")
 
 
-def http_client(address: Address, line: Line) -> httpx2.AsyncClient:
+def http_client(address: Address, line: MessageStream) -> httpx2.AsyncClient:
     """Calls have deadlines of their own: reading has none, as a stream may be silent for long."""
 
     async def look(response: httpx2.Response) -> None:
@@ -243,7 +247,7 @@ def http_client(address: Address, line: Line) -> httpx2.AsyncClient:
 class _Bounded(httpx2.AsyncByteStream):
     """A body that ends when it becomes too large. That of an event stream is bounded event by event."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream, line: Line) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, line: MessageStream) -> None:
         self._stream = stream
         self._line = line
 

@@ -55,7 +55,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Runs
 from passback.streams.frames import EventId, SseEncoder
-from passback.wire.agent_api.tracks import Call, Track, Whole, Words
+from passback.wire.agent_api.tracks import CallTrack, Track, Whole, Words
 
 _AT_ONCE = 100
 """Messages that are read in one go."""
@@ -75,7 +75,7 @@ async def known_calls(runs: Runs, run: RunRef, /) -> Calls:
     try:
         status = await runs.status(run.key)
         is_newest = status.run_id == run.run_id
-        end = status.mark if is_newest else status.message_count
+        end = status.run_start if is_newest else status.message_count
         first = max(0, end - _MOST)
         while end > first:
             messages = await _read(runs, run.key, max(first, end - _AT_ONCE), end)
@@ -167,7 +167,7 @@ class AgentEncoder:
         self._tracks: deque[Track] = deque()
         self._sent: Track | None = None  # the message that is on its way
         self._words: Words | None = None
-        self._calls: dict[CallId, Call] = {}
+        self._calls: dict[CallId, CallTrack] = {}
         self._known = known or {}
         self._mcp_servers = mcp_servers
         self._most = most
@@ -286,13 +286,13 @@ class AgentEncoder:
             case _:
                 assert_never(event)
 
-    def _start(self, call_id: CallId, name: str, client: bool, metadata: Event | None) -> Call:
+    def _start(self, call_id: CallId, name: str, client: bool, metadata: Event | None) -> CallTrack:
         label = self._label(name)
         kind = "function_call" if client else "mcp_call" if label else "plugin_call"
         data: Event = {"call_id": call_id, "name": name}
         if kind == "mcp_call":
             data["server_label"] = label
-        call = Call(f"msg_{call_id}", kind, data, metadata)
+        call = CallTrack(f"msg_{call_id}", kind, data, metadata)
         self._calls[call_id] = call
         self._tracks.append(call)
         return call

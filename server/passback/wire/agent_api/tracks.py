@@ -99,7 +99,7 @@ class Words(_Message):
         return self._close(self.usage)
 
 
-class Call(_Message):
+class CallTrack(_Message):
     """A call, whose arguments are shown whole each time: no two clients append to data alike.
 
     Not after every piece: what is sent stays a few times as long as the arguments are.

@@ -128,12 +128,12 @@ class _Calls:
     async def claim(self, request: Request) -> Response:
         key, call_id = key_of(request), CallId(request.path_params["callId"])
         if request.method == "DELETE":
-            await self._runs.drop(key, call_id, await self._claimant(request))
+            await self._runs.release_call(key, call_id, await self._claimant(request))
             return empty_answer(request.scope)
         asked = validated(
             ClaimCall, await read_object(request, self._services.limits, self._services.bodies)
         )
-        held = await self._runs.hold(key, call_id, asked.claimant, seconds=asked.seconds)
+        held = await self._runs.claim_call(key, call_id, asked.claimant, seconds=asked.seconds)
         shown: ClaimView = {
             "callId": call_id,
             "claimant": asked.claimant,

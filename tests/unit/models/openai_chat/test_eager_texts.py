@@ -55,7 +55,7 @@ class Heard:
         try:
             async with client.stream(HI) as batches:
                 assert isinstance(batches, Eager)
-                batches.offer_to(self.take)
+                batches.try_deliver(self.take)
                 async for batch in batches:
                     self.hear(batch)
         except ModelError as failure:
@@ -148,7 +148,7 @@ async def test_nothing_is_given_once_the_stream_was_left() -> None:
     async with connected(reply, bounds=HURRIED) as (_, client):
         async with client.stream(HI) as batches:
             assert isinstance(batches, Eager)
-            batches.offer_to(heard.take)
+            batches.try_deliver(heard.take)
             heard.hear(await anext(batches))
         for gate in heard.gates:
             gate.set()

@@ -1,13 +1,13 @@
 -- park, begin, claim and reap: a change of the transcript, which also takes a lease (begin, claim) or ends one (reap).
 -- KEYS state messages receipts runs queue log [due]
--- ARGV kind nonce expected first_version owed tools stay mark pops tethered state boundary member channel idle busy
+-- ARGV kind nonce expected first_version owed tools stay mark pops cancel_on_disconnect state boundary member channel idle busy
 --   run lease log_ttl log_bytes last record n message*n (receipt value)*
 -- Gives the epoch, or false when the change does not fit.
-local kind, nonce, expected, first_version, owed, tools, stay, mark, pops, tethered, state, boundary =
+local kind, nonce, expected, first_version, owed, tools, stay, mark, pops, cancel_on_disconnect, state, boundary =
   unpack(ARGV, 1, 12)
 local member, channel, idle, busy, run, lease, log_ttl, log_bytes, last, record, n = unpack(ARGV, 13, 23)
-local takes_over = kind == 'claim' or kind == 'reap'
-local runs_on = kind == 'begin' or kind == 'claim'
+local takes_over = kind == 'take_over' or kind == 'fail_lost'
+local runs_on = kind == 'begin' or kind == 'take_over'
 
 local version, seen, running, owner, expires, epoch, drawn, count, attempt, committed, bytes, answer_by,
   read_from, history = unpack(
@@ -70,8 +70,8 @@ if kind ~= 'park' then
     'open_turns', '', 'drawn', digits(epoch), 'released', '')
 end
 if kind == 'begin' then
-  set('cancelled', '0', 'run', run, 'attempt', '1', 'mark', mark, 'tethered', tethered, 'cut', '0', 'attended', '0')
-elseif kind == 'claim' then
+  set('cancelled', '0', 'run', run, 'attempt', '1', 'mark', mark, 'cancel_on_disconnect', cancel_on_disconnect, 'cut', '0', 'followed_until', '0')
+elseif kind == 'take_over' then
   set('attempt', digits(attempt + 1))
 end
 set('version', digits((version or first_version - 1) + 1), 'nonce', nonce, 'owed', owed, 'count', digits(kept + n))

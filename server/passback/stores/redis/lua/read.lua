@@ -29,16 +29,16 @@ local function bytes_of(key, first, last)
   return total
 end
 
-local version, run, running, expires, owed, count, attempt, seq, committed, mark, cancelled, cut, tethered, attended,
+local version, run, running, expires, owed, count, attempt, seq, committed, mark, cancelled, cut, cancel_on_disconnect, followed_until,
   answer_by, claims, state, boundary, history, open_turns = unpack(
   redis.call('HMGET', KEYS[1], 'version', 'run', 'running', 'expires', 'owed', 'count', 'attempt', 'seq', 'committed',
-    'mark', 'cancelled', 'cut', 'tethered', 'attended', 'answer_by',
+    'mark', 'cancelled', 'cut', 'cancel_on_disconnect', 'followed_until', 'answer_by',
     'claims', 'state', 'boundary', 'history', 'open_turns'))
 if not version then return false end
 local lapsed = running == '1' and tonumber(expires) <= now and 1 or 0
 local is_cancelled = running == '1' and cancelled == '1' and 1 or 0
 local is_overdue = running ~= '1' and answer_by and tonumber(answer_by) <= now and 1 or 0
-local is_attended = attended and tonumber(attended) > now and 1 or 0
+local is_followed = followed_until and tonumber(followed_until) > now and 1 or 0
 local waiting, queued = redis.call('LRANGE', KEYS[4], 0, -1), {}
 for i, entry in ipairs(waiting) do queued[i] = string.sub(entry, 1, string.find(entry, '\0', 1, true) - 1) end
 local first, last, size, tools, messages = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), false, false
@@ -52,5 +52,5 @@ end
 local receipts = {}
 for i = 5, #ARGV do receipts[i - 4] = redis.call('HGET', KEYS[3], ARGV[i]) end
 local status = {version, run, running, lapsed, expires, owed, count, attempt, seq, committed, mark, is_cancelled, cut,
-  tethered, is_attended, answer_by, is_overdue, claims, now, state, boundary, history, open_turns, queued}
+  cancel_on_disconnect, is_followed, answer_by, is_overdue, claims, now, state, boundary, history, open_turns, queued}
 return {status, messages, tools, waiting, receipts}
