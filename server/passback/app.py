@@ -2,17 +2,20 @@
 
 import importlib
 import importlib.util
+import pkgutil
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from starlette.types import ASGIApp
 
+import passback.wire
 from passback import __version__
 from passback.agent import Agent
 from passback.backend import Backend, bodies_of, limits_of
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
 from passback.core.ports import ModelClient, Store
+from passback.core.text import did_you_mean, nearest
 from passback.core.toolsets import Connected
 from passback.http.access import Access
 from passback.http.sending import Signal
@@ -99,7 +102,11 @@ def load_wire(name: str, services: Services) -> Wire:
     """Raises ConfigurationError when there is no such wire."""
     module = f"passback.wire.{name}"
     if not name.isidentifier() or importlib.util.find_spec(module) is None:
-        raise ConfigurationError(f"PASSBACK_WIRES: there is no wire called {name!r}")
+        wires = [each.name for each in pkgutil.iter_modules(passback.wire.__path__)]
+        raise ConfigurationError(
+            f"PASSBACK_WIRES: there is no wire called {name!r}{did_you_mean(nearest(name, wires))};"
+            f" the wires are {', '.join(sorted(wires))}"
+        )
     wire: Wire = importlib.import_module(module).build(services)
     return wire
 

@@ -38,6 +38,14 @@ test("what lacks a field of its kind is no event", () => {
   for (const event of bad) assert.throws(() => readEvent(JSON.stringify(event), PLACE), ProtocolError);
 });
 
+test("the texts of runs are parted by an empty line, also behind a rewind", () => {
+  const answer = fed(text("one"), text("."), { type: "run-end", outcome: "handed-back" }, { ...text("tw"), cursor: "s.1-1" });
+  assert.equal(answer.text, "one.\n\ntw");
+  answer.add({ type: "rewind", to: "s.1-0", ...PLACE });
+  answer.add(text("two"));
+  assert.equal(answer.text, "one.\n\ntwo");
+});
+
 test("what a sub-agent says and does stands within the call that it works on, not in the answer", () => {
   const answer = fed(
     text("I ask. "), STARTED, { type: "tool-call-args", toolCallId: "1", delta: "{}" }, { type: "tool-call-end", toolCallId: "1" },

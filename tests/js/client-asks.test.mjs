@@ -237,7 +237,7 @@ test("a chat shows what people owe, and goes on in the same answer when they hav
     [{ role: "tool", toolCallId: "2", content: "Ada" }],
   ]);
   const { entries } = chat.getSnapshot();
-  assert.deepEqual(entries.map(({ role, text: said }) => [role, said]), [["user", "hi"], ["assistant", "Hm. Done."]]);
+  assert.deepEqual(entries.map(({ role, text: said }) => [role, said]), [["user", "hi"], ["assistant", "Hm. \n\nDone."]]);
   assert.deepEqual(entries[1].calls.map(({ name, result, isError }) => [name, result, isError]), [
     ["delete_file", "gone", undefined], ["ask_user", "Ada", false], ["f", undefined, undefined],
   ]);

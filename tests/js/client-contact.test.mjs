@@ -91,6 +91,16 @@ test("a page of another origin is told that a proxy may hide the headers", { tim
   await assert.rejects(() => client().conversation("c"), { message });
 });
 
+test("a redirect is not followed, whoever is behind it", { timeout: 8000 }, async (t) => {
+  const there = await scripted(t, []);
+  for (const status of [302, 307]) {
+    const { client, requests } = await scripted(t, [foreign(status, { Location: `${there.url}/login` })]);
+    const { error } = await collect(client().send("x"));
+    assert.match(error.message, new RegExp(`did not answer as a passback server: status ${status} and no Content-Type. Likely`));
+    assert.deepEqual([requests.length, there.requests.length], [1, 0]);
+  }
+});
+
 test("a stream that ends before its first event is none", { timeout: 8000 }, async (t) => {
   const { client, requests } = await scripted(t, [stream({ events: [] }), stream({ events: [] })]);
   const one = client();

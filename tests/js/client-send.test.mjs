@@ -230,11 +230,11 @@ test("a rewind leaves what earlier runs said, and takes back calls", () => {
   add(text("two "), "s.1-1");
   add({ type: "reasoning", delta: "hm" }, "s.1-2");
   add({ type: "tool-call-start", toolCallId: "1", toolCallName: "f" }, "s.1-3");
-  assert.deepEqual([answer.text, answer.reasoning, answer.calls.length], ["one two ", "hm", 1]);
+  assert.deepEqual([answer.text, answer.reasoning, answer.calls.length], ["one \n\ntwo ", "hm", 1]);
   add({ type: "rewind", to: "s.1-0" }, "s.2-1");
   assert.deepEqual([answer.text, answer.reasoning, answer.calls], ["one ", "", []]);
   add(text("three"), "s.2-2");
-  assert.equal(answer.text, "one three");
+  assert.equal(answer.text, "one \n\nthree");
 });
 
 test("an answer keeps no more than it may", () => {

@@ -223,8 +223,9 @@ def test_a_window_may_be_the_agents_own(window: int | None) -> None:
         (
             "WIRES",
             "send_message,nosuchwire",
-            "PASSBACK_WIRES: there is no wire called 'nosuchwire'",
+            "PASSBACK_WIRES: there is no wire called 'nosuchwire'; the wires are agent_api, page, ",
         ),
+        ("WIRES", "agentapi", r"called 'agentapi' \(did you mean agent_api\?\)"),
         ("WIRES", "os.path", "PASSBACK_WIRES: there is no wire called 'os.path'"),
         ("PROCESS_PATH", "/send-message", "POST /send-message is served by two routes"),
         ("STORE", "mysql://db", "the store's URL has to begin with one of"),

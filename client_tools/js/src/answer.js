@@ -49,7 +49,7 @@ export class Answer {
     if (event.type === "run-end") this.#settle();
   }
 
-  /** The text of all runs. */
+  /** All that was said; the runs between which client tools ran are parted by an empty line. */
   get text() {
     return this.#text;
   }
@@ -113,9 +113,14 @@ export class Answer {
     this.#settled = { ...said, calls, usages, chars: this.#chars };
   }
 
+  /** What stands before the first text of a run. */
+  #parting() {
+    return this.#text !== "" && this.#text.length === this.#settled.text.length ? "\n\n" : "";
+  }
+
   /** @param {Event} event */
   #keep(event) {
-    if (event.type === "text") this.#text += event.content;
+    if (event.type === "text") this.#text += this.#parting() + event.content;
     else if (event.type === "output") this.#output = event.value;
     else if (event.type === "usage") this.#usages.push(event);
     else if (event.type === "reasoning" && event.parentToolCallId === undefined) this.#reasoning += event.delta;

@@ -46,7 +46,9 @@ export function foreignAnswer(base, response, text, apiKey) {
   if (isUnnamed && isOfAnotherOrigin(base)) {
     causes.push("a proxy leaves out Access-Control-Expose-Headers, so that the browser hides the header (CORS)");
   }
-  const what = `status ${status} and ${short(type)}${lacks}${begins}`;
+  // a browser tells no more of a redirect than that there was one
+  const came = response.type === "opaqueredirect" ? "a redirect, which is not followed" : `status ${status} and ${short(type)}`;
+  const what = `${came}${lacks}${begins}`;
   return new ProtocolError(`${base} did not answer as a passback server: ${what}. Likely causes: ${causes.join("; ")}`, {
     status,
     retryable: PASSING.has(status),

@@ -143,6 +143,8 @@ export class Http {
         headers: this.#headers(headers, text !== null),
         body: text,
         cache: "no-store",
+        // what is posted is for this server alone, and a browser would make a GET of many a redirected POST
+        redirect: "manual",
         keepalive,
         signal: aborter.signal,
       });

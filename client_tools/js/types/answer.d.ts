@@ -12,7 +12,7 @@ export declare class Answer {
      * @throws {LimitExceeded}
      */
     add(event: Event): void;
-    /** The text of all runs. */
+    /** All that was said; the runs between which client tools ran are parted by an empty line. */
     get text(): string;
     /** The model's reasoning, for those who asked for it; that of sub-agents is no part of it. */
     get reasoning(): string;

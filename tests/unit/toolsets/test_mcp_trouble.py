@@ -4,7 +4,9 @@ import json
 import logging
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import anyio
 import pytest
@@ -32,6 +34,7 @@ from passback.stores.open import open_store
 from passback.toolsets.functions import Functions
 from passback.toolsets.functions import tool as function
 from passback.toolsets.mcp import MCPServer
+from passback.toolsets.mcp.targets import Child, shown_line
 
 pytestmark = pytest.mark.anyio
 
@@ -223,7 +226,7 @@ async def test_what_a_process_said_last_is_told_without_its_secrets() -> None:
     assert failure.value.message == f"the MCP server 't' cannot be used: {reason}"
     *lines, odd, last = failure.value.said
     assert lines == ["line 997", "line 998", "line 999"]
-    assert odd == f"?[31m *** and *** {'x' * 600}"[: len(odd)]
+    assert odd == f" *** and *** {'x' * 600}"[: len(odd)]
     assert (len(odd), last) == (500, "KeyError: 'HOST'")
 
 
@@ -239,6 +242,24 @@ async def test_what_a_silent_process_said_last_is_told_although_its_line_has_no_
                 said = tuple(failure.value.said)
                 await anyio.lowlevel.checkpoint()
     assert said == ("first", "Token: ***")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        repr,
+        json.dumps,
+        lambda text: json.dumps(text, ensure_ascii=False),
+        quote,
+        quote_plus,
+        lambda text: f"{text[:9]}\x1b[0m{text[9:]}",
+    ],
+)
+def test_a_secret_is_hidden_however_a_program_writes_it(written: Callable[[str], str]) -> None:
+    secret = "postgres://u:p\\w'd\"é/ @h/db"
+    line = written(secret).encode()
+    shown = shown_line(b"no key " + line, Child(["x"], {"DB": secret}).secrets())
+    assert shown.replace("'", "").replace('"', "") == "no key ***"
 
 
 async def test_why_an_address_is_no_server_is_told_without_its_secrets(
@@ -315,7 +336,7 @@ async def test_what_a_process_says_is_logged_in_bounds_and_without_its_secrets(
         await called(server, "whisper", text="line\n", times=300)
         await called(server, "whisper", text="more\n", times=300)
     told = [vars(r)["message"] for r in caplog.records if "toolset_says" in actions_of(r)]
-    assert told[0] == "MCP server t says: open ?[31m ***"
+    assert told[0] == "MCP server t says: open  ***"
     assert told[1] == "MCP server t says: " + "x" * 500
     assert told[-1] == "MCP server t says: (what follows is not logged)"
     assert 100 < len(told) <= 201

@@ -1,10 +1,11 @@
 """Where a server is, and how far it is trusted: what an agent's author writes, checked."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import quote, quote_plus, urlsplit
 
 from passback.core.errors import ConfigurationError
 from passback.core.permissions import Permission
@@ -22,6 +23,7 @@ _LEAST_SECRET = 4
 _SHOWN_CHARACTERS = 500
 """Of a line of a server's own."""
 
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;:]*m")
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\uffff]")
 
 
@@ -104,7 +106,9 @@ def redacted(text: str, secrets: Sequence[str], /) -> str:
 
 def shown_line(line: bytes, secrets: Sequence[str], /) -> str:
     """Return a line of a server's own as people may see it: without secrets and control characters, and not too long."""
-    shown = redacted(line.decode(errors="replace"), secrets)[:_SHOWN_CHARACTERS]
+    # a colour may part a secret
+    plain = _COLOURS.sub("", line.decode(errors="replace"))
+    shown = redacted(plain, secrets)[:_SHOWN_CHARACTERS]
     return _UNPRINTABLE.sub("?", shown.rstrip())
 
 
@@ -123,5 +127,18 @@ def _is_web(url: str) -> bool:
 
 
 def _long(texts: Iterable[str]) -> tuple[str, ...]:
-    """The longest first: one may be a part of another."""
-    return tuple(sorted({t for t in texts if len(t) >= _LEAST_SECRET}, key=len, reverse=True))
+    """Return texts as programs write them, the longest first: one may be a part of another."""
+    written = {form for text in texts if len(text) >= _LEAST_SECRET for form in _forms(text)}
+    return tuple(sorted(written, key=len, reverse=True))
+
+
+def _forms(text: str) -> tuple[str, ...]:
+    """Return a text, and what it is within quotes of Python or JSON, and in a URL."""
+    quoted = (repr(text), json.dumps(text), json.dumps(text, ensure_ascii=False))
+    return (
+        text,
+        *(form[1:-1] for form in quoted),
+        quote(text, safe=""),
+        quote(text),
+        quote_plus(text),
+    )
