@@ -1,4 +1,4 @@
-"""What the settings of the model say: which models there are, where each of them is, and whose key goes there."""
+"""The models that the settings name: their kinds, their services, and the key of each service."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
@@ -8,14 +8,14 @@ from passback.core.text import did_you_mean, nearest
 from passback.core.values import value
 from passback.models.http.exchanges import checked_url
 
-_HTTPS = 443
+_HTTPS_PORT = 443
 
 
 @value
 class Kind:
-    """A kind of models: the module that makes their clients, and the host of its provider, where they need a key.
+    """A kind of model: the module of its client, and the provider's host if a key is needed.
 
-    `models` are all that there are, where that is known.
+    `models` lists all models of the kind, if they are known.
     """
 
     module: str
@@ -32,7 +32,7 @@ KINDS: Mapping[str, Kind] = {
 
 @value
 class Choice:
-    """One model: `kind:name`, and where it is."""
+    """One model, `kind:name`, with the address and the key of its service."""
 
     kind: str
     name: str
@@ -44,25 +44,29 @@ class Choice:
         return bool(KINDS[self.kind].host)
 
     @property
-    def place(self) -> str:
-        """Return the service's address, or the kind whose own service it is."""
+    def service_address(self) -> str:
+        """The service's address, or the kind if it is the provider's own service."""
         return self.base_url or self.kind
 
     @property
-    def is_at_home(self) -> bool:
-        """Whether it is at the provider's own service, over TLS."""
-        return self.base_url is None or _is_at(KINDS[self.kind].host, self.base_url)
+    def is_at_provider(self) -> bool:
+        """True if requests go to the provider's own service, over TLS."""
+        if self.base_url is None:
+            return True
+        url = checked_url(self.base_url)
+        is_https = url.scheme == "https" and url.port in {None, _HTTPS_PORT}
+        return is_https and url.host == KINDS[self.kind].host
 
 
 class Services:
-    """The services behind models, as the settings give their addresses and keys.
+    """The services behind models, from the addresses and keys in the settings.
 
     Args:
-        models: the models of the settings, with commas.
-        base_urls: one address for all of them, or one for each, which may be empty.
+        models: the models of the settings, separated by commas.
+        base_urls: one address for all models, or one for each; an address may be empty.
         api_keys: as `base_urls`.
-        own_keys: keys of providers by their kinds: sent to the provider's own service, where `api_keys` has none, and to
-            no other.
+        own_keys: the providers' keys, by kind. Such a key is used where `api_keys` has none, and is
+            sent to the provider's own service only.
     """
 
     def __init__(
@@ -76,64 +80,70 @@ class Services:
         self._base_urls = base_urls
         self._api_keys = api_keys
         self._own_keys = own_keys or {}
-        self._places: set[str] = set()
+        self._key_addresses: set[str] = set()
 
     def choices(self, models: str) -> list[Choice]:
-        """Return the models of a list with commas, which may be another one than that of the settings.
+        """Return the models of a comma-separated list, which may differ from that of the settings.
 
-        A model beside those of the settings is where they are: the one of its name, else the first of its kind, else all of
-        them if they have one address that is not a provider's own. Any other is at its own provider's.
+        A model that the settings do not name is looked for at their services: at that of the same
+        name, else at the first of its kind, else at the one address that all of them have, unless
+        it is a provider's own. Otherwise it is at its own provider's service.
 
         Raises:
-            ConfigurationError: an unknown kind, another number of addresses or keys, or one key that would go to several
-                services.
+            ConfigurationError: a kind is unknown, the number of addresses or keys does not match,
+                or one key would be sent to several services.
         """
         refuse_unknown(models)
-        return [self._with_key(one) for one in self._placed(models)]
+        return [self._with_provider_key(choice) for choice in self._choices_at_services(models)]
 
-    def _placed(self, models: str) -> Sequence[Choice]:
+    def _choices_at_services(self, models: str) -> Sequence[Choice]:
         if models == self._models:
-            return self._listed(models)
-        # what needs no key has none: then both are for the models that are named elsewhere
-        settled = [one for one in self._settled() if one.needs_key]
-        return (
-            [_beside(settled, model) for model in models.split(",")]
-            if settled
-            else self._listed(models)
-        )
+            return self._parse_choices(models)
+        configured: Sequence[Choice] = ()
+        if all(_split_model(model)[0] in KINDS for model in self._models.split(",")):
+            configured = self._parse_choices(self._models)
+        # If none of the settings' models needs a key, the addresses and keys of the settings are
+        # meant for the models named elsewhere.
+        configured = [choice for choice in configured if choice.needs_key]
+        if not configured:
+            return self._parse_choices(models)
+        return [_choice_beside(configured, model) for model in models.split(",")]
 
-    def _settled(self) -> Sequence[Choice]:
-        known = all(_split(model)[0] in KINDS for model in self._models.split(","))
-        return self._listed(self._models) if known else ()
-
-    def _listed(self, models: str) -> Sequence[Choice]:
+    def _parse_choices(self, models: str) -> Sequence[Choice]:
         names = models.split(",")
-        urls = _each("addresses", self._base_urls, len(names))
-        keys = _each("keys", self._api_keys, len(names))
-        chosen = [
-            Choice(*_split(name), url, key)
+        urls = _split_setting("addresses", self._base_urls, len(names))
+        keys = _split_setting("keys", self._api_keys, len(names))
+        choices = [
+            Choice(*_split_model(name), url, key)
             for name, url, key in zip(names, urls, keys, strict=True)
         ]
         if self._api_keys and "," not in self._api_keys:
-            self._places.update(one.place for one in chosen if one.needs_key)
-        if len(self._places) > 1:
+            # Remembered over calls: a later list must not send the same key to another service.
+            self._key_addresses.update(one.service_address for one in choices if one.needs_key)
+        if len(self._key_addresses) > 1:
             raise ConfigurationError(
                 "one key is for one service: give each model its own, with commas"
             )
-        return chosen
+        return choices
 
-    def _with_key(self, one: Choice) -> Choice:
-        own = self._own_keys.get(one.kind)
-        return replace(one, api_key=own) if own and not one.api_key and one.is_at_home else one
+    def _with_provider_key(self, choice: Choice) -> Choice:
+        key = self._own_keys.get(choice.kind)
+        if key and not choice.api_key and choice.is_at_provider:
+            return replace(choice, api_key=key)
+        return choice
 
 
 def refuse_unknown(models: str, /) -> None:
-    """Raise ConfigurationError for the first model of a list with commas that there cannot be."""
+    """Check the names in a comma-separated list of models.
+
+    Raises:
+        ConfigurationError: a model is of an unknown kind, or its kind has no such model.
+    """
     for model in models.split(","):
-        kind, name = _split(model)
+        kind, name = _split_model(model)
         if kind not in KINDS:
             raise ConfigurationError(
-                f"no model is called {model.strip()!r}{did_you_mean(_likely(kind, name))}; "
+                f"no model is called {model.strip()!r}{did_you_mean(_likely_models(kind, name))}; "
                 f"a model is KIND:NAME, of the kinds {', '.join(KINDS)}"
             )
         known = KINDS[kind].models
@@ -144,44 +154,47 @@ def refuse_unknown(models: str, /) -> None:
             )
 
 
-def _likely(kind: str, name: str) -> Sequence[str]:
-    """What may be meant by a model of no known kind: another spelling of one, or a name without its kind."""
+def _likely_models(kind: str, name: str) -> Sequence[str]:
+    """Return what an unknown kind may mean: a misspelled kind, or a name without its kind."""
     whole = f"{kind}:{name}" if name else kind
     if near := nearest(kind.lower(), KINDS):
         return [f"{each}:{name}" if name else each for each in near]
     if not kind:
         return []
+    # A name without its kind; names with a colon in them occur too, as of Ollama's tags.
     return [f"anthropic:{whole}" if kind.lower().startswith("claude") else f"openai:{whole}"]
 
 
-def _beside(settled: Sequence[Choice], model: str) -> Choice:
-    """Return a model where those of the settings are."""
-    kind, name = _split(model)
+def _choice_beside(configured: Sequence[Choice], model: str) -> Choice:
+    """Return a model at the service of those of the settings that fits it best."""
+    kind, name = _split_model(model)
     alone = Choice(kind, name)
     if not alone.needs_key:
         return alone
-    for one in sorted(
-        (one for one in settled if one.kind == kind), key=lambda one: one.name != name
-    ):
-        return replace(one, name=name)
-    first = settled[0]
-    is_one_place = len({one.place for one in settled}) == 1 and not first.is_at_home
-    return replace(first, kind=kind, name=name) if is_one_place else alone
+    same_kind = [choice for choice in configured if choice.kind == kind]
+    if same_kind:
+        # False sorts first: the model of the same name, else the first of its kind.
+        return replace(min(same_kind, key=lambda choice: choice.name != name), name=name)
+    first = configured[0]
+    has_one_address = len({choice.service_address for choice in configured}) == 1
+    # A provider's own service has no models of another kind; a gateway may have any.
+    if has_one_address and not first.is_at_provider:
+        return replace(first, kind=kind, name=name)
+    return alone
 
 
-def _is_at(host: str, base_url: str) -> bool:
-    url = checked_url(base_url)
-    return url.scheme == "https" and url.host == host and url.port in {None, _HTTPS}
-
-
-def _split(model: str) -> tuple[str, str]:
+def _split_model(model: str) -> tuple[str, str]:
     kind, _, name = model.strip().partition(":")
     return kind, name
 
 
-def _each(what: str, values: str | None, models: int) -> list[str | None]:
-    """A value for each model. A single model's may have commas in it."""
-    if values is None or models == 1:
+def _split_setting(what: str, values: str | None, models: int) -> list[str | None]:
+    """Return a value for each model.
+
+    Raises:
+        ConfigurationError: there are neither one nor as many values as models.
+    """
+    if values is None or models == 1:  # the value of a single model may have commas in it
         return [values] * models
     each: list[str | None] = [value.strip() or None for value in values.split(",")]
     if len(each) not in {1, models}:

@@ -1,4 +1,4 @@
-"""Several models in a row: the next one is asked when one fails before it has said anything."""
+"""A chain of models: the next one is asked if a model fails before its answer has content."""
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -20,33 +20,33 @@ from passback.core.ports import ModelClient
 from passback.core.values import value
 
 Batches: TypeAlias = AsyncIterator[Sequence[ModelDelta]]
-Answering: TypeAlias = AbstractAsyncContextManager[Batches]
+AnswerContext: TypeAlias = AbstractAsyncContextManager[Batches]
 
 logger = logging.getLogger(__name__)
 
 
 @value
-class _Begun:
-    """An answer: what was read of it to see that it begins, and the rest."""
+class _StartedAnswer:
+    """An answer with content: the batches read so far as one, and the rest."""
 
     first: Sequence[ModelDelta]
     rest: Batches
 
 
 @value
-class _Failed:
-    """An attempt that came to nothing, and what it cost as far as is known."""
+class _FailedAttempt:
+    """An attempt that failed before any content, and its usage, None if unknown."""
 
     error: ModelError
     spent: Usage | None
 
 
 class Fallback:
-    """Models in the order in which they are asked, each with its own attempts and its own patience.
+    """Models in the order in which they are asked, each with its own retries and timeouts.
 
-    The next one is asked when one fails retryably, or ends, before its first delta that says something; what it
-    reported of its usage by then is told as lost. The last one's answer is passed on as it comes. Each answer begins with
-    the name of the model that gives it.
+    The next model is asked if one fails with a retryable error, or ends, before its first delta
+    with content. The usage that it reported by then is passed on as lost. The last model's answer
+    is passed on as it comes. Each answer begins with the name of the model that gives it.
 
     Args:
         models: at least one; they are closed with this one.
@@ -57,30 +57,35 @@ class Fallback:
 
     @property
     def models(self) -> Sequence[ModelClient]:
-        """In the order in which they are asked."""
+        """The models in the order in which they are asked."""
         return self._models
 
     @property
     def name(self) -> str:
         return ",".join(model.name for model in self._models)
 
-    def stream(self, request: ModelRequest, /) -> Answering:
-        return self._stream(request, self._models[0].stream(request))
+    def stream(self, request: ModelRequest, /) -> AnswerContext:
+        return self._open_stream(request, self._models[0].stream(request))
 
     @asynccontextmanager
-    async def _stream(self, request: ModelRequest, answering: Answering) -> AsyncGenerator[Batches]:
+    async def _open_stream(
+        self, request: ModelRequest, answer: AnswerContext
+    ) -> AsyncGenerator[Batches]:
         async with AsyncExitStack() as stack:
-            yield await stack.enter_async_context(aclosing(self._read(stack, request, answering)))
+            yield await stack.enter_async_context(
+                aclosing(self._read_answers(stack, request, answer))
+            )
 
     def refuses(self, part: MediaPart, /) -> str | None:
-        """What one of them cannot be shown, none is: any of them may have to answer."""
+        """Return the first model's reason to refuse an attachment, None if all of them take it."""
+        # Any of them may have to answer, so what one cannot take is sent to none.
         return next((why for model in self._models if (why := model.refuses(part))), None)
 
     async def check(self) -> Sequence[str]:
-        """Whether each of them can be used; gives the warnings of all.
+        """Check that each model can be used, and return the warnings of all.
 
         Raises:
-            ModelError: one cannot.
+            ModelError: a model cannot be used.
         """
         warnings: list[str] = []
         for model in self._models:
@@ -92,70 +97,78 @@ class Fallback:
             for model in self._models:
                 stack.push_async_callback(model.aclose)
 
-    async def _read(
-        self, stack: AsyncExitStack, request: ModelRequest, answering: Answering
+    async def _read_answers(
+        self, stack: AsyncExitStack, request: ModelRequest, answer: AnswerContext
     ) -> AsyncGenerator[Sequence[ModelDelta]]:
-        """The first answer that begins, held open by the stack, behind what was lost before it."""
+        """Yield the lost usage of failed attempts, then the first answer with content.
+
+        The stack holds that answer open.
+
+        Raises:
+            ModelError: a model failed with an error that is not retryable, or the last one failed.
+        """
         for model, following in pairwise(self._models):
-            tried = await _tried(stack, answering, AnsweredBy(model.name))
-            if isinstance(tried, _Begun):
-                yield tried.first
-                async for batch in tried.rest:
+            attempted = await _try_answer(stack, answer, AnsweredBy(model.name))
+            if isinstance(attempted, _StartedAnswer):
+                yield attempted.first
+                async for batch in attempted.rest:
                     yield batch
                 return
-            if tried.spent is not None:
-                yield (LostUsageChunk(tried.spent),)
-            if not tried.error.retryable:
-                raise tried.error
+            if attempted.spent is not None:
+                yield (LostUsageChunk(attempted.spent),)
+            if not attempted.error.retryable:
+                raise attempted.error
             logger.warning(
-                "model=%s failed code=%s next=%s", model.name, tried.error.code, following.name
+                "model=%s failed code=%s next=%s", model.name, attempted.error.code, following.name
             )
-            answering = following.stream(request)
-        batches = await stack.enter_async_context(answering)
+            answer = following.stream(request)
+        batches = await stack.enter_async_context(answer)
+        # After the last model nothing can follow, so its answer need not be held back.
         yield (AnsweredBy(self._models[-1].name),)
         async for batch in batches:
             yield batch
 
 
-async def _tried(
-    stack: AsyncExitStack, answering: Answering, answers: AnsweredBy
-) -> _Begun | _Failed:
-    """Read an answer until it says something; if it does, the stack holds it open."""
-    counted = _Counted(answers)
+async def _try_answer(
+    stack: AsyncExitStack, answer: AnswerContext, answered_by: AnsweredBy
+) -> _StartedAnswer | _FailedAttempt:
+    """Read an answer until its first content; if there is any, the stack holds the answer open."""
+    preamble = _Preamble(answered_by)
     try:
         async with AsyncExitStack() as attempt:
-            batches = await attempt.enter_async_context(answering)
+            batches = await attempt.enter_async_context(answer)
             async for batch in batches:
-                if not counted.take(batch):
+                if not preamble.add_batch(batch):
                     stack.push_async_exit(attempt.pop_all())
-                    return _Begun((*counted.told(), *batch), batches)
+                    return _StartedAnswer((*preamble.as_deltas(), *batch), batches)
             raise ModelIncomplete("the model's answer broke off")
     except ModelError as error:
-        return _Failed(error, together(counted.lost, counted.usage))
+        return _FailedAttempt(error, together(preamble.lost, preamble.usage))
 
 
 @dataclass(slots=True)
-class _Counted:
-    """What an answer has told of its model and its usage so far."""
+class _Preamble:
+    """The model and the usage that an answer has reported before its content."""
 
-    answers: AnsweredBy
+    answered_by: AnsweredBy
     usage: Usage | None = None
     lost: Usage | None = None
 
-    def take(self, batch: Sequence[ModelDelta]) -> bool:
-        """False, and nothing is taken: the batch says something."""
+    def add_batch(self, batch: Sequence[ModelDelta]) -> bool:
+        """Add a batch, or return False and add nothing if the batch has content."""
         if not all(isinstance(delta, UsageChunk | LostUsageChunk | AnsweredBy) for delta in batch):
             return False
         for delta in batch:
             if isinstance(delta, AnsweredBy):
-                self.answers = delta
+                self.answered_by = delta
             elif isinstance(delta, UsageChunk):
                 self.usage = delta.usage
             elif isinstance(delta, LostUsageChunk):
                 self.lost = together(self.lost, delta.usage)
         return True
 
-    def told(self) -> Sequence[ModelDelta]:
+    def as_deltas(self) -> Sequence[ModelDelta]:
+        """Return one delta for each thing reported: the model, the lost usage, the usage."""
         lost = () if self.lost is None else (LostUsageChunk(self.lost),)
         usage = () if self.usage is None else (UsageChunk(self.usage),)
-        return (self.answers, *lost, *usage)
+        return (self.answered_by, *lost, *usage)

@@ -1,10 +1,10 @@
-"""A model that plays a script: for tests and examples, without a network and without surprises.
+"""A model that plays a script, for tests and examples. It is deterministic and needs no network.
 
 A script is a list of turns, one for each call of the model; a turn is a list of steps:
 
 * a `str` is a piece of text, a delta is sent as it is, a list or tuple of deltas is one batch;
-* an `anyio.Event` is waited for, which proves an interleaving without a sleep;
-* an exception is raised there.
+* an `anyio.Event` is waited for, so that a test can fix an order of events without a sleep;
+* an exception is raised at that point.
 
 `says` and `calls` write the usual turns. A turn without a `Finish` is an answer that broke off.
 """
@@ -12,7 +12,6 @@ A script is a list of turns, one for each call of the model; a turn is a list of
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from itertools import takewhile
 from typing import NoReturn, TypeAlias
 
 import anyio
@@ -28,12 +27,12 @@ Turn: TypeAlias = Sequence[Step]
 
 
 def says(*pieces: str) -> list[Step]:
-    """A turn that is a text, one batch for each piece."""
+    """Return a turn that is a text, one batch for each piece."""
     return [*pieces, Finish("stop")]
 
 
 def calls(*tools: tuple[str, Mapping[str, JsonValue]]) -> list[Step]:
-    """A turn that calls tools, each given as its name and its arguments."""
+    """Return a turn that calls tools, each given as its name and its arguments."""
     steps: list[Step] = []
     for slot, (name, arguments) in enumerate(tools):
         steps.append(ToolCallChunk(slot, provider_id=f"call_{slot}", name=name))
@@ -42,18 +41,18 @@ def calls(*tools: tuple[str, Mapping[str, JsonValue]]) -> list[Step]:
 
 
 class ScriptedModel:
-    """Plays one turn of its script for each call, in the order in which the calls come.
+    """A model that plays one turn of its script for each call, in the order of the calls.
 
     Args:
         script: the turns.
-        per_message: each message of the user is answered by the script from its start, in whatever conversation, on
-            whatever worker, as often as it comes: so an agent can be tried without a real model.
-        name: what people are shown.
-        media: whether it may be shown images, sounds and files.
+        per_message: play the script from its start for each message of the user, in any
+            conversation and on any worker, so that an agent can be tried without a real model.
+        name: the name that people are shown.
+        media: True if it takes images, sounds and files.
 
     Attributes:
-        requests: what was asked, one for each call that found a turn; with `per_message` only the last of them.
-        open_streams: how many answers are being read now.
+        requests: the request of each call that found a turn; with `per_message` only the last one.
+        open_streams: the number of answers that are being read.
     """
 
     def __init__(
@@ -80,17 +79,17 @@ class ScriptedModel:
     async def stream(
         self, request: ModelRequest, /
     ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
-        played = _answers_in(request.messages) if self._per_message else len(self.requests)
-        if played >= len(self._script):
+        turn_index = _count_answers(request.messages) if self._per_message else len(self.requests)
+        if turn_index >= len(self._script):
             raise ModelError(
-                f"the script has no turn {played + 1}: it ends after {len(self._script)}"
+                f"the script has no turn {turn_index + 1}: it ends after {len(self._script)}"
             )
         if self._per_message:
-            self.requests.clear()
+            self.requests.clear()  # such a model may serve for days
         self.requests.append(request)
         self.open_streams += 1
         try:
-            async with aclosing(_play(self._script[played])) as batches:
+            async with aclosing(_play_turn(self._script[turn_index])) as batches:
                 yield batches
         finally:
             self.open_streams -= 1
@@ -99,26 +98,26 @@ class ScriptedModel:
         return None if self._media else "a scripted model is shown text only"
 
     async def check(self) -> None:
-        """A script can always be played."""
+        """Do nothing: a script can always be played."""
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to close."""
 
 
-def _answers_in(messages: Sequence[ModelMessage]) -> int:
-    """Those that the user's last message has got so far."""
-    since = takewhile(lambda each: not _is_the_users(each), reversed(messages))
-    return sum(isinstance(each, AssistantMessage) for each in since)
+def _count_answers(messages: Sequence[ModelMessage]) -> int:
+    """Return the number of answers that the user's last message has got so far."""
+    answers = 0
+    for message in reversed(messages):
+        if isinstance(message, UserMessage):
+            content = message.content
+            # The server's note on a refused answer is sent to models as a message of the user.
+            if not (isinstance(content, str) and content.startswith(NOT_ACCEPTED)):
+                break
+        answers += isinstance(message, AssistantMessage)
+    return answers
 
 
-def _is_the_users(message: ModelMessage) -> bool:
-    """Not what the server says of an answer, which models are shown as the user's."""
-    if not isinstance(message, UserMessage):
-        return False
-    return not (isinstance(message.content, str) and message.content.startswith(NOT_ACCEPTED))
-
-
-async def _play(turn: Turn) -> AsyncGenerator[Sequence[ModelDelta]]:
+async def _play_turn(turn: Turn) -> AsyncGenerator[Sequence[ModelDelta]]:
     for step in turn:
         if isinstance(step, anyio.Event):
             await step.wait()
@@ -140,7 +139,7 @@ def create(
     api_key: str | None = None,
     timeout: float | None = None,
 ) -> NoReturn:
-    """Refuse: a script cannot be named in a setting, it is written in Python.
+    """Refuse the setting: a script is written in Python.
 
     Raises:
         ConfigurationError: always.

@@ -1,4 +1,4 @@
-"""The client of the Messages API."""
+"""The client of Anthropic's Messages API."""
 
 from dataclasses import replace
 
@@ -7,12 +7,12 @@ from typing_extensions import override
 
 from passback.core.deltas import ModelRequest
 from passback.core.messages import MediaPart
-from passback.models.anthropic.content import objection
+from passback.models.anthropic.content import attachment_objection
 from passback.models.anthropic.decoding import MessageDecoder
 from passback.models.anthropic.encoding import encode
 from passback.models.anthropic.outputs import OLDER_MODELS
 from passback.models.http.bounds import Bounds
-from passback.models.http.client import Encoded, HttpModel, Service, settled
+from passback.models.http.client import Encoded, HttpModel, Service, checked_bounds
 from passback.models.http.decoding import Decoder
 from passback.models.http.exchanges import Headers, checked_key, checked_url, endpoint
 
@@ -20,18 +20,19 @@ DEFAULT_BASE_URL = "https://api.anthropic.com"
 
 _VERSION = "2023-06-01"
 _PROVIDER = "anthropic"
-_LISTED = {"limit": "1000"}
+_LIST_LIMIT = {"limit": "1000"}
 
 
 class Anthropic(HttpModel):
-    """A model behind Anthropic's Messages API, streamed.
+    """A model behind Anthropic's Messages API, with streamed answers.
 
     Args:
-        model: the service's name of it.
-        base_url: what `/v1/messages` is put behind.
-        api_key: sent as `x-api-key`; None for services that take none.
-        bounds: of time and size.
-        transport: another way to the service: a proxy, certificates, a test. It is closed with the client.
+        model: the service's own name of the model.
+        base_url: the address that `/v1/messages` is appended to.
+        api_key: the header `x-api-key`; None for services that take none.
+        bounds: timeouts, retries and sizes.
+        transport: an httpx transport to use instead of passback's own, for a proxy, certificates or
+            a test. It is closed with the client.
     """
 
     def __init__(
@@ -52,19 +53,20 @@ class Anthropic(HttpModel):
             base=base,
             given=base_url,
             answers=endpoint(base, "v1/messages"),
-            models=endpoint(base, "v1/models").copy_merge_params(_LISTED),
+            models=endpoint(base, "v1/models").copy_merge_params(_LIST_LIMIT),
             headers=Headers(base, own),
         )
         super().__init__(service, bounds=bounds, transport=transport)
         self._model = model
-        # another service's signatures mean nothing here, though it speaks the same protocol
+        # Signed thoughts of another service with the same protocol are refused here, so it counts
+        # as another provider.
         at_home = base.host == httpx.URL(DEFAULT_BASE_URL).host
         self._provider = _PROVIDER if at_home else f"{_PROVIDER}@{base.netloc.decode('ascii')}"
         self._takes_schemas = at_home and OLDER_MODELS.match(model) is None
 
     @override
     def encode(self, request: ModelRequest, /) -> Encoded:
-        if not self._takes_schemas:  # it might refuse the whole request for it
+        if not self._takes_schemas:  # a service without the mode may refuse the whole request
             request = replace(request, output_schema=None)
         encoded = encode(self._model, self._provider, request)
 
@@ -77,7 +79,7 @@ class Anthropic(HttpModel):
 
     @override
     def refuses(self, part: MediaPart, /) -> str | None:
-        return objection(part)
+        return attachment_objection(part)
 
 
 def create(
@@ -91,9 +93,10 @@ def create(
     """Make the client for a setting: `anthropic:NAME`.
 
     Raises:
-        ConfigurationError: no name, an address that is none, or Anthropic itself without a key.
+        ConfigurationError: there is no name, the address is not a URL, or Anthropic's own service
+            has no key.
     """
-    bounds = settled(
+    bounds = checked_bounds(
         "anthropic", "Anthropic", name, base_url=base_url, api_key=api_key, timeout=timeout
     )
     return Anthropic(name, base_url=base_url or DEFAULT_BASE_URL, api_key=api_key, bounds=bounds)

@@ -12,7 +12,7 @@ from pydantic_core import from_json
 
 from passback.core.messages import AssistantMessage, Content, MediaPart, Part, ToolMessage
 from passback.core.values import value
-from passback.models.http.bodies import data_of, text_of, written
+from passback.models.http.bodies import inline_data, json_bytes, plain_text
 
 Block: TypeAlias = dict[str, JsonValue]
 
@@ -21,12 +21,12 @@ KINDS = frozenset({"thinking", "redacted_thinking"})
 
 @value
 class Thought:
-    """A block, just as the service gave it.
+    """A block of thinking as the service sent it, with its place in the answer.
 
     Attributes:
-        text: characters of the answer's text before it.
-        calls: calls of the answer before it.
-        prefix: what the request was that it answers, see `Prefix`.
+        text: the number of characters of the answer's text before it.
+        calls: the number of the answer's calls before it.
+        prefix: the digest of the request that it answers, see `Prefix`.
     """
 
     block: Block
@@ -44,8 +44,8 @@ class Thought:
         return cls(kept["block"], kept["text"], kept["calls"], kept["prefix"])
 
 
-def thoughts_of(message: AssistantMessage, provider: str, /) -> list[Thought]:
-    """The thoughts in an answer that may go back to this provider, in the order in which they came."""
+def replayable_thoughts(message: AssistantMessage, provider: str, /) -> list[Thought]:
+    """Return the thoughts in an answer that may be sent back to this provider, in their order."""
     return [
         Thought.load(reasoning.opaque)
         for reasoning in message.reasoning
@@ -54,96 +54,91 @@ def thoughts_of(message: AssistantMessage, provider: str, /) -> list[Thought]:
 
 
 class Prefix:
-    """Takes a request in, piece by piece; its `digest` is another one as soon as a piece is."""
+    """A digest of a request, built piece by piece: it differs as soon as any piece differs."""
 
     def __init__(self) -> None:
         self._hash = sha256()
 
     def add(self, *pieces: JsonValue) -> None:
-        self._hash.update(b"".join(_framed(pieces)))
+        # A line for each piece, so that the borders between pieces count too.
+        self._hash.update(b"".join(json_bytes(piece) + b"\n" for piece in pieces))
 
     def digest(self) -> str:
         return self._hash.hexdigest()[:32]
 
 
-def _framed(pieces: Iterable[JsonValue]) -> Iterable[bytes]:
-    for piece in pieces:
-        yield written(piece)
-        yield b"\n"
-
-
-_IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-_PDF = "application/pdf"
+_IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_PDF_TYPE = "application/pdf"
 
 
 def text_block(text: str, /) -> list[Block]:
-    """One block; none for a blank text."""
+    """Return a block for a text, none for a blank one, which the service refuses."""
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
 def content_blocks(content: Content, /) -> list[Block]:
     if isinstance(content, str):
         return text_block(content)
-    return [block for part in content for block in _part(part)]
+    return [block for part in content for block in _part_blocks(part)]
 
 
-def objection(part: MediaPart, /) -> str | None:
-    """Why the service cannot be sent an attachment. None: it can."""
+def attachment_objection(part: MediaPart, /) -> str | None:
+    """Return the reason why the service takes no such attachment, None if it does."""
     if part.type == "audio":
         return "this model takes no sounds"
     if part.type == "image":
-        return None if _image(part) else "an image has to be of type jpeg, png, gif or webp"
-    return None if _document(part) else "a file has to be a PDF or a text"
+        return None if _image_block(part) else "an image has to be of type jpeg, png, gif or webp"
+    return None if _document_block(part) else "a file has to be a PDF or a text"
 
 
 def result_block(message: ToolMessage, wire_id: str, /) -> Block:
     block: Block = {"type": "tool_result", "tool_use_id": wire_id}
-    if message.is_error:  # then nothing but text may be in it
+    if message.is_error:  # an error may hold nothing but text
         block["is_error"] = True
     if isinstance(message.content, str) or message.is_error:
-        if (text := text_of(message.content)).strip():
+        if (text := plain_text(message.content)).strip():
             block["content"] = text
     elif blocks := content_blocks(message.content):
         block["content"] = list[JsonValue](blocks)
     return block
 
 
-def _part(part: Part) -> Iterable[Block]:
+def _part_blocks(part: Part) -> Iterable[Block]:
     if isinstance(part, MediaPart):
-        source = _image(part) if part.type == "image" else _document(part)
+        source = _image_block(part) if part.type == "image" else _document_block(part)
         if source is not None:
             return [source]
-    return text_block(text_of((part,)))
+    return text_block(plain_text((part,)))
 
 
-def _image(part: MediaPart) -> Block | None:
-    carried = data_of(part)
+def _image_block(part: MediaPart) -> Block | None:
+    carried = inline_data(part)
     if carried is None:
-        return {"type": "image", "source": _address(part)} if _is_address(part) else None
+        return {"type": "image", "source": _url_source(part)} if _has_http_url(part) else None
     media_type, data = carried
-    if media_type not in _IMAGES:
+    if media_type not in _IMAGE_TYPES:
         return None
-    return {"type": "image", "source": _data(media_type, data)}
+    return {"type": "image", "source": _base64_source(media_type, data)}
 
 
-def _document(part: MediaPart) -> Block | None:
-    """A PDF or a text; the service knows no other files, and no sounds."""
+def _document_block(part: MediaPart) -> Block | None:
+    """Return the block for a PDF or a text; None for other files and sounds, which it refuses."""
     source: Block | None = None
-    carried = data_of(part)
+    carried = inline_data(part)
     if carried is None:
-        if _is_address(part) and _is_pdf(part):
-            source = _address(part)
-    elif carried[0] == _PDF:
-        source = _data(*carried)
+        if _has_http_url(part) and _is_pdf_url(part):
+            source = _url_source(part)
+    elif carried[0] == _PDF_TYPE:
+        source = _base64_source(*carried)
     elif carried[0].startswith("text/"):
-        source = _plain(carried[1])
+        source = _text_source(carried[1])
     if source is None:
         return None
     document: Block = {"type": "document", "source": source}
     return {**document, "title": part.name} if part.name else document
 
 
-def _plain(data: str) -> Block | None:
+def _text_source(data: str) -> Block | None:
     try:
         text = base64.b64decode(data, validate=True).decode("utf-8", "replace")
     except binascii.Error:
@@ -151,18 +146,20 @@ def _plain(data: str) -> Block | None:
     return {"type": "text", "media_type": "text/plain", "data": text} if text.strip() else None
 
 
-def _data(media_type: str, data: str) -> Block:
+def _base64_source(media_type: str, data: str) -> Block:
     return {"type": "base64", "media_type": media_type, "data": data}
 
 
-def _address(part: MediaPart) -> Block:
+def _url_source(part: MediaPart) -> Block:
     return {"type": "url", "url": part.url}
 
 
-def _is_address(part: MediaPart) -> bool:
+def _has_http_url(part: MediaPart) -> bool:
     return part.url.startswith(("https://", "http://"))
 
 
-def _is_pdf(part: MediaPart) -> bool:
+def _is_pdf_url(part: MediaPart) -> bool:
     path = part.url.partition("?")[0].partition("#")[0]
-    return part.media_type == _PDF or (part.media_type is None and path.lower().endswith(".pdf"))
+    return part.media_type == _PDF_TYPE or (
+        part.media_type is None and path.lower().endswith(".pdf")
+    )

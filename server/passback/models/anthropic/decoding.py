@@ -1,4 +1,4 @@
-"""An answer's bytes to deltas: the events of a message. Sans-IO."""
+"""The decoder of messages, from the events of the stream to deltas. Sans-IO."""
 
 import json
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ from passback.models.http.decoding import (
     MAX_ANSWER,
     MAX_CALLS,
     Decoder,
-    count,
-    dicts,
+    dicts_in,
+    token_count,
     usable_id,
 )
 from passback.models.http.events import JsonDict
@@ -32,12 +32,18 @@ FINISH_REASONS: dict[str, FinishReason] = {
     "model_context_window_exceeded": "length",
     "refusal": "refusal",
 }
-"""All others, also unknown ones, are `stop`, or `tool_calls` when there are calls."""
+"""Any other reason is read as `stop`, or as `tool_calls` if there are calls."""
 
 
 @dataclass(slots=True)
-class _Open:
-    """A content block that has begun, where it stands, and what came of it."""
+class _OpenBlock:
+    """A content block that has begun: its first event, its place, and its content so far.
+
+    Attributes:
+        start: the block as its first event has it.
+        text: the number of characters of the answer's text before it.
+        calls: the number of the answer's calls before it.
+    """
 
     start: Block
     text: int
@@ -51,11 +57,11 @@ class _Open:
 
 
 class MessageDecoder(Decoder):
-    """Reads messages, streamed or whole.
+    """A decoder of a message, streamed or whole.
 
     Args:
-        provider: whose thoughts they are.
-        prefix: what they are bound to, see `thoughts.Prefix`.
+        provider: the provider that thoughts are marked with.
+        prefix: the digest of the request that they are bound to, see `content.Prefix`.
     """
 
     def __init__(
@@ -64,8 +70,8 @@ class MessageDecoder(Decoder):
         super().__init__(whole=whole, max_answer=max_answer)
         self._provider = provider
         self._prefix = prefix
-        self._open: dict[int, _Open] = {}
-        self._said = 0
+        self._open_blocks: dict[int, _OpenBlock] = {}
+        self._text_size = 0
         self._calls = 0
         self._usage: JsonDict = {}
         self._stop_reason: str | None = None
@@ -81,160 +87,161 @@ class MessageDecoder(Decoder):
         return self._stopped or self._stop_reason is not None
 
     @override
-    def _close(self) -> None:
-        for index in list(self._open):
+    def _add_finish(self) -> None:
+        for index in list(self._open_blocks):
             self._end_block(index)
         reason = FINISH_REASONS.get(self._stop_reason or "")
         self._batch.add(Finish(reason or ("tool_calls" if self._calls else "stop")))
 
-    # ------------------------------------------------------------ events
     @override
-    def _chunk(self, chunk: JsonDict) -> None:
+    def _read_chunk(self, chunk: JsonDict) -> None:
         if self._stopped:
             return
         match chunk.get("type"):
             case "content_block_start" | "content_block_delta" | "content_block_stop":
-                self._block(chunk)
+                self._read_block_event(chunk)
             case "message_start":
-                self._head(chunk.get("message"))
+                self._read_head(chunk.get("message"))
             case "message_delta":
-                self._stop(chunk.get("delta"))
-                self._count(chunk.get("usage"))
+                self._read_stop_reason(chunk.get("delta"))
+                self._read_usage(chunk.get("usage"))
             case "message_stop":
                 self._stopped = True
             case "message":
-                self._whole(chunk)
+                self._read_whole_message(chunk)
             case "error":
-                self._fail(reported_failure(chunk.get("error")))
+                self._set_failure(reported_failure(chunk.get("error")))
             case _:
                 pass
 
-    def _whole(self, message: JsonDict) -> None:
-        """A message that is not streamed is a head whose blocks need no deltas."""
-        for index, block in enumerate(dicts(message.get("content"))):
+    def _read_whole_message(self, message: JsonDict) -> None:
+        """Read a message that is not streamed: a head, and blocks that are complete."""
+        for index, block in enumerate(dicts_in(message.get("content"))):
             self._start_block(index, block)
             self._end_block(index)
-        self._head(message)
+        self._read_head(message)
         self._stopped = True
 
-    def _head(self, message: JsonValue) -> None:
+    def _read_head(self, message: JsonValue) -> None:
         if isinstance(message, dict):
-            self._stop(message)
-            self._count(message.get("usage"))
+            self._read_stop_reason(message)
+            self._read_usage(message.get("usage"))
 
-    def _stop(self, delta: JsonValue) -> None:
+    def _read_stop_reason(self, delta: JsonValue) -> None:
         reason = delta.get("stop_reason") if isinstance(delta, dict) else None
         if isinstance(reason, str) and reason:
             self._stop_reason = reason
 
-    def _count(self, usage: JsonValue) -> None:
-        """Each report has the counts so far, and may leave out those that it does not change."""
+    def _read_usage(self, usage: JsonValue) -> None:
+        """Add a report of usage to the earlier ones."""
+        # Each report has the counts so far, and may leave out those that it does not change.
         if not isinstance(usage, dict) or not usage:
             return
         self._usage |= {name: value for name, value in usage.items() if value is not None}
-        cached = count(self._usage, "cache_read_input_tokens")
-        written = count(self._usage, "cache_creation_input_tokens")
+        cached = token_count(self._usage, "cache_read_input_tokens")
+        written = token_count(self._usage, "cache_creation_input_tokens")
+        # The service counts cached input apart; `Usage.input_tokens` includes it.
         report = Usage(
-            input_tokens=count(self._usage, "input_tokens") + cached + written,
-            output_tokens=count(self._usage, "output_tokens"),
+            input_tokens=token_count(self._usage, "input_tokens") + cached + written,
+            output_tokens=token_count(self._usage, "output_tokens"),
             cached_tokens=cached,
-            reasoning_tokens=count(self._usage, "output_tokens_details", "thinking_tokens"),
+            reasoning_tokens=token_count(self._usage, "output_tokens_details", "thinking_tokens"),
         )
-        self._batch.report(report)
+        self._batch.set_usage(report)
 
-    # ------------------------------------------------------------ blocks
-    def _block(self, chunk: JsonDict) -> None:
+    def _read_block_event(self, chunk: JsonDict) -> None:
         index = chunk.get("index")
         place = index if isinstance(index, int) else 0
         match chunk["type"]:
             case "content_block_start":
                 self._start_block(place, chunk.get("content_block"))
             case "content_block_delta":
-                self._delta(place, chunk.get("delta"))
+                self._read_delta(place, chunk.get("delta"))
             case _:
                 self._end_block(place)
 
     def _start_block(self, index: int, block: JsonValue) -> None:
-        self._end_block(index)  # where its end is missing
+        self._end_block(index)  # if the end of the block before it is missing
         if not isinstance(block, dict):
             return
-        if len(self._open) == MAX_CALLS:
-            self._fail(ModelIncomplete("the model's answer makes no sense"))
+        if len(self._open_blocks) == MAX_CALLS:
+            self._set_failure(ModelIncomplete("the model's answer makes no sense"))
             return
-        begun = self._open[index] = _Open(block, self._said, self._calls)
-        match begun.kind:
+        opened = self._open_blocks[index] = _OpenBlock(block, self._text_size, self._calls)
+        match opened.kind:
             case "text":
-                self._text(block.get("text"))
+                self._read_text(block.get("text"))
             case "thinking":
-                self._think(begun, block.get("thinking"))
-                self._sign(begun, block.get("signature"))
+                self._read_thinking(opened, block.get("thinking"))
+                self._read_signature(opened, block.get("signature"))
             case "redacted_thinking":
                 self.size += len(str(block.get("data")))
             case "tool_use":
-                self._call(block)
+                self._begin_call(block)
             case _:
                 pass
 
-    def _delta(self, index: int, delta: JsonValue) -> None:
-        begun = self._open.get(index)
+    def _read_delta(self, index: int, delta: JsonValue) -> None:
+        opened = self._open_blocks.get(index)
         if not isinstance(delta, dict):
             return
-        match delta.get("type"), begun:
+        match delta.get("type"), opened:
             case "text_delta", _:
-                self._text(delta.get("text"))
-            case "thinking_delta", _Open(kind="thinking"):
-                self._think(begun, delta.get("thinking"))
-            case "signature_delta", _Open(kind="thinking"):
-                self._sign(begun, delta.get("signature"))
-            case "input_json_delta", _Open(kind="tool_use"):
-                self._argue(begun, delta.get("partial_json"))
+                self._read_text(delta.get("text"))
+            case "thinking_delta", _OpenBlock(kind="thinking"):
+                self._read_thinking(opened, delta.get("thinking"))
+            case "signature_delta", _OpenBlock(kind="thinking"):
+                self._read_signature(opened, delta.get("signature"))
+            case "input_json_delta", _OpenBlock(kind="tool_use"):
+                self._read_arguments(opened, delta.get("partial_json"))
             case _:
                 pass
 
     def _end_block(self, index: int) -> None:
-        begun = self._open.pop(index, None)
-        if begun is None:
+        opened = self._open_blocks.pop(index, None)
+        if opened is None:
             return
-        match begun.kind:
+        match opened.kind:
             case "thinking":
-                text = "".join(begun.pieces)
-                block = {**begun.start, "thinking": text, "signature": begun.signature}
-                self._keep(begun, text, block if begun.signature else None)
+                text = "".join(opened.pieces)
+                block = {**opened.start, "thinking": text, "signature": opened.signature}
+                self._add_reasoning_block(opened, text, block if opened.signature else None)
             case "redacted_thinking":
-                self._keep(begun, "", begun.start)
+                self._add_reasoning_block(opened, "", opened.start)
             case "tool_use":
-                if not begun.pieces and (whole := begun.start.get("input")):
-                    self._argue(begun, json.dumps(whole))
+                # Streamed calls begin with an empty input; some services send it whole there.
+                if not opened.pieces and (whole := opened.start.get("input")):
+                    self._read_arguments(opened, json.dumps(whole))
             case _:
                 pass
 
-    def _text(self, text: JsonValue) -> None:
+    def _read_text(self, text: JsonValue) -> None:
         if isinstance(text, str):
-            self._said += len(text)
-            self._say(text)
+            self._text_size += len(text)
+            self._add_text(text)
 
-    def _think(self, begun: _Open, text: JsonValue) -> None:
+    def _read_thinking(self, opened: _OpenBlock, text: JsonValue) -> None:
         if isinstance(text, str) and text:
-            begun.pieces.append(text)
+            opened.pieces.append(text)
             self.size += len(text)
             self._batch.add_text(ReasoningChunk, text)
 
-    def _sign(self, begun: _Open, signature: JsonValue) -> None:
+    def _read_signature(self, opened: _OpenBlock, signature: JsonValue) -> None:
         if isinstance(signature, str) and signature:
-            begun.signature = signature
+            opened.signature = signature
             self.size += len(signature)
 
-    def _keep(self, begun: _Open, text: str, block: Block | None) -> None:
-        """A thought that is whole; without its signature it cannot go back."""
+    def _add_reasoning_block(self, opened: _OpenBlock, text: str, block: Block | None) -> None:
+        """Add a thought that has ended. Without its signature it cannot be sent back."""
         opaque = None
         if block is not None:
-            opaque = Thought(block, begun.text, begun.calls, self._prefix).dump()
+            opaque = Thought(block, opened.text, opened.calls, self._prefix).dump()
         if text or opaque:
             self._batch.add(ReasoningBlock(Reasoning(text, self._provider, opaque)))
 
-    def _call(self, block: Block) -> None:
+    def _begin_call(self, block: Block) -> None:
         if self._calls == MAX_CALLS:
-            self._fail(ModelIncomplete("the model called too many tools at once"))
+            self._set_failure(ModelIncomplete("the model called too many tools at once"))
             return
         name = block.get("name")
         said = name if isinstance(name, str) else ""
@@ -242,8 +249,8 @@ class MessageDecoder(Decoder):
         self._batch.add(ToolCallChunk(self._calls, usable_id(block.get("id")), said or None))
         self._calls += 1
 
-    def _argue(self, begun: _Open, piece: JsonValue) -> None:
+    def _read_arguments(self, opened: _OpenBlock, piece: JsonValue) -> None:
         if isinstance(piece, str) and piece:
-            begun.pieces.append("")  # that there was one is all that has to be known
+            opened.pieces.append("")  # `_end_block` only asks if there was a piece
             self.size += len(piece)
-            self._batch.add(ToolCallChunk(begun.calls, arguments=piece))
+            self._batch.add(ToolCallChunk(opened.calls, arguments=piece))

@@ -1,7 +1,8 @@
-"""Structured output by the service's own mode: it takes a part of JSON Schema, and refuses a request that goes beyond it.
+"""Structured output by the service's own mode.
 
-What it cannot be told to hold to (lengths, ranges, patterns) is left out: answers are checked all the same, and the
-model is told the whole schema by its prompt. A schema of whose shape something would be lost is not told at all.
+The mode takes a part of JSON Schema, and refuses a request with any other part. Limits that it
+cannot enforce (lengths, ranges, patterns) are left out: passback checks every answer, and the
+prompt has the whole schema. A schema that would lose a part of its shape is not sent at all.
 """
 
 import re
@@ -13,14 +14,14 @@ from pydantic import JsonValue
 from passback.core.messages import JsonObject
 from passback.models.anthropic.content import Block
 
-_TOLD: Final = {
+_SUPPORTED: Final = {
     *("type", "properties", "required", "additionalProperties", "items", "minItems"),
     *("$ref", "anyOf", "oneOf", "enum", "const", "$defs", "definitions", "discriminator"),
     *("title", "description", "format"),
 }
-_SHAPES: Final = {"$ref", "anyOf", "oneOf", "enum", "const"}
-_WORDS: Final = ("title", "description")
-_LEFT_OUT: Final = {
+_SHAPE_KEYWORDS: Final = {"$ref", "anyOf", "oneOf", "enum", "const"}
+_ANNOTATIONS: Final = ("title", "description")
+_DROPPED: Final = {
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "pattern"),
     *("minLength", "maxLength", "maxItems", "uniqueItems", "minProperties", "maxProperties"),
     *("default", "examples", "deprecated", "readOnly", "writeOnly", "$schema", "$id", "$comment"),
@@ -31,20 +32,19 @@ _FORMATS: Final = {
 _TYPES: Final = {"object", "array", "string", "integer", "number", "boolean", "null"}
 _REFERENCE: Final = re.compile(r"#/(\$defs|definitions)/([^/~%]+)")
 
-_DEEPEST: Final = 32
-_MOST_PARTS: Final = 500
-_MOST_OPTIONAL: Final = 24
-_MOST_UNIONS: Final = 16
-"""The last two are the service's own; what is recursive, which it refuses, is deeper than the first."""
+_MAX_DEPTH: Final = 32  # a recursive schema, which the service refuses, exceeds it
+_MAX_PARTS: Final = 500
+_MAX_OPTIONAL: Final = 24  # the service's own limit
+_MAX_UNIONS: Final = 16  # the service's own limit
 
 OLDER_MODELS: Final = re.compile(r"claude-(?:instant|[123]\b|(?:opus|sonnet)-4(?:-[01]\b|-20\d|$))")
-"""Those that do not have the mode."""
+"""Names of the models without the mode."""
 
 
 def output_config(options: JsonObject, schema: JsonObject | None, /) -> JsonValue:
-    """The field `output_config`, which asks for answers of a schema where the service takes it.
+    """Return the field `output_config`, which asks for answers by a schema if the service takes it.
 
-    A `format` of the options wins, and null there is none.
+    A `format` in the options wins; if it is null, the field has none.
     """
     config = options.get("output_config", {})
     if not isinstance(config, dict):
@@ -55,99 +55,116 @@ def output_config(options: JsonObject, schema: JsonObject | None, /) -> JsonValu
 
 
 def told(schema: JsonObject, /) -> Block | None:
-    """A schema of type object as the service takes it, its references replaced by what they lead to. None: it does not."""
+    """Return a schema of type object in the service's part of JSON Schema, None if it has no place.
+
+    References are replaced by the schemas that they point to.
+    """
     try:
-        return _Teller(schema).whole()
-    except _Untold:
+        return _SchemaTranslator(schema).translate()
+    except _UnsupportedSchema:
         return None
 
 
-class _Untold(Exception):
-    """The service does not take this, or would make something else of it."""
+class _UnsupportedSchema(Exception):
+    """The service refuses the schema, or would read it as a different one."""
 
 
-class _Teller:
+class _SchemaTranslator:
+    """A translation of one schema, with the counts that the service limits."""
+
     def __init__(self, schema: JsonObject) -> None:
         self._whole = schema
         self._parts = self._optional = self._unions = 0
 
-    def whole(self) -> Block:
-        told = self._schema(dict(self._whole), 0)
-        if "properties" not in told:
-            raise _Untold
-        return told
+    def translate(self) -> Block:
+        """Return the translated schema.
 
-    def _schema(self, schema: JsonValue, depth: int) -> Block:
+        Raises:
+            _UnsupportedSchema: it cannot be expressed, or is not of type object.
+        """
+        translated = self._translate_schema(dict(self._whole), 0)
+        if "properties" not in translated:
+            raise _UnsupportedSchema
+        return translated
+
+    def _translate_schema(self, schema: JsonValue, depth: int) -> Block:
         self._parts += 1
-        if not isinstance(schema, dict) or depth > _DEEPEST or self._parts > _MOST_PARTS:
-            raise _Untold
-        if schema.keys() - _TOLD - _LEFT_OUT:
-            raise _Untold
-        told = self._shape(schema, depth)
-        return told | {name: schema[name] for name in _WORDS if name in schema}
+        if not isinstance(schema, dict) or depth > _MAX_DEPTH or self._parts > _MAX_PARTS:
+            raise _UnsupportedSchema
+        if schema.keys() - _SUPPORTED - _DROPPED:
+            raise _UnsupportedSchema
+        translated = self._translate_shape(schema, depth)
+        return translated | {name: schema[name] for name in _ANNOTATIONS if name in schema}
 
-    def _shape(self, schema: Mapping[str, JsonValue], depth: int) -> Block:
-        said = schema.keys() & _SHAPES
-        if len(said) > 1 or (said - {"enum", "const"} and schema.keys() & {"type", "properties"}):
-            raise _Untold  # two of them would have to be made one
-        match next(iter(said), "type"):
+    def _translate_shape(self, schema: Mapping[str, JsonValue], depth: int) -> Block:
+        keywords = schema.keys() & _SHAPE_KEYWORDS
+        has_type = schema.keys() & {"type", "properties"}
+        # Two shapes at once would have to be merged into one.
+        if len(keywords) > 1 or (has_type and keywords - {"enum", "const"}):
+            raise _UnsupportedSchema
+        match next(iter(keywords), "type"):
             case "$ref":
-                return self._schema(self._target(schema["$ref"]), depth + 1)
+                return self._translate_schema(self._resolve_reference(schema["$ref"]), depth + 1)
             case "const":
-                return _values([schema["const"]], schema)
+                return _translate_values([schema["const"]], schema)
             case "enum":
-                return _values(schema["enum"], schema)
+                return _translate_values(schema["enum"], schema)
             case "type":
-                return self._typed(schema, depth)
+                return self._translate_typed(schema, depth)
             case union:
-                return self._union(schema[union], depth)
+                return self._translate_union(schema[union], depth)
 
-    def _target(self, reference: JsonValue) -> JsonValue:
+    def _resolve_reference(self, reference: JsonValue) -> JsonValue:
         found = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
         named = self._whole.get(found[1]) if found else None
         if found is None or not isinstance(named, dict):
-            raise _Untold
+            raise _UnsupportedSchema
         return named.get(found[2])
 
-    def _union(self, alternatives: JsonValue, depth: int) -> Block:
-        """Also one of which exactly one is to fit: that is checked here."""
+    def _translate_union(self, alternatives: JsonValue, depth: int) -> Block:
+        """Translate `anyOf` or `oneOf` to `anyOf`."""
+        # passback itself checks that exactly one alternative of `oneOf` fits.
         self._count_union()
         each = alternatives if isinstance(alternatives, list) else []
-        return {"anyOf": [self._schema(one, depth + 1) for one in each]}
+        return {"anyOf": [self._translate_schema(one, depth + 1) for one in each]}
 
-    def _typed(self, schema: Mapping[str, JsonValue], depth: int) -> Block:
+    def _translate_typed(self, schema: Mapping[str, JsonValue], depth: int) -> Block:
         given = schema.get("type")
         types = given if isinstance(given, list) else [given]
         if not types or not all(isinstance(each, str) and each in _TYPES for each in types):
-            raise _Untold
+            raise _UnsupportedSchema
         if len(types) > 1:
             self._count_union()
-        told: Block = {"type": given}
+        translated: Block = {"type": given}
         if "object" in types:
-            told |= self._object(schema, depth)
+            translated |= self._translate_object(schema, depth)
         if "array" in types:
-            told["items"] = self._schema(schema.get("items"), depth + 1)
+            translated["items"] = self._translate_schema(schema.get("items"), depth + 1)
             if schema.get("minItems") in (0, 1):
-                told["minItems"] = schema["minItems"]
+                translated["minItems"] = schema["minItems"]
         if schema.get("format") in _FORMATS:
-            told["format"] = schema["format"]
-        return told
+            translated["format"] = schema["format"]
+        return translated
 
-    def _object(self, schema: Mapping[str, JsonValue], depth: int) -> Block:
-        """Closed: the service knows no others. So it is not told of those that are maps, or meant to be open."""
+    def _translate_object(self, schema: Mapping[str, JsonValue], depth: int) -> Block:
+        """Translate a closed object.
+
+        Raises:
+            _UnsupportedSchema: it is a map or open, and the service takes closed objects only.
+        """
         properties, required = schema.get("properties"), schema.get("required", [])
         if not isinstance(properties, dict) or not isinstance(required, list):
-            raise _Untold
+            raise _UnsupportedSchema
         if schema.get("additionalProperties", False) is not False or not properties:
-            raise _Untold
+            raise _UnsupportedSchema
         if any(name not in properties for name in required):
-            raise _Untold
+            raise _UnsupportedSchema
         self._optional += len(properties) - len(required)
-        if self._optional > _MOST_OPTIONAL:
-            raise _Untold
+        if self._optional > _MAX_OPTIONAL:
+            raise _UnsupportedSchema
         return {
             "properties": {
-                name: self._schema(each, depth + 1) for name, each in properties.items()
+                name: self._translate_schema(each, depth + 1) for name, each in properties.items()
             },
             "required": required,
             "additionalProperties": False,
@@ -155,15 +172,19 @@ class _Teller:
 
     def _count_union(self) -> None:
         self._unions += 1
-        if self._unions > _MOST_UNIONS:
-            raise _Untold
+        if self._unions > _MAX_UNIONS:
+            raise _UnsupportedSchema
 
 
-def _values(values: JsonValue, schema: Mapping[str, JsonValue]) -> Block:
-    """Plain ones only."""
+def _translate_values(values: JsonValue, schema: Mapping[str, JsonValue]) -> Block:
+    """Translate an `enum` of plain values.
+
+    Raises:
+        _UnsupportedSchema: a value is a list or an object.
+    """
     if not isinstance(values, list) or any(isinstance(each, list | dict) for each in values):
-        raise _Untold
-    told: Block = {"enum": values}
+        raise _UnsupportedSchema
+    translated: Block = {"enum": values}
     if "type" in schema:
-        told["type"] = schema["type"]
-    return told
+        translated["type"] = schema["type"]
+    return translated

@@ -1,4 +1,4 @@
-"""The embedded model that needs no key and no network."""
+"""The embedded demo model, which needs no key and no network."""
 
 from passback.models.demo.client import DemoModel, create
 

@@ -1,4 +1,4 @@
-"""The demo model: rules that answer in streams, so that everything around a model can be tried offline."""
+"""The demo model: rules that answer in streams, to try everything around a model offline."""
 
 import json
 import re
@@ -26,29 +26,31 @@ from passback.core.messages import (
     UserMessage,
     as_text,
 )
-from passback.models.demo.reading import NamedTool, arguments_for, described, listed, named_tools
+from passback.models.demo.reading import (
+    NamedTool,
+    arguments_for,
+    describe_media,
+    describe_part,
+    named_tools,
+)
 
-WORD_DELAY = 0.03
-"""Seconds between two pieces: fast enough not to bore, slow enough to see the stream."""
-
-_HEARD = 4000
-"""Characters of a message that it looks at."""
-
-MAX_QUOTE = 2000
-"""Characters of a user's words or a tool's result that an answer repeats."""
-
+WORD_DELAY = 0.03  # seconds between two pieces, slow enough to see the stream
+MAX_QUOTE = 2000  # characters of a message or a tool's result that an answer repeats
 MAX_COUNT = 1000
 
+_MAX_MESSAGE_READ = 4000  # characters of a message
+# The server puts such a block before a user's words; the words cannot have such a tag.
 _CONTEXT = re.compile(r"<user_context>\n.*?\n</user_context>\n*", re.DOTALL)
-"""What the application says before the user's words; these cannot have such a tag."""
-
 _PIECE = re.compile(r"\s*\S{1,24}|\s+")
 _COUNT_TO = re.compile(r"\bcount to (\d{1,6})\b", re.IGNORECASE)
 _GREETING = re.compile(r"\W*(hi|hello|hey|hallo|good (morning|evening|afternoon))\b", re.IGNORECASE)
 
 
 class DemoModel:
-    """Greets, counts, calls the tools that the user's words name, quotes their results, and says which attachments it got.
+    """A model of a few rules.
+
+    It greets, counts, calls the tools that the user's words name, quotes their results, and lists
+    the attachments that it got.
 
     Args:
         delay: seconds between two pieces of an answer.
@@ -65,10 +67,12 @@ class DemoModel:
     async def stream(
         self, request: ModelRequest, /
     ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
-        async with aclosing(self._paced(answer(request))) as batches:
+        async with aclosing(self._pace_deltas(answer(request))) as batches:
             yield batches
 
-    async def _paced(self, deltas: Sequence[ModelDelta]) -> AsyncGenerator[Sequence[ModelDelta]]:
+    async def _pace_deltas(
+        self, deltas: Sequence[ModelDelta]
+    ) -> AsyncGenerator[Sequence[ModelDelta]]:
         for delta in deltas:
             await anyio.sleep(self._delay)
             yield (delta,)
@@ -77,10 +81,10 @@ class DemoModel:
         return None
 
     async def check(self) -> None:
-        """Rules are always there."""
+        """Do nothing: rules are always available."""
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to close."""
 
 
 def create(
@@ -94,7 +98,7 @@ def create(
     """Make the model for a setting: `demo`, or `demo:fast` for one that does not pause.
 
     Raises:
-        ConfigurationError: settings that only a real model can use.
+        ConfigurationError: there is a base URL or a key, which only a real model can use.
     """
     del timeout  # it never waits
     if base_url or api_key:
@@ -105,23 +109,24 @@ def create(
 
 
 def answer(request: ModelRequest, /) -> list[ModelDelta]:
-    """The whole answer to a request, piece by piece; equal requests get equal answers."""
+    """Return the deltas of the answer to a request; equal requests get equal answers."""
     words, media = _last_words(request.messages)
     results = _last_results(request.messages)
     tools = [] if results else named_tools(words, request.tools)
     if tools:
-        pieces = _call_pieces(tools, words)
+        pieces = _call_deltas(tools, words)
     else:
-        text = _quote_results(results) if results else _reply(words, media, request)
+        text = _quote_results(results) if results else _reply_text(words, media, request)
         pieces = [TextChunk(piece) for piece in _PIECE.findall(text)]
     usage = Usage(input_tokens=_word_count(request.messages), output_tokens=len(pieces))
     return [*pieces, UsageChunk(usage), Finish("tool_calls" if tools else "stop")]
 
 
-def _call_pieces(tools: Sequence[NamedTool], words: str) -> list[ModelDelta]:
+def _call_deltas(tools: Sequence[NamedTool], words: str) -> list[ModelDelta]:
     pieces: list[ModelDelta] = []
     for slot, tool in enumerate(tools):
         text = json.dumps(arguments_for(tool, words), ensure_ascii=False)
+        # The first piece ends within the JSON, so that a client sees arguments arrive in parts.
         cut = text.find(":") + 1 or 1
         pieces.append(ToolCallChunk(slot, provider_id=f"demo_{slot}", name=tool.spec.name))
         pieces.append(ToolCallChunk(slot, arguments=text[:cut]))
@@ -132,22 +137,26 @@ def _call_pieces(tools: Sequence[NamedTool], words: str) -> list[ModelDelta]:
     return pieces
 
 
-# ---------------------------------------------------------------- what it says
-def _reply(words: str, media: Sequence[MediaPart], request: ModelRequest) -> str:
-    got = f"I got {listed(media)}. " if media else ""
+def _reply_text(words: str, media: Sequence[MediaPart], request: ModelRequest) -> str:
+    received = f"I got {describe_media(media)}. " if media else ""
     if counted := _COUNT_TO.search(words):
         numbers = range(1, min(int(counted[1]), MAX_COUNT) + 1)
-        return f"{got}{' '.join(str(number) for number in numbers)} - counted by the demo model."
-    if got and not words.strip():
+        return (
+            f"{received}{' '.join(str(number) for number in numbers)} - counted by the demo model."
+        )
+    if received and not words.strip():
         opening = "I am only passback's demo model and cannot look at it."
     elif _GREETING.match(words) or not words.strip():
         opening = "Hello! I am passback's demo model: a few rules, no artificial intelligence."
     else:
-        opening = f'You said: "{_short(words)}". I am only passback\'s demo model and cannot think.'
-    return f"{got}{opening} {_offer(request)}"
+        opening = (
+            f'You said: "{_shorten_quote(words)}". '
+            "I am only passback's demo model and cannot think."
+        )
+    return f"{received}{opening} {_tool_hint(request)}"
 
 
-def _offer(request: ModelRequest) -> str:
+def _tool_hint(request: ModelRequest) -> str:
     if not request.tools:
         return "Ask me to count to 20, or declare a tool and name it in a message: I will call it."
     names = ", ".join(tool.name for tool in request.tools[:8])
@@ -155,35 +164,38 @@ def _offer(request: ModelRequest) -> str:
 
 
 def _quote_results(results: Sequence[tuple[str, ToolMessage]]) -> str:
-    said = (
-        f'{name} {"failed" if result.is_error else "answered"}: "{_short(_plain(result.content))}".'
+    sentences = (
+        f"{name} {'failed' if result.is_error else 'answered'}: "
+        f'"{_shorten_quote(_plain_text(result.content))}".'
         for name, result in results
     )
-    return f"Done. {' '.join(said)}"
+    return f"Done. {' '.join(sentences)}"
 
 
-# ---------------------------------------------------------------- what was said
 def _last_words(messages: Sequence[ModelMessage]) -> tuple[str, Sequence[MediaPart]]:
-    """What the user said last, and what was attached to it."""
+    """Return the text and the attachments of the user's last message."""
     for message in reversed(messages):
         if isinstance(message, UserMessage):
             content = message.content
             if isinstance(content, str):
-                return _words_in(_plain(content))[:_HEARD], ()
+                return _without_context(_plain_text(content))[:_MAX_MESSAGE_READ], ()
             words = tuple(part for part in content if not isinstance(part, MediaPart))
             media = [part for part in content if isinstance(part, MediaPart)]
-            return _words_in(_plain(words))[:_HEARD], media
+            return _without_context(_plain_text(words))[:_MAX_MESSAGE_READ], media
     return "", ()
 
 
-def _words_in(text: str) -> str:
-    """A user's message without what the application says before it, such as the time."""
+def _without_context(text: str) -> str:
+    """Return a message without the application's context before it, such as the time."""
     context = _CONTEXT.match(text)
     return text if context is None else text[context.end() :]
 
 
 def _last_results(messages: Sequence[ModelMessage]) -> list[tuple[str, ToolMessage]]:
-    """The results after the last turn, with the names of their tools; none when the user spoke since."""
+    """Return the results after the last answer with the names of their tools.
+
+    The list is empty if the user has written since.
+    """
     results: list[ToolMessage] = []
     for message in reversed(messages):
         if isinstance(message, ToolMessage):
@@ -196,16 +208,16 @@ def _last_results(messages: Sequence[ModelMessage]) -> list[tuple[str, ToolMessa
     return []
 
 
-def _plain(content: Content) -> str:
-    text = as_text(content, media=lambda part: f"[{described(part)}]")
-    # A lone surrogate could not be sent on as UTF-8.
+def _plain_text(content: Content) -> str:
+    text = as_text(content, media=lambda part: f"[{describe_part(part)}]")
+    # A lone surrogate could not be sent as UTF-8.
     return text.encode("utf-8", "replace").decode()
 
 
-def _short(text: str) -> str:
+def _shorten_quote(text: str) -> str:
     text = text.strip()
     return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]} ..."
 
 
 def _word_count(messages: Sequence[ModelMessage]) -> int:
-    return sum(len(_words_in(_plain(message.content)).split()) for message in messages)
+    return sum(len(_without_context(_plain_text(message.content)).split()) for message in messages)

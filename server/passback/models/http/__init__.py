@@ -1,4 +1,4 @@
-"""What the clients of models' services have in common: connections, attempts, bounds, events, failures.
+"""The base of all clients of models' services: connections, retries, bounds, events, failures.
 
-The clients are siblings that do not know each other; this is the floor that they stand on, and it knows none of them.
+The clients do not import each other, and this package imports none of them.
 """

@@ -1,4 +1,4 @@
-"""Events that differ from an earlier one in nothing but their text: known by their bytes, without parsing them."""
+"""A shortcut without JSON parsing for events that differ from an earlier one in their text only."""
 
 import re
 from collections.abc import Callable
@@ -8,25 +8,22 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 TextOf: TypeAlias = Callable[[JsonValue], str | None]
-"""The text of an object that says nothing else; None: it says something else."""
+"""A function that returns the text of an object that has nothing else in it, None for any other."""
 
-_TRIES = 8
-"""Events of an answer that are studied: a service that changes more than the text each time is not worth more."""
-
-_SHORT = 4
-"""Events after which studying one is worth while."""
-
-_PLACES = 4
+# A service that changes more than the text from event to event never gets a template.
+_TRIES = 8  # events of an answer that are studied
+_SHORT = 4  # events of an answer before the first is studied: a short answer is not worth it
+_PLACES = 4  # places of an event in which the text is looked for
 _PROBE = "a probe"
 _PLAIN = re.compile(rb'[^"\\\x00-\x1f]*')
 
 
 class DeltaTemplate:
-    """Learns from one event how the next ones will begin and end.
+    """The beginning and the end that an answer's events have in common, learned from one of them.
 
-    What stands between the same beginning and the same end, and is the inside of a JSON string, is the text: no other
-    value can differ, so the result is that of parsing. A service's events mostly are so, and parsing them costs most
-    of what reading a burst does.
+    Bytes between that beginning and that end which are the inside of a JSON string are the text. No
+    other value can differ, so the result equals that of parsing. Most events of most services are
+    like this, and parsing them is most of the cost of reading a burst.
     """
 
     def __init__(self, text_of: TextOf, /) -> None:
@@ -36,23 +33,27 @@ class DeltaTemplate:
         self._head = self._tail = b""
 
     @property
-    def learns(self) -> bool:
-        """Whether it is worth while to show it more events."""
+    def can_learn(self) -> bool:
+        """True as long as more events may be studied."""
         return self._tries > 0
 
     def learn(self, event: bytes, /) -> bool:
-        """Study one whole event: `data:`, an object, and a blank line. Gives whether it knows what to look for."""
+        """Study a whole event: `data:`, an object, a blank line.
+
+        Return True if the template is known.
+        """
         self._shown += 1
         if self._shown >= _SHORT and event.startswith(b"data:") and event.endswith(b"}\n\n"):
-            self._study(event)
+            self._study_event(event)
         return bool(self._head)
 
     def take(self, data: bytes, /) -> tuple[str, bytes]:
-        """The text of the events at the beginning of `data` that are alike, and what follows them."""
+        """Return the text of the events at the start of `data` that fit, and the rest."""
         if not (self._head and data.startswith(self._head)):
             return "", data
+        # The usual case is one event in one read; the general case below gives the same.
         inside = data[len(self._head) : -len(self._tail)]
-        if inside and data.endswith(self._tail) and _is_plain(inside):
+        if inside and data.endswith(self._tail) and _is_plain_text(inside):
             return inside.decode("ascii"), b""
         *texts, rest = data[len(self._head) :].split(self._tail + self._head)
         last, ends, behind = rest.partition(self._tail)
@@ -61,15 +62,15 @@ class DeltaTemplate:
         else:
             behind = self._head + rest
         whole = b"".join(texts)
-        if _is_plain(whole):
+        if _is_plain_text(whole):
             return whole.decode("ascii"), behind
         try:
             return "".join([from_json(b'"%b"' % text) for text in texts]), behind
-        except ValueError:  # some event is another one, or damaged
+        except ValueError:  # one of the events differs in more than its text, or is damaged
             return "", data
 
-    def _study(self, event: bytes) -> None:
-        text = self._read(event)
+    def _study_event(self, event: bytes) -> None:
+        text = self._text_in_event(event)
         if not text:
             return
         self._tries -= 1
@@ -80,17 +81,18 @@ class DeltaTemplate:
             if at < 0:
                 return
             head, tail = event[: at + 1], event[at + 1 + len(inside) :]
-            if self._read(b"%b%b%b" % (head, _PROBE.encode(), tail)) == _PROBE:
+            # The text may occur elsewhere too, as in an id: a probe shows its own place.
+            if self._text_in_event(b"%b%b%b" % (head, _PROBE.encode(), tail)) == _PROBE:
                 self._head, self._tail = head, tail
                 return
 
-    def _read(self, event: bytes) -> str | None:
+    def _text_in_event(self, event: bytes) -> str | None:
         try:
             return self._text_of(from_json(event[5:]))
         except ValueError:
             return None
 
 
-def _is_plain(inside: bytes) -> bool:
-    """Whether the inside of a JSON string is its text, and nothing in it can end the string."""
+def _is_plain_text(inside: bytes) -> bool:
+    """Return True if the inside of a JSON string equals its text, with no escape and no quote."""
     return inside.isascii() and _PLAIN.fullmatch(inside) is not None

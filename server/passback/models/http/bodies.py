@@ -1,4 +1,4 @@
-"""What the encoders of all services have in common: ids of calls, texts of parts, data URLs, JSON."""
+"""Functions that the encoders of all services share: call ids, texts of parts, data URLs, JSON."""
 
 import json
 import re
@@ -23,20 +23,23 @@ from passback.core.text import mended
 
 WireIds: TypeAlias = Mapping[CallId, str]
 
-_GENERATION = tuple(field.name for field in fields(Generation))
-_ANY = re.compile(r".+", re.DOTALL)
+_GENERATION_FIELDS = tuple(field.name for field in fields(Generation))
+_ANY_ID = re.compile(r".+", re.DOTALL)
 
 
-def written(body: JsonValue, /) -> bytes:
-    """JSON, with U+FFFD in place of lone surrogates."""
+def json_bytes(body: JsonValue, /) -> bytes:
+    """Return JSON in UTF-8, with U+FFFD in place of lone surrogates."""
     try:
         return to_json(body)
     except PydanticSerializationError:
         return mended(json.dumps(body, ensure_ascii=False)).encode()
 
 
-def wire_ids(messages: Sequence[ModelMessage], /, allowed: re.Pattern[str] = _ANY) -> WireIds:
-    """The id that each call has for the service: a provider's where it is unique in the request and allowed, else ours."""
+def wire_ids(messages: Sequence[ModelMessage], /, allowed: re.Pattern[str] = _ANY_ID) -> WireIds:
+    """Return the id that each call has for the service.
+
+    It is the provider's own id if that is allowed and unique in the request, else passback's.
+    """
     calls = [
         call
         for message in messages
@@ -44,6 +47,8 @@ def wire_ids(messages: Sequence[ModelMessage], /, allowed: re.Pattern[str] = _AN
         for call in message.tool_calls
     ]
     uses = Counter([call.provider_id for call in calls] + [str(call.id) for call in calls])
+    # Ids of several providers may meet in one conversation, and some services number the calls of
+    # each answer from 0; in one request no two calls may have the same id.
     return {
         call.id: call.provider_id
         if call.provider_id and uses[call.provider_id] == 1 and allowed.fullmatch(call.provider_id)
@@ -52,25 +57,28 @@ def wire_ids(messages: Sequence[ModelMessage], /, allowed: re.Pattern[str] = _AN
     }
 
 
-def said(generation: Generation, /) -> dict[str, JsonValue]:
-    """What a post says of how its answer is to be written."""
-    values = ((name, getattr(generation, name)) for name in _GENERATION)
+def generation_fields(generation: Generation, /) -> dict[str, JsonValue]:
+    """Return the generation parameters that the post gives, by name; those left out are missing."""
+    values = ((name, getattr(generation, name)) for name in _GENERATION_FIELDS)
     return {name: value for name, value in values if value is not None}
 
 
-def text_of(content: Content, /) -> str:
-    """All of it as one text; media are named."""
-    return as_text(content, media=_named)
+def plain_text(content: Content, /) -> str:
+    """Return the content as one text, with a label in place of each attachment."""
+    return as_text(content, media=_name_media)
 
 
-def data_of(part: MediaPart, /) -> tuple[str, str] | None:
-    """Media type, in lower case and without parameters, and base64 of a part that carries its data with it."""
+def inline_data(part: MediaPart, /) -> tuple[str, str] | None:
+    """Return the media type and the base64 data of a part with a `data:` URL, None for others.
+
+    The media type is in lower case and without parameters.
+    """
     head, comma, data = part.url.partition(",")
     if not (comma and head.startswith("data:") and head.endswith(";base64")):
         return None
     return head.removeprefix("data:").partition(";")[0].lower(), data
 
 
-def _named(part: MediaPart) -> str:
+def _name_media(part: MediaPart) -> str:
     label = " ".join(filter(None, (part.type, part.name)))
     return f"[{label}]" if part.url.startswith("data:") else f"[{label}: {part.url}]"

@@ -1,4 +1,4 @@
-"""How long the client waits, how often it tries, how much it takes."""
+"""Bounds of a client: timeouts, retries, and the size of an answer."""
 
 import random
 from dataclasses import dataclass
@@ -16,12 +16,14 @@ class Bounds:
     """Times in seconds.
 
     Attributes:
-        connect_timeout: until a connection stands.
-        content_timeout: without new content, before or in the answer. Keep-alives are no content: silence is noticed
-            at once, a stream of nothing but keep-alives with the next of them.
-        retries: further attempts while nothing of the answer has come.
-        retry_delay: before the first of them, at most; it doubles each time.
-        max_retry_after: the longest `Retry-After` that is waited for here; what asks for more fails, and says so.
+        connect_timeout: the longest time to open a connection.
+        content_timeout: the longest time without new content, before the answer or in it.
+            Keep-alives are not content: silence is noticed at once, a stream of nothing but
+            keep-alives when the next of them arrives.
+        retries: the number of further attempts while nothing of the answer has arrived.
+        retry_delay: the longest pause before the first retry; it doubles with each further one.
+        max_retry_after: the longest `Retry-After` that is waited for. If a service asks for more,
+            the request fails, and the error says for how long.
         max_answer: characters of one answer.
     """
 
@@ -33,12 +35,16 @@ class Bounds:
     max_answer: int = MAX_ANSWER
 
     def pause(self, failure: ModelError, attempt: int, /) -> float | None:
-        """Seconds until the attempt after this failed one, counted from 0. None: there is none."""
+        """Return the seconds to wait before the next attempt, or None if there is to be none.
+
+        `attempt` is the number of the attempt that failed, counted from 0.
+        """
         if attempt >= self.retries or not failure.retryable:
             return None
         if isinstance(failure.__cause__, httpx.ReadTimeout):
-            return None  # whoever waits has waited long enough
+            return None  # the user has waited for a whole `content_timeout` already
         if failure.retry_after is not None:
             return failure.retry_after if failure.retry_after <= self.max_retry_after else None
+        # Jitter: clients that failed together should not come back together.
         longest: float = self.retry_delay * 2**attempt
         return _jitter.uniform(longest / 2, longest)

@@ -1,4 +1,4 @@
-"""What the decoders of all services have in common: bytes in, batches of deltas out, within bounds. Sans-IO."""
+"""The base of all decoders: bytes in, batches of deltas out, within bounds. Sans-IO."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from passback.models.http.events import EventReader, JsonDict, WholeReader
 
 
 class Batch:
-    """Collects deltas; neighbouring texts become one, and of several reports of usage the last is told."""
+    """A collector of deltas: it joins adjacent texts and keeps the last usage report."""
 
     def __init__(self) -> None:
         self._usage: Usage | None = None
@@ -22,52 +22,50 @@ class Batch:
 
     def add_text(self, kind: type[TextChunk | ReasoningChunk], text: str, /) -> None:
         if self._kind is not kind:
-            self._join()
+            self._flush_text()
             self._kind = kind
         self._texts.append(text)
 
     def add(self, delta: ModelDelta, /) -> None:
-        self._join()
+        self._flush_text()
         self._deltas.append(delta)
 
-    def report(self, usage: Usage, /) -> None:
+    def set_usage(self, usage: Usage, /) -> None:
         self._usage = usage
 
     def take(self) -> Sequence[ModelDelta]:
-        """What was collected since the last time."""
-        self._join()
+        """Return the deltas collected since the last call, the usage last."""
+        self._flush_text()
         if self._usage:
             self._deltas.append(UsageChunk(self._usage))
             self._usage = None
         deltas, self._deltas = self._deltas, []
         return deltas
 
-    def _join(self) -> None:
+    def _flush_text(self) -> None:
         if self._texts:
             if text := "".join(self._texts):
                 self._deltas.append(self._kind(text))
             self._texts.clear()
 
 
-MAX_ANSWER = 4 * 1024 * 1024
-"""Characters of a whole answer: text, reasoning, names and arguments together."""
+MAX_ANSWER = 4 * 1024 * 1024  # characters: text, reasoning, names and arguments together
+MAX_CALLS = 256  # in one answer
 
-MAX_CALLS = 256
-"""Calls in one answer; more make no sense."""
-
-_MAX_ID = 256
+_MAX_ID = 256  # characters
 
 
 class Decoder(ABC):
-    """Feed it what each read brings; call `end` when the stream is over.
+    """A decoder of one answer: feed it the bytes of each read, and call `end` after the last.
 
     Args:
-        whole: the service answers with one object instead of a stream.
-        max_answer: see `MAX_ANSWER`.
+        whole: True if the service answers with one object instead of a stream.
+        max_answer: the most characters of content.
 
     Attributes:
-        size: characters of content so far; it grows with everything but keep-alives, usage and junk.
-        failure: what is wrong with the answer; the deltas before it are good, what follows is ignored.
+        size: characters of content so far; all but keep-alives, usage and junk count.
+        failure: the first thing that is wrong with the answer. The deltas before it are good, what
+            follows is ignored.
     """
 
     def __init__(self, *, whole: bool = False, max_answer: int = MAX_ANSWER) -> None:
@@ -79,84 +77,89 @@ class Decoder(ABC):
 
     @property
     def done(self) -> bool:
-        """Whether the service has said that nothing follows."""
+        """True if the service has said that nothing follows."""
         return self._events.done
 
     @property
     def finished(self) -> bool:
-        """Whether the answer is complete, so that `end` will say how."""
+        """True if the answer is complete, so that `end` will return a `Finish`."""
         return self.failure is None and self._is_complete()
 
     def check(self) -> None:
-        """Raise the failure, if there is one."""
+        """Raise the failure.
+
+        Raises:
+            ModelError: the answer has failed.
+        """
         if self.failure:
             raise self.failure
 
     def feed(self, data: bytes, /) -> Sequence[ModelDelta]:
-        """One read, one pass, one batch: neighbouring texts are joined."""
-        self._read(data)
+        """Return the deltas in the bytes of one read, with adjacent texts joined."""
+        self._read_data(data)
         return self._batch.take()
 
     def take_text(self, data: bytes, /) -> str:
-        """The text of a read that says nothing else and needs no parsing; empty: nothing was taken, `feed` it."""
+        """Return the text of a read that holds nothing else and can be decoded without parsing.
+
+        If the result is empty, nothing was taken, and the bytes have to be given to `feed`.
+        """
         return ""
 
     def end(self) -> Sequence[ModelDelta]:
-        """What closes the answer. Without a `Finish` in it the answer broke off."""
-        self._chunks(self._events.end())
+        """Return the last deltas. If there is no `Finish` among them, the answer broke off."""
+        self._read_chunks(self._events.end())
         if self.finished:
-            self._close()
+            self._add_finish()
         return self._batch.take()
 
-    # ------------------------------------------------------------ the service's own
     @abstractmethod
-    def _chunk(self, chunk: JsonDict) -> None:
-        """Take one object of the stream."""
+    def _read_chunk(self, chunk: JsonDict) -> None:
+        """Read one object of the stream."""
 
     @abstractmethod
     def _is_complete(self) -> bool:
-        """Whether the service has said that the answer is whole."""
+        """Return True if the service has said that the answer is complete."""
 
     @abstractmethod
-    def _close(self) -> None:
-        """Add what closes a complete answer, last its `Finish`."""
+    def _add_finish(self) -> None:
+        """Add the deltas that close a complete answer, the last of them its `Finish`."""
 
-    # ------------------------------------------------------------ for them
-    def _fail(self, failure: ModelError) -> None:
+    def _set_failure(self, failure: ModelError) -> None:
         self.failure = self.failure or failure
 
-    def _say(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         self.size += len(text)
         self._batch.add_text(TextChunk, text)
 
-    def _read(self, data: bytes) -> None:
-        self._chunks(self._events.feed(data))
+    def _read_data(self, data: bytes) -> None:
+        self._read_chunks(self._events.feed(data))
         if self._events.damaged:
-            self._fail(ModelIncomplete("the model's answer is damaged"))
+            self._set_failure(ModelIncomplete("the model's answer is damaged"))
 
-    def _chunks(self, chunks: Iterable[JsonDict]) -> None:
+    def _read_chunks(self, chunks: Iterable[JsonDict]) -> None:
         for chunk in chunks:
             if self.failure:
                 return
-            self._chunk(chunk)
+            self._read_chunk(chunk)
             if self.size > self._max_answer:
-                self._fail(ModelIncomplete("the model's answer is too long"))
+                self._set_failure(ModelIncomplete("the model's answer is too long"))
 
 
-def count(value: JsonValue, *path: str) -> int:
-    """A number of tokens somewhere in an object; 0 for what is none."""
+def token_count(value: JsonValue, *path: str) -> int:
+    """Return the positive integer at a path of keys, 0 if there is none."""
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def dicts(value: JsonValue) -> list[JsonDict]:
-    """The objects of a list; none of what is no list."""
+def dicts_in(value: JsonValue) -> list[JsonDict]:
+    """Return the objects in a list; an empty list for any other value."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def usable_id(value: JsonValue) -> str | None:
-    """An id that can be sent back, or None."""
+    """Return an id that can be sent back, or None if the value is not fit for one."""
     if isinstance(value, str) and 0 < len(value) <= _MAX_ID and value.isprintable():
         return value
     return None

@@ -1,4 +1,4 @@
-"""Bytes to the JSON objects that a stream of server-sent events carries. Sans-IO."""
+"""Server-sent events: from bytes to the JSON objects that they carry. Sans-IO."""
 
 import json
 from typing import TypeAlias
@@ -10,17 +10,16 @@ from passback.core.text import mended
 
 JsonDict: TypeAlias = dict[str, JsonValue]
 
-MAX_EVENT = 4 * 1024 * 1024
-"""Bytes of one line, and of one event: what is longer is no answer."""
+MAX_EVENT = 4 * 1024 * 1024  # bytes of one line, and of one event
 
 _BOM = b"\xef\xbb\xbf"
 
 
 class LineSplitter:
-    """Bytes to lines that end in LF, CR or CRLF, and in nothing else.
+    """A splitter of bytes into lines, which end in LF, CR or CRLF, and in nothing else.
 
     Attributes:
-        pending: bytes of the line that has no end yet.
+        pending: the number of bytes of the line whose end has not arrived.
     """
 
     def __init__(self) -> None:
@@ -31,12 +30,13 @@ class LineSplitter:
 
     @property
     def between(self) -> bool:
-        """Whether what comes begins a line, and not the first one."""
+        """True if the next byte begins a line, except for the first line."""
+        # The first line is left out because it may begin with a byte order mark.
         return not (self._pieces or self._after_cr or self._at_start)
 
     def feed(self, data: bytes, /) -> list[bytes]:
         if self._after_cr and data:
-            data = data.removeprefix(b"\n")
+            data = data.removeprefix(b"\n")  # the second half of a CRLF
             self._after_cr = False
         if not data:
             return []
@@ -44,14 +44,14 @@ class LineSplitter:
         rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
         self._after_cr = data.endswith(b"\r")
         if lines:
-            lines[0] = self._whole(lines[0])
+            lines[0] = self._join_pieces(lines[0])
         if rest:
             self._pieces.append(rest)
             self.pending += len(rest)
         return lines
 
-    def _whole(self, line: bytes) -> bytes:
-        """A line with the pieces of it that came before."""
+    def _join_pieces(self, line: bytes) -> bytes:
+        """Return a line with the pieces of it that arrived before."""
         if self._pieces:
             line = b"".join((*self._pieces, line))
             self._pieces.clear()
@@ -63,11 +63,12 @@ class LineSplitter:
 
 
 class EventReader:
-    """Feed it what each read brings.
+    """A reader of a stream of events: feed it the bytes of each read.
 
     Attributes:
-        done: `[DONE]` came; what follows is ignored.
-        damaged: something that should be an object is none, or does not end; what follows is ignored.
+        done: True after `[DONE]`; what follows is ignored.
+        damaged: True after an event that should be an object and is not, or that does not end; what
+            follows is ignored.
     """
 
     def __init__(self) -> None:
@@ -79,38 +80,38 @@ class EventReader:
 
     @property
     def between(self) -> bool:
-        """Whether what comes begins an event, and not the first one."""
+        """True if the next byte begins an event, except for the first event."""
         return self._lines.between and not (self._event or self.done or self.damaged)
 
     def feed(self, data: bytes, /) -> list[JsonDict]:
         objects: list[JsonDict] = []
-        if self._over:
+        if self._has_stopped:
             return objects
         for line in self._lines.feed(data):
             if line.startswith(b"data:"):
-                self._data(line[5:], objects)
+                self._read_data(line[5:], objects)
             elif not line and self._event:
-                self._event_ends(objects)
-            if self.done or self.damaged:  # `_over` would be a call for each line
+                self._finish_event(objects)
+            if self.done or self.damaged:  # `_has_stopped` would be a call for each line
                 break
         if self._lines.pending > MAX_EVENT or self._event_size > MAX_EVENT:
             self.damaged = True
         return objects
 
     def end(self) -> list[JsonDict]:
-        """The last event, when the stream stopped before the blank line; a torn one is nothing."""
-        if self._over:
+        """Return the last event if the stream stopped before its blank line, unless it is torn."""
+        if self._has_stopped:
             return []
         objects = self.feed(b"\n\n")
         self.damaged = False
         return objects
 
     @property
-    def _over(self) -> bool:
+    def _has_stopped(self) -> bool:
         return self.done or self.damaged
 
-    def _data(self, value: bytes, objects: list[JsonDict]) -> None:
-        # Read at once: some services leave out the blank line, and waiting for it would gain nothing.
+    def _read_data(self, value: bytes, objects: list[JsonDict]) -> None:
+        # Parse at once: some services leave out the blank line, and waiting for it gains nothing.
         if not self._event:
             try:
                 parsed: JsonValue = from_json(value)
@@ -125,20 +126,26 @@ class EventReader:
         self._event.append(value)
         self._event_size += len(value) + 1
 
-    def _event_ends(self, objects: list[JsonDict]) -> None:
-        """Data that was no object by its first line: several lines, bad UTF-8, lone surrogates, or junk."""
+    def _finish_event(self, objects: list[JsonDict]) -> None:
+        """Read an event whose first line is not an object.
+
+        It has several lines, bad UTF-8, lone surrogates, or is junk.
+        """
         value = b"\n".join(self._event).strip()
         self._event.clear()
         self._event_size = 0
         parsed = lenient_json(value)
         if isinstance(parsed, dict):
             objects.append(parsed)
-        elif value.startswith(b"{"):
+        elif value.startswith(b"{"):  # other junk between events does no harm
             self.damaged = True
 
 
 class WholeReader:
-    """In the place of an `EventReader`: the answer of a service that does not stream, one object."""
+    """A reader of one object, the answer of a service that does not stream.
+
+    It has the methods of `EventReader`.
+    """
 
     def __init__(self) -> None:
         self.done = False
@@ -162,7 +169,7 @@ class WholeReader:
 
 
 def lenient_json(value: bytes, /) -> JsonValue:
-    """JSON, with U+FFFD in place of bad UTF-8 and of lone surrogates. None: it is none."""
+    """Parse JSON, with U+FFFD in place of bad UTF-8 and lone surrogates; None if it is not JSON."""
     try:
         loaded: JsonValue = json.loads(value.decode("utf-8", "replace"))
         clean: JsonValue = from_json(mended(json.dumps(loaded, ensure_ascii=False)))

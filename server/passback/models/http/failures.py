@@ -1,4 +1,4 @@
-"""Failures of a model's service, and lists of the models it has: what went wrong, and whether to retry."""
+"""Errors of models' services, translated to `ModelError`, and their lists of models."""
 
 import difflib
 import json
@@ -22,10 +22,9 @@ from passback.core.errors import (
 )
 from passback.core.values import value
 
-MAX_RETRY_AFTER = 24 * 3600
-"""Seconds; what asks for more is read as this."""
+MAX_RETRY_AFTER = 24 * 3600  # seconds; a longer wait is read as this one
 
-_TRANSIENT = {408, 409, 425, 429, 529}
+_TRANSIENT = {408, 409, 425, 429, 529}  # statuses below 500, and Anthropic's "overloaded"
 
 _TOO_LONG = "the conversation is too long for the model"
 
@@ -50,7 +49,7 @@ _CODE_WORDS: Mapping[str, str] = {
     "model_not_found": "the model's service does not know the model",
     "string_above_max_length": _TOO_LONG,
 }
-"""The service's own codes: with one of these a repeat cannot help, whatever the status says."""
+"""Services' own codes for errors that a retry cannot mend, whatever the status is."""
 
 _PHRASES: Mapping[str, str] = {
     "context length": _TOO_LONG,
@@ -63,9 +62,9 @@ _PHRASES: Mapping[str, str] = {
     "prompt is too long": _TOO_LONG,
     "reduce the length of the messages": _TOO_LONG,
 }
-"""What tells the same where the code does not."""
+"""Phrases in messages that mean the same where the code does not say so."""
 
-_TYPES: Mapping[str, int] = {
+_STATUS_OF_TYPE: Mapping[str, int] = {
     "authentication_error": 401,
     "billing_error": 402,
     "invalid_request_error": 400,
@@ -73,13 +72,17 @@ _TYPES: Mapping[str, int] = {
     "permission_error": 403,
     "request_too_large": 413,
 }
-"""Kinds of errors that services report where there is no status, and the status that they would have."""
+"""Types of errors that are reported in the middle of an answer, and the statuses that they mean."""
 
 
 def status_failure(status: int, body: bytes, retry_after: str | None, /) -> ModelError:
-    """What a status that is not 200 means; `body` and `retry_after` are the answer's own."""
-    if known := _known(_error_of(body)):
-        return _refusal(known)
+    """Return the error for a status other than 200.
+
+    `body` and `retry_after` are the body and the `Retry-After` header of the service's answer.
+    """
+    # The code goes first: services send "no credit left" as 429, which looks like a rate limit.
+    if known := _known_refusal(_error_in_body(body)):
+        return _refusal_error(known)
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         return ModelRejected(
             "the model's address redirects; the address that it leads to is needed"
@@ -90,53 +93,55 @@ def status_failure(status: int, body: bytes, retry_after: str | None, /) -> Mode
     if status in _TRANSIENT or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         wait = parse_retry_after(retry_after, datetime.now(UTC))
         return ModelUnavailable("the model's service cannot answer now", retry_after=wait)
-    return _refusal(_STATUS_WORDS.get(status, _STATUS_WORDS[400]))
+    return _refusal_error(_STATUS_WORDS.get(status, _STATUS_WORDS[400]))
 
 
-def encoded_unasked() -> ModelError:
-    """An answer that came with a content encoding; none is asked for, as it could unpack to any size."""
+def unexpected_encoding() -> ModelError:
+    """Return the error for a compressed answer."""
+    # No encoding is accepted, because an answer could unpack to any size.
     return ModelRejected(
-        "the model's service answers with a content encoding that was not asked for: switch its compression off"
+        "the model's service answers with a content encoding that was not asked for: "
+        "switch its compression off"
     )
 
 
 def reported_failure(error: JsonValue, /) -> ModelError:
-    """What an error object in the middle of an answer means."""
-    code = _code(error)
-    if known := _known(error):
-        return _refusal(known)
+    """Return the error for an error object in the middle of an answer."""
+    code = _error_code(error)
+    if known := _known_refusal(error):
+        return _refusal_error(known)
     if code == "429" or "rate_limit" in code or "too_many_requests" in code:
         return ModelRateLimited("the model's service takes no more requests now")
-    status = _TYPES.get(code) or (int(code) if code.isdecimal() else 0)
+    status = _STATUS_OF_TYPE.get(code) or (int(code) if code.isdecimal() else 0)
     if status in _STATUS_WORDS:
-        return _refusal(_STATUS_WORDS[status])
+        return _refusal_error(_STATUS_WORDS[status])
     return ModelUnavailable("the model's service failed in the middle of its answer")
 
 
 def parse_retry_after(value: str | None, now: datetime, /) -> float | None:
-    """Seconds to wait by a `Retry-After` header, in seconds or as a date; None for junk."""
+    """Return the seconds to wait by a `Retry-After` header, a number or a date; None for junk."""
     if value is None:
         return None
-    seconds = _seconds(value.strip(), now)
+    seconds = _parse_seconds(value.strip(), now)
     if seconds is None or not math.isfinite(seconds):
         return None
     return min(max(seconds, 0.0), MAX_RETRY_AFTER)
 
 
-def _seconds(value: str, now: datetime) -> float | None:
+def _parse_seconds(value: str, now: datetime) -> float | None:
     try:
         return float(value)
     except ValueError:
         pass
     try:
         date = parsedate_to_datetime(value)
-        # A date without a zone is meant as UTC.
+        # A date without a zone means UTC.
         return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now.timestamp()
     except (ValueError, OverflowError):
         return None
 
 
-def _error_of(body: bytes) -> JsonValue:
+def _error_in_body(body: bytes) -> JsonValue:
     try:
         parsed: JsonValue = json.loads(body)
     except (ValueError, RecursionError):
@@ -144,22 +149,25 @@ def _error_of(body: bytes) -> JsonValue:
     return parsed.get("error") if isinstance(parsed, dict) else None
 
 
-def _known(error: JsonValue) -> str | None:
-    """Our words for an error that a repeat cannot help."""
-    if words := _CODE_WORDS.get(_code(error)):
+def _known_refusal(error: JsonValue) -> str | None:
+    """Return passback's text for an error that a retry cannot mend, None for any other error."""
+    if words := _CODE_WORDS.get(_error_code(error)):
         return words
     message = error.get("message") if isinstance(error, dict) else error
     said = message.lower() if isinstance(message, str) else ""
     return next((words for phrase, words in _PHRASES.items() if phrase in said), None)
 
 
-def _refusal(words: str) -> ModelError:
-    """What is too long may be made shorter; the rest is for people to mend."""
+def _refusal_error(words: str) -> ModelError:
+    """Return an error that is not retried. A conversation that is too long can be compacted."""
     return ModelContextExceeded(words) if words == _TOO_LONG else ModelRejected(words)
 
 
-def _code(error: JsonValue) -> str:
-    """The service's code for an error, lower case; services differ in where they put it."""
+def _error_code(error: JsonValue) -> str:
+    """Return the code of an error in lower case, empty if there is none.
+
+    Services put it into `code` or `type`.
+    """
     if not isinstance(error, dict):
         return ""
     codes = [str(error.get(key) or "").lower() for key in ("code", "type")]
@@ -170,25 +178,25 @@ _PRINTABLE_NAME = re.compile(r"[\w.:/@+-]{1,80}")
 
 _VERSION = "/v1"
 _DATE = re.compile(r"-\d{8}$")
-_UNDATED = re.compile(r"-(latest|0)$")
-"""What stands in the place of a date, for the newest."""
+_UNDATED = re.compile(r"-(latest|0)$")  # stands for the newest date
 
 
 @value
 class Listing:
-    """The answer to `GET /models`: its status, and the names of models in it; none where it is no such list."""
+    """The answer to `GET /models`: its status, and the names in it, none if there is no list."""
 
     status: int
     names: Sequence[str]
 
     @property
     def is_refused(self) -> bool:
-        """Whether the key was refused, or lacked."""
+        """True if the key is refused or missing."""
         return self.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 
     @property
     def is_broken(self) -> bool:
-        """Whether the service cannot answer now."""
+        """True if the service has failed."""
+        # 501 is the answer of a service that works and has no list of models.
         return (
             self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
             and self.status != HTTPStatus.NOT_IMPLEMENTED
@@ -196,13 +204,19 @@ class Listing:
 
 
 def read_listing(status: int, body: bytes, /) -> Listing:
-    return Listing(status, _names(_parsed(body)) if status == HTTPStatus.OK else [])
+    """Return the listing in the answer to `GET /models`."""
+    if status != HTTPStatus.OK:
+        return Listing(status, [])
+    try:
+        return Listing(status, _names_in_listing(from_json(body)))
+    except ValueError:
+        return Listing(status, [])
 
 
 def likely_bases(base: httpx.URL, models: httpx.URL, /) -> Sequence[httpx.URL]:
-    """Return the addresses that a base URL without its list of models may stand for: at most 3, of the same service.
+    """Return up to 3 addresses of the same service that a wrong base URL may have been meant as.
 
-    `models` is where the list was looked for: one that is below `/v1` already is looked for nowhere else.
+    `models` is the URL that had no list of models. If it is below `/v1` already, there are none.
     """
     path = base.path.rstrip("/")
     if models.path != f"{path}/models" or path.endswith(_VERSION):
@@ -212,18 +226,18 @@ def likely_bases(base: httpx.URL, models: httpx.URL, /) -> Sequence[httpx.URL]:
     return [base.copy_with(path=each) for each in dict.fromkeys(paths)]
 
 
-def is_within(base: httpx.URL, given: str, /) -> bool:
-    """Return whether an address as it was given leads further than the base URL."""
+def has_longer_path(base: httpx.URL, given: str, /) -> bool:
+    """Return True if the path of an address, as it was given, is longer than the base URL's."""
     return len(httpx.URL(given.strip()).path.rstrip("/")) > len(base.path.rstrip("/"))
 
 
-def shown(base: httpx.URL, /) -> str:
-    """Return an address as people may see it: some services have their keys in the query."""
+def without_query(base: httpx.URL, /) -> str:
+    """Return an address as people may see it: some services take the key in the query."""
     return str(base.copy_with(query=None)).rstrip("/")
 
 
-def objection(base_url: str, model: str, listing: Listing, /) -> ModelError | None:
-    """What is wrong when `GET /models` is answered so; a service that has no such list is fine."""
+def listing_error(base_url: str, model: str, listing: Listing, /) -> ModelError | None:
+    """Return the error that a listing shows, None if it shows none or the service has no list."""
     status, names = listing.status, listing.names
     if status == HTTPStatus.UNAUTHORIZED:
         return ModelRejected(f"{base_url} refuses the key, or wants one")
@@ -231,22 +245,14 @@ def objection(base_url: str, model: str, listing: Listing, /) -> ModelError | No
         return ModelRejected(f"{base_url} does not allow this key to list its models")
     if listing.is_broken:
         return ModelUnavailable(f"{base_url} answers with the error {status}")
-    if not names or any(_is_meant(name, model) for name in names):
+    if not names or any(_is_same_model(name, model) for name in names):
         return None
     near = difflib.get_close_matches(model, names, 3, 0.3) or names[:3]
     return ModelRejected(f"{base_url} has no model {model!r}; it has {', '.join(near)}")
 
 
-def _parsed(body: bytes) -> JsonValue:
-    try:
-        parsed: JsonValue = from_json(body)
-    except ValueError:
-        return None
-    return parsed
-
-
-def _names(listing: JsonValue) -> list[str]:
-    """The names in the list; what could be anything but a name is left out."""
+def _names_in_listing(listing: JsonValue) -> list[str]:
+    """Return the names in the list, without strings that cannot be a model's name."""
     models = listing.get("data") if isinstance(listing, dict) else None
     if not isinstance(models, list):
         return []
@@ -254,9 +260,14 @@ def _names(listing: JsonValue) -> list[str]:
     return [name for name in names if "*" in name or _PRINTABLE_NAME.fullmatch(name)]
 
 
-def _is_meant(name: str, model: str) -> bool:
-    """Whether the list's name is the model: with a folder before it, a tag or a date behind it, or a wildcard."""
-    if "*" in name:
+def _is_same_model(name: str, model: str) -> bool:
+    """Return True if a name in the list means the model.
+
+    The name may have a folder before it, or a tag or a date behind it.
+    """
+    if (
+        "*" in name
+    ):  # a gateway's wildcard, such as `openai/*`: which models it stands for is unknown
         return True
     if _UNDATED.sub("", model) == _DATE.sub("", name):
         return True

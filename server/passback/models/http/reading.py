@@ -1,4 +1,4 @@
-"""Reading an answer that has begun: bytes in, batches of deltas out, within bounds."""
+"""The reader of an answer that has begun: bytes in, batches of deltas out, within bounds."""
 
 import logging
 import time
@@ -20,52 +20,58 @@ logger = logging.getLogger(__name__)
 
 
 @value
-class Begun:
-    """An answer whose first bytes have come. Of the response, which is heavy, only what is needed while it is read."""
+class StartedAnswer:
+    """An answer whose first bytes have arrived.
+
+    It holds only the parts of the response that reading needs: the response object is large.
+
+    Attributes:
+        whole: True if the answer is one object instead of a stream.
+    """
 
     stream: httpx.AsyncByteStream
     body: AsyncGenerator[bytes]
     first: bytes
     whole: bool
-    """It is one object instead of a stream."""
 
 
-class Reading(AsyncIterator[Sequence[ModelDelta]], Eager):
-    """The batches of an answer: what one read brought.
+class AnswerReader(AsyncIterator[Sequence[ModelDelta]], Eager):
+    """An iterator over the deltas of an answer, one batch for each read.
 
-    Raises `ModelError` where the answer breaks off, after what came of it before.
+    It raises `ModelError` where the answer breaks off, after the deltas that came before.
 
     Args:
-        name: the model's.
+        name: the model's name, for the log.
         begun: the answer.
-        decoder: makes deltas of it.
-        limit: seconds without new content.
+        decoder: turns its bytes into deltas.
+        limit: the longest time without new content, in seconds.
     """
 
     _take: TakeDeltas
 
-    def __init__(self, name: str, begun: Begun, decoder: Decoder, limit: float) -> None:
+    def __init__(self, name: str, begun: StartedAnswer, decoder: Decoder, limit: float) -> None:
         self._name = name
         self._first = begun.first
         self._body = begun.body
         self._decoder = decoder
-        self._stall = _Stall(limit)
+        self._stall_detector = _StallDetector(limit)
         self._over = False
 
     @override
     def try_deliver(self, take: TakeDeltas, /) -> None:
         if not isinstance(self._body, Answer):
-            return  # a transport that gives its bytes in its reader's turn only
+            return  # other transports hand out bytes only to the task that reads
         self._take = take
-        self._body.offer = self._offered
+        self._body.offer = self._deliver_text
 
-    def _offered(self, data: bytes) -> bool:
+    def _deliver_text(self, data: bytes) -> bool:
+        """Deliver bytes that hold nothing but text, or return False and take nothing."""
         if len(data) > LARGE:
-            return False
+            return False  # the reader decodes it in its own task, where it can give way to others
         text = self._decoder.take_text(data)
         if not text:
             return False
-        self._stall.check(self._decoder.size)  # it has grown
+        self._stall_detector.check(self._decoder.size)  # note the growth
         self._take((TextChunk(text),))
         return True
 
@@ -77,13 +83,13 @@ class Reading(AsyncIterator[Sequence[ModelDelta]], Eager):
     async def __anext__(self) -> Sequence[ModelDelta]:
         while not self._over:
             self._decoder.check()
-            if batch := await self._next():
+            if batch := await self._next_batch():
                 return batch
         self._decoder.check()
         raise StopAsyncIteration
 
-    async def _next(self) -> Sequence[ModelDelta]:
-        data = self._first or await self._read()
+    async def _next_batch(self) -> Sequence[ModelDelta]:
+        data = self._first or await self._read_body()
         self._first = b""
         if len(data) > LARGE:
             await large_work()
@@ -93,29 +99,29 @@ class Reading(AsyncIterator[Sequence[ModelDelta]], Eager):
         self._over = True
         return (*batch, *self._decoder.end())
 
-    async def _read(self) -> bytes:
-        """What has come since the last time; nothing at the end."""
+    async def _read_body(self) -> bytes:
+        """Return the bytes that have arrived since the last read; none at the end."""
         try:
-            self._stall.check(self._decoder.size)
+            self._stall_detector.check(self._decoder.size)
             return await anext(self._body)
         except StopAsyncIteration:
             return b""
         except httpx.HTTPError as error:
-            self._broke_off(error)
-            return b""
+            self._raise_unless_finished(error)
+            return b""  # the connection broke after the last thing that matters
 
-    def _broke_off(self, error: httpx.HTTPError) -> None:
-        """Raise what it means, unless all that mattered had come."""
+    def _raise_unless_finished(self, error: httpx.HTTPError) -> None:
+        """Raise the ModelError that a connection's error means, unless the answer is complete."""
         if self._decoder.finished:
             return
-        logger.warning("model=%s broke off error=%s", self._name, kind_of(error))
+        logger.warning("model=%s broke off error=%s", self._name, error_kind(error))
         if isinstance(error, httpx.ReadTimeout):
-            raise stalled() from error
+            raise stall_error() from error
         raise ModelIncomplete("the connection to the model's service was cut") from error
 
 
-class _Stall:
-    """Notices that the answer has not grown for `limit` seconds; a slow reader's time does not count."""
+class _StallDetector:
+    """A check that the answer has grown within the last `limit` seconds."""
 
     def __init__(self, limit: float) -> None:
         self._limit = limit
@@ -123,7 +129,11 @@ class _Stall:
         self._grew_at = time.monotonic()
 
     def check(self, size: int) -> None:
-        """Raises httpx.ReadTimeout."""
+        """Note the answer's size in characters.
+
+        Raises:
+            httpx.ReadTimeout: it has not grown within the limit.
+        """
         now = time.monotonic()
         if size > self._size:
             self._size, self._grew_at = size, now
@@ -131,10 +141,11 @@ class _Stall:
             raise httpx.ReadTimeout("nothing but keep-alives")
 
 
-def kind_of(error: httpx.HTTPError, /) -> str:
-    """What it was below: httpx knows fewer kinds than the transport."""
+def error_kind(error: httpx.HTTPError, /) -> str:
+    """Return the name of the transport's own error: httpx has fewer kinds of errors."""
     return type(error.__cause__ or error).__name__
 
 
-def stalled() -> ModelError:
+def stall_error() -> ModelError:
+    """Return the error for a service that was silent for longer than `content_timeout`."""
     return ModelUnavailable("the model's service sent nothing for too long")

@@ -1,4 +1,7 @@
-"""Any service that speaks OpenAI's chat completions: OpenAI, vLLM, Ollama, llama.cpp, DeepSeek, LiteLLM and others."""
+"""Services with OpenAI's chat completions API.
+
+Among them are OpenAI, vLLM, Ollama, llama.cpp, DeepSeek and LiteLLM.
+"""
 
 from passback.models.http.bounds import Bounds
 from passback.models.openai_chat.client import OpenAIChat, create

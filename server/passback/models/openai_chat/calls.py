@@ -1,8 +1,9 @@
-"""Which call a piece belongs to: services disagree about indices and ids, a call here has one slot of its own.
+"""Tool calls from their pieces. Services disagree about indices and ids; here each call has a slot.
 
-Sent in the wild: calls whole in one piece or in many, with an index, without one or all with index 0; ids in every
-piece, only in the first, late, changing, empty, doubled or never; names once or in every piece; arguments as a
-string, an object or null. A piece goes on with a call unless something says that it begins another.
+Services send a call whole or in many pieces, with an index, without one, or all with index 0. They
+send the id in every piece, only in the first, late, changing, empty, doubled or never. They send
+the name once or in every piece, and the arguments as a string, an object or null. So a piece
+continues a call unless something shows that it begins another one.
 """
 
 import json
@@ -16,7 +17,7 @@ from passback.core.deltas import ToolCallChunk
 from passback.core.values import value
 from passback.models.http.decoding import MAX_CALLS, usable_id
 
-_MAX_CHECKS = 64
+_MAX_JSON_CHECKS = 64  # of one call
 
 
 class TooManyCalls(Exception):
@@ -33,8 +34,9 @@ class _Call:
     checks: int = 0
 
     def is_complete(self) -> bool:
-        """Whether the arguments so far are JSON, asked a bounded number of times: it reads all of them."""
-        if self.checks == _MAX_CHECKS or not self.pieces[-1].rstrip().endswith("}"):
+        """Return True if the arguments so far are JSON."""
+        # Each check reads all arguments, so their number is bounded.
+        if self.checks == _MAX_JSON_CHECKS or not self.pieces[-1].rstrip().endswith("}"):
             return False
         self.checks += 1
         return _is_json("".join(self.pieces))
@@ -49,7 +51,10 @@ class _Piece:
 
 
 class CallSlots:
-    """Feed it the `tool_calls` of each chunk, in order; its length is the number of calls."""
+    """The calls of one answer: feed it the `tool_calls` of each chunk, in order.
+
+    Its length is the number of calls.
+    """
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
@@ -60,28 +65,29 @@ class CallSlots:
         return len(self._calls)
 
     def feed(self, items: Sequence[Mapping[str, JsonValue]], /) -> list[ToolCallChunk]:
-        """What one chunk says of calls.
+        """Return the deltas of one chunk's pieces, each with the slot of its call.
 
         Raises:
-            TooManyCalls: one call too many.
+            TooManyCalls: there are more than `MAX_CALLS` calls.
         """
-        # Pieces that say nothing of themselves continue the newest calls, in their order.
+        # Pieces without index and id continue the newest calls, in their order.
         newest = self._calls[-len(items) :] if len(items) <= len(self._calls) else []
         chunks: list[ToolCallChunk] = []
-        told: set[int] = set()
-        for position, piece in enumerate(map(_piece, items)):
-            call = self._known(piece, newest[position] if newest else None)
-            if call and _is_resent(call, piece):
+        seen_slots: set[int] = set()
+        for position, piece in enumerate(map(_parse_piece, items)):
+            call = self._find_call(piece, newest[position] if newest else None)
+            if call and _is_repeated_call(call, piece):
                 continue
             # One chunk never has two first pieces of one call.
-            if call is None or (piece.name and call.slot in told) or _begins_another(call, piece):
+            is_second = call is not None and piece.name and call.slot in seen_slots
+            if call is None or is_second or _begins_new_call(call, piece):
                 call = self._new_call()
-            told.add(call.slot)
-            chunks.append(self._continue(call, piece))
+            seen_slots.add(call.slot)
+            chunks.append(self._continue_call(call, piece))
         return chunks
 
-    def _known(self, piece: _Piece, newest: _Call | None) -> _Call | None:
-        """The call that has the piece's place: its index and id, its index, or else the newest."""
+    def _find_call(self, piece: _Piece, newest: _Call | None) -> _Call | None:
+        """Return the call with the piece's index and id, or with its index, or else the newest."""
         if piece.index is not None and piece.index not in self._by_index:
             return None
         if piece.id is not None and (call := self._by_id.get((piece.index, piece.id))):
@@ -97,8 +103,8 @@ class CallSlots:
         self._calls.append(call)
         return call
 
-    def _continue(self, call: _Call, piece: _Piece) -> ToolCallChunk:
-        """Note what the piece says; its id and name are told once."""
+    def _continue_call(self, call: _Call, piece: _Piece) -> ToolCallChunk:
+        """Add a piece to its call, and return its delta; each call's id and name are sent once."""
         new_id = piece.id if call.id is None else None
         new_name = piece.name if call.name is None else None
         call.id, call.name = call.id or new_id, call.name or new_name
@@ -109,23 +115,26 @@ class CallSlots:
             self._by_index[piece.index] = call
         if piece.id is not None:
             self._by_id[piece.index, piece.id] = call
+            # Some services send the index in the first piece only, and the id in all.
             self._by_id.setdefault((None, piece.id), call)
         return ToolCallChunk(call.slot, new_id, new_name, piece.arguments)
 
 
-def _begins_another(call: _Call, piece: _Piece) -> bool:
-    """Whether a piece in the place of a known call is the first of another call all the same."""
+def _begins_new_call(call: _Call, piece: _Piece) -> bool:
+    """Return True if a piece that looks like a known call's is the first of another call."""
     if piece.name is None or call.name is None:
         return False
     if piece.name != call.name:
         return True
+    # The same name once more: some services repeat it in every piece, so it takes another id or
+    # arguments that follow complete ones.
     if call.pieces:
-        return bool(piece.arguments or _differ(call.id, piece.id)) and call.is_complete()
-    return _differ(call.id, piece.id) and (not piece.arguments or _is_json(piece.arguments))
+        return bool(piece.arguments or _are_different(call.id, piece.id)) and call.is_complete()
+    return _are_different(call.id, piece.id) and (not piece.arguments or _is_json(piece.arguments))
 
 
-def _is_resent(call: _Call, piece: _Piece) -> bool:
-    """Whether a piece is a whole call once more, as some services send it at the end."""
+def _is_repeated_call(call: _Call, piece: _Piece) -> bool:
+    """Return True if a piece repeats a whole call, as some services do at the end."""
     if call.id is None or (call.id, call.name) != (piece.id, piece.name):
         return False
     if call.size != len(piece.arguments):
@@ -133,7 +142,7 @@ def _is_resent(call: _Call, piece: _Piece) -> bool:
     return "".join(call.pieces) == piece.arguments and _is_json(piece.arguments)
 
 
-def _differ(first: str | None, second: str | None) -> bool:
+def _are_different(first: str | None, second: str | None) -> bool:
     return first is not None and second is not None and first != second
 
 
@@ -145,8 +154,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-# ---------------------------------------------------------------- reading the JSON
-def _piece(item: Mapping[str, JsonValue]) -> _Piece:
+def _parse_piece(item: Mapping[str, JsonValue]) -> _Piece:
     inner = item.get("function")
     function = inner if isinstance(inner, dict) else item  # some leave the inner object out
     index, name, arguments = item.get("index"), function.get("name"), function.get("arguments")

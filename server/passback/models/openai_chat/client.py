@@ -6,24 +6,25 @@ from typing_extensions import override
 from passback.core.deltas import ModelRequest
 from passback.core.messages import MediaPart
 from passback.models.http.bounds import Bounds
-from passback.models.http.client import Encoded, HttpModel, Service, settled
+from passback.models.http.client import Encoded, HttpModel, Service, checked_bounds
 from passback.models.http.decoding import Decoder
 from passback.models.http.exchanges import Headers, checked_key, checked_url, endpoint
 from passback.models.openai_chat.decoding import ChatDecoder
-from passback.models.openai_chat.encoding import objection, request_body
+from passback.models.openai_chat.encoding import attachment_objection, request_body
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
 
 class OpenAIChat(HttpModel):
-    """A model behind OpenAI's chat completions, streamed.
+    """A model behind OpenAI's chat completions API, with streamed answers.
 
     Args:
-        model: the service's name of it.
-        base_url: what `/chat/completions` is put behind.
-        api_key: sent as a bearer token; None for services that take none.
-        bounds: of time and size.
-        transport: another way to the service: a proxy, certificates, a test. It is closed with the client.
+        model: the service's own name of the model.
+        base_url: the address that `/chat/completions` is appended to.
+        api_key: the bearer token; None for services that take none.
+        bounds: timeouts, retries and sizes.
+        transport: an httpx transport to use instead of passback's own, for a proxy, certificates or
+            a test. It is closed with the client.
     """
 
     def __init__(
@@ -51,13 +52,13 @@ class OpenAIChat(HttpModel):
 
     @override
     def encode(self, request: ModelRequest, /) -> Encoded:
-        return Encoded(request_body(self._model, self.name, request), self._decoder)
+        return Encoded(request_body(self._model, self.name, request), self._make_decoder)
 
     @override
     def refuses(self, part: MediaPart, /) -> str | None:
-        return objection(part)
+        return attachment_objection(part)
 
-    def _decoder(self, whole: bool) -> Decoder:
+    def _make_decoder(self, whole: bool) -> Decoder:
         return ChatDecoder(self.name, whole=whole, max_answer=self.bounds.max_answer)
 
 
@@ -72,7 +73,10 @@ def create(
     """Make the client for a setting: `openai:NAME`.
 
     Raises:
-        ConfigurationError: no name, an address that is none, or OpenAI itself without a key.
+        ConfigurationError: there is no name, the address is not a URL, or OpenAI's own service has
+            no key.
     """
-    bounds = settled("openai", "OpenAI", name, base_url=base_url, api_key=api_key, timeout=timeout)
+    bounds = checked_bounds(
+        "openai", "OpenAI", name, base_url=base_url, api_key=api_key, timeout=timeout
+    )
     return OpenAIChat(name, base_url=base_url or DEFAULT_BASE_URL, api_key=api_key, bounds=bounds)

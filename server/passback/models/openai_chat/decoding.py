@@ -1,4 +1,4 @@
-"""An answer's bytes to deltas: the chunks of the stream, and what services make of them. Sans-IO."""
+"""The decoder of chat completions, from bytes to deltas, with services' variants. Sans-IO."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from passback.core.deltas import (
 from passback.core.errors import ModelIncomplete, ModelUnavailable
 from passback.core.messages import Reasoning, Usage
 from passback.models.http.alike import DeltaTemplate
-from passback.models.http.decoding import MAX_ANSWER, Decoder, count, dicts
+from passback.models.http.decoding import MAX_ANSWER, Decoder, dicts_in, token_count
 from passback.models.http.events import JsonDict
 from passback.models.http.failures import reported_failure
 from passback.models.openai_chat.calls import CallSlots, TooManyCalls
@@ -29,22 +29,20 @@ FINISH_REASONS: dict[str, FinishReason] = {
     "refusal": "refusal",
     "safety": "refusal",
 }
-"""All others, also unknown ones, are `stop`, or `tool_calls` when there are calls."""
+"""Any other reason is read as `stop`, or as `tool_calls` if there are calls."""
 
 _BROKEN_OFF = {"error", "abort", "insufficient_system_resource"}
 _FUNCTION_CALL_INDEX = -1
-_BLANK = b"\n\n"
-_STEPS = 8
-"""Events of one read that are read one by one, to learn what the others look like."""
-
+_BLANK_LINE = b"\n\n"
+_MAX_STUDIED = 8  # events of one read that are studied one by one
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
 class ChatDecoder(Decoder):
-    """Reads chat completions, streamed or whole.
+    """A decoder of a chat completion, streamed or whole.
 
     Args:
-        provider: whose reasoning it is.
+        provider: the provider that reasoning is marked with.
     """
 
     def __init__(
@@ -53,7 +51,7 @@ class ChatDecoder(Decoder):
         super().__init__(whole=whole, max_answer=max_answer)
         self._provider = provider
         self._delta_field = "message" if whole else "delta"
-        self._template = DeltaTemplate(_usual_text)
+        self._template = DeltaTemplate(_text_of_plain_chunk)
         self._calls = CallSlots()
         self._finish: str | None = None
         self._refused = False
@@ -62,38 +60,39 @@ class ChatDecoder(Decoder):
 
     @override
     def feed(self, data: bytes, /) -> Sequence[ModelDelta]:
-        data = self._say_alike(data)
+        data = self._add_templated_text(data)
         studied = 0
-        for _ in range(_STEPS):
-            end = data.find(_BLANK, studied) + len(_BLANK)
-            if end < len(_BLANK) or not self._template.learns:
+        for _ in range(_MAX_STUDIED):
+            end = data.find(_BLANK_LINE, studied) + len(_BLANK_LINE)
+            if end < len(_BLANK_LINE) or not self._template.can_learn:
                 break
             knows = self._template.learn(data[studied:end])
             studied = end
             if knows:
-                self._read(data[:studied])
-                data, studied = self._say_alike(data[studied:]), 0
+                self._read_data(data[:studied])
+                data, studied = self._add_templated_text(data[studied:]), 0
         if data:
-            self._read(data)
+            self._read_data(data)
         return self._batch.take()
 
     @override
     def take_text(self, data: bytes, /) -> str:
-        text, behind = self._alike_in(data)
+        text, behind = self._match_template(data)
         if behind:
             return ""
         self.size += len(text)
         return text
 
-    def _say_alike(self, data: bytes) -> bytes:
-        """Take the texts at the beginning of a read that can be had without parsing; gives what follows them."""
-        text, behind = self._alike_in(data)
+    def _add_templated_text(self, data: bytes) -> bytes:
+        """Add the text of the events that need no parsing, and return the remaining bytes."""
+        text, behind = self._match_template(data)
         if text:
-            self._say(text)
+            self._add_text(text)
         return behind
 
-    def _alike_in(self, data: bytes) -> tuple[str, bytes]:
-        """The texts at the beginning of a read that can be had without parsing, and what follows them."""
+    def _match_template(self, data: bytes) -> tuple[str, bytes]:
+        """Return the text of the first events that need no parsing, and the remaining bytes."""
+        # An answer that would grow too long takes the way of `_read_data`, which notices it.
         if self._events.between and not self.failure:
             text, behind = self._template.take(data)
             if self.size + len(text) <= self._max_answer:
@@ -105,97 +104,96 @@ class ChatDecoder(Decoder):
         return self.done or self._finish is not None
 
     @override
-    def _close(self) -> None:
+    def _add_finish(self) -> None:
         if self._reasoning:
             text = "".join(self._reasoning)
             block = Reasoning(text, self._provider, self._reasoning_field)
             self._batch.add(ReasoningBlock(block))
         self._batch.add(Finish(self._finish_reason()))
 
-    # ------------------------------------------------------------ chunks
     @override
-    def _chunk(self, chunk: JsonDict) -> None:
+    def _read_chunk(self, chunk: JsonDict) -> None:
         error = chunk if chunk.get("object") == "error" else chunk.get("error")
         if error:
-            self._fail(reported_failure(error))
+            self._set_failure(reported_failure(error))
             return
         if usage := chunk.get("usage"):
-            self._batch.report(_usage(usage))
+            self._batch.set_usage(_parse_usage(usage))
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list) else ():
-            # only one answer was asked for
+            # Only one answer was asked for; choices of another index are none of it.
             if isinstance(choice, dict) and not choice.get("index"):
-                self._choice(choice)
+                self._read_choice(choice)
 
-    def _choice(self, choice: JsonDict) -> None:
+    def _read_choice(self, choice: JsonDict) -> None:
         delta = choice.get(self._delta_field)
         if isinstance(delta, dict):
             content = delta.get("content")
-            # the usual one: a text and nothing else
+            # The usual delta has a text and nothing else: spare it the other fields.
             if len(delta) == 1 and isinstance(content, str):
-                self._say(content)
+                self._add_text(content)
             else:
-                self._delta(delta, content)
+                self._read_delta(delta, content)
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             self._finish = reason.lower()
             if self._finish in _BROKEN_OFF:
-                self._fail(ModelUnavailable("the model's service broke its answer off"))
+                self._set_failure(ModelUnavailable("the model's service broke its answer off"))
 
-    def _delta(self, delta: JsonDict, content: JsonValue) -> None:
+    def _read_delta(self, delta: JsonDict, content: JsonValue) -> None:
         for field in _REASONING_FIELDS:
             if isinstance(thought := delta.get(field), str) and thought:
-                self._think(thought, field)
-                break  # some send the same text in both
+                self._add_reasoning(thought, field)
+                break  # some services send the same text in both fields
         if isinstance(content, str):
-            self._say(content)
+            self._add_text(content)
         elif content:
-            self._say_parts(content)
+            self._add_content_parts(content)
         if isinstance(refusal := delta.get("refusal"), str) and refusal:
             self._refused = True
-            self._say(refusal)
+            self._add_text(refusal)
         if calls := delta.get("tool_calls"):
-            self._call(calls)
+            self._add_calls(calls)
         if isinstance(function := delta.get("function_call"), dict):
-            self._call([{"index": _FUNCTION_CALL_INDEX, "function": function}])
+            self._add_calls([{"index": _FUNCTION_CALL_INDEX, "function": function}])
 
-    def _say_parts(self, parts: JsonValue) -> None:
-        """Content in parts: texts, and thoughts that are parts again."""
-        for part in dicts(parts):
+    def _add_content_parts(self, parts: JsonValue) -> None:
+        """Add content in parts: texts, and thoughts, which are lists of parts again."""
+        for part in dicts_in(parts):
             if isinstance(text := part.get("text"), str):
-                self._say(text)
-            for thought in dicts(part.get("thinking")):
-                self._think(str(thought.get("text") or ""), "thinking")
+                self._add_text(text)
+            for thought in dicts_in(part.get("thinking")):
+                self._add_reasoning(str(thought.get("text") or ""), "thinking")
 
-    def _think(self, text: str, field: str) -> None:
+    def _add_reasoning(self, text: str, field: str) -> None:
         self.size += len(text)
         self._reasoning.append(text)
         self._reasoning_field = field
         self._batch.add_text(ReasoningChunk, text)
 
-    def _call(self, calls: JsonValue) -> None:
+    def _add_calls(self, calls: JsonValue) -> None:
         try:
-            chunks = self._calls.feed(dicts(calls))
+            chunks = self._calls.feed(dicts_in(calls))
         except TooManyCalls:
-            self._fail(ModelIncomplete("the model called too many tools at once"))
+            self._set_failure(ModelIncomplete("the model called too many tools at once"))
             return
         for chunk in chunks:
             self.size += len(chunk.arguments) + len(chunk.name or "")
             self._batch.add(chunk)
 
     def _finish_reason(self) -> FinishReason:
-        """What the service said, unless what it sent says otherwise."""
-        said = FINISH_REASONS.get(self._finish or "stop")
-        if said:
-            return said
+        """Return the service's reason, corrected by the content of the answer."""
+        reason = FINISH_REASONS.get(self._finish or "stop")
+        if reason:
+            return reason
+        # Some services end an answer that has calls with `stop`.
         if self._calls:
             return "tool_calls"
         return "refusal" if self._refused else "stop"
 
 
-# ---------------------------------------------------------------- reading the JSON
-def _usual_text(chunk: Any) -> str | None:
-    """The text of a chunk that is one piece of text and nothing else."""
+def _text_of_plain_chunk(chunk: Any) -> str | None:
+    """Return the text of a chunk that holds a piece of text and nothing else, None for others."""
     try:
         (choice,) = chunk["choices"]
         delta = choice["delta"]
@@ -213,11 +211,11 @@ def _usual_text(chunk: Any) -> str | None:
     return text if isinstance(text, str) and not says_more else None
 
 
-def _usage(value: JsonValue) -> Usage:
-    cached = count(value, "prompt_tokens_details", "cached_tokens")
+def _parse_usage(value: JsonValue) -> Usage:
+    cached = token_count(value, "prompt_tokens_details", "cached_tokens")
     return Usage(
-        input_tokens=count(value, "prompt_tokens"),
-        output_tokens=count(value, "completion_tokens"),
-        cached_tokens=cached or count(value, "prompt_cache_hit_tokens"),
-        reasoning_tokens=count(value, "completion_tokens_details", "reasoning_tokens"),
+        input_tokens=token_count(value, "prompt_tokens"),
+        output_tokens=token_count(value, "completion_tokens"),
+        cached_tokens=cached or token_count(value, "prompt_cache_hit_tokens"),
+        reasoning_tokens=token_count(value, "completion_tokens_details", "reasoning_tokens"),
     )
