@@ -94,7 +94,13 @@ class Services:
                 or one key would be sent to several services.
         """
         refuse_unknown(models)
-        return [self._with_provider_key(choice) for choice in self._choices_at_services(models)]
+        choices: list[Choice] = []
+        for choice in self._choices_at_services(models):
+            key = self._own_keys.get(choice.kind)
+            # A provider's own key must not reach another service.
+            takes_own_key = key and not choice.api_key and choice.is_at_provider
+            choices.append(replace(choice, api_key=key) if takes_own_key else choice)
+        return choices
 
     def _choices_at_services(self, models: str) -> Sequence[Choice]:
         if models == self._models:
@@ -125,12 +131,6 @@ class Services:
                 "one key is for one service: give each model its own, with commas"
             )
         return choices
-
-    def _with_provider_key(self, choice: Choice) -> Choice:
-        key = self._own_keys.get(choice.kind)
-        if key and not choice.api_key and choice.is_at_provider:
-            return replace(choice, api_key=key)
-        return choice
 
 
 def refuse_unknown(models: str, /) -> None:

@@ -115,7 +115,7 @@ class Fallback:
                     yield batch
                 return
             if attempted.spent is not None:
-                yield (LostUsageChunk(attempted.spent),)
+                yield (LostUsageChunk(attempted.spent),)  # it is paid for all the same
             if not attempted.error.retryable:
                 raise attempted.error
             logger.warning(
@@ -139,8 +139,10 @@ async def _try_answer(
             batches = await attempt.enter_async_context(answer)
             async for batch in batches:
                 if not preamble.add_batch(batch):
+                    # The caller's stack closes the answer from here on.
                     stack.push_async_exit(attempt.pop_all())
                     return _StartedAnswer((*preamble.as_deltas(), *batch), batches)
+            # An end without content counts as a failure, so that the next model is asked.
             raise ModelIncomplete("the model's answer broke off")
     except ModelError as error:
         return _FailedAttempt(error, together(preamble.lost, preamble.usage))

@@ -35,6 +35,7 @@ def calls(*tools: tuple[str, Mapping[str, JsonValue]]) -> list[Step]:
     """Return a turn that calls tools, each given as its name and its arguments."""
     steps: list[Step] = []
     for slot, (name, arguments) in enumerate(tools):
+        # In two pieces, as services send calls.
         steps.append(ToolCallChunk(slot, provider_id=f"call_{slot}", name=name))
         steps.append(ToolCallChunk(slot, arguments=json.dumps(arguments)))
     return [*steps, Finish("tool_calls")]

@@ -12,7 +12,7 @@ from passback.models.anthropic.decoding import MessageDecoder
 from passback.models.anthropic.encoding import encode
 from passback.models.anthropic.outputs import OLDER_MODELS
 from passback.models.http.bounds import Bounds
-from passback.models.http.client import Encoded, HttpModel, Service, checked_bounds
+from passback.models.http.client import EncodedRequest, HttpModel, ServiceEndpoint, checked_bounds
 from passback.models.http.decoding import Decoder
 from passback.models.http.exchanges import Headers, checked_key, checked_url, endpoint
 
@@ -47,13 +47,13 @@ class Anthropic(HttpModel):
         base = checked_url(base_url, "/messages", "/v1")
         key = checked_key(api_key)
         own = {"anthropic-version": _VERSION, **({"x-api-key": key} if key else {})}
-        service = Service(
+        service = ServiceEndpoint(
             name=f"anthropic:{model}",
             model=model,
             base=base,
             given=base_url,
-            answers=endpoint(base, "v1/messages"),
-            models=endpoint(base, "v1/models").copy_merge_params(_LIST_LIMIT),
+            answers_url=endpoint(base, "v1/messages"),
+            models_url=endpoint(base, "v1/models").copy_merge_params(_LIST_LIMIT),
             headers=Headers(base, own),
         )
         super().__init__(service, bounds=bounds, transport=transport)
@@ -65,17 +65,17 @@ class Anthropic(HttpModel):
         self._takes_schemas = at_home and OLDER_MODELS.match(model) is None
 
     @override
-    def encode(self, request: ModelRequest, /) -> Encoded:
+    def encode(self, request: ModelRequest, /) -> EncodedRequest:
         if not self._takes_schemas:  # a service without the mode may refuse the whole request
             request = replace(request, output_schema=None)
         encoded = encode(self._model, self._provider, request)
 
-        def decoder(whole: bool) -> Decoder:
+        def make_decoder(whole: bool) -> Decoder:
             return MessageDecoder(
                 self._provider, encoded.prefix, whole=whole, max_answer=self.bounds.max_answer
             )
 
-        return Encoded(encoded.body, decoder)
+        return EncodedRequest(encoded.body, make_decoder)
 
     @override
     def refuses(self, part: MediaPart, /) -> str | None:

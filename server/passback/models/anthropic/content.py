@@ -3,20 +3,19 @@
 import base64
 import binascii
 import json
-from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, TypeAlias
 
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from passback.core.messages import AssistantMessage, Content, MediaPart, Part, ToolMessage
+from passback.core.messages import AssistantMessage, Content, MediaPart, ToolMessage
 from passback.core.values import value
 from passback.models.http.bodies import inline_data, json_bytes, plain_text
 
 Block: TypeAlias = dict[str, JsonValue]
 
-KINDS = frozenset({"thinking", "redacted_thinking"})
+THOUGHT_TYPES = frozenset({"thinking", "redacted_thinking"})
 
 
 @value
@@ -79,7 +78,14 @@ def text_block(text: str, /) -> list[Block]:
 def content_blocks(content: Content, /) -> list[Block]:
     if isinstance(content, str):
         return text_block(content)
-    return [block for part in content for block in _part_blocks(part)]
+    blocks: list[Block] = []
+    for part in content:
+        block: Block | None = None
+        if isinstance(part, MediaPart):
+            block = _image_block(part) if part.type == "image" else _document_block(part)
+        # An attachment that the service refuses is named in a text.
+        blocks += text_block(plain_text((part,))) if block is None else [block]
+    return blocks
 
 
 def attachment_objection(part: MediaPart, /) -> str | None:
@@ -103,21 +109,13 @@ def result_block(message: ToolMessage, wire_id: str, /) -> Block:
     return block
 
 
-def _part_blocks(part: Part) -> Iterable[Block]:
-    if isinstance(part, MediaPart):
-        source = _image_block(part) if part.type == "image" else _document_block(part)
-        if source is not None:
-            return [source]
-    return text_block(plain_text((part,)))
-
-
 def _image_block(part: MediaPart) -> Block | None:
     carried = inline_data(part)
     if carried is None:
         return {"type": "image", "source": _url_source(part)} if _has_http_url(part) else None
     media_type, data = carried
     if media_type not in _IMAGE_TYPES:
-        return None
+        return None  # one refused image would fail the whole request
     return {"type": "image", "source": _base64_source(media_type, data)}
 
 
@@ -126,7 +124,10 @@ def _document_block(part: MediaPart) -> Block | None:
     source: Block | None = None
     carried = inline_data(part)
     if carried is None:
-        if _has_http_url(part) and _is_pdf_url(part):
+        path = part.url.partition("?")[0].partition("#")[0].lower()
+        # The ending of the address counts only if no type is given.
+        is_pdf = part.media_type == _PDF_TYPE or (part.media_type is None and path.endswith(".pdf"))
+        if is_pdf and _has_http_url(part):
             source = _url_source(part)
     elif carried[0] == _PDF_TYPE:
         source = _base64_source(*carried)
@@ -156,10 +157,3 @@ def _url_source(part: MediaPart) -> Block:
 
 def _has_http_url(part: MediaPart) -> bool:
     return part.url.startswith(("https://", "http://"))
-
-
-def _is_pdf_url(part: MediaPart) -> bool:
-    path = part.url.partition("?")[0].partition("#")[0]
-    return part.media_type == _PDF_TYPE or (
-        part.media_type is None and path.lower().endswith(".pdf")
-    )

@@ -112,7 +112,7 @@ class MessageDecoder(Decoder):
             case "error":
                 self._set_failure(reported_failure(chunk.get("error")))
             case _:
-                pass
+                pass  # `ping`, and types that the service adds later
 
     def _read_whole_message(self, message: JsonDict) -> None:
         """Read a message that is not streamed: a head, and blocks that are complete."""
@@ -164,6 +164,7 @@ class MessageDecoder(Decoder):
         self._end_block(index)  # if the end of the block before it is missing
         if not isinstance(block, dict):
             return
+        # The service ends a block before it begins the next; others must not fill the memory.
         if len(self._open_blocks) == MAX_CALLS:
             self._set_failure(ModelIncomplete("the model's answer makes no sense"))
             return
@@ -209,7 +210,7 @@ class MessageDecoder(Decoder):
             case "redacted_thinking":
                 self._add_reasoning_block(opened, "", opened.start)
             case "tool_use":
-                # Streamed calls begin with an empty input; some services send it whole there.
+                # Whole messages, and some services' streams, have the input in the block itself.
                 if not opened.pieces and (whole := opened.start.get("input")):
                     self._read_arguments(opened, json.dumps(whole))
             case _:
@@ -244,9 +245,9 @@ class MessageDecoder(Decoder):
             self._set_failure(ModelIncomplete("the model called too many tools at once"))
             return
         name = block.get("name")
-        said = name if isinstance(name, str) else ""
-        self.size += len(said)
-        self._batch.add(ToolCallChunk(self._calls, usable_id(block.get("id")), said or None))
+        tool_name = name if isinstance(name, str) else ""
+        self.size += len(tool_name)
+        self._batch.add(ToolCallChunk(self._calls, usable_id(block.get("id")), tool_name or None))
         self._calls += 1
 
     def _read_arguments(self, opened: _OpenBlock, piece: JsonValue) -> None:

@@ -4,7 +4,7 @@ By the rules of the API, user and assistant take turns, and the user has the fir
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
@@ -23,7 +23,7 @@ from passback.core.messages import (
 )
 from passback.core.values import value
 from passback.models.anthropic.content import (
-    KINDS,
+    THOUGHT_TYPES,
     Block,
     Prefix,
     Thought,
@@ -62,7 +62,10 @@ def encode(model: str, provider: str, request: ModelRequest, /) -> Request:
     ]
     system = "\n\n".join(filter(str.strip, [request.system, *system_texts]))
     tools = [_encode_tool(spec) for spec in request.tools]
-    has_budget = _thinks_by_budget(request.options)
+    # Thinking with a budget is the way of older models. They do not bind thoughts to the request,
+    # and demand one before calls that are being answered.
+    thinking = request.options.get("thinking")
+    has_budget = isinstance(thinking, dict) and thinking.get("type") == "enabled"
     transcript = _Transcript(
         provider, wire_ids(request.messages, _ALLOWED_ID), bound=not has_budget
     )
@@ -101,15 +104,6 @@ def _generation_options(request: ModelRequest) -> Block:
     if "stop" in asked:
         asked["stop_sequences"] = asked.pop("stop")
     return asked
-
-
-def _thinks_by_budget(options: Mapping[str, JsonValue]) -> bool:
-    """Return True if the options ask for thinking with a budget, the way of older models.
-
-    They do not bind thoughts to the request, and demand one before calls that are being answered.
-    """
-    thinking = options.get("thinking")
-    return isinstance(thinking, dict) and thinking.get("type") == "enabled"
 
 
 def _system_blocks(system: str, static: int | None) -> Sequence[Block]:
@@ -190,7 +184,7 @@ class _Transcript:
             return False
         before, last = self._turns[-2:]
         answers = any(block["type"] == "tool_result" for block in last.blocks)
-        return answers and before.blocks[0]["type"] not in KINDS
+        return answers and before.blocks[0]["type"] not in THOUGHT_TYPES
 
     def _open_user_turn(self) -> list[Block]:
         """Return the blocks of the last turn, after a new one of the user if it is not his."""
@@ -230,22 +224,18 @@ class _Transcript:
             text_end = max(text_end, thought.text)
             calls_end = max(calls_end, thought.calls)
         blocks += text_block(text[text_end:]) + calls[calls_end:]
-        while blocks and blocks[-1]["type"] in KINDS:  # an answer may not end in thought
+        while blocks and blocks[-1]["type"] in THOUGHT_TYPES:  # an answer may not end in thought
             blocks.pop()
         return blocks
 
     def _encode_call(self, call: ToolCall) -> Block:
+        try:
+            parsed: JsonValue = from_json(call.arguments)
+        except ValueError:
+            parsed = None  # a model may have written bad JSON, and the service takes objects only
         return {
             "type": "tool_use",
             "id": self._ids[call.id],
             "name": call.name,
-            "input": _parse_object(call.arguments),
+            "input": parsed if isinstance(parsed, dict) else {},
         }
-
-
-def _parse_object(text: str) -> JsonValue:
-    try:
-        parsed: JsonValue = from_json(text)
-    except ValueError:
-        parsed = None
-    return parsed if isinstance(parsed, dict) else {}

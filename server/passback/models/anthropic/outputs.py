@@ -112,7 +112,11 @@ class _SchemaTranslator:
             case "type":
                 return self._translate_typed(schema, depth)
             case union:
-                return self._translate_union(schema[union], depth)
+                # passback itself checks that exactly one alternative of `oneOf` fits.
+                self._count_union()
+                given = schema[union]
+                alternatives = given if isinstance(given, list) else []
+                return {"anyOf": [self._translate_schema(one, depth + 1) for one in alternatives]}
 
     def _resolve_reference(self, reference: JsonValue) -> JsonValue:
         found = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
@@ -120,13 +124,6 @@ class _SchemaTranslator:
         if found is None or not isinstance(named, dict):
             raise _UnsupportedSchema
         return named.get(found[2])
-
-    def _translate_union(self, alternatives: JsonValue, depth: int) -> Block:
-        """Translate `anyOf` or `oneOf` to `anyOf`."""
-        # passback itself checks that exactly one alternative of `oneOf` fits.
-        self._count_union()
-        each = alternatives if isinstance(alternatives, list) else []
-        return {"anyOf": [self._translate_schema(one, depth + 1) for one in each]}
 
     def _translate_typed(self, schema: Mapping[str, JsonValue], depth: int) -> Block:
         given = schema.get("type")
@@ -140,9 +137,9 @@ class _SchemaTranslator:
             translated |= self._translate_object(schema, depth)
         if "array" in types:
             translated["items"] = self._translate_schema(schema.get("items"), depth + 1)
-            if schema.get("minItems") in (0, 1):
+            if schema.get("minItems") in (0, 1):  # the service refuses any other value
                 translated["minItems"] = schema["minItems"]
-        if schema.get("format") in _FORMATS:
+        if schema.get("format") in _FORMATS:  # and any other format
             translated["format"] = schema["format"]
         return translated
 

@@ -118,7 +118,10 @@ def answer(request: ModelRequest, /) -> list[ModelDelta]:
     else:
         text = _quote_results(results) if results else _reply_text(words, media, request)
         pieces = [TextChunk(piece) for piece in _PIECE.findall(text)]
-    usage = Usage(input_tokens=_word_count(request.messages), output_tokens=len(pieces))
+    read = sum(
+        len(_without_context(_plain_text(message.content)).split()) for message in request.messages
+    )
+    usage = Usage(input_tokens=read, output_tokens=len(pieces))
     return [*pieces, UsageChunk(usage), Finish("tool_calls" if tools else "stop")]
 
 
@@ -217,7 +220,3 @@ def _plain_text(content: Content) -> str:
 def _shorten_quote(text: str) -> str:
     text = text.strip()
     return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]} ..."
-
-
-def _word_count(messages: Sequence[ModelMessage]) -> int:
-    return sum(len(_without_context(_plain_text(message.content)).split()) for message in messages)

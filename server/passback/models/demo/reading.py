@@ -22,7 +22,7 @@ _MAX_URL_HEAD = 400  # characters of a data: URL before its data
 
 
 def describe_media(media: Sequence[MediaPart], /) -> str:
-    """Describe attachments, such as `an image (image/png, 68 bytes) and a file at https://a.com/a`."""
+    """Describe attachments, such as `an image (image/png, 68 bytes) and 2 more`."""
     texts = [describe_part(part) for part in media[:MAX_DESCRIBED]]
     if len(media) > len(texts):
         texts.append(f"{len(media) - len(texts)} more")
@@ -34,19 +34,14 @@ def describe_part(part: MediaPart, /) -> str:
     """Describe an attachment: by type and size if it is inline, else by its address."""
     name = f' "{_shorten_text(part.name)}"' if part.name else ""
     if part.url.startswith("data:"):
-        media_type, size = _inline_type_and_size(part)
+        # Only the head is copied: there may be millions of characters.
+        comma = part.url.find(",", 0, _MAX_URL_HEAD)
+        declared = part.url[len("data:") : max(comma, 0)].partition(";")[0]
+        media_type = part.media_type or declared or "text/plain"
+        size = (len(part.url) - comma - 1) * 3 // 4 - part.url[-2:].count("=")
         return f"{_MEDIA_NAMES[part.type]}{name} ({media_type}, {size} bytes)"
     known = f" ({part.media_type})" if part.media_type else ""
     return f"{_MEDIA_NAMES[part.type]}{name} at {_shorten_text(part.url)}{known}"
-
-
-def _inline_type_and_size(part: MediaPart) -> tuple[str, int]:
-    """Return the media type and the size in bytes of a part with base64 data."""
-    # The data are not copied: there may be millions of characters.
-    comma = part.url.find(",", 0, _MAX_URL_HEAD)
-    declared = part.url[len("data:") : max(comma, 0)].partition(";")[0]
-    size = (len(part.url) - comma - 1) * 3 // 4 - part.url[-2:].count("=")
-    return part.media_type or declared or "text/plain", size
 
 
 def _shorten_text(text: str) -> str:
@@ -195,7 +190,8 @@ class _ArgumentReader:
 
     def _mentions_option(self, schema: Schema) -> bool:
         """Return True if the words have one of the values in a schema's `enum`."""
-        return any(True for _ in self._mentioned_texts(_as_texts(schema.get("enum"))))
+        options = schema.get("enum")
+        return isinstance(options, list) and any(map(self._outside.find, map(str, options)))
 
     def read_value(self, schema: Schema, depth: int) -> JsonValue:
         schema = self._resolve_schema(schema)
@@ -281,10 +277,6 @@ def _listed_words(description: JsonValue) -> Iterator[str]:
 
 def _as_schema(value: JsonValue) -> Schema:
     return value if isinstance(value, dict) else {}
-
-
-def _as_texts(value: JsonValue) -> list[str]:
-    return [str(item) for item in value] if isinstance(value, list) else []
 
 
 def _schema_type(schema: Schema) -> JsonValue:

@@ -31,7 +31,7 @@ def json_bytes(body: JsonValue, /) -> bytes:
     """Return JSON in UTF-8, with U+FFFD in place of lone surrogates."""
     try:
         return to_json(body)
-    except PydanticSerializationError:
+    except PydanticSerializationError:  # a lone surrogate has no UTF-8
         return mended(json.dumps(body, ensure_ascii=False)).encode()
 
 

@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 @value
-class Service:
+class ServiceEndpoint:
     """The addresses and headers of a model's service.
 
     Attributes:
@@ -54,8 +54,8 @@ class Service:
         model: the service's own name of the model.
         base: the base URL of the settings, without the path of a single request.
         given: the base URL as the settings give it.
-        answers: the URL to post requests to.
-        models: the URL of the list of models.
+        answers_url: the URL to post requests to.
+        models_url: the URL of the list of models.
         headers: the headers of every request.
     """
 
@@ -63,13 +63,13 @@ class Service:
     model: str
     base: httpx.URL
     given: str
-    answers: httpx.URL
-    models: httpx.URL
+    answers_url: httpx.URL
+    models_url: httpx.URL
     headers: Headers
 
 
 @value
-class Encoded:
+class EncodedRequest:
     """A request in the service's own form, and a function that makes the decoder of its answer.
 
     The function is called with True if the answer is one object instead of a stream.
@@ -115,7 +115,7 @@ class HttpModel(ABC):
 
     def __init__(
         self,
-        service: Service,
+        service: ServiceEndpoint,
         *,
         bounds: Bounds | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
@@ -125,7 +125,7 @@ class HttpModel(ABC):
         # Requests go straight to the transport: httpx's client costs half as much again, and brings
         # proxies of the environment, redirects and cookies, which must not be used here.
         self._transport = transport or Transport()
-        self._exchanges = Exchanges(self._transport, service.answers, service.headers)
+        self._exchanges = Exchanges(self._transport, service.answers_url, service.headers)
         self._patience = Patience(
             connect=self.bounds.connect_timeout,
             read=self.bounds.content_timeout,
@@ -138,7 +138,7 @@ class HttpModel(ABC):
         return self._service.name
 
     @abstractmethod
-    def encode(self, request: ModelRequest, /) -> Encoded:
+    def encode(self, request: ModelRequest, /) -> EncodedRequest:
         """Return the request in the service's own form."""
 
     @abstractmethod
@@ -162,7 +162,7 @@ class HttpModel(ABC):
         base = without_query(service.base)
         try:
             with anyio.fail_after(_CHECK_TIMEOUT):
-                listing = await self._fetch_listing(service.models)
+                listing = await self._fetch_listing(service.models_url)
                 if not (listing.names or listing.is_broken):
                     await self._refuse_wrong_base(listing)
         except (httpx.HTTPError, TimeoutError) as error:
@@ -187,7 +187,7 @@ class HttpModel(ABC):
             ModelRejected: the list is there, so the base URL is wrong.
         """
         service = self._service
-        for base in likely_bases(service.base, service.models):
+        for base in likely_bases(service.base, service.models_url):
             other = await self._fetch_listing(endpoint(base, "models"))
             # A refused key where the first address did not refuse it: the API begins there.
             if other.names or (other.is_refused and not listing.is_refused):
@@ -270,7 +270,7 @@ class _AnswerContext(AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDel
     _stream: httpx.AsyncByteStream
     _decoder: Decoder
 
-    def __init__(self, model: HttpModel, encoded: Encoded) -> None:
+    def __init__(self, model: HttpModel, encoded: EncodedRequest) -> None:
         self._model = model
         self._body, self._decoder_of = encoded.body, encoded.decoder
 

@@ -11,7 +11,7 @@ from passback.core.messages import Usage
 from passback.models.http.events import EventReader, JsonDict, WholeReader
 
 
-class Batch:
+class DeltaBatch:
     """A collector of deltas: it joins adjacent texts and keeps the last usage report."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Decoder(ABC):
         self.failure: ModelError | None = None
         self._max_answer = max_answer
         self._events = WholeReader() if whole else EventReader()
-        self._batch = Batch()
+        self._batch = DeltaBatch()
 
     @property
     def done(self) -> bool:
@@ -126,6 +126,7 @@ class Decoder(ABC):
         """Add the deltas that close a complete answer, the last of them its `Finish`."""
 
     def _set_failure(self, failure: ModelError) -> None:
+        # The first failure is the cause; a later one may only follow from it.
         self.failure = self.failure or failure
 
     def _add_text(self, text: str) -> None:
@@ -160,6 +161,7 @@ def dicts_in(value: JsonValue) -> list[JsonDict]:
 
 def usable_id(value: JsonValue) -> str | None:
     """Return an id that can be sent back, or None if the value is not fit for one."""
+    # A bad id would make the service refuse every later request of the conversation.
     if isinstance(value, str) and 0 < len(value) <= _MAX_ID and value.isprintable():
         return value
     return None

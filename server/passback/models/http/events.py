@@ -29,7 +29,7 @@ class LineSplitter:
         self._at_start = True
 
     @property
-    def between(self) -> bool:
+    def is_between_lines(self) -> bool:
         """True if the next byte begins a line, except for the first line."""
         # The first line is left out because it may begin with a byte order mark.
         return not (self._pieces or self._after_cr or self._at_start)
@@ -79,9 +79,9 @@ class EventReader:
         self._event_size = 0
 
     @property
-    def between(self) -> bool:
+    def is_between_events(self) -> bool:
         """True if the next byte begins an event, except for the first event."""
-        return self._lines.between and not (self._event or self.done or self.damaged)
+        return self._lines.is_between_lines and not (self._event or self.done or self.damaged)
 
     def feed(self, data: bytes, /) -> list[JsonDict]:
         objects: list[JsonDict] = []
@@ -154,7 +154,7 @@ class WholeReader:
         self._size = 0
 
     @property
-    def between(self) -> bool:
+    def is_between_events(self) -> bool:
         return False
 
     def feed(self, data: bytes, /) -> list[JsonDict]:

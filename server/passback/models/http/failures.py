@@ -154,8 +154,8 @@ def _known_refusal(error: JsonValue) -> str | None:
     if words := _CODE_WORDS.get(_error_code(error)):
         return words
     message = error.get("message") if isinstance(error, dict) else error
-    said = message.lower() if isinstance(message, str) else ""
-    return next((words for phrase, words in _PHRASES.items() if phrase in said), None)
+    text = message.lower() if isinstance(message, str) else ""
+    return next((words for phrase, words in _PHRASES.items() if phrase in text), None)
 
 
 def _refusal_error(words: str) -> ModelError:
@@ -174,7 +174,7 @@ def _error_code(error: JsonValue) -> str:
     return next((code for code in codes if code in _CODE_WORDS), codes[0] or codes[1])
 
 
-_PRINTABLE_NAME = re.compile(r"[\w.:/@+-]{1,80}")
+_MODEL_NAME = re.compile(r"[\w.:/@+-]{1,80}")
 
 _VERSION = "/v1"
 _DATE = re.compile(r"-\d{8}$")
@@ -208,9 +208,14 @@ def read_listing(status: int, body: bytes, /) -> Listing:
     if status != HTTPStatus.OK:
         return Listing(status, [])
     try:
-        return Listing(status, _names_in_listing(from_json(body)))
+        parsed: JsonValue = from_json(body)
     except ValueError:
         return Listing(status, [])
+    models = parsed.get("data") if isinstance(parsed, dict) else None
+    each = models if isinstance(models, list) else []
+    names = [str(model.get("id") or "") for model in each if isinstance(model, dict)]
+    # People are shown these names: what cannot be one is left out.
+    return Listing(status, [name for name in names if "*" in name or _MODEL_NAME.fullmatch(name)])
 
 
 def likely_bases(base: httpx.URL, models: httpx.URL, /) -> Sequence[httpx.URL]:
@@ -251,23 +256,13 @@ def listing_error(base_url: str, model: str, listing: Listing, /) -> ModelError 
     return ModelRejected(f"{base_url} has no model {model!r}; it has {', '.join(near)}")
 
 
-def _names_in_listing(listing: JsonValue) -> list[str]:
-    """Return the names in the list, without strings that cannot be a model's name."""
-    models = listing.get("data") if isinstance(listing, dict) else None
-    if not isinstance(models, list):
-        return []
-    names = [str(model.get("id") or "") for model in models if isinstance(model, dict)]
-    return [name for name in names if "*" in name or _PRINTABLE_NAME.fullmatch(name)]
-
-
 def _is_same_model(name: str, model: str) -> bool:
     """Return True if a name in the list means the model.
 
     The name may have a folder before it, or a tag or a date behind it.
     """
-    if (
-        "*" in name
-    ):  # a gateway's wildcard, such as `openai/*`: which models it stands for is unknown
+    # A gateway's wildcard, such as `openai/*`: the models that it stands for are unknown.
+    if "*" in name:
         return True
     if _UNDATED.sub("", model) == _DATE.sub("", name):
         return True

@@ -100,24 +100,23 @@ class AnswerReader(AsyncIterator[Sequence[ModelDelta]], Eager):
         return (*batch, *self._decoder.end())
 
     async def _read_body(self) -> bytes:
-        """Return the bytes that have arrived since the last read; none at the end."""
+        """Return the bytes that have arrived since the last read; none at the end.
+
+        Raises:
+            ModelError: the connection failed before the answer was complete.
+        """
         try:
             self._stall_detector.check(self._decoder.size)
             return await anext(self._body)
         except StopAsyncIteration:
             return b""
         except httpx.HTTPError as error:
-            self._raise_unless_finished(error)
-            return b""  # the connection broke after the last thing that matters
-
-    def _raise_unless_finished(self, error: httpx.HTTPError) -> None:
-        """Raise the ModelError that a connection's error means, unless the answer is complete."""
-        if self._decoder.finished:
-            return
-        logger.warning("model=%s broke off error=%s", self._name, error_kind(error))
-        if isinstance(error, httpx.ReadTimeout):
-            raise stall_error() from error
-        raise ModelIncomplete("the connection to the model's service was cut") from error
+            if self._decoder.finished:
+                return b""  # the connection broke after the last thing that matters
+            logger.warning("model=%s broke off error=%s", self._name, error_kind(error))
+            if isinstance(error, httpx.ReadTimeout):
+                raise stall_error() from error
+            raise ModelIncomplete("the connection to the model's service was cut") from error
 
 
 class _StallDetector:

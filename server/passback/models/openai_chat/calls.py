@@ -81,7 +81,10 @@ class CallSlots:
             # One chunk never has two first pieces of one call.
             is_second = call is not None and piece.name and call.slot in seen_slots
             if call is None or is_second or _begins_new_call(call, piece):
-                call = self._new_call()
+                if len(self._calls) == MAX_CALLS:
+                    raise TooManyCalls
+                call = _Call(len(self._calls))
+                self._calls.append(call)
             seen_slots.add(call.slot)
             chunks.append(self._continue_call(call, piece))
         return chunks
@@ -95,13 +98,6 @@ class CallSlots:
         if piece.index is not None:
             return self._by_index[piece.index]
         return newest or (self._calls[-1] if self._calls else None)
-
-    def _new_call(self) -> _Call:
-        if len(self._calls) == MAX_CALLS:
-            raise TooManyCalls
-        call = _Call(len(self._calls))
-        self._calls.append(call)
-        return call
 
     def _continue_call(self, call: _Call, piece: _Piece) -> ToolCallChunk:
         """Add a piece to its call, and return its delta; each call's id and name are sent once."""

@@ -6,7 +6,7 @@ from typing_extensions import override
 from passback.core.deltas import ModelRequest
 from passback.core.messages import MediaPart
 from passback.models.http.bounds import Bounds
-from passback.models.http.client import Encoded, HttpModel, Service, checked_bounds
+from passback.models.http.client import EncodedRequest, HttpModel, ServiceEndpoint, checked_bounds
 from passback.models.http.decoding import Decoder
 from passback.models.http.exchanges import Headers, checked_key, checked_url, endpoint
 from passback.models.openai_chat.decoding import ChatDecoder
@@ -38,28 +38,28 @@ class OpenAIChat(HttpModel):
     ) -> None:
         base = checked_url(base_url, "/chat/completions")
         key = checked_key(api_key)
-        service = Service(
+        service = ServiceEndpoint(
             name=f"openai:{model}",
             model=model,
             base=base,
             given=base_url,
-            answers=endpoint(base, "chat/completions"),
-            models=endpoint(base, "models"),
+            answers_url=endpoint(base, "chat/completions"),
+            models_url=endpoint(base, "models"),
             headers=Headers(base, {"Authorization": f"Bearer {key}"} if key else {}),
         )
         super().__init__(service, bounds=bounds, transport=transport)
         self._model = model
 
     @override
-    def encode(self, request: ModelRequest, /) -> Encoded:
-        return Encoded(request_body(self._model, self.name, request), self._make_decoder)
+    def encode(self, request: ModelRequest, /) -> EncodedRequest:
+        def make_decoder(whole: bool) -> Decoder:
+            return ChatDecoder(self.name, whole=whole, max_answer=self.bounds.max_answer)
+
+        return EncodedRequest(request_body(self._model, self.name, request), make_decoder)
 
     @override
     def refuses(self, part: MediaPart, /) -> str | None:
         return attachment_objection(part)
-
-    def _make_decoder(self, whole: bool) -> Decoder:
-        return ChatDecoder(self.name, whole=whole, max_answer=self.bounds.max_answer)
 
 
 def create(

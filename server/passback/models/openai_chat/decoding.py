@@ -93,7 +93,7 @@ class ChatDecoder(Decoder):
     def _match_template(self, data: bytes) -> tuple[str, bytes]:
         """Return the text of the first events that need no parsing, and the remaining bytes."""
         # An answer that would grow too long takes the way of `_read_data`, which notices it.
-        if self._events.between and not self.failure:
+        if self._events.is_between_events and not self.failure:
             text, behind = self._template.take(data)
             if self.size + len(text) <= self._max_answer:
                 return text, behind
@@ -109,7 +109,12 @@ class ChatDecoder(Decoder):
             text = "".join(self._reasoning)
             block = Reasoning(text, self._provider, self._reasoning_field)
             self._batch.add(ReasoningBlock(block))
-        self._batch.add(Finish(self._finish_reason()))
+        reason = FINISH_REASONS.get(self._finish or "stop")
+        if reason is None:
+            # Some services end an answer that has calls, or a refusal, with `stop`.
+            other: FinishReason = "refusal" if self._refused else "stop"
+            reason = "tool_calls" if self._calls else other
+        self._batch.add(Finish(reason))
 
     @override
     def _read_chunk(self, chunk: JsonDict) -> None:
@@ -180,16 +185,6 @@ class ChatDecoder(Decoder):
         for chunk in chunks:
             self.size += len(chunk.arguments) + len(chunk.name or "")
             self._batch.add(chunk)
-
-    def _finish_reason(self) -> FinishReason:
-        """Return the service's reason, corrected by the content of the answer."""
-        reason = FINISH_REASONS.get(self._finish or "stop")
-        if reason:
-            return reason
-        # Some services end an answer that has calls with `stop`.
-        if self._calls:
-            return "tool_calls"
-        return "refusal" if self._refused else "stop"
 
 
 def _text_of_plain_chunk(chunk: Any) -> str | None:
