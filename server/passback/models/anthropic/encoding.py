@@ -197,20 +197,17 @@ class _Transcript:
         self.prefix.add("user", list[JsonValue](blocks))
 
     def _add_answer(self, message: AssistantMessage) -> None:
-        blocks = self._answer_blocks(message, self._thoughts_to_replay(message))
+        thoughts = replayable_thoughts(message, self._provider)
+        prefix = self.prefix.digest()
+        # The service refuses a thought that is not bound to just the messages before it. If one is
+        # left out, all later ones are bound to another prefix, and are left out too.
+        if self._bound and any(thought.prefix != prefix for thought in thoughts):
+            thoughts = []
+        blocks = self._answer_blocks(message, thoughts)
         if blocks:
             self._open_user_turn()
             self._turns.append(_RoleTurn("assistant", blocks))
             self.prefix.add("assistant", list[JsonValue](blocks))
-
-    def _thoughts_to_replay(self, message: AssistantMessage) -> list[Thought]:
-        """Return the thoughts that the service takes back: those bound to the messages before."""
-        # If one is left out, all later thoughts are bound to another prefix and are left out too.
-        thoughts = replayable_thoughts(message, self._provider)
-        prefix = self.prefix.digest()
-        if self._bound and any(thought.prefix != prefix for thought in thoughts):
-            return []
-        return thoughts
 
     def _answer_blocks(self, message: AssistantMessage, thoughts: Sequence[Thought]) -> list[Block]:
         """Return the blocks of text and calls, with each thought in its place."""

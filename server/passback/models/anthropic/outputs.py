@@ -55,9 +55,10 @@ def output_config(options: JsonObject, schema: JsonObject | None, /) -> JsonValu
 
 
 def told(schema: JsonObject, /) -> Block | None:
-    """Return a schema of type object in the service's part of JSON Schema, None if it has no place.
+    """Translate a schema of type object to the service's part of JSON Schema.
 
-    References are replaced by the schemas that they point to.
+    References are replaced by the schemas that they point to. Return None if the schema cannot be
+    expressed in that part.
     """
     try:
         return _SchemaTranslator(schema).translate()

@@ -156,14 +156,11 @@ def _reply_text(words: str, media: Sequence[MediaPart], request: ModelRequest) -
             f'You said: "{_shorten_quote(words)}". '
             "I am only passback's demo model and cannot think."
         )
-    return f"{received}{opening} {_tool_hint(request)}"
-
-
-def _tool_hint(request: ModelRequest) -> str:
-    if not request.tools:
-        return "Ask me to count to 20, or declare a tool and name it in a message: I will call it."
-    names = ", ".join(tool.name for tool in request.tools[:8])
-    return f"Name one of your tools and I will call it: {names}."
+    hint = "Ask me to count to 20, or declare a tool and name it in a message: I will call it."
+    if request.tools:
+        names = ", ".join(tool.name for tool in request.tools[:8])
+        hint = f"Name one of your tools and I will call it: {names}."
+    return f"{received}{opening} {hint}"
 
 
 def _quote_results(results: Sequence[tuple[str, ToolMessage]]) -> str:

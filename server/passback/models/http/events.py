@@ -44,22 +44,17 @@ class LineSplitter:
         rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
         self._after_cr = data.endswith(b"\r")
         if lines:
-            lines[0] = self._join_pieces(lines[0])
+            if self._pieces:
+                lines[0] = b"".join((*self._pieces, lines[0]))
+                self._pieces.clear()
+                self.pending = 0
+            if self._at_start:
+                self._at_start = False
+                lines[0] = lines[0].removeprefix(_BOM)
         if rest:
             self._pieces.append(rest)
             self.pending += len(rest)
         return lines
-
-    def _join_pieces(self, line: bytes) -> bytes:
-        """Return a line with the pieces of it that arrived before."""
-        if self._pieces:
-            line = b"".join((*self._pieces, line))
-            self._pieces.clear()
-            self.pending = 0
-        if self._at_start:
-            self._at_start = False
-            line = line.removeprefix(_BOM)
-        return line
 
 
 class EventReader:

@@ -74,7 +74,13 @@ def _encode_messages(provider: str, request: ModelRequest) -> Iterable[_Json]:
             case UserMessage():
                 yield {"role": "user", "content": _encode_content(message.content)}
             case ToolMessage():
-                yield _encode_result(message, ids)
+                text = plain_text(message.content)
+                yield {
+                    "role": "tool",
+                    "tool_call_id": ids.get(message.call_id, message.call_id),
+                    # The protocol has no field for a failure.
+                    "content": f"Error: {text}" if message.is_error else text,
+                }
             case AssistantMessage():
                 yield _encode_answer(message, ids) | (
                     _replayed_reasoning(message, provider) if position > last_asked else {}
@@ -103,16 +109,6 @@ def _replayed_reasoning(message: AssistantMessage, provider: str) -> _Json:
         if reasoning.provider == provider and reasoning.opaque == _REPLAYED_FIELD
     ]
     return {_REPLAYED_FIELD: "".join(own)} if own else {}
-
-
-def _encode_result(message: ToolMessage, ids: WireIds) -> _Json:
-    text = plain_text(message.content)
-    return {
-        "role": "tool",
-        "tool_call_id": ids.get(message.call_id, message.call_id),
-        # The protocol has no field for a failure.
-        "content": f"Error: {text}" if message.is_error else text,
-    }
 
 
 def _encode_tool(spec: ToolSpec) -> _Json:
