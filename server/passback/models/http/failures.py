@@ -259,11 +259,12 @@ def listing_error(base_url: str, model: str, listing: Listing, /) -> ModelError 
 def _is_same_model(name: str, model: str) -> bool:
     """Return True if a name in the list means the model.
 
-    The name may have a folder before it, or a tag or a date behind it.
+    The name may have a folder before it, or a date behind it. A model without a tag is the one with
+    the tag `latest`, as Ollama has it.
     """
     # A gateway's wildcard, such as `openai/*`: the models that it stands for are unknown.
     if "*" in name:
         return True
     if _UNDATED.sub("", model) == _DATE.sub("", name):
         return True
-    return model in (name, name.rpartition("/")[2], name.partition(":")[0])
+    return model in (name, name.rpartition("/")[2], name.removesuffix(":latest"))

@@ -79,6 +79,7 @@ async def test_a_service_that_has_the_model_or_tells_no_names_is_fine(
             ModelRejected,
             "a content encoding that was not asked for",
         ),
+        (listing("gpt-test:32b"), ModelRejected, "has no model 'gpt-test'; it has gpt-test:32b"),
         (listing("x", "y", "z", "w"), ModelRejected, "it has x, y, z"),
     ],
 )
