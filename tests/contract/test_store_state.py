@@ -41,7 +41,6 @@ STATE = State(
     0.125,
     1.5,
     2,
-    ("rm",),
     data={"a": [1]},
     output_schema={"type": "object"},
     lasting=(LastingPermission("rm", "1", approved=False, reason="No."),),

@@ -1,4 +1,4 @@
-"""A client's post, and what is remembered of posts so that a repeated one is known again (P8, P9)."""
+"""A client's post, and the receipts by which a repeated one is recognised (P8, P9)."""
 
 import hashlib
 import json
@@ -24,15 +24,16 @@ from passback.core.messages import (
 from passback.core.values import value
 
 OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "rollback"]
-"""What a post with a user message means while a run goes on.
+"""Policy for a post with a user message while a run goes on.
 
-`reject`: a conflict. The others wait in the conversation's queue, first come first served, and two of them stop what
-runs before: `interrupt` keeps its partial answer, `rollback` takes back what it said and the user message that it answered.
+`reject`: raise a conflict. The others wait in the conversation's queue, first come first served,
+and two of them stop the run before: `interrupt` keeps its partial answer, `rollback` takes back
+what it said and the user message that it answered.
 """
 
 
 OnDisconnect: TypeAlias = Literal["continue", "cancel"]
-"""What becomes of a run when nobody follows it any more, for longer than a grace time."""
+"""Policy for a run that nobody has followed for longer than a grace time."""
 
 
 @value
@@ -41,17 +42,17 @@ class StartRun:
 
     Args:
         key: the conversation.
-        messages: the new ones.
-        tools: replaces the client tools of the conversation, None keeps them.
+        messages: the new messages.
+        tools: replaces the client tools of the conversation; None keeps them.
         idempotency_key: a later post with the same key is a repeat of this one.
         named: ids of messages that the client chose; a later message with such an id is a repeat.
-        on_busy: what to do while a run goes on.
-        on_disconnect: what becomes of the run when nobody follows it.
-        resends: its client may say again what was not answered, without ids.
-        continues: it was posted with words of the agent: the conversation has to exist.
-        history: what a trusted client brings along for a conversation that has no messages, as it is to be stored. Of a client
-            that `resends` it is passed over where the conversation has some.
-        flaw: why what it was posted with cannot begin a conversation, where it `continues` one.
+        on_busy: policy while a run goes on.
+        on_disconnect: policy for a run that nobody follows.
+        resends: the client may repeat unanswered messages without ids.
+        continues: the post contains messages of the agent, so the conversation must already exist.
+        history: messages that a trusted client imports into a conversation that has none, ready to
+            be stored. If the client `resends`, it is ignored where the conversation has messages.
+        flaw: with `continues`, why the post cannot begin a conversation.
     """
 
     key: ConversationKey
@@ -68,19 +69,18 @@ class StartRun:
 
     @property
     def fingerprint(self) -> str:
-        """Equal for posts that say the same, whatever ids were minted for them."""
-        messages: list[JsonValue] = [_plain(message) for message in self.messages]
+        """Equal for posts with equal content, whatever ids were made for them."""
+        messages: list[JsonValue] = [_message_content(message) for message in self.messages]
         tools = None if self.tools is None else [asdict(tool) for tool in self.tools]
-        if (
-            not self.history or self.resends
-        ):  # who resends a history may send less of it the next time
-            return _digest([messages, tools])
+        # a client that resends its history may send less of it the next time
+        if not self.history or self.resends:
+            return _digest_json([messages, tools])
         history = [asdict(replace(message, id=MessageId(""))) for message in self.history]
-        return _digest([messages, tools, history])
+        return _digest_json([messages, tools, history])
 
 
 def dated(post: StartRun, at: str, /) -> StartRun:
-    """The post, whose user messages say when it came."""
+    """Return the post with the time `at` in its user messages."""
     messages = tuple(
         replace(each, brief=replace(each.brief or MessageContext(), at=at))
         if isinstance(each, UserMessage)
@@ -92,14 +92,17 @@ def dated(post: StartRun, at: str, /) -> StartRun:
 
 @value
 class Receipt:
-    """What is remembered of a posted thing.
+    """The record of something posted, kept to recognise a repeat.
 
-    `run_id` is the run that it started; None while it has started none, because other calls are still owed.
+    `run_id` is the run that it started; None while it has started none, because other calls are
+    still owed.
     """
 
     fingerprint: str
     run_id: RunId | None = None
 
+
+_encode_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 ReceiptName: TypeAlias = str
 Receipts: TypeAlias = Mapping[ReceiptName, Receipt]
@@ -107,9 +110,6 @@ Receipts: TypeAlias = Mapping[ReceiptName, Receipt]
 
 def for_call(call_id: CallId, /) -> ReceiptName:
     return f"call:{call_id}"
-
-
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def for_message(message_id: MessageId, /) -> ReceiptName:
@@ -121,7 +121,7 @@ def for_key(idempotency_key: str, /) -> ReceiptName:
 
 
 def receipt_names(post: StartRun, /) -> frozenset[ReceiptName]:
-    """Under which a post, or a part of it, may be known already."""
+    """Return the names under which a post, or a part of it, may already have a receipt."""
     names = {for_call(each.call_id) for each in post.messages if isinstance(each, Answer)}
     names.update(map(for_message, post.named))
     if post.idempotency_key is not None:
@@ -130,44 +130,31 @@ def receipt_names(post: StartRun, /) -> frozenset[ReceiptName]:
 
 
 def fingerprint(
-    content: Content, is_error: bool = False, brief: MessageContext | None = None, /
+    content: Content, is_error: bool = False, context: MessageContext | None = None, /
 ) -> str:
-    """Equal for equal content: 64 hex digits of its canonical form."""
+    """Return 64 hex digits that are equal for equal content."""
     plain = content if isinstance(content, str) else [asdict(part) for part in content]
-    said = _said(brief)
-    return _digest([plain, is_error] if said is None else [plain, is_error, said])
+    return _digest_json([plain, is_error, _context_content(context)])
 
 
-def _plain(message: PostedMessage) -> JsonValue:
+def _message_content(message: PostedMessage) -> JsonValue:
+    """Return what a client said with a message: no id, nothing that the server adds."""
     plain: dict[str, JsonValue] = asdict(replace(message, id=MessageId("")))
     plain.pop("imported", None)
     if isinstance(message, UserMessage):
-        said = _said(message.brief)
-        plain = {**plain, "brief": said, "agent": message.agent or None, "command": None}
-    # what says nothing leaves no trace: posts that an older version has seen are known again
-    later = (
-        {"brief", "agent", "command", "synthetic"}
-        if message.role in ("user", "system")
-        else set[str]()
-    )
-    return {key: value for key, value in plain.items() if value is not None or key not in later}
+        del plain["command"]  # follows from the content and the agent's commands
+        plain["brief"] = _context_content(message.brief)
+    return plain
 
 
-def _said(brief: MessageContext | None) -> dict[str, JsonValue] | None:
-    """What a brief says to us, whenever it came; None: nothing."""
-    timeless = None if brief is None else replace(brief, at="", extras=None)
-    if timeless is None or timeless == MessageContext():
-        return None
-    said = asdict(timeless)
-    del said["extras"]
-    if timeless.generation is None:  # posts that an older version has seen are known again
-        del said["generation"]
-    if not timeless.forgets:  # as an older version wrote it
-        del said["forgets"]
-    if not timeless.model:
-        del said["model"]
-    return said
+def _context_content(context: MessageContext | None) -> dict[str, JsonValue] | None:
+    """Return what a client said beside a message; None if nothing.
+
+    The time of arrival and fields that no protocol defines do not make a post another one.
+    """
+    said = replace(context or MessageContext(), at="", extras=None)
+    return None if said == MessageContext() else asdict(said)
 
 
-def _digest(value: object) -> str:
-    return hashlib.sha256(_canonical(value).encode()).hexdigest()
+def _digest_json(value: object) -> str:
+    return hashlib.sha256(_encode_canonical(value).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What a conversation knows beside its messages: it changes only together with them."""
+"""The state of a conversation: derived data that changes only together with its messages."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -33,13 +33,12 @@ from passback.core.transcript import (
 )
 from passback.core.values import value
 
-MOST_REFUSALS: Final = 20
-"""Refusals that are kept beside the messages."""
+MOST_REFUSALS: Final = 20  # kept in the state; older ones are in the messages only
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A call of a tool that was denied, by a person or by a rule; `reason` is what the model was told."""
+    """A call that a person or a rule denied. `reason` is the text that the model was given."""
 
     call_id: CallId
     tool: str
@@ -48,7 +47,7 @@ class Refusal:
 
 @value
 class EarlierPlan:
-    """What an agent meant to do before a run that goes on, or was stopped, had another plan."""
+    """The plan before the run `run_id`, for a rollback of that run."""
 
     run_id: RunId
     plan: tuple[PlanEntry, ...]
@@ -59,22 +58,23 @@ class State:
     """Derived data of a conversation.
 
     Attributes:
-        plan: what the agent means to do, in its order.
+        plan: the tasks that the agent intends to do, in order.
         usage: of all messages of the transcript together.
-        cost: of the model calls, in the currency in which the server was told the prices.
-        seconds: for how long runs have worked on it.
-        tokens: of the model calls, input and output together; other than `usage` it counts what left no message, too.
-        boundary: the position of the first message that is still read; those before it stay in the record.
-        allowed: as an older version kept what a person allowed for good in messages before the boundary: each a tool's name,
-            a blank, and the digest of its declaration.
-        agent: the name of the one that the user asked last before the boundary.
-        model: the name of the model that was chosen for that one's answer.
-        run: what the newest run has spent, where runs have limits.
-        data: the structured data that was posted last before the boundary.
-        output_schema: what the answer to the last user message before the boundary has to fit.
-        earlier_plan: comes back when the run that replaced it is taken back.
-        lasting: what people have answered for good, oldest first; None: it has to be gathered from the messages.
-        refusals: the newest calls that were denied, oldest first.
+        cost: of the model calls, in the currency of the prices.
+        seconds: of work by all runs.
+        history_start: the position of the first message that is still loaded; earlier ones stay in
+            the record.
+        agent: the name of the agent that the user asked last before `history_start`.
+        tokens: of the model calls, input and output together; unlike `usage`, calls that left no
+            message count, too.
+        run: the amounts that the newest run has spent, where runs have limits.
+        data: the structured data that was posted last before `history_start`.
+        output_schema: the schema for the answer to the last user message before `history_start`.
+        earlier_plan: the plan to restore if the run that replaced it is taken back.
+        model: the name of the model that was chosen for that agent's answer.
+        lasting: the lasting permissions, oldest first; None if they have to be read from the
+            messages.
+        refusals: the newest denied calls, oldest first.
     """
 
     plan: tuple[PlanEntry, ...] = ()
@@ -82,7 +82,6 @@ class State:
     cost: float = 0.0
     seconds: float = 0.0
     history_start: int = 0
-    allowed: tuple[str, ...] = ()
     agent: str = ""
     tokens: int = 0
     run: RunSpent | None = None
@@ -95,48 +94,49 @@ class State:
 
     @property
     def asked(self) -> Asked:
-        """Whom the user asked last before the boundary."""
+        """The agent and model that the user asked last before `history_start`."""
         return Asked(self.agent, self.model)
 
     def permissions(self, messages: Iterable[Message], /) -> tuple[LastingPermission, ...]:
-        """Return what people have answered for good; `messages` are those from the boundary on."""
+        """Return the lasting permissions; `messages` are those from `history_start` on."""
         if self.lasting is not None:
-            # as an older version kept it, a denial has approvals beside it
-            return with_newest(self.lasting, ())
-        named = (each.partition(" ") for each in self.allowed)
-        earlier = (LastingPermission(tool, digest, True) for tool, _, digest in named if digest)
-        return with_newest(earlier, lasting_permissions(messages))
+            return self.lasting
+        return with_newest((), lasting_permissions(messages))
 
     def with_answers(self, append: Sequence[Message], messages: Sequence[Message], /) -> "State":
-        """Return the state with what is answered for good, and denied, in messages that follow on `messages`."""
+        """Return the state after `append`, which follows `messages`.
+
+        Lasting permissions and denials in it are added.
+        """
         state = self
-        # of answers that are given together a denial counts, in whatever order they stand
+        # if answers that are given together disagree, the denial wins: it is added last
         if newer := sorted(lasting_permissions(append), key=lambda one: not one.approved):
             state = replace(state, lasting=with_newest(self.permissions(messages), newer))
-        if denied := tuple(_refusals(append, messages)):
+        if denied := tuple(_find_refusals(append, messages)):
             state = replace(state, refusals=(*self.refusals, *denied)[-MOST_REFUSALS:])
         return state
 
     def with_plan(self, plan: Plan, run_id: RunId, /) -> "State":
-        """As it is when a run has this plan."""
+        """Return the state with the plan of a run, and keep the plan before it."""
         earlier = self.earlier_plan
+        # only the first plan of a run replaces an earlier run's
         if earlier is None or earlier.run_id != run_id:
             earlier = EarlierPlan(run_id, self.plan)
         return replace(self, plan=plan, earlier_plan=earlier)
 
     def settled(self) -> "State":
-        """As it is behind a run that came to its own end: nothing of it will be taken back."""
+        """Return the state after a run that ended by itself and cannot be taken back."""
         return self if self.earlier_plan is None else replace(self, earlier_plan=None)
 
     def usage_with(self, messages: Iterable[Message], /) -> Usage:
-        """That of the transcript when these messages follow on it."""
+        """Return the usage of the transcript with these messages appended."""
         usage = usage_of(messages)
         return self.usage if usage.is_nothing else self.usage + usage
 
     def with_taken_back(self, messages: Sequence[Message], run_id: RunId | None, /) -> "State":
-        """As it is without a run and these messages, which are what is taken back of it.
+        """Return the state after a rollback of a run, which removes `messages`.
 
-        What was spent for them stays spent: tokens, cost and seconds do not fall.
+        Amounts spent for them stay spent: tokens, cost and seconds do not fall.
         """
         gone = {said.call_id for said in map(innermost, messages) if isinstance(said, ToolMessage)}
         earlier = self.earlier_plan
@@ -146,28 +146,27 @@ class State:
         return replace(self, usage=usage, plan=plan, earlier_plan=None, refusals=kept)
 
     def with_boundary(self, boundary: int, messages: Sequence[Message], /) -> "State":
-        """As it is when only what stands at `boundary` and behind it is read any more.
+        """Return the state with history that starts at `boundary`.
 
         Args:
-            boundary: not before the present one, and not within a turn.
-            messages: those that are read now.
+            boundary: the position; not before `history_start`, and not within a turn.
+            messages: the messages from `history_start` on.
         """
-        passed = messages[: boundary - self.history_start]
-        asked = last_asked(passed) or self.asked
+        dropped = messages[: boundary - self.history_start]
+        asked = last_asked(dropped) or self.asked
         return replace(
             self,
             history_start=boundary,
-            allowed=(),
             lasting=self.permissions(messages) or self.lasting,
             agent=asked.agent,
             model=asked.model,
-            data=data_of(passed, self.data),
-            output_schema=schema_of(passed, self.output_schema),
+            data=data_of(dropped, self.data),
+            output_schema=schema_of(dropped, self.output_schema),
         )
 
 
 def usage_of(messages: Iterable[Message], /) -> Usage:
-    """The tokens of the model calls that said these messages, those of sub-agents included."""
+    """Return the usage of the model calls that gave these messages, sub-agents included."""
     total: Usage | None = None
     for message in map(innermost, messages):
         if isinstance(message, AssistantMessage | SummaryMessage) and message.usage is not None:
@@ -175,11 +174,11 @@ def usage_of(messages: Iterable[Message], /) -> Usage:
     return total or UNUSED
 
 
-def _refusals(append: Sequence[Message], messages: Sequence[Message]) -> Iterator[Refusal]:
-    """The denied calls among messages that follow on `messages`; these, or the former, have the calls."""
+def _find_refusals(append: Sequence[Message], messages: Sequence[Message]) -> Iterator[Refusal]:
+    """Yield the denied calls in `append`; the calls themselves are in it or in `messages`."""
     results = [said for said in map(innermost, append) if isinstance(said, ToolMessage)]
     denied = [result for result in results if result.synthetic == "denied"]
-    if not denied:  # as nearly always
+    if not denied:  # nearly always: then the messages need not be searched
         return
     names = {
         call.id: call.name
@@ -192,19 +191,18 @@ def _refusals(append: Sequence[Message], messages: Sequence[Message]) -> Iterato
         yield Refusal(result.call_id, names.get(result.call_id, ""), reason)
 
 
-# ---------------------------------------------------------------- what its owner may see
 @dataclass(frozen=True, slots=True)
 class ConversationState:
-    """A conversation beside its messages, as its owner sees it.
+    """The state of a conversation, as its owner sees it.
 
     Attributes:
-        plan: what the agent means to do, in its order.
+        plan: the tasks that the agent intends to do, in order.
         usage: tokens of all messages together.
-        cost: of all its model calls, in the currency of the prices; 0 for models without a price.
-        seconds: for how long runs have worked on it, models and tools.
-        refusals: the newest calls that were denied, oldest first.
-        permissions: what people have answered for good, oldest first.
-        data: the structured data that counts.
+        cost: of all model calls, in the currency of the prices; 0 for models without a price.
+        seconds: of work by all runs, models and tools.
+        refusals: the newest denied calls, oldest first.
+        permissions: the lasting permissions, oldest first.
+        data: the current structured data.
     """
 
     plan: tuple[PlanEntry, ...] = ()
@@ -217,7 +215,7 @@ class ConversationState:
 
 
 def seen_by_owner(state: State, data: JsonValue = None, /) -> ConversationState:
-    """Return what a conversation's owner is shown; `data` is what `data_of` finds in the messages."""
+    """Return the state that a conversation's owner may see; `data` is that of `data_of`."""
     return ConversationState(
         state.plan,
         state.usage,

@@ -1,7 +1,8 @@
-"""Pure rules over messages: what is owed, and what a model may be shown.
+"""Pure rules over messages: open calls, answers that are owed, and the view that a model is shown.
 
-A transcript keeps one invariant (DESIGN P5): every tool call is answered once, between its assistant message and
-the next other message, or it is one of the calls of the last assistant message and nothing but answers follow it.
+A transcript keeps one invariant (DESIGN P5): every tool call is answered once, between its
+assistant message and the next other message, or it is one of the calls of the last assistant
+message and nothing but answers follow it.
 """
 
 import re
@@ -45,92 +46,100 @@ SYNTHETIC_TEXT: Mapping[Synthetic, str] = {
     "unanswered": "The history of this conversation has no result of this call.",
 }
 
+# The start of a message that rejects an answer by its output schema.
 NOT_ACCEPTED = "Your answer was not accepted: "
-"""How a message begins by which a model is told that its answer does not fit the output schema."""
 
 UNMADE = "The user allowed this call, but went on before it was made: it was not made."
 
 MintMessageId: TypeAlias = Callable[[], MessageId]
 
 
-# ---------------------------------------------------------------- what is open
 @value
 class OpenCall:
-    """A call without a result, within the sub-agents that work on the calls `path`, outermost first."""
+    """A call without a result.
+
+    `path` are the calls on which the sub-agents around it work, outermost first.
+    """
 
     call: ToolCall
     path: tuple[CallId, ...] = ()
 
     @property
     def owed(self) -> Owed:
-        """As the client is told of it."""
+        """The answer that the client owes to it."""
         call, parent = self.call, self.path[-1] if self.path else None
         kind = call.asks or "tool_result"
         return Owed(call.id, call.name, call.arguments, kind, call.reason, parent)
 
 
 def unanswered(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
-    """The calls at the tail that have no result yet, in the model's order."""
-    return _tail_of(messages).calls
+    """Return the calls of the last turn that have no result yet, in the model's order."""
+    return _find_last_turn(messages).calls
 
 
 def waiting(messages: Sequence[Message], /) -> tuple[OpenCall, ...]:
-    """The calls without a result that the client has to answer, those of sub-agents included."""
-    return tuple(_waiting(messages, ()))
+    """Return the open calls that the client has to answer, those of sub-agents included."""
+    return tuple(_find_waiting(messages, ()))
 
 
 def runnable(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
-    """The calls without a result that the server may make, or go on with, because no sub-agent waits in them."""
-    tail = _tail_of(messages)
+    """Return the open calls that the server may make.
+
+    A call in which a sub-agent waits for the client is not one of them.
+    """
+    turn = _find_last_turn(messages)
     return tuple(
         call
-        for call in tail.calls
-        if not tail.is_owed(call) and not waiting(tail.children.get(call.id, ()))
+        for call in turn.calls
+        if not turn.is_owed(call) and not waiting(turn.children.get(call.id, ()))
     )
 
 
 def resumable(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
-    """Of the runnable calls, those that were handed back before: approved, or with a sub-agent in the middle of its work."""
-    tail = _tail_of(messages)
-    return tuple(call for call in runnable(messages) if call.asks or call.id in tail.children)
+    """Return the runnable calls that were handed back to the client before.
+
+    They are approved, or have a sub-agent that has begun its work.
+    """
+    turn = _find_last_turn(messages)
+    return tuple(call for call in runnable(messages) if call.asks or call.id in turn.children)
 
 
 def owed(messages: Sequence[Message], /) -> tuple[Owed, ...]:
-    """What the client has to answer before the conversation can go on."""
-    return tuple(each.owed for each in _waiting(messages, ()))
+    """Return the answers that the client owes before the conversation can go on."""
+    return tuple(each.owed for each in _find_waiting(messages, ()))
 
 
 def transcript_of(call_id: CallId, messages: Sequence[Message], /) -> tuple[Message, ...]:
-    """What the sub-agent that works on an open call was told and has said."""
-    return _tail_of(messages).children.get(call_id, ())
+    """Return the transcript of the sub-agent that works on an open call; empty if there is none."""
+    return _find_last_turn(messages).children.get(call_id, ())
 
 
 def within(path: Sequence[CallId], message: Message, /) -> Message:
-    """A message as it stands in the transcript, if it is one of the sub-agents that work on the calls `path`."""
+    """Wrap a message as it stands in the transcript if sub-agents on calls `path` wrote it."""
     for call_id in reversed(path):
         message = ChildMessage(call_id, message)
     return message
 
 
-def _waiting(messages: Sequence[Message], path: tuple[CallId, ...]) -> Iterator[OpenCall]:
-    tail = _tail_of(messages)
-    for call in tail.calls:
-        if tail.is_owed(call):
+def _find_waiting(messages: Sequence[Message], path: tuple[CallId, ...]) -> Iterator[OpenCall]:
+    turn = _find_last_turn(messages)
+    for call in turn.calls:
+        if turn.is_owed(call):
             yield OpenCall(call, path)
-        elif call.id in tail.children:
-            yield from _waiting(tail.children[call.id], (*path, call.id))
+        elif call.id in turn.children:
+            yield from _find_waiting(turn.children[call.id], (*path, call.id))
 
 
 @value
-class _Tail:
-    """The last turn: its calls without a result, those that were approved, and what their sub-agents say."""
+class _LastTurn:
+    """The last turn: its open calls, the ids of approved ones, and the messages of sub-agents."""
 
     calls: tuple[ToolCall, ...]
     approved: Set[CallId]
     children: Mapping[CallId, tuple[Message, ...]]
 
     @classmethod
-    def of(cls, messages: Sequence[Message]) -> "_Tail":
+    def of(cls, messages: Sequence[Message]) -> "_LastTurn":
         answered: set[CallId] = set()
         approved: set[CallId] = set()
         children: dict[CallId, list[Message]] = {}
@@ -142,9 +151,10 @@ class _Tail:
                 case ApprovalMessage():
                     approved.add(message.call_id)
                 case ChildMessage():
+                    # read backwards: the result of an answered call was seen already
                     if message.call_id not in answered:
                         children.setdefault(message.call_id, []).append(message.message)
-                case SummaryMessage():
+                case SummaryMessage():  # may follow an open turn, and answers nothing
                     continue
                 case AssistantMessage():
                     calls = tuple(call for call in message.tool_calls if call.id not in answered)
@@ -157,24 +167,23 @@ class _Tail:
         return call.client or (call.asks == "approval" and call.id not in self.approved)
 
 
-_CLOSED = _Tail((), frozenset(), {})
+_NOTHING_OPEN = _LastTurn((), frozenset(), {})
 
 
-def _tail_of(messages: Sequence[Message]) -> _Tail:
-    """Where the user has spoken last, or the model without a call, nothing is open: that is mostly so."""
-    if not messages or _closes(messages[-1]):
-        return _CLOSED
-    return _Tail.of(messages)
-
-
-def _closes(last: Message) -> bool:
-    if isinstance(last, AssistantMessage):
-        return not last.tool_calls
-    return isinstance(last, UserMessage)
+def _find_last_turn(messages: Sequence[Message]) -> _LastTurn:
+    """Return the last turn, without a search if its last message shows that no call is open."""
+    last = messages[-1] if messages else None
+    if (
+        last is None
+        or isinstance(last, UserMessage)
+        or (isinstance(last, AssistantMessage) and not last.tool_calls)
+    ):
+        return _NOTHING_OPEN
+    return _LastTurn.of(messages)
 
 
 def written(answer: Answer, mint: MintMessageId, /) -> tuple[Message, ...]:
-    """What a client's answer adds to the transcript: a denial is a result, too."""
+    """Return the messages that a client's answer adds; a denial adds a result, too."""
     if isinstance(answer, ToolMessage) or answer.approved:
         return (answer,)
     text = SYNTHETIC_TEXT["denied"]
@@ -187,26 +196,27 @@ def written(answer: Answer, mint: MintMessageId, /) -> tuple[Message, ...]:
 
 
 def lasting_permissions(messages: Iterable[Message], /) -> Iterator[LastingPermission]:
-    """What people have answered for all calls to come, of whatever agent in this conversation; oldest first."""
+    """Yield the lasting permissions in messages, those of sub-agents included, oldest first."""
     for message in messages:
         said = innermost(message)
         if not isinstance(said, ApprovalMessage) or not said.always:
             continue
-        # an approval without a digest is of a version that went by names alone
-        if said.digest or not said.approved:
-            reason = said.reason[:REASON_CHARACTERS]
-            yield LastingPermission(said.tool, said.digest, said.approved, reason)
+        reason = said.reason[:REASON_CHARACTERS]
+        yield LastingPermission(said.tool, said.digest, said.approved, reason)
 
 
 def innermost(message: Message, /) -> Message:
-    """What a sub-agent says or is told, however deep it is."""
+    """Return the message of the sub-agent, however deep it is nested."""
     while isinstance(message, ChildMessage):
         message = message.message
     return message
 
 
 def unwrapped(message: Message, /) -> tuple[tuple[CallId, ...], Message]:
-    """Return the calls on which a sub-agent works, outermost first, and what it says or is told; the opposite of `within`."""
+    """Return the calls on which sub-agents work, outermost first, and the message itself.
+
+    The opposite of `within`.
+    """
     path: list[CallId] = []
     while isinstance(message, ChildMessage):
         path.append(message.call_id)
@@ -215,14 +225,14 @@ def unwrapped(message: Message, /) -> tuple[tuple[CallId, ...], Message]:
 
 
 class Asked(NamedTuple):
-    """Who answers the user: the names of an agent and of its model, each empty where none was named."""
+    """The agent and model that a user message asks, by name; empty where none was named."""
 
     agent: str = ""
     model: str = ""
 
 
 def last_asked(messages: Sequence[Message], /) -> Asked | None:
-    """Return whom the user asked last; None: the user says nothing here."""
+    """Return the agent and model of the last user message; None if there is no user message."""
     for message in reversed(messages):
         if isinstance(message, UserMessage):
             return Asked(message.agent, "" if message.brief is None else message.brief.model)
@@ -232,7 +242,7 @@ def last_asked(messages: Sequence[Message], /) -> Asked | None:
 def closing(
     calls: Iterable[ToolCall], reason: Synthetic, mint: MintMessageId, /
 ) -> tuple[ToolMessage, ...]:
-    """An error result for each call, marked as written by the server."""
+    """Return an error result for each call, marked as written by the server."""
     return tuple(
         ToolMessage(mint(), call.id, SYNTHETIC_TEXT[reason], is_error=True, synthetic=reason)
         for call in calls
@@ -240,17 +250,18 @@ def closing(
 
 
 def left_unmade(calls: Iterable[ToolCall], mint: MintMessageId, /) -> tuple[ToolMessage, ...]:
-    """As `closing`, for calls that were answered and that the user then went on without."""
+    """Return results for approved calls that the user did not wait for."""
     return tuple(replace(each, content=UNMADE) for each in closing(calls, "superseded", mint))
 
 
 def futile_turns(messages: Sequence[Message], /) -> int:
-    """How many turns at the tail have made nothing but invalid calls, or gave an answer that was not accepted."""
+    """Return how many of the last turns had invalid calls only, or an answer that was rejected."""
     turns = 0
     for message in reversed(messages):
         match message:
             case AssistantMessage():
-                turns += bool(message.tool_calls)  # an answer is counted by what was said to it
+                # a rejected answer is counted at the system message that rejects it
+                turns += bool(message.tool_calls)
             case SystemMessage(synthetic="invalid"):
                 turns += 1
             case SummaryMessage() | ToolMessage(synthetic="invalid"):
@@ -260,11 +271,10 @@ def futile_turns(messages: Sequence[Message], /) -> int:
     return turns
 
 
-# ---------------------------------------------------------------- what was posted beside words
 def schema_of(
     messages: Sequence[Message], earlier: JsonObject | None = None, /
 ) -> JsonObject | None:
-    """What the answer to the last user message has to fit; without any user message, what had to before: `earlier`."""
+    """Return the schema for the answer to the last user message; without one, `earlier`."""
     for message in reversed(messages):
         if isinstance(message, UserMessage):
             return None if message.brief is None else message.brief.output_schema
@@ -272,7 +282,10 @@ def schema_of(
 
 
 def data_of(messages: Sequence[Message], earlier: JsonValue = None, /) -> JsonValue:
-    """The structured data that was posted last and not forgotten; without any, what there was before: `earlier`."""
+    """Return the structured data that was posted last, and None if it was dropped since.
+
+    Return `earlier` if the messages say nothing of data.
+    """
     for message in reversed(messages):
         match message:
             case SummaryMessage(forgets=True):
@@ -286,17 +299,16 @@ def data_of(messages: Sequence[Message], earlier: JsonValue = None, /) -> JsonVa
     return earlier
 
 
-# ---------------------------------------------------------------- what a model may be shown
 def boundary(messages: Sequence[Message], /) -> int:
-    """The place of the first message that `view` needs."""
+    """Return the index of the first message that `view` needs."""
     last = _last_summary(messages)
     return 0 if last is None else _first_kept(*last)
 
 
 def view(messages: Sequence[Message], /) -> Sequence[Message]:
-    """The transcript as it is to be shown: the last summary as a user's message, what it keeps, and what follows.
+    """Return the transcript to be shown: last summary as a user message, messages kept, later ones.
 
-    It costs as much as what follows the boundary, however long the record is.
+    Takes time only for the messages from the boundary on, however long the record is.
     """
     last = _last_summary(messages)
     if last is None:
@@ -304,7 +316,7 @@ def view(messages: Sequence[Message], /) -> Sequence[Message]:
     place, summary = last
     kept = messages[_first_kept(place, summary) : place]
     return (
-        *(() if summary.is_blank else (UserMessage(summary.id, _summary_text(summary)),)),
+        *(() if summary.is_blank else (UserMessage(summary.id, _format_summary(summary)),)),
         *(message for message in kept if not isinstance(message, SummaryMessage)),
         *messages[place + 1 :],
     )
@@ -319,31 +331,34 @@ def _last_summary(messages: Sequence[Message]) -> tuple[int, SummaryMessage] | N
 
 
 def _first_kept(place: int, summary: SummaryMessage) -> int:
+    # `keeps` may be below 0, or more than there is
     return max(0, place - max(0, summary.keeps))
 
 
-def _summary_text(summary: SummaryMessage) -> str:
-    said = tagged("earlier-conversation", f"What was said before, in short.\n\n{summary.content}")
+def _format_summary(summary: SummaryMessage) -> str:
+    text = f"What was said before, in short.\n\n{summary.content}"
+    said = tagged("earlier-conversation", text)
     if not summary.asked:
         return said
     return f"{said}\n{tagged('last-user-message', summary.asked)}"
 
 
 def tagged(tag: str, text: str, /) -> str:
-    """The text between two tags, which nothing in it can close."""
+    """Return a text between two tags that nothing in the text can close."""
     return f"<{tag}>\n{re.sub(rf'(?i)<(?=/?{tag})', '< ', text)}\n</{tag}>"
 
 
 def unheard(message: Message, /) -> bool:
-    """Whether a message is a command, or the answer to one: they stay in the record, and no model is shown them."""
+    """Return whether a message is a command or its answer, which no model is shown."""
     return isinstance(message, UserMessage | AssistantMessage) and message.command
 
 
 def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
-    """A view that every provider accepts: each call answered once, in order, next to it; nothing empty, and no commands.
+    """Return the view in a form that every provider accepts.
 
-    On a transcript that keeps the invariant only the order of answers changes. What is missing all the same
-    (never by our own writes) is filled in as `interrupted`; an answer without its call is left out.
+    Each call is answered once, in order, next to it; no message is empty; commands are left out. On
+    a transcript that keeps the invariant only the order of answers changes. A missing answer (never
+    by our own writes) is filled in as `interrupted`, and an answer without its call is left out.
     """
     shown: list[ModelMessage] = []
     generation: Generation | None = None
@@ -355,7 +370,7 @@ def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
         if isinstance(message, AssistantMessage):
             shown.extend(_with_answers(message, answers.get(position, {})))
         elif isinstance(message, SystemMessage) and message.synthetic:
-            # it answers what the model said last, which for all providers is a user's part
+            # it rejects the model's last answer; providers take such a reply from the user only
             asked = None if generation is None else MessageContext(generation=generation)
             shown.append(UserMessage(message.id, message.content, brief=asked))
         elif isinstance(message, UserMessage | SystemMessage):
@@ -372,6 +387,7 @@ def _answers_by_turn(messages: Sequence[Message]) -> dict[int, dict[CallId, Tool
         if isinstance(message, AssistantMessage):
             current = turns[position] = {}
         elif isinstance(message, ToolMessage):
+            # of several answers to one call the first counts
             current.setdefault(message.call_id, message)
         elif not isinstance(message, Aside):
             current = {}
@@ -381,6 +397,7 @@ def _answers_by_turn(messages: Sequence[Message]) -> dict[int, dict[CallId, Tool
 def _with_answers(
     message: AssistantMessage, answers: Mapping[CallId, ToolMessage]
 ) -> Iterable[ModelMessage]:
+    # providers refuse an empty assistant message
     if not message.content and not message.tool_calls:
         return
     yield message

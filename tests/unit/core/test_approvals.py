@@ -151,14 +151,13 @@ def test_a_turn_whose_calls_were_denied_is_not_futile() -> None:
 
 
 def test_what_was_answered_for_good_is_a_tool_as_it_was_declared() -> None:
-    """What is said of one call alone is not, nor what an older version allowed of a name; a denial is of the name."""
+    """What is said of one call alone is not; a denial is of the name."""
     copied = replace(says_yes("g", always=True, tool="copy"), digest="2")
     messages: list[Message] = [
         replace(says_yes("a", always=True, tool="save"), digest="1"),
         replace(says_yes("b", tool="send"), digest="1"),
         replace(says_no("c", tool="pay"), digest="1"),
         replace(says_no("d", "x" * 2000, tool="drop"), always=True, digest="1"),
-        says_yes("h", always=True, tool="named"),
         replace(says_no("i", tool="never"), always=True),
         ChildMessage(CallId("e"), ChildMessage(CallId("f"), copied)),
         user(),

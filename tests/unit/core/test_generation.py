@@ -123,9 +123,3 @@ def test_posts_that_differ_in_it_are_different_posts() -> None:
     )
     assert StartRun(KEY, (hot,)).fingerprint != StartRun(KEY, (plain,)).fingerprint
     assert fingerprint("x", False, hot.brief) != fingerprint("x", False, plain.brief)
-
-
-def test_posts_of_an_older_version_are_known_again() -> None:
-    # from before there was such a thing as a generation
-    known = "3dd13147467cabdb"
-    assert fingerprint("x", False, MessageContext(intent="rest")).startswith(known)

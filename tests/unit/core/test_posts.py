@@ -1,7 +1,5 @@
 """How posts and what is remembered of them are known again."""
 
-import hashlib
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -156,18 +154,6 @@ def test_a_brief_that_says_nothing_leaves_no_trace_and_the_time_is_no_part_of_it
     assert fingerprint("a", False, MessageContext(at="now")) == fingerprint("a")
     data = post(brief(data=[1]))
     assert dated(data, "now").fingerprint == dated(data, "later").fingerprint == data.fingerprint
-
-
-def test_fingerprints_are_those_of_the_versions_before() -> None:
-    """Posts that they stored are known again."""
-    said = [
-        {"id": "", "content": "a", "role": "user"},
-        {"id": "", "content": "b", "role": "system"},
-    ]
-    known = hashlib.sha256(
-        json.dumps([said, None], sort_keys=True, separators=(",", ":")).encode()
-    ).hexdigest()
-    assert post(user("a"), SystemMessage(MessageId("s"), "b")).fingerprint == known
 
 
 def test_only_user_messages_are_dated() -> None:

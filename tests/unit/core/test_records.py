@@ -170,7 +170,6 @@ STATES = st.builds(
     st.floats(0, 1e9),
     st.floats(0, 1e9),
     COUNTS,
-    st.lists(TEXT, max_size=2).map(tuple),
     TEXT,
     earlier_plan=st.one_of(
         st.none(), st.builds(EarlierPlan, RUN_IDS, st.lists(ENTRIES, max_size=3).map(tuple))

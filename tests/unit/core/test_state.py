@@ -90,11 +90,10 @@ def lasting(tool: str, *, approved: bool = True) -> LastingPermission:
     return LastingPermission(tool, "1", approved)
 
 
-def test_what_an_older_version_knew_to_be_allowed_is_gathered_with_a_boundary() -> None:
-    """It kept what stood before the boundary, as texts; the rest is in the messages that are still read."""
+def test_lasting_answers_in_messages_are_gathered_with_a_boundary() -> None:
     messages: list[Message] = [approval("rm"), approval("once", always=False), USER, approval("x")]
-    known = State(PLAN, history_start=10, allowed=("cat 1", "by-name", "x 1"))
-    gathered = (lasting("cat"), lasting("rm"), lasting("x"))
+    known = State(PLAN, history_start=10)
+    gathered = (lasting("rm"), lasting("x"))
     assert known.permissions(messages) == gathered
     moved = known.with_boundary(13, messages)
     assert moved == State(PLAN, history_start=13, lasting=gathered)
@@ -163,15 +162,6 @@ def test_its_owner_sees_of_a_state_what_concerns_him() -> None:
     )
     assert seen_by_owner(state, {"rows": [1]}) == seen
     assert seen_by_owner(State()) == ConversationState()
-
-
-def test_its_owner_sees_what_an_older_version_kept() -> None:
-    earlier = State(allowed=("cat 1", "by-name"))
-    assert seen_by_owner(earlier).permissions == (lasting("cat"),)
-    assert seen_by_owner(replace(earlier, lasting=())).permissions == ()
-    # it kept a denial of one declaration beside approvals of others
-    both = (lasting("rm"), replace(lasting("rm", approved=False), digest="2"))
-    assert seen_by_owner(State(lasting=both)).permissions == both[1:]
 
 
 # ---------------------------------------------------------------- the plan

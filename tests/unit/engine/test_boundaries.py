@@ -200,7 +200,7 @@ def burn() -> str:
     return "burnt"
 
 
-async def _allowed_for_good(store: Store, digest: str, *known: str) -> None:
+async def _allowed_for_good(store: Store, digest: str) -> None:
     """Store a conversation in which it was allowed before the boundary."""
     call = ToolCall(new_call_id(), "burn", "{}", asks="approval")
     messages: list[Message] = [
@@ -210,7 +210,7 @@ async def _allowed_for_good(store: Store, digest: str, *known: str) -> None:
         ToolMessage(new_message_id(), call.id, "burnt"),
         said("done"),
     ]
-    await parked(store, State(allowed=known).with_boundary(5, messages), *messages)
+    await parked(store, State().with_boundary(5, messages), *messages)
 
 
 async def test_what_was_allowed_for_good_before_the_boundary_stays_allowed(memory: Store) -> None:
@@ -220,20 +220,6 @@ async def test_what_was_allowed_for_good_before_the_boundary_stays_allowed(memor
     async with worker(memory, model, burn) as runs:
         assert await outcome(runs, await post(runs, says("more"))) == Completed()
         assert (await contents(runs))[-3:] == ["", "burnt", "again"]
-
-
-@pytest.mark.promise("P13")
-@pytest.mark.parametrize("allowed", [(), ("burn",)])
-async def test_what_was_allowed_for_good_by_its_name_alone_is_asked_about_again(
-    memory: Store, allowed: tuple[str, ...]
-) -> None:
-    """So an earlier version wrote it down, in a message and in what is known behind a boundary."""
-    await _allowed_for_good(memory, "", *allowed)
-    model = ScriptedModel([calls(("burn", {}))])
-    async with worker(memory, model, burn) as runs:
-        ending = await outcome(runs, await post(runs, says("more")))
-        assert isinstance(ending, HandedBack)
-        assert [each.kind for each in ending.owed] == ["approval"]
 
 
 async def test_the_agent_that_was_asked_before_the_boundary_answers_what_it_asked_for(

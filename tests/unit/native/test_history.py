@@ -152,11 +152,6 @@ def test_a_conversation_is_shown_with_what_it_cost_and_what_people_have_answered
     ]
 
 
-def test_a_conversation_of_an_older_version_is_shown_with_what_people_have_approved() -> None:
-    shown = conversation_view(ConversationId("c"), Status(state=State(allowed=("ls 1",))))
-    assert shown["permissions"] == [{"name": "ls", "decision": "allow"}]
-
-
 def test_a_conversation_is_shown_with_its_usage_and_its_plan() -> None:
     plan = (PlanEntry("look", "high", "completed"), PlanEntry("leap"))
     status = Status(state=State(plan, Usage(1, 2, 3, 4)))
