@@ -1,4 +1,4 @@
-"""What a post means for the conversation that it comes to (DESIGN section 5). Pure."""
+"""Admission: decide what a post means for its conversation (DESIGN section 5). Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -68,22 +68,25 @@ from passback.core.values import value
 
 BUSY = "a run of this conversation is going on"
 NOT_WAITING = "no such tool call is waiting in this conversation"
-_CONTINUES = "a new conversation cannot begin with what the agent said: name the one in which it was said, or leave these messages out"
+_NEEDS_CONVERSATION = (
+    "a new conversation cannot begin with what the agent said: "
+    "name the one in which it was said, or leave these messages out"
+)
 
 
 @value
 class ConversationSnapshot:
-    """How a conversation stands when a post comes.
+    """A conversation at the time a post comes.
 
     Args:
-        messages: the transcript, from the boundary on.
-        receipts: what is remembered of those names that the post may be known by.
-        running: the run that is going on, if any.
-        queued: the messages of the posts that wait for their turn.
-        overdue: whether the time for what the client owes is over, and nothing runs.
+        messages: the transcript, from `state.history_start` on.
+        receipts: the stored receipts under the names of the post.
+        running: the current run, if any.
+        queued: the messages of the queued posts.
+        overdue: the time for what the client owes has ended, and nothing runs.
         start: the position of the first of `messages`.
-        exists: whether there is such a conversation.
-        state: what it knows beside the messages.
+        exists: False if there is no such conversation.
+        state: its derived data.
     """
 
     messages: Sequence[Message]
@@ -97,13 +100,13 @@ class ConversationSnapshot:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was said yet, and nothing waits to be."""
+        """True if nothing was said, runs or waits."""
         return not (self.messages or self.start or self.running or self.queued)
 
 
 @value
 class Begins:
-    """The post starts a run. `receipts` are the names that it settles, with their fingerprints."""
+    """The post starts a run. `receipts` maps the names that it settles to fingerprints."""
 
     append: tuple[Message, ...]
     receipts: Mapping[ReceiptName, str]
@@ -111,7 +114,7 @@ class Begins:
 
 @value
 class Queues:
-    """The post waits for its turn; its new messages are `messages`."""
+    """The post waits in the queue; `messages` are its new ones."""
 
     messages: tuple[PostedMessage, ...]
     receipts: Mapping[ReceiptName, str]
@@ -119,7 +122,10 @@ class Queues:
 
 @value
 class Parks:
-    """Results are kept, others are still owed; nothing runs. Empty `append`: a repeat, nothing to store."""
+    """The post's results are kept; other answers are still owed, and nothing runs.
+
+    Empty `append`: the post is a repeat, with nothing to store.
+    """
 
     append: tuple[Message, ...]
     receipts: Mapping[ReceiptName, str]
@@ -128,7 +134,7 @@ class Parks:
 
 @value
 class Joins:
-    """A repeated post: it follows the run that the first one started."""
+    """The post is a repeat: it follows the run that the first one started."""
 
     run_id: RunId
 
@@ -137,55 +143,61 @@ Verdict: TypeAlias = Begins | Queues | Parks | Joins
 
 
 def accept(snapshot: ConversationSnapshot, post: StartRun, mint: MintMessageId, /) -> Verdict:
-    """Decide what a post means; `mint` makes ids for the messages that the server adds.
+    """Decide what a post means; `mint` makes ids for messages that the server adds.
 
     Raises:
-        InvalidRequest: it goes on with a conversation that there is not, or denies too many tools for good.
-        NothingToDo: no message.
+        InvalidRequest: it continues a conversation that does not exist, or adds too many lasting
+            denials.
+        NothingToDo: it has no message.
         Reused: its idempotency key, or the id of one of its messages, was used with other content.
         UnknownToolCall: an answer to a call that is neither owed nor answered.
-        InvalidAnswer: one that does not fit the call's questions.
-        ResultConflict: an answer to an answered call, or two in one post, with other content; one that is late.
-        ConversationBusy: a run is going on or about to begin, and the post would not wait.
-        Conflict: it has a history, and so has the conversation.
+        InvalidAnswer: an answer that does not fit the call's questions.
+        ResultConflict: an answer that differs from another to the same call, or one that is too
+            late.
+        ConversationBusy: a run goes on or is about to begin, and the post may not wait.
+        Conflict: both the post and the conversation have a history.
     """
-    _refuse_unfounded(snapshot, post)
+    _refuse_without_conversation(snapshot, post)
     if (known := run_by_key(post, snapshot.receipts)) is not None:
         return Joins(known)
     if post.history and snapshot.is_empty:
-        return _imports(post)
+        return _begin_imported(post)
     open_calls = () if snapshot.running else waiting(snapshot.messages)
     answers = [message for message in post.messages if isinstance(message, Answer)]
     fresh = _fresh_answers(answers, {each.call.id: each.call for each in open_calls}, snapshot)
     _refuse_too_many_denials(snapshot, fresh.values())
-    others = _unstored(snapshot, post)
-    if not fresh and not others and not _starts(snapshot, post):
-        return _repeat(snapshot, post)
+    others = _unstored_messages(snapshot, post)
+    if not fresh and not others and not _starts_overdue(snapshot, post):
+        return _answer_repeat(snapshot, post)
     if post.history and not post.resends:
         raise Conflict(
-            "this conversation has messages already: a history can only begin a new one. Post what is new alone"
+            "this conversation has messages already: a history can only begin a new one. "
+            "Post what is new alone"
         )
-    receipts = _receipts(post, fresh.values(), others)
+    receipts = _make_receipts(post, fresh.values(), others)
     if others and (snapshot.running or snapshot.queued):
-        # what the client owes may never come: then a message moves on those that wait, and waits itself
+        # with open calls even `reject` queues: their answers may never come, and a new message
+        # lets the queue go on without them
         if post.on_busy == "reject" and not open_calls:
             raise ConversationBusy(BUSY, retry_after=1)
         return Queues((*fresh.values(), *others), receipts)
     left = tuple(each.owed for each in open_calls if each.call.id not in fresh)
     if left and not others and not snapshot.overdue:
-        return Parks(_written(snapshot.messages, fresh.values(), mint), receipts, left)
+        return Parks(_write_answers(snapshot.messages, fresh.values(), mint), receipts, left)
     answered, overdue = tuple(fresh.values()), snapshot.overdue
-    return _begins(snapshot.messages, answered, others, mint, receipts=receipts, overdue=overdue)
+    return _begin_turn(
+        snapshot.messages, answered, others, mint, receipts=receipts, overdue=overdue
+    )
 
 
-def _refuse_unfounded(snapshot: ConversationSnapshot, post: StartRun) -> None:
+def _refuse_without_conversation(snapshot: ConversationSnapshot, post: StartRun) -> None:
     if post.continues and not snapshot.exists:
-        raise InvalidRequest(post.flaw or _CONTINUES)
+        raise InvalidRequest(post.flaw or _NEEDS_CONVERSATION)
     refuse_empty(post)
 
 
 def _refuse_too_many_denials(snapshot: ConversationSnapshot, fresh: Collection[Answer]) -> None:
-    """Those that wait in the queue count, too: they are not judged again."""
+    """Check the denials, those in the queue included: a queued post is not judged again."""
     newer = [each for each in lasting_permissions(fresh) if not each.approved]
     if newer:
         answered = lasting_permissions((*snapshot.queued, *fresh))
@@ -206,18 +218,19 @@ def begins(
     *,
     overdue: bool = False,
 ) -> Begins:
-    """What messages that were accepted before mean now: a run starts, whatever was owed.
+    """Return the run of messages that were accepted before, whatever is still owed.
 
-    Without any it is that of calls whose time is over: the model goes on with the answers that there are.
+    Without messages it is the run after a timeout: the model continues with the answers that there
+    are.
     """
     open_ids = {each.call.id for each in waiting(messages)}
     answers = [m for m in posted if isinstance(m, Answer) and m.call_id in open_ids]
     others = [message for message in posted if not isinstance(message, Answer)]
     settled = {for_call(each.call_id): print_of(each) for each in answers}
-    return _begins(messages, answers, others, mint, receipts=settled, overdue=overdue)
+    return _begin_turn(messages, answers, others, mint, receipts=settled, overdue=overdue)
 
 
-def _begins(
+def _begin_turn(
     messages: Sequence[Message],
     answers: Collection[Answer],
     others: Sequence[PostedMessage],
@@ -226,42 +239,45 @@ def _begins(
     receipts: Mapping[ReceiptName, str],
     overdue: bool,
 ) -> Begins:
-    if not unanswered(messages):  # as before most runs
+    if not unanswered(messages):  # the most frequent case: no call is open
         return Begins(tuple(others), receipts)
     open_calls = waiting(messages)
-    given = _written(messages, answers, mint)
+    given = _write_answers(messages, answers, mint)
     turn = (*messages, *given)
     closed = (
-        _left_behind(turn, mint, overdue=overdue, begun=not open_calls)
+        _close_superseded(turn, mint, overdue=overdue, begun=not open_calls)
         if others
-        else _unanswered(turn, mint, overdue=overdue)
+        else _close_unanswered(turn, mint, overdue=overdue)
     )
     reason: Synthetic = "timeout" if overdue else "superseded"
     ends = closing((each.call for each in open_calls), reason, mint)
     approved = {call.id for call in runnable(turn) if call.asks}
+    # an approved call keeps the receipt of its approval
     cut = (m for m in closed if isinstance(m, ToolMessage) and m.call_id not in approved)
-    parked = _parked(messages) if open_calls else ()
+    parked = _parked_answers(messages) if open_calls else ()
     settled = {for_call(each.call_id): print_of(each) for each in (*cut, *ends, *parked)}
     return Begins((*given, *closed, *others), {**settled, **receipts})
 
 
-def _imports(post: StartRun) -> Begins:
-    """The run of a post that brings a history along, which has the results of its calls in itself."""
+def _begin_imported(post: StartRun) -> Begins:
+    """Return the run of a post with a history, which contains the results of its calls."""
     if any(isinstance(each, ApprovalMessage) for each in post.messages):
         raise UnknownToolCall(NOT_WAITING)
     new = [each for each in post.messages if not isinstance(each, Answer)]
     said = [each for each in post.history if isinstance(each, SystemMessage | UserMessage)]
-    return Begins((*post.history, *new), _receipts(post, (), (*said, *new)))
+    return Begins((*post.history, *new), _make_receipts(post, (), (*said, *new)))
 
 
 def refuse_claim(
     snapshot: ConversationSnapshot, owing: Collection[Owed], call_id: CallId, /
 ) -> None:
-    """Return if a call waits for its result, so that a client may claim it; what is owed is `owing`, while nothing runs.
+    """Check that a call waits for its result, so that a client may claim it.
+
+    `owing` is what is owed while nothing runs.
 
     Raises:
         UnknownToolCall: it was never handed back here.
-        ResultConflict: it is answered, or its time is over.
+        ResultConflict: it is answered, or its time has ended.
     """
     if known := snapshot.receipts.get(for_call(call_id)):
         raise conflict(known.fingerprint)
@@ -271,7 +287,7 @@ def refuse_claim(
         raise conflict(TIMED_OUT)
 
 
-def _receipts(
+def _make_receipts(
     post: StartRun, answers: Collection[Answer], others: Collection[PostedMessage]
 ) -> dict[ReceiptName, str]:
     names = {for_call(answer.call_id): print_of(answer) for answer in answers}
@@ -281,9 +297,8 @@ def _receipts(
     return names
 
 
-# ---------------------------------------------------------------- repeats
-def _unstored(snapshot: ConversationSnapshot, post: StartRun) -> Sequence[PostedMessage]:
-    """The posted messages, answers aside, that are not repeats of earlier ones."""
+def _unstored_messages(snapshot: ConversationSnapshot, post: StartRun) -> Sequence[PostedMessage]:
+    """Return the posted messages, without answers, that are no repeats of earlier ones."""
     given = given_ids(post.named, snapshot.messages, start=snapshot.start)
     new = new_messages(post, snapshot.receipts, given)
     stored = (*snapshot.messages, *snapshot.queued)
@@ -293,7 +308,7 @@ def _unstored(snapshot: ConversationSnapshot, post: StartRun) -> Sequence[Posted
 def _fresh_answers(
     answers: Sequence[Answer], open_calls: Mapping[CallId, ToolCall], snapshot: ConversationSnapshot
 ) -> dict[CallId, Answer]:
-    """The posted answers to open calls; equal repeats are left out."""
+    """Return the posted answers to open calls, without equal repeats, by call."""
     fresh: dict[CallId, Answer] = {}
     for answer in answers:
         known = snapshot.receipts.get(for_call(answer.call_id))
@@ -304,7 +319,7 @@ def _fresh_answers(
             if snapshot.overdue:
                 first = TIMED_OUT
             else:
-                fresh[answer.call_id] = _fitting(open_calls[answer.call_id], answer)
+                fresh[answer.call_id] = _complete_answer(open_calls[answer.call_id], answer)
                 continue
         if first is None:
             raise UnknownToolCall(NOT_WAITING)
@@ -314,11 +329,11 @@ def _fresh_answers(
 
 
 def _is_answer_to(call: ToolCall | None, answer: Answer) -> bool:
-    """A call that needs approval has no result of the client's, and a client's call needs none."""
+    """Return whether an answer is of the call's kind: an approval, where one is asked for."""
     return call is not None and (call.asks == "approval") is isinstance(answer, ApprovalMessage)
 
 
-def _fitting(call: ToolCall, answer: Answer) -> Answer:
+def _complete_answer(call: ToolCall, answer: Answer) -> Answer:
     if isinstance(answer, ApprovalMessage):
         return replace(answer, tool=call.name, digest=call.digest)
     if call.asks == "question":
@@ -326,21 +341,20 @@ def _fitting(call: ToolCall, answer: Answer) -> Answer:
     return answer
 
 
-def _starts(snapshot: ConversationSnapshot, post: StartRun) -> bool:
-    """Whether a repeat leads to no run yet, because calls were owed whose time is over by now."""
-    return snapshot.overdue and isinstance(_repeat(snapshot, post), Parks)
+def _starts_overdue(snapshot: ConversationSnapshot, post: StartRun) -> bool:
+    """Return whether a repeat starts a run: it led to none, and what was owed then is overdue."""
+    return snapshot.overdue and isinstance(_answer_repeat(snapshot, post), Parks)
 
 
-def _repeat(snapshot: ConversationSnapshot, post: StartRun) -> Verdict:
+def _answer_repeat(snapshot: ConversationSnapshot, post: StartRun) -> Verdict:
     run_id = run_of_last(post, snapshot.receipts)
     return Parks((), {}, owed(snapshot.messages)) if run_id is None else Joins(run_id)
 
 
-# ---------------------------------------------------------------- what an open turn still needs
-def _written(
+def _write_answers(
     messages: Sequence[Message], answers: Iterable[Answer], mint: MintMessageId
 ) -> tuple[Message, ...]:
-    """Answers as they stand in the transcript: a sub-agent's in its own."""
+    """Return answers as they stand in the transcript: a sub-agent's within its own."""
     paths = {each.call.id: each.path for each in waiting(messages)}
     return tuple(
         within(paths[answer.call_id], message)
@@ -349,13 +363,14 @@ def _written(
     )
 
 
-def _left_behind(
+def _close_superseded(
     turn: Sequence[Message], mint: MintMessageId, *, overdue: bool, begun: bool
 ) -> tuple[Message, ...]:
-    """Results for all calls that are open, because the user goes on without them.
+    """Return results for all open calls, because the user continues without them.
 
-    What the client owes is superseded, together with the sub-agents that wait for it, or its time is over. So is what
-    it has approved, if the call cannot have `begun`. A call of the server's own was cut.
+    Calls that the client owes are superseded or timed out, together with the sub-agents that wait
+    for them. So are calls that it has approved, if they cannot have `begun`. Calls of the server's
+    own were interrupted.
     """
     reason: Synthetic = "timeout" if overdue else "superseded"
     ready = runnable(turn)
@@ -369,10 +384,13 @@ def _left_behind(
     )
 
 
-def _unanswered(
+def _close_unanswered(
     turn: Sequence[Message], mint: MintMessageId, *, overdue: bool
 ) -> tuple[Message, ...]:
-    """Results for what the client still owes, and for calls that a crash has cut; what it has answered goes on now."""
+    """Return results for calls that the client still owes or that a crash has interrupted.
+
+    Calls that the client has answered go on.
+    """
     reason: Synthetic = "timeout" if overdue else "superseded"
     kept = resumable(turn)
     late = (within(each.path, closing([each.call], reason, mint)[0]) for each in waiting(turn))
@@ -380,8 +398,8 @@ def _unanswered(
     return (*late, *closing(cut, "interrupted", mint))
 
 
-def _parked(messages: Sequence[Message]) -> Iterator[Answer]:
-    """The client's answers to an open turn's calls, and its sub-agents', that came in earlier posts."""
+def _parked_answers(messages: Sequence[Message]) -> Iterator[Answer]:
+    """Yield the client's answers from earlier posts to calls of an open turn and its sub-agents."""
     turn = next(message for message in reversed(messages) if isinstance(message, AssistantMessage))
     calls = {call.id: call for call in turn.tool_calls}
     for message in messages:
@@ -395,18 +413,18 @@ def _parked(messages: Sequence[Message]) -> Iterator[Answer]:
                 pass
     for call in unanswered(messages):
         if child := transcript_of(call.id, messages):
-            yield from _parked(child)
+            yield from _parked_answers(child)
 
 
 def accept_unread(
     snapshot: ConversationSnapshot, owing: Collection[Owed], post: StartRun, /
 ) -> Joins | Parks | None:
-    """Decide what a post means by receipts and by what is owed alone. None: it takes the messages.
+    """Decide what a post means by receipts and owed answers alone. None if messages are needed.
 
     Args:
         snapshot: without messages.
-        owing: what the client has to answer, while nothing runs.
-        post: may be any.
+        owing: the answers that the client owes, while nothing runs.
+        post: any post.
 
     Raises:
         NothingToDo, Reused, UnknownToolCall, ResultConflict, ConversationBusy: as `accept`.
@@ -421,7 +439,7 @@ def accept_unread(
     run_id = run_of_last(post, snapshot.receipts)
     if run_id is not None:
         return Joins(run_id)
-    # tools may clash with the server's, and are stored even with a repeat
+    # tools are checked against the server's and stored, even with a repeat
     takes_messages = snapshot.running or snapshot.overdue or post.tools is not None
     return None if takes_messages else Parks((), {}, tuple(owing))
 
@@ -432,12 +450,13 @@ def _refuse_fresh(
     owing: Collection[Owed],
     post: StartRun,
 ) -> None:
-    """Raise what needs no message to be known: answers that nobody owes, and words while a run goes on."""
+    """Raise for a post that is refused whatever the messages are: by what is owed, or as busy."""
     answered = {each.call_id for each in fresh if isinstance(each, Answer)}
     if not snapshot.running:
         if answered - {each.id for each in owing}:
             raise UnknownToolCall(NOT_WAITING)
         return
+    # messages may turn out to be repeats, which are never refused as busy
     may_be_known = post.resends or any(each.id in post.named for each in fresh)
     if post.on_busy == "reject" and not answered and not may_be_known:
         raise ConversationBusy(BUSY, retry_after=1)

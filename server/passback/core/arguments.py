@@ -1,4 +1,4 @@
-"""What a person writes in Python, checked when it is given: a table says of each argument what it takes. Pure."""
+"""Checks of arguments that users give in Python, by a table of the values each one takes. Pure."""
 
 import inspect
 import json
@@ -14,36 +14,39 @@ from passback.core.errors import ConfigurationError
 
 Fits: TypeAlias = Callable[[object], bool]
 
-_SHOWN = 5
-"""Values of a collection that are told of."""
+_MAX_SHOWN = 5  # items of a collection that an error lists
 
-_JSON: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
+_JSON_OBJECT: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
 
 @dataclass(frozen=True, slots=True)
 class Takes:
-    """One argument: what it takes, as words that follow "takes", and whether a value is that."""
+    """One argument: the values that it takes, in words that follow "takes", and their check."""
 
     words: str
     fits: Fits
 
 
 def refuse_misfits(owner: str, given: Mapping[str, object], table: Mapping[str, Takes], /) -> None:
-    """Raise ConfigurationError for the first argument that is not what the table says; no text that it holds is shown."""
+    """Check arguments by a table.
+
+    Raises:
+        ConfigurationError: names the first argument that does not fit; shows its type, and no text
+            in it.
+    """
     for name, takes in table.items():
         if not takes.fits(given[name]):
             raise ConfigurationError(
-                f"{owner}: {name} takes {takes.words}, not {_shown(given[name])}"
+                f"{owner}: {name} takes {takes.words}, not {_describe_value(given[name])}"
             )
 
 
 def refuse_misfit_fields(given: object, table: Mapping[str, Takes], /) -> None:
-    """As `refuse_misfits`, of the fields of a value."""
+    """Check the fields of a value, as `refuse_misfits`."""
     values = {name: getattr(given, name) for name in table}
     refuse_misfits(type(given).__name__, values, table)
 
 
-# ---------------------------------------------------------------- what may be asked of a value
 def nothing(value: object, /) -> bool:
     return value is None
 
@@ -53,7 +56,10 @@ def flag(value: object, /) -> bool:
 
 
 def text(value: object, /) -> bool:
-    """A lone surrogate could neither be sent nor stored."""
+    """Return whether a value is a string without lone surrogates.
+
+    Those can be neither sent nor stored.
+    """
     if not isinstance(value, str):
         return False
     try:
@@ -68,11 +74,12 @@ def either(*fits: Fits) -> Fits:
 
 
 def a(*kinds: type) -> Fits:
-    """An object of one of these classes or protocols, not a class itself."""
+    """Fit instances of these classes or protocols, but not classes themselves."""
     return lambda value: isinstance(value, kinds) and not isinstance(value, type)
 
 
 def whole(least: int, most: float = math.inf) -> Fits:
+    # bool is a subclass of int
     return lambda value: (
         isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
     )
@@ -83,14 +90,14 @@ def above_zero(value: object, /) -> bool:
 
 
 def function_of(arguments: int, /) -> Fits:
-    """Something that can be called with so many arguments, as far as can be known."""
+    """Fit callables that accept so many positional arguments, if their signature is known."""
 
     def fits(value: object, /) -> bool:
         if not callable(value):
             return False
         try:
             signature = inspect.signature(value)
-        except (TypeError, ValueError):  # some that are not written in Python do not tell
+        except (TypeError, ValueError):  # some functions written in C have no signature
             return True
         try:
             signature.bind(*[None] * arguments)
@@ -103,6 +110,7 @@ def function_of(arguments: int, /) -> Fits:
 
 def several(fits: Fits, /) -> Fits:
     def all_fit(value: object, /) -> bool:
+        # these are collections, too, but never the list that was meant
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Collection):
             return False
         return all(fits(one) for one in cast("Collection[object]", value))
@@ -124,34 +132,36 @@ def json_object(value: object, /) -> bool:
     if not isinstance(value, Mapping):
         return False
     try:
-        given = _JSON.validate_python(dict(cast("Mapping[object, object]", value)), strict=True)
+        given = _JSON_OBJECT.validate_python(
+            dict(cast("Mapping[object, object]", value)), strict=True
+        )
         json.dumps(given, allow_nan=False, ensure_ascii=False).encode()
     except (ValidationError, ValueError):
         return False
     return True
 
 
-# ---------------------------------------------------------------- what is told of it
-def _shown(value: object) -> str:
+def _describe_value(value: object) -> str:
     if isinstance(value, Mapping):
         items = cast("Mapping[object, object]", value).items()
-        return f"{{{_listed(f'{_name(key)}: {_kind(one)}' for key, one in items)}}}"
+        pairs = (f"{_describe_key(key)}: {_describe_kind(one)}" for key, one in items)
+        return f"{{{_join_some(pairs)}}}"
     if isinstance(value, list | tuple | set | frozenset):
-        return f"[{_listed(map(_kind, cast('Collection[object]', value)))}]"
-    return _kind(value)
+        return f"[{_join_some(map(_describe_kind, cast('Collection[object]', value)))}]"
+    return _describe_kind(value)
 
 
-def _listed(words: Iterator[str]) -> str:
-    first = list(islice(words, _SHOWN + 1))
-    return ", ".join([*first[:_SHOWN], *(["..."] if len(first) > _SHOWN else [])])
+def _join_some(words: Iterator[str]) -> str:
+    first = list(islice(words, _MAX_SHOWN + 1))
+    return ", ".join([*first[:_MAX_SHOWN], *(["..."] if len(first) > _MAX_SHOWN else [])])
 
 
-def _name(key: object) -> str:
-    return ascii(key[:40]) if isinstance(key, str) else _kind(key)
+def _describe_key(key: object) -> str:
+    return ascii(key[:40]) if isinstance(key, str) else _describe_kind(key)
 
 
-def _kind(value: object) -> str:
-    """A number itself, of everything else its type: a text may be a secret."""
+def _describe_kind(value: object) -> str:
+    """Return a number itself, and the type of anything else: a text may be a secret."""
     if value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**9):
         return repr(value)
     return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__

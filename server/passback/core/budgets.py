@@ -1,4 +1,4 @@
-"""What may be spent: limits of runs, conversations and owners, prices, and what is left."""
+"""Budgets: limits of runs, conversations and owners, prices, and the amounts spent and left."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,16 +10,16 @@ from passback.core.values import value
 
 Number = TypeVar("Number", int, float)
 
-_MILLION = 1_000_000
+_TOKENS_PER_PRICE = 1_000_000
 
 
 @value
 class Spent:
-    """What was spent.
+    """Amounts spent.
 
     Attributes:
-        tokens: of input and output together.
-        seconds: of work; the work of sub-agents is within that of their run.
+        tokens: input and output together.
+        seconds: of work; a run's include those of its sub-agents.
         cost: in the currency of the prices.
     """
 
@@ -40,7 +40,10 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What is left of the tightest limit of each kind, never below 0; None: there is no such limit."""
+    """The amount left of the tightest limit of each kind, at least 0.
+
+    None: the kind has no limit.
+    """
 
     turns: int | None = None
     tokens: int | None = None
@@ -49,21 +52,21 @@ class Left:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether nothing is left of a budget; turns are not of it."""
+        """True if one kind of a budget is used up; turns are not part of a budget."""
         return 0 in (self.tokens, self.seconds, self.cost)
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """How much may be spent; None: any amount.
+    """The largest amounts that may be spent; None for no limit.
 
     Args:
-        tokens: of input and output together.
+        tokens: input and output together.
         seconds: of work, tools included.
         cost: in the currency of the prices.
 
     Raises:
-        ConfigurationError: a limit that leaves nothing.
+        ConfigurationError: a limit is not above 0.
     """
 
     tokens: int | None = None
@@ -71,18 +74,18 @@ class BudgetLimits:
     cost: float | None = None
 
     def __post_init__(self) -> None:
-        refuse_misfit_fields(self, _LIMITS_TAKE)
+        refuse_misfit_fields(self, _LIMITS_TABLE)
 
     @property
     def is_set(self) -> bool:
         return not (self.tokens is None and self.seconds is None and self.cost is None)
 
     def within(self, other: "BudgetLimits") -> "BudgetLimits":
-        """Whatever either of them limits, as tightly as the tighter one does."""
+        """Return limits of both: of each kind the tighter one."""
         return BudgetLimits(
-            _least((self.tokens, other.tokens)),
-            _least((self.seconds, other.seconds)),
-            _least((self.cost, other.cost)),
+            _least_set((self.tokens, other.tokens)),
+            _least_set((self.seconds, other.seconds)),
+            _least_set((self.cost, other.cost)),
         )
 
     def left(self, spent: Spent) -> Left:
@@ -95,12 +98,12 @@ class BudgetLimits:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits by what they are for.
+    """The limits of runs, conversations and owners.
 
     Args:
-        run: each run, from a client's post until the agent ends or needs the client.
-        conversation: all runs of a conversation together.
-        owner: all runs of an owner together, on one day in UTC.
+        run: of each run, from a client's post until the agent ends or needs the client.
+        conversation: of all runs of a conversation together.
+        owner: of all runs of an owner on one day in UTC together.
     """
 
     run: BudgetLimits = field(default_factory=BudgetLimits)
@@ -108,7 +111,7 @@ class Budget:
     owner: BudgetLimits = field(default_factory=BudgetLimits)
 
     def __post_init__(self) -> None:
-        refuse_misfit_fields(self, _BUDGET_TAKES)
+        refuse_misfit_fields(self, _BUDGET_TABLE)
 
     @property
     def is_set(self) -> bool:
@@ -126,50 +129,55 @@ class Budget:
         )
 
 
-_ABOVE_ZERO = Takes("a number that is more than 0", either(nothing, above_zero))
-_LIMITS_TAKE = {"tokens": _ABOVE_ZERO, "seconds": _ABOVE_ZERO, "cost": _ABOVE_ZERO}
-_LIMITS = Takes("Limits", a(BudgetLimits))
-_BUDGET_TAKES = {"run": _LIMITS, "conversation": _LIMITS, "owner": _LIMITS}
+_TAKES_ABOVE_ZERO = Takes("a number that is more than 0", either(nothing, above_zero))
+_LIMITS_TABLE = {
+    "tokens": _TAKES_ABOVE_ZERO,
+    "seconds": _TAKES_ABOVE_ZERO,
+    "cost": _TAKES_ABOVE_ZERO,
+}
+_TAKES_LIMITS = Takes("Limits", a(BudgetLimits))
+_BUDGET_TABLE = {"run": _TAKES_LIMITS, "conversation": _TAKES_LIMITS, "owner": _TAKES_LIMITS}
 
 
 def tightest(lefts: Iterable[Left], /) -> Left:
-    """The least that is left of each kind."""
+    """Return the least amount left of each kind."""
     each = tuple(lefts)
     return Left(
-        _least(left.turns for left in each),
-        _least(left.tokens for left in each),
-        _least(left.seconds for left in each),
-        _least(left.cost for left in each),
+        _least_set(left.turns for left in each),
+        _least_set(left.tokens for left in each),
+        _least_set(left.seconds for left in each),
+        _least_set(left.cost for left in each),
     )
 
 
-def _least(numbers: Iterable[Number | None]) -> Number | None:
+def _least_set(numbers: Iterable[Number | None]) -> Number | None:
     return min((number for number in numbers if number is not None), default=None)
 
 
-# ---------------------------------------------------------------- prices
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a million tokens cost; `cached` is of input that the provider had in its cache."""
+    """The price of a million tokens; `cached` is for input read from the provider's cache."""
 
     input: float = 0.0
     output: float = 0.0
     cached: float = 0.0
 
     def of(self, usage: Usage) -> float:
+        # input tokens include the cached ones; a service may report more cached than input
         fresh = max(0, usage.input_tokens - usage.cached_tokens)
         cost = (
             fresh * self.input
             + usage.cached_tokens * self.cached
             + usage.output_tokens * self.output
         )
-        return cost / _MILLION
+        return cost / _TOKENS_PER_PRICE
 
 
 def price_of(models: str, prices: Mapping[str, Price], /) -> Price:
-    """What the model of this name costs: nothing, where it has no price.
+    """Return the price of a model by its name; zero if it has none.
 
-    Of several with commas, which stand in for each other, it is the dearest's: which one answered is not known here.
+    `models` may be several names with commas, each a fallback for those before it. Which one
+    answered is not known here, so each rate is that of the dearest.
     """
     known = [prices[name] for name in models.split(",") if name in prices]
     return Price(
@@ -179,10 +187,9 @@ def price_of(models: str, prices: Mapping[str, Price], /) -> Price:
     )
 
 
-# ---------------------------------------------------------------- what is kept
 @value
 class RunSpent:
-    """What one run has spent, under all its workers."""
+    """The amounts that one run has spent, under all its workers."""
 
     run_id: RunId
     spent: Spent
@@ -190,14 +197,16 @@ class RunSpent:
 
 @value
 class Spending:
-    """What a run has spent so far under one lease, to be counted for its owner.
+    """The amounts that a run has spent so far under one lease, to be counted for its owner.
 
     Attributes:
-        run: whose owner it is.
+        run: the run, which names the owner.
         epoch: of the lease.
-        day: the date in UTC, as in 2026-01-31; what was counted earlier stays on the day on which it was.
-        spent: all of it since the lease began, with what calls that go on may use: so an amount may fall again.
-        seq: numbers what is said under a lease, from 1; 0: nothing is counted, only asked.
+        day: the date in UTC, such as 2026-01-31. What was counted earlier stays on the day on which
+            it was counted.
+        spent: everything since the lease began, with a reserve for calls in flight; so an amount
+            may fall later.
+        seq: numbers the reports of a lease from 1; 0 counts nothing and only reads the total.
     """
 
     run: RunRef

@@ -1,4 +1,4 @@
-"""What is read from a store and what is written to it."""
+"""Values that are read from a store and written to it."""
 
 from collections.abc import Sequence
 from dataclasses import field
@@ -15,7 +15,11 @@ from passback.core.values import value
 
 @value
 class Lease:
-    """The right to run a conversation. `fence` is counter and nonce: it never repeats, also after a failover."""
+    """The right to run a conversation.
+
+    `fence` is a counter and a nonce, so that it is never reused, even after a failover of the
+    store.
+    """
 
     run: RunRef
     epoch: int
@@ -23,13 +27,16 @@ class Lease:
 
 
 LeaseState: TypeAlias = Literal["held", "followed", "cancelled", "lost"]
-"""`followed`: held, and somebody has a `watch` on the conversation.
-`cancelled`: still held, and somebody asked to cancel the run."""
+"""The answer of a store to a write under a lease.
+
+`followed`: held, and somebody has a `watch` on the conversation. `cancelled`: still held, and
+somebody asked to cancel the run.
+"""
 
 
 @value
 class CallDeadline:
-    """That one of the clients says it is at work on an owed call, so that no other one is.
+    """One client's claim of an owed call, so that no other client works on it.
 
     `until` is its end, in milliseconds of the store's clock.
     """
@@ -73,29 +80,35 @@ class Status:
     """A conversation without its messages.
 
     Attributes:
-        version: changes with every write to the transcript or the lease; 0: there is no such conversation.
+        version: changes with every write to the transcript or the lease; 0 if there is no such
+            conversation.
         run_id: the newest run that has begun.
-        running: whether it goes on.
-        lapsed: whether it goes on but its lease is over: its worker is gone.
-        expires: the end of its lease, in milliseconds of the store's clock; each sign of life of its worker moves it.
-        owed: what the client has to answer.
+        running: True while that run goes on.
+        lapsed: the run goes on but its lease has expired: its worker is gone.
+        expires: the end of its lease, in milliseconds of the store's clock; moved by each
+            heartbeat.
+        owed: the answers that the client owes.
         message_count: of the whole transcript.
-        attempt: how many workers have run it, this one counted; a hand-over counts for nothing.
-        logged: the last event of the run that is stored.
-        committed: the last one that no take-over makes void.
-        open_turns: those that were open at the last commit: they come after `committed`, and so may what was committed
-            beside them. None: nothing after it is committed.
-        mark: how many messages there were when the run began, the results that were posted with it included.
-        cancelled: whether it goes on although somebody asked to cancel it.
-        cut: whether the run was stopped before its own end.
-        cancel_on_disconnect: whether the run is to be cancelled when nobody follows it any more.
-        followed: whether somebody in another process has said of late that he follows it.
-        queued: the runs of the posts that wait, in their order.
-        answer_by: until when the client has to answer what it owes, in milliseconds of the store's clock; None: for ever.
-        overdue: whether that time is over, and nothing runs: the calls count as answered with `timeout`.
-        claims: those of calls in `owed` that are not over.
-        state: what the conversation knows beside its messages.
-        history_bytes: of the records of its messages from the boundary on; None: an older version has not counted them.
+        attempt: the number of workers that have run it, this one included; a hand-over is not
+            counted.
+        logged: the position of the last stored event of the run.
+        committed: the position of the last event that a take-over keeps.
+        open_turns: the turns that were open at the last commit. They come after `committed`, and so
+            may events that were committed beside them. None: nothing after it is committed.
+        run_start: index of the first message this run added; tool results posted with it come
+            before.
+        cancelled: the run goes on although somebody asked to cancel it.
+        stopped_early: the run was stopped before its own end.
+        cancel_on_disconnect: cancel the run when nobody follows it any more.
+        followed: a reader in another process has said recently that it follows the run.
+        queued: the runs of the queued posts, in order.
+        answer_by: when the time to answer what is owed ends, in milliseconds of the store's clock;
+            None if never.
+        overdue: that time has ended, and nothing runs: the calls count as answered with `timeout`.
+        claims: the unexpired claims of calls in `owed`.
+        state: the conversation's derived data.
+        history_bytes: the size of the records of its messages from `state.history_start` on; None
+            if not counted yet.
     """
 
     version: int = 0
@@ -124,25 +137,31 @@ class Status:
 
 @value
 class Queued:
-    """A post that waits for its turn, and the run that it will be. It has only the messages that were new when it came."""
+    """A post in the queue, and the run that it will start.
+
+    The post has only the messages that were new when it came.
+    """
 
     run_id: RunId
     post: StartRun
 
     @property
     def stops(self) -> bool:
-        """Whether it does not wait for the end of what runs before it."""
+        """True if the post stops the run before it instead of waiting for its end."""
         return self.post.on_busy in {"interrupt", "rollback"}
 
 
 @value
 class Loaded:
-    """What a post is judged by: the messages from the boundary on, the client's tools, the asked receipts, and the
-    posts that wait.
+    """A conversation as loaded to judge a post.
 
     Attributes:
-        left_out: the messages are larger than asked for, and were not read.
-        queue_bytes: of the records of the posts that wait.
+        messages: those from `state.history_start` on.
+        tools: the client's tools.
+        receipts: those that were asked for.
+        queue: the posts that wait.
+        left_out: the messages exceed the requested size and were not read.
+        queue_bytes: the size of the records of the queued posts.
     """
 
     status: Status
@@ -155,7 +174,7 @@ class Loaded:
 
     @property
     def start(self) -> int:
-        """The position in the record of the first of the messages."""
+        """The position in the record of the first loaded message."""
         return self.status.state.history_start
 
 
@@ -164,14 +183,17 @@ class Change:
     """A write to the transcript, all or nothing, and only if the version is still `expected`.
 
     Attributes:
-        nonce: unique to this change: sending it again changes nothing more.
-        keep: so many messages stay, those behind them are taken back before `append`; None: all stay.
-        owed: what the client has to answer after the change; nothing while a run goes on.
-        tools: replaces the client's tools, None keeps them.
-        mark: `Status.mark` of the run that begins.
-        dequeues: the queued run that begins, which has to be the first of the queue.
-        cancel_on_disconnect: `Status.cancel_on_disconnect` of the run that begins; a take-over leaves it as it is, and `mark` too.
-        state: replaces the conversation's; None keeps it, but a boundary behind what `keep` leaves is 0 then.
+        nonce: unique to this change, so that sending it again changes nothing more.
+        keep: the number of messages to keep before `append`; later ones are removed. None keeps
+            all.
+        owed: the answers that the client owes after the change; empty while a run goes on.
+        tools: replaces the client's tools; None keeps them.
+        run_start: `Status.run_start` of the run that begins.
+        dequeues: the queued run that begins; it has to be the first of the queue.
+        cancel_on_disconnect: `Status.cancel_on_disconnect` of the run that begins. A take-over
+            leaves it and `run_start` unchanged.
+        state: replaces the conversation's state; None keeps it, but resets `history_start` to 0 if
+            it is beyond the messages that `keep` leaves.
     """
 
     key: ConversationKey
@@ -190,11 +212,11 @@ class Change:
 
 @value
 class Enqueue:
-    """A post for the queue of its conversation, which takes at most `limit`.
+    """A post for the queue of its conversation, which has room for `limit` posts.
 
     Attributes:
-        receipts: what it will be known by.
-        events: open the log of its run.
+        receipts: the receipts of the post.
+        events: the first events of its run's log.
     """
 
     queued: Queued
@@ -204,7 +226,7 @@ class Enqueue:
 
     @property
     def stops(self) -> bool:
-        """Ask for what runs now to be cancelled, in the same write."""
+        """True if the same write asks to cancel the current run."""
         return self.queued.stops
 
     @property
@@ -213,12 +235,16 @@ class Enqueue:
 
 
 EnqueueAnswer: TypeAlias = Literal["queued", "full", "changed"]
-"""`changed`: nothing runs or waits any more, or another post has taken one of the receipts: judge again."""
+"""The answer to `Store.enqueue`.
+
+`changed`: nothing runs or waits any more, or another post has taken one of the receipts; the post
+has to be judged again.
+"""
 
 
 @value
 class LogWrite:
-    """Events for a run's log; the first has the number `first`, the others follow."""
+    """Events for a run's log, numbered from `first`."""
 
     lease: Lease
     first: int
@@ -227,17 +253,18 @@ class LogWrite:
 
 @value
 class Commit:
-    """A turn's messages together with the events that reveal them, atomically.
+    """A turn's messages and the events that reveal them, written atomically.
 
     Attributes:
-        step: counts the commits of a lease: the same step again changes nothing.
-        owed: what the client has to answer.
-        ends: releases the lease; the last event is then `RunFinished`.
-        cut: the run is ended before its own end: `Status.cut`.
-        answer_within: seconds for what is owed when it ends: they make `Status.answer_by`, which lasts until a run begins.
-        state: replaces the conversation's, None keeps it.
-        open_turns: those that go on beside it: `Status.committed` is then before them. None: it is the last event of this
-            write.
+        step: counts the commits of a lease, so that sending the same step again changes nothing.
+        owed: the answers that the client owes.
+        ends: release the lease; the last event is then `RunFinished`.
+        stopped_early: the run is ended before its own end: `Status.stopped_early`.
+        answer_within: seconds for the client to answer; sets `Status.answer_by`, which lasts until
+            a run begins.
+        state: replaces the conversation's state; None keeps it.
+        open_turns: the turns that go on beside this commit: `Status.committed` is then before them.
+            None: it is the last event of this write.
     """
 
     log: LogWrite
@@ -253,9 +280,10 @@ class Commit:
 
 @value
 class ClaimRequest:
-    """One client's claim of an owed call, taken or renewed, only if the version is still `expected`.
+    """A request of one client to claim an owed call, or to renew its claim.
 
-    `nonce` is unique to this write: sending it again changes nothing more. `claimant` is what the client calls itself.
+    It has an effect only if the version is still `expected`. `nonce` is unique to it, so that
+    sending it again changes nothing more. `claimant` is the name that the client gives itself.
     """
 
     key: ConversationKey
@@ -267,10 +295,11 @@ class ClaimRequest:
 
 @value
 class CallClaim:
-    """Whose the claim of a call is now.
+    """The current claim of a call.
 
     Attributes:
-        mine: it is that of who asked; False: another one's, and nothing was written.
+        mine: it belongs to the client that asked; False if it is another client's and nothing was
+            written.
         until: its end, in milliseconds of the store's clock.
         left: milliseconds until then.
     """
@@ -281,10 +310,10 @@ class CallClaim:
 
 
 class Place(NamedTuple):
-    """Of a conversation in the inbox of its owner: oldest first.
+    """The position of a conversation in its owner's inbox, oldest first.
 
-    `since` is when the calls were handed back, in microseconds of the store's clock; `tag`, 32 hex digits, tells
-    conversations of one moment apart.
+    `since` is when the calls were handed back, in microseconds of the store's clock. `tag`, 32 hex
+    digits, orders conversations with the same time.
     """
 
     since: int
@@ -293,7 +322,7 @@ class Place(NamedTuple):
 
 @value
 class Owing:
-    """A conversation whose client owes something."""
+    """A conversation whose client owes an answer."""
 
     key: ConversationKey
     place: Place
@@ -302,7 +331,10 @@ class Owing:
 
 @value
 class Inbox:
-    """Conversations that owe something, oldest first; `next`: more may follow behind that place."""
+    """Conversations that owe an answer, oldest first.
+
+    `next`: more may follow after that position.
+    """
 
     owing: tuple[Owing, ...] = ()
     next: Place | None = None
@@ -310,7 +342,7 @@ class Inbox:
 
 @value
 class Page:
-    """Messages from position `start` of the record on; `total` counts all of them."""
+    """Messages from position `start` of the record on; `total` counts all messages."""
 
     messages: tuple[Message, ...]
     start: int
@@ -320,69 +352,69 @@ class Page:
 _TaggedMessage: TypeAlias = Annotated[Message, Field(discriminator="role")]
 _TaggedEvent: TypeAlias = Annotated[RunEvent, Field(discriminator="type")]
 
-_message: TypeAdapter[Message] = TypeAdapter(_TaggedMessage)
-_events: TypeAdapter[list[RunEvent]] = TypeAdapter(list[_TaggedEvent])
-_owed: TypeAdapter[list[Owed]] = TypeAdapter(list[Owed])
-_tools: TypeAdapter[list[ToolSpec]] = TypeAdapter(list[ToolSpec])
-_queued: TypeAdapter[Queued] = TypeAdapter(Queued)
-_state: TypeAdapter[State] = TypeAdapter(State)
-_open_turns: TypeAdapter[OpenTurns] = TypeAdapter(OpenTurns)
-# written by their serializers: most of what `dump_json` costs is to hand on its many options
+_message_adapter: TypeAdapter[Message] = TypeAdapter(_TaggedMessage)
+_events_adapter: TypeAdapter[list[RunEvent]] = TypeAdapter(list[_TaggedEvent])
+_owed_adapter: TypeAdapter[list[Owed]] = TypeAdapter(list[Owed])
+_tools_adapter: TypeAdapter[list[ToolSpec]] = TypeAdapter(list[ToolSpec])
+_queued_adapter: TypeAdapter[Queued] = TypeAdapter(Queued)
+_state_adapter: TypeAdapter[State] = TypeAdapter(State)
+_open_turns_adapter: TypeAdapter[OpenTurns] = TypeAdapter(OpenTurns)
+# `dump_json` spends most of its time passing options on, so records are written by serializers
 
 
 def dump_message(message: Message, /) -> bytes:
-    return _message.serializer.to_json(message)
+    return _message_adapter.serializer.to_json(message)
 
 
 def load_message(record: bytes, /) -> Message:
-    return _message.validate_json(record)
+    return _message_adapter.validate_json(record)
 
 
 def dump_events(events: Sequence[RunEvent], /) -> bytes:
-    """One entry of a run's log: a batch of events."""
-    return _events.serializer.to_json(list(events))
+    """Serialise a batch of events: one entry of a run's log."""
+    return _events_adapter.serializer.to_json(list(events))
 
 
 def load_events(record: bytes, /) -> list[RunEvent]:
-    return _events.validate_json(record)
+    return _events_adapter.validate_json(record)
 
 
 def dump_owed(owed: Sequence[Owed], /) -> bytes:
-    return _owed.serializer.to_json(list(owed))
+    return _owed_adapter.serializer.to_json(list(owed))
 
 
 def load_owed(record: bytes, /) -> tuple[Owed, ...]:
-    return tuple(_owed.validate_json(record))
+    return tuple(_owed_adapter.validate_json(record))
 
 
 def dump_open_turns(open_turns: OpenTurns, /) -> bytes:
-    return _open_turns.serializer.to_json(open_turns)
+    return _open_turns_adapter.serializer.to_json(open_turns)
 
 
 def load_open_turns(record: bytes, /) -> OpenTurns:
-    return _open_turns.validate_json(record)
+    return _open_turns_adapter.validate_json(record)
 
 
 def dump_tools(tools: Sequence[ToolSpec], /) -> bytes:
-    return _tools.serializer.to_json(list(tools))
+    return _tools_adapter.serializer.to_json(list(tools))
 
 
 def load_tools(record: bytes, /) -> tuple[ToolSpec, ...]:
-    return tuple(_tools.validate_json(record))
+    return tuple(_tools_adapter.validate_json(record))
 
 
 def dump_queued(queued: Queued, /) -> bytes:
-    return _queued.serializer.to_json(queued)
+    return _queued_adapter.serializer.to_json(queued)
 
 
 def load_queued(record: bytes, /) -> Queued:
-    return _queued.validate_json(record)
+    return _queued_adapter.validate_json(record)
 
 
 def dump_state(state: State, /) -> bytes:
-    """Without what is as in a new conversation: mostly that is all but a few numbers."""
-    return _state.serializer.to_json(state, exclude_defaults=True)
+    """Serialise a state without its defaults, which leaves only a few numbers in most cases."""
+    return _state_adapter.serializer.to_json(state, exclude_defaults=True)
 
 
 def load_state(record: bytes, /) -> State:
-    return _state.validate_json(record)
+    return _state_adapter.validate_json(record)

@@ -1,4 +1,4 @@
-"""Slash commands: what a user may say that no model has to hear. Pure."""
+"""Slash commands: messages of the user that the server answers and no model sees. Pure."""
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,12 +9,12 @@ from passback.core.errors import InvalidRequest
 from passback.core.messages import Message, RunRef, SystemMessage, UserMessage, lone_text
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_CALLED: Final = re.compile(rf"/({NAME.pattern})(?:\s+(.*))?", re.DOTALL)
+_COMMAND_TEXT: Final = re.compile(rf"/({NAME.pattern})(?:\s+(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class CommandCall:
-    """A command as the user gave it; `argument` is what follows its name."""
+    """A command that a user gave. `argument` is the text after its name."""
 
     name: str
     argument: str
@@ -22,39 +22,44 @@ class CommandCall:
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """Where a command was given: the run, with its conversation and that one's owner, and what the agent's author gave."""
+    """The run in which a command was given, and the agent's `deps`."""
 
     run: RunRef
     deps: object = field(default=None, repr=False)
 
 
 Handler: TypeAlias = Callable[[str, CommandContext], str | Awaitable[str]]
-"""Given a command's argument, gives the answer."""
+"""A command's function: takes its argument and context, returns the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What people are told of a command."""
+    """A command's name and description, as users see them."""
 
     name: str
     description: str
 
 
 def refuse_company(posted: Sequence[Message], /) -> None:
-    """Return if no command stands among other messages of a post: it would be answered, and they would not.
+    """Check that a command is posted alone: it alone would be answered.
 
     Raises:
-        InvalidRequest: one does.
+        InvalidRequest: the post has a command beside other messages of the user, or before another
+            message.
     """
-    said = [each for each in posted if isinstance(each, UserMessage | SystemMessage)]
-    asked = [each for each in said if isinstance(each, UserMessage)]
-    called = [each for each in asked if each.command]
-    if called and (len(asked) > 1 or said[-1] not in called):
+    texts = [each for each in posted if isinstance(each, UserMessage | SystemMessage)]
+    of_user = [each for each in texts if isinstance(each, UserMessage)]
+    commands = [each for each in of_user if each.command]
+    # system messages may stand before a command, as clients post them with every request
+    if commands and (len(of_user) > 1 or texts[-1] not in commands):
         raise InvalidRequest("a command has to be posted alone, without other messages of the user")
 
 
 def command_in(message: Message, /) -> CommandCall | None:
-    """The command that a message is, if it begins with a slash and a name; `/etc/hosts` is none."""
+    """Return the command in a message: a slash, a name, perhaps an argument.
+
+    None if the message is something else, such as `/etc/hosts`.
+    """
     text = lone_text(message.content) if isinstance(message, UserMessage) else None
-    found = None if text is None else _CALLED.fullmatch(text)
+    found = None if text is None else _COMMAND_TEXT.fullmatch(text)
     return None if found is None else CommandCall(found[1], (found[2] or "").strip())

@@ -1,4 +1,4 @@
-"""The doors of what a model is shown: a transcript may be larger than its window."""
+"""The interface of context policies, which fit a transcript into a model's context window."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
@@ -11,12 +11,17 @@ from passback.core.transcript import paired
 from passback.core.values import value
 
 Count: TypeAlias = Callable[[Usage], None]
-"""Is told what each call of the model used that made room, also of one that is cut or comes to nothing."""
+"""Called with the usage of each model call that made room, also of one that failed or was
+cancelled.
+"""
 
 
 @value
 class Fitted:
-    """What a model is to be shown. `append` and `events` are to be committed together before it is asked."""
+    """The messages to show to a model.
+
+    Commit `append` and `events` together before the model is asked.
+    """
 
     messages: Sequence[ModelMessage]
     append: tuple[SummaryMessage, ...] = ()
@@ -24,27 +29,34 @@ class Fitted:
 
 
 class Context(Protocol):
-    """What one run's model is shown. It is given the whole transcript each time, which only grows from call to call."""
+    """The context window of one run.
+
+    It is given the whole transcript each time, which only grows.
+    """
 
     @property
     def estimate(self) -> int:
-        """Tokens of a request as the transcript was last seen; 0: nothing is known of it."""
+        """Tokens of a request with the transcript as it was last seen; 0 if unknown."""
         ...
 
     def at_once(self, messages: Sequence[Message], /) -> Sequence[ModelMessage] | None:
-        """What the model is shown, where nothing has to be done or told before. None: ask `fit`."""
+        """Return the messages to show if nothing has to be done before; None: call `fit`."""
         ...
 
     async def fit(self, messages: Sequence[Message], count: Count, /) -> Fitted:
-        """Make room, if need be; the model may be asked for a summary, once at most.
+        """Return messages that fit the window, making room if needed.
+
+        The model may be asked for a summary, at most once.
 
         Raises:
-            ContextTooLarge: however much is left out, it is more than the window.
+            ContextTooLarge: the request exceeds the window whatever is left out.
         """
         ...
 
     async def compact(self, messages: Sequence[Message], count: Count, /) -> Fitted:
-        """Summarise, however much room there is. Nothing to append: there was nothing to summarise.
+        """Summarise, however much room there is.
+
+        `append` is empty if there was nothing to summarise.
 
         Raises:
             ContextTooLarge: as `fit`.
@@ -52,36 +64,36 @@ class Context(Protocol):
         ...
 
     def counted(self, usage: Usage, /) -> None:
-        """Learn from what the model's service counted for what was last shown."""
+        """Correct the estimate by the usage that the service reports for the last request."""
         ...
 
     def exceeded(self) -> bool:
-        """Learn that what was last shown was refused as too long. Whether `fit` may help now."""
+        """Correct the estimate: the last request was too long. Return whether `fit` may help."""
         ...
 
     def refuse(self, messages: Sequence[Message], /) -> None:
-        """Return if the last of the messages may be shown, whatever else is left out for it.
+        """Check that the last of the messages fits the window, whatever else is left out.
 
         Raises:
-            MessageTooLarge: it is more than the window has room for.
+            MessageTooLarge: it is larger than the window.
         """
         ...
 
 
 class ContextPolicy(Protocol):
-    """Decides what a model is shown when a transcript becomes too large for it."""
+    """Decides which messages a model is shown when a transcript outgrows its window."""
 
     def watch(self, model: ModelClient, frame: ModelRequest, /) -> Context:
-        """Begin a run. `frame` is what its requests have in common: all but their messages."""
+        """Begin a run. `frame` is a request without messages: what all its requests share."""
         ...
 
     def is_large(self, messages: Sequence[Message], /) -> bool:
-        """Return whether new messages alone may be too much for the window, so that `Context.refuse` has to be asked."""
+        """Return whether new messages alone may exceed the window: call `Context.refuse` then."""
         ...
 
 
 class Unbounded:
-    """A policy for models whose window is not known: they are shown everything."""
+    """The policy for models whose window is unknown: they are shown everything."""
 
     @property
     def estimate(self) -> int:
@@ -100,7 +112,7 @@ class Unbounded:
         return Fitted(paired(messages))
 
     def counted(self, _usage: Usage, /) -> None:
-        """Nothing is estimated here."""
+        """Do nothing: there is no estimate."""
 
     def exceeded(self) -> bool:
         return False
@@ -109,4 +121,4 @@ class Unbounded:
         return False
 
     def refuse(self, _messages: Sequence[Message], /) -> None:
-        """Nothing is too large here."""
+        """Accept everything."""

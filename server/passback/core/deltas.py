@@ -1,4 +1,4 @@
-"""What a model is asked and what comes back, piece by piece."""
+"""A request to a model, and the deltas of its answer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,19 +17,20 @@ from passback.core.messages import (
     credible,
 )
 
-_AS_SET_UP = Generation()
+_AGENTS_OWN = Generation()
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """What a model is asked.
+    """A request to a model.
 
     Args:
-        messages: paired (`transcript.paired`); what was said beside words (`MessageContext`) is no part of them any more, but for
-            how the answer is to be written.
-        static: so many characters at the start of `system` are the same in every run; None: all.
-        output_schema: a JSON Schema of type object that the last word of the answer has to fit, for services that can
-            be told; it is checked all the same.
+        messages: paired (`transcript.paired`). Of each `MessageContext` only `generation` is used:
+            the rest is already part of the text.
+        static: the number of characters at the start of `system` that are the same in every run;
+            None for all.
+        output_schema: a JSON Schema of type object that the final answer has to fit, for services
+            that support it. The answer is checked in any case.
     """
 
     messages: Sequence[ModelMessage]
@@ -41,11 +42,11 @@ class ModelRequest:
 
     @property
     def generation(self) -> Generation:
-        """How the answer to the last user message is to be written."""
+        """The options for the answer to the last user message."""
         for message in reversed(self.messages):
             if isinstance(message, UserMessage):
-                return (message.brief and message.brief.generation) or _AS_SET_UP
-        return _AS_SET_UP
+                return (message.brief and message.brief.generation) or _AGENTS_OWN
+        return _AGENTS_OWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class ReasoningChunk:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningBlock:
-    """A finished block of reasoning, to be kept unedited."""
+    """A finished block of reasoning, to be stored unchanged."""
 
     reasoning: Reasoning
 
@@ -69,8 +70,8 @@ class ReasoningBlock:
 class ToolCallChunk:
     """A piece of one call.
 
-    `slot` tells the calls of one answer apart: the model client gives each call its own number, whatever the
-    provider did with indices and ids. `provider_id` and `name` come when they are known, whole, once.
+    `slot` tells the calls of one answer apart: the model client numbers them, because indices and
+    ids of providers are unreliable. `provider_id` and `name` come once, whole, when they are known.
     """
 
     slot: int
@@ -81,7 +82,7 @@ class ToolCallChunk:
 
 @dataclass(frozen=True, slots=True)
 class UsageChunk:
-    """The usage of the answer, as far as it is credible; a later one replaces it."""
+    """The usage of the answer, made credible. A later one replaces it."""
 
     usage: Usage
 
@@ -91,9 +92,9 @@ class UsageChunk:
 
 @dataclass(frozen=True, slots=True)
 class LostUsageChunk:
-    """The usage of an attempt that came to nothing before this answer: it is spent, and says nothing of the answer.
+    """The usage of a failed attempt before this answer: spent, but not part of the answer's usage.
 
-    Each adds to those before it.
+    Each one adds to those before it.
     """
 
     usage: Usage
@@ -104,7 +105,10 @@ class LostUsageChunk:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredBy:
-    """The name of the model whose answer follows, from a client that has several. A later one replaces it."""
+    """The name of the model whose answer follows, from a client with several models.
+
+    A later one replaces it.
+    """
 
     model: str
 
@@ -114,7 +118,7 @@ FinishReason: TypeAlias = Literal["stop", "tool_calls", "length", "refusal"]
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The model ended its answer. An answer without one broke off."""
+    """The end of the model's answer. An answer without one was interrupted."""
 
     reason: FinishReason
 

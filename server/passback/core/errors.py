@@ -1,63 +1,63 @@
-"""The whole error tree. `code` is stable and public; each wire maps it to its own status and name.
+"""The error tree. `code` is stable and public; each wire maps it to its own status and name.
 
 PassbackError
-├── ClientError                 the request is wrong; nothing was stored, a repeat fails the same way
+├── ClientError                 wrong request; nothing was stored, a repeat fails the same way
 │   ├── BadRequest              bad_request              the body or a parameter cannot be read
 │   │   ├── BodyTooLarge        body_too_large
 │   │   ├── HeadersTooLarge     headers_too_large
 │   │   ├── UnsupportedMedia    unsupported_media_type
 │   │   └── RequestTimeout      request_timeout          the body did not arrive in time
-│   ├── NotAcceptable           not_acceptable           the client accepts none of the forms of this answer
-│   ├── InvalidRequest          invalid_request          it can be read, but a value is not allowed
+│   ├── NotAcceptable           not_acceptable           no form of this answer is accepted
+│   ├── InvalidRequest          invalid_request          readable, but a value is not allowed
 │   │   ├── InvalidTool         invalid_tool             a declared client tool is malformed
-│   │   ├── ToolNameClash       tool_name_clash          two tools of one name, or a server tool's name
-│   │   ├── InvalidOutputSchema invalid_output_schema    what an answer should fit is no schema of ours
+│   │   ├── ToolNameClash       tool_name_clash          two tools share a name
+│   │   ├── InvalidOutputSchema invalid_output_schema    no JSON Schema that is supported here
 │   │   ├── DataTooLarge        data_too_large           a post's structured data
 │   │   ├── AttachmentTooLarge  attachment_too_large     the inline attachments of a message
-│   │   ├── MessageTooLarge     message_too_large        more than the agent's model can be shown at all
-│   │   ├── HistoryTooLarge     history_too_large        with it, the conversation is more than is loaded
+│   │   ├── MessageTooLarge     message_too_large        larger than the model's context window
+│   │   ├── HistoryTooLarge     history_too_large        the conversation would be too large to load
 │   │   ├── UnsupportedAttachment unsupported_attachment the agent's model cannot take it
 │   │   ├── NothingToDo         nothing_to_do            no message, nothing to resume
 │   │   ├── ResultTooLarge      result_too_large         the result of a client tool's call
 │   │   ├── UnknownCommand      unknown_command          a text that looks like a slash command
-│   │   ├── UnknownModel        unknown_model            none of those that a post may choose
-│   │   ├── InvalidAnswer       invalid_answer           to a question, but none that was offered
-│   │   ├── InvalidCursor       invalid_cursor           malformed, of another run, or beyond the log's end
-│   │   └── Reused              reused                   an idempotency key or a message id, with other content
+│   │   ├── UnknownModel        unknown_model            not one of those that a post may choose
+│   │   ├── InvalidAnswer       invalid_answer           the answer does not fit the question
+│   │   ├── InvalidCursor       invalid_cursor           malformed, of another run, or past the end
+│   │   └── Reused              reused                   a key or message id, with other content
 │   ├── NotFound                not_found
 │   │   ├── UnknownConversation conversation_not_found
-│   │   ├── UnknownAgent        agent_not_found          none of the server's agents has this name
+│   │   ├── UnknownAgent        agent_not_found          the server has no agent of this name
 │   │   ├── UnknownRun          run_not_found            no such run, or its log has expired
-│   │   ├── UnknownToolCall     tool_call_not_found      never made, another conversation's or owner's
-│   │   └── CursorExpired       cursor_expired           the log's beginning was trimmed; the history is still whole
+│   │   ├── UnknownToolCall     tool_call_not_found      no such call in this owner's conversation
+│   │   └── CursorExpired       cursor_expired           the start of the log was trimmed
 │   ├── Conflict                conflict
 │   │   ├── ConversationBusy    conversation_busy        a run is going on; try again later
-│   │   ├── QueueFull           queue_full               too many posts wait for it to end; try again later
-│   │   ├── TooManyRuns         too_many_runs            so many of the owner's runs go on; try again later
-│   │   ├── ResultConflict      tool_result_conflict     this call was answered with other content
-│   │   └── CallClaimed         call_claimed             another client is at work on this call; try again later
+│   │   ├── QueueFull           queue_full               too many posts wait; try again later
+│   │   ├── TooManyRuns         too_many_runs            of one owner at once; try again later
+│   │   ├── ResultConflict      tool_result_conflict     the call has an answer with other content
+│   │   └── CallClaimed         call_claimed             by another client; try again later
 │   └── Refused                 refused
 │       ├── Unauthenticated     unauthenticated
-│       ├── KeysNeeded          keys_needed              without keys everyone is one owner: not told to everyone
-│       ├── ForeignHost         foreign_host             a Host header that is not ours (DNS rebinding)
+│       ├── KeysNeeded          keys_needed              without API keys all share one owner
+│       ├── ForeignHost         foreign_host             a Host header not allowed (DNS rebinding)
 │       └── ForeignOrigin       foreign_origin           a browser page of another origin
 ├── StoreError                  store_error              the store answered with an error
 │   ├── StoreUnavailable        store_unavailable        the store cannot be reached in time
 │   ├── StoreFull               store_full               the store has no room left
-│   └── LeaseLost               lease_lost               another worker owns the run now
+│   └── LeaseLost               lease_lost               another worker owns the run
 ├── ModelError                  model_error              the model's service failed
 │   ├── ModelUnavailable        model_unavailable        refused, 5xx, overloaded, timed out
 │   ├── ModelRateLimited        model_rate_limited
 │   ├── ModelRejected           model_rejected           it refused the request or the credentials
-│   ├── ModelContextExceeded    model_context_exceeded   what it was shown is too long for it
+│   ├── ModelContextExceeded    model_context_exceeded   the request is too long for it
 │   ├── ModelIncomplete         model_incomplete         its answer broke off or makes no sense
-│   ├── ModelAstray             model_astray             turn after turn, none of its calls was valid
-│   └── OutputInvalid           output_invalid           again and again, its answer did not fit the output schema
-├── ToolsetUnavailable          toolset_unavailable      where server tools come from cannot be used now
-├── ContextTooLarge             context_too_large        what has to be shown to the model is larger than its window
+│   ├── ModelAstray             model_astray             invalid calls only, in turn after turn
+│   └── OutputInvalid           output_invalid           answers never fitted the output schema
+├── ToolsetUnavailable          toolset_unavailable      a source of server tools cannot be used
+├── ContextTooLarge             context_too_large        the request does not fit the model's window
 ├── RunLost                     lost                     the workers of a run died before its end
-├── ServerBusy                  server_busy              this worker has no room for the request; try again later
-├── SchemasBusy                 schemas_busy             the schemas of a post were not checked in time; try again later
+├── ServerBusy                  server_busy              no room for the request; try again later
+├── SchemasBusy                 schemas_busy             no check of schemas in time; try again
 ├── ShuttingDown                shutting_down            this worker takes no new runs
 └── ConfigurationError          configuration_error      settings that cannot work; fatal at start
 
@@ -72,7 +72,8 @@ class PassbackError(Exception):
     """Root of the tree.
 
     Args:
-        message: one sentence for the person who reads the answer; never a secret, never a foreign text.
+        message: one sentence for the reader of the answer; never a secret, never a text from
+            elsewhere.
         retry_after: seconds after which a repeat may succeed.
         details: small, JSON-able, safe to show.
     """
@@ -318,7 +319,11 @@ class OutputInvalid(ModelError):
 
 
 class ToolsetUnavailable(PassbackError):
-    """`said` are the last lines that a server of tools said of itself: for who runs it, and never in an answer or a log."""
+    """A source of server tools cannot be used.
+
+    `said` are the last lines that a tool server wrote: for its operator, never in an answer or a
+    log.
+    """
 
     code = "toolset_unavailable"
     retryable = True

@@ -1,4 +1,4 @@
-"""What a run says: the union of its events, the outcomes, and the place of an event in the log."""
+"""Events of a run, its outcomes, and positions in its log."""
 
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
@@ -11,12 +11,13 @@ from passback.core.errors import InvalidCursor
 from passback.core.messages import CallId, Content, MessageId, Owed, Plan, RunId, Synthetic, Usage
 
 CompactionStep: TypeAlias = Literal["snip", "micro", "summary", "cut"]
-"""How room was made: old results were left out, large ones shortened, the model wrote a summary, or nothing took its place."""
+"""How room was made: old results removed, large results shortened, a summary by the model, or
+messages removed without a replacement.
+"""
 
 CompletedReason: TypeAlias = Literal["end_turn", "max_tokens", "max_turns", "refusal", "budget"]
 
 
-# ---------------------------------------------------------------- outcomes
 @dataclass(frozen=True, slots=True)
 class Completed:
     reason: CompletedReason = "end_turn"
@@ -47,11 +48,10 @@ class Failed:
 Outcome: TypeAlias = Completed | HandedBack | Cancelled | Failed
 
 
-# ---------------------------------------------------------------- events
 class Position(NamedTuple):
-    """The place of an event in its run's log: ordered, and never reused.
+    """The position of an event in its run's log: ordered, and never reused.
 
-    `epoch` grows with each lease of the conversation, `seq` counts events from 1 within it.
+    `epoch` grows with each lease of the conversation; `seq` counts events within it, from 1.
     """
 
     epoch: int
@@ -67,7 +67,7 @@ START = Position(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class RunQueued:
-    """The run waits for another one of its conversation to end."""
+    """The run waits for the end of another run of its conversation."""
 
     run_id: RunId
     type: Literal["run-queued"] = "run-queued"
@@ -109,7 +109,7 @@ class ToolCallStarted:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallArguments:
-    """A piece of the call's arguments; a call has at least one, and joined they are one JSON text."""
+    """A piece of a call's arguments. A call has at least one; joined they are one JSON text."""
 
     call_id: CallId
     delta: str
@@ -118,7 +118,7 @@ class ToolCallArguments:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallEnded:
-    """The arguments are complete. For a client tool a commitment: the result may be posted now (P4)."""
+    """The arguments are complete. A client tool's result may be posted from here on (P4)."""
 
     call_id: CallId
     type: Literal["tool-call-ended"] = "tool-call-ended"
@@ -126,7 +126,7 @@ class ToolCallEnded:
 
 @dataclass(frozen=True, slots=True)
 class ToolProgressed:
-    """How far a server tool's call is, in its own words."""
+    """Progress of a server tool's call, in the tool's words."""
 
     call_id: CallId
     text: str
@@ -135,7 +135,7 @@ class ToolProgressed:
 
 @dataclass(frozen=True, slots=True)
 class ToolResulted:
-    """The server answered a call: its own tool ran, or `synthetic` says why there is a result without that."""
+    """A result that the server gave: its tool ran, or `synthetic` says why it did not."""
 
     call_id: CallId
     content: Content
@@ -146,7 +146,7 @@ class ToolResulted:
 
 @dataclass(frozen=True, slots=True)
 class PlanUpdated:
-    """What the agent means to do now: it replaces what it said before."""
+    """A new plan of the agent, which replaces the one before."""
 
     entries: Plan
     type: Literal["plan-updated"] = "plan-updated"
@@ -154,9 +154,9 @@ class PlanUpdated:
 
 @dataclass(frozen=True, slots=True)
 class UsageReported:
-    """Tokens of the model call that just ended, and what is left then of the limits of the run.
+    """The usage of the model call that just ended, and what is left of the run's limits.
 
-    `model` is the name of the one that was called; empty where the tokens are of several.
+    `model` is the name of the model; empty if the usage is of several.
     """
 
     usage: Usage
@@ -167,7 +167,10 @@ class UsageReported:
 
 @dataclass(frozen=True, slots=True)
 class OutputAccepted:
-    """The answer fits the output schema that was asked for: this is its value. What streamed before was a draft."""
+    """The answer fits the output schema; `value` is its value.
+
+    The text streamed before was a draft.
+    """
 
     value: JsonValue
     type: Literal["output-accepted"] = "output-accepted"
@@ -175,7 +178,7 @@ class OutputAccepted:
 
 @dataclass(frozen=True, slots=True)
 class ContextWarned:
-    """What the model is shown has begun to fill its window: both in tokens, `used` estimated."""
+    """The request begins to fill the model's window. In tokens; `used` is an estimate."""
 
     used: int
     window: int
@@ -184,7 +187,10 @@ class ContextWarned:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """The model is shown less from here on: estimated tokens before and after. The record is as it was."""
+    """The model is shown less from here on: estimated tokens before and after.
+
+    The record is unchanged.
+    """
 
     step: CompactionStep
     before: int
@@ -194,11 +200,11 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class Rewound:
-    """Another worker took the run over: what came after `to` is void (P10).
+    """Another worker took the run over: events after `to` are void (P10).
 
-    The log does not hold the void events any more; a reader who saw none of them is not told of it. What was committed among
-    them, by sub-agents beside one whose turn broke off, follows once more. Where the log has lost that, `to` is `START`, and
-    no reader can go on.
+    The log does not hold the void events, and readers that saw none of them do not get this event.
+    Events among them that were committed, by sub-agents beside one that was interrupted, follow
+    again. If the log has lost those, `to` is `START`, and readers cannot continue.
     """
 
     to: Position
@@ -207,7 +213,7 @@ class Rewound:
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """What a sub-agent says that works on the call `call_id`."""
+    """An event of the sub-agent that works on the call `call_id`."""
 
     call_id: CallId
     event: "RunEvent"
@@ -218,7 +224,8 @@ class Nested:
 class RunFinished:
     """The last event of a run, exactly one (P6).
 
-    `model` is the name of the one that spoke last in it, empty where none did; how a run ends does not depend on it.
+    `model` is the name of the model that answered last, empty if none did. It does not take part in
+    comparisons.
     """
 
     outcome: Outcome
@@ -249,14 +256,14 @@ RunEvent: TypeAlias = (
 
 
 def innermost(event: RunEvent, /) -> RunEvent:
-    """What a sub-agent says, however deep it is."""
+    """Return the event of the sub-agent, however deep it is nested."""
     while isinstance(event, Nested):
         event = event.event
     return event
 
 
 def unnested(event: RunEvent, /) -> tuple[tuple[CallId, ...], RunEvent]:
-    """Return the calls on which a sub-agent works, outermost first, and what it says."""
+    """Return the calls on which sub-agents work, outermost first, and the event itself."""
     path: list[CallId] = []
     while isinstance(event, Nested):
         path.append(event.call_id)
@@ -264,16 +271,18 @@ def unnested(event: RunEvent, /) -> tuple[tuple[CallId, ...], RunEvent]:
     return tuple(path), event
 
 
-# ---------------------------------------------------------------- the log
 class Logged(NamedTuple):
-    """One event at its place."""
+    """One event and its position."""
 
     position: Position
     event: RunEvent
 
 
 class Cursor(NamedTuple):
-    """A position of a named run: the `id:` of a server-sent event, `<run>.<epoch>-<seq>`."""
+    """A position in the log of a named run.
+
+    As text `<run>.<epoch>-<seq>`: the `id:` of a server-sent event.
+    """
 
     run_id: RunId
     position: Position
@@ -284,10 +293,10 @@ class Cursor(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, /) -> "Cursor":
-        """Read a cursor back.
+        """Parse a cursor.
 
         Raises:
-            InvalidCursor: not of this form.
+            InvalidCursor: the text is no cursor.
         """
         run_id, dot, place = text.rpartition(".")
         epoch, dash, seq = place.partition("-")
@@ -297,4 +306,5 @@ class Cursor(NamedTuple):
 
 
 def _is_count(text: str) -> bool:
+    # one text for one number, and few digits: int() is slow for many
     return len(text) <= 15 and text.isascii() and text.isdigit() and str(int(text)) == text

@@ -1,7 +1,7 @@
-"""A history that a trusted client brings along, as the first messages of a conversation. Pure.
+"""Import of a history that a trusted client posts, as the first messages of a conversation. Pure.
 
-What is wrong with it is an `InvalidRequest` that names the place. Its calls get ids of the server's, were made by nobody here
-and wait for nobody: one without a result is closed.
+A fault is an `InvalidRequest` that names the place. Imported calls get ids of the server's. They
+are never executed and never owed: a call without a result gets a synthetic one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,97 +27,92 @@ from passback.core.transcript import MintMessageId, closing
 from passback.core.values import value
 
 Placed: TypeAlias = tuple[str, HistoryMessage]
-"""A message as its client tells it, with ids of calls that are the client's own, and its place in the post."""
+"""A message with its place in the post. Ids of calls are the client's own."""
 
 
-_Said: TypeAlias = SystemMessage | UserMessage
-"""What is said to the agent."""
+_InputMessage: TypeAlias = SystemMessage | UserMessage
+"""A message to the agent."""
 
 
 @value
 class Imported:
-    """A post with a history: what is to be stored before its run, and its new messages."""
+    """A post with a history: the messages to store before its run, and its new messages."""
 
     history: tuple[HistoryMessage, ...]
-    new: tuple[_Said, ...]
+    new: tuple[_InputMessage, ...]
 
 
 def arguments_in(posted: Iterable[Placed], /) -> Iterator[str]:
-    """Give the arguments of all calls, which `with_history` parses: large ones take it long."""
+    """Yield the arguments of all calls, which `with_history` parses (slow for large ones)."""
     for _, message in posted:
         if isinstance(message, AssistantMessage):
             yield from (call.arguments for call in message.tool_calls)
 
 
 def with_history(posted: Sequence[Placed], mint: MintMessageId, /) -> Imported:
-    """Tell the history of a post, which ends with the agent's last words and their results, from its new messages.
+    """Split a post into history and new messages: after the agent's last message and its results.
 
     Args:
-        posted: all messages, with words of the agent among them.
-        mint: makes ids for the results that are missing.
+        posted: all messages, at least one of them the agent's.
+        mint: makes ids for missing results.
 
     Raises:
-        InvalidRequest: it cannot be the beginning of a conversation, or no message of the user follows on it.
+        InvalidRequest: the history cannot begin a conversation, or no message of the user follows
+            it.
     """
-    _refuse_ids(posted)
-    end = max(n for n, (_, each) in enumerate(posted, 1) if not isinstance(each, _Said))
-    new = tuple(each for _, each in posted[end:] if isinstance(each, _Said))
-    if not any(isinstance(each, UserMessage) for each in new):
-        raise InvalidRequest(f"{posted[-1][0]}: a message of the user has to follow on the history")
-    reader = _Reader(mint)
-    for place, message in posted[:end]:
-        reader.read(place, message)
-    return Imported(reader.history(), new)
-
-
-def _refuse_ids(posted: Iterable[Placed]) -> None:
     seen: set[MessageId] = set()
     for place, message in posted:
         if message.id in seen:
             raise InvalidRequest(f"{place}: an earlier message of the post has the same id")
         seen.add(message.id)
+    end = max(n for n, (_, each) in enumerate(posted, 1) if not isinstance(each, _InputMessage))
+    new = tuple(each for _, each in posted[end:] if isinstance(each, _InputMessage))
+    if not any(isinstance(each, UserMessage) for each in new):
+        raise InvalidRequest(f"{posted[-1][0]}: a message of the user has to follow on the history")
+    reader = _HistoryReader(mint)
+    for place, message in posted[:end]:
+        reader.read(place, message)
+    return Imported(reader.history(), new)
 
 
-class _Reader:
-    """Reads a history message by message."""
+class _HistoryReader:
+    """Reads a history message by message, and checks and rewrites its calls."""
 
     def __init__(self, mint: MintMessageId) -> None:
         self._mint = mint
-        self._read: list[HistoryMessage] = []
+        self._messages: list[HistoryMessage] = []
         self._calls: dict[CallId, ToolCall] = {}
-        self._open: dict[CallId, ToolCall] = {}
+        self._open_calls: dict[CallId, ToolCall] = {}
 
     def read(self, place: str, message: HistoryMessage) -> None:
         if isinstance(message, ToolMessage):
-            self._answer(place, message)
+            call = self._open_calls.pop(message.call_id, None)
+            if call is None:
+                raise InvalidRequest(
+                    f"{place}: no call of the agent's message right before it "
+                    "waits for a result under this id"
+                )
+            self._messages.append(replace(message, call_id=call.id, imported=True))
             return
-        self._close()
+        self._close_calls()
         if isinstance(message, AssistantMessage):
-            message = self._asking(place, message)
-        self._read.append(replace(message, imported=True))
+            message = self._import_answer(place, message)
+        self._messages.append(replace(message, imported=True))
 
     def history(self) -> tuple[HistoryMessage, ...]:
-        self._close()
-        return tuple(self._read)
+        self._close_calls()
+        return tuple(self._messages)
 
-    def _answer(self, place: str, message: ToolMessage) -> None:
-        call = self._open.pop(message.call_id, None)
-        if call is None:
-            raise InvalidRequest(
-                f"{place}: no call of the agent's message right before it waits for a result under this id"
-            )
-        self._read.append(replace(message, call_id=call.id, imported=True))
-
-    def _asking(self, place: str, message: AssistantMessage) -> AssistantMessage:
-        if not any(isinstance(each, UserMessage) for each in self._read):
+    def _import_answer(self, place: str, message: AssistantMessage) -> AssistantMessage:
+        if not any(isinstance(each, UserMessage) for each in self._messages):
             raise InvalidRequest(f"{place}: a history begins with a message of the user")
         says = as_text(message.content, media=lambda part: part.url).strip()
         if not (says or message.tool_calls):
             raise InvalidRequest(f"{place}: it has neither content nor calls")
-        calls = tuple(self._called(place, call) for call in message.tool_calls)
+        calls = tuple(self._import_call(place, call) for call in message.tool_calls)
         return replace(message, content=message.content if says else "", tool_calls=calls)
 
-    def _called(self, place: str, call: ToolCall) -> ToolCall:
+    def _import_call(self, place: str, call: ToolCall) -> ToolCall:
         if call.id in self._calls:
             raise InvalidRequest(f"{place}: an earlier call has the same id")
         if not TOOL_NAME.fullmatch(call.name):
@@ -125,17 +120,17 @@ class _Reader:
         arguments = call.arguments or "{}"
         if flaw_in(arguments) is not None:
             raise InvalidRequest(
-                f"{place}: the arguments of a call have to be the text of a JSON object that has no key twice, of "
-                f"{MOST_CHARACTERS} characters at most"
+                f"{place}: the arguments of a call have to be the text of a JSON object "
+                f"that has no key twice, of {MOST_CHARACTERS} characters at most"
             )
-        # not the client's: providers take such ids only as they make them
+        # a new id, because providers accept only ids in their own format
         number = len(self._calls) + 1
         ours = ToolCall(CallId(f"imported_{number}"), call.name, arguments)
-        self._calls[call.id] = self._open[call.id] = ours
+        self._calls[call.id] = self._open_calls[call.id] = ours
         return ours
 
-    def _close(self) -> None:
-        """Give results to the calls that have none: nothing but results may follow on a call."""
-        for result in closing(self._open.values(), "unanswered", self._mint):
-            self._read.append(replace(result, imported=True))
-        self._open.clear()
+    def _close_calls(self) -> None:
+        """Give results to calls that have none: only results may follow a call."""
+        for result in closing(self._open_calls.values(), "unanswered", self._mint):
+            self._messages.append(replace(result, imported=True))
+        self._open_calls.clear()

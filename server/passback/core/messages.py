@@ -15,7 +15,7 @@ PlanStatus: TypeAlias = Literal["pending", "in_progress", "completed"]
 
 @dataclass(frozen=True, slots=True)
 class PlanEntry:
-    """One thing that the agent means to do."""
+    """One task that the agent intends to do."""
 
     content: str
     priority: PlanPriority = "medium"
@@ -36,7 +36,7 @@ JsonObject: TypeAlias = Mapping[str, JsonValue]
 
 @dataclass(frozen=True, slots=True)
 class ConversationKey:
-    """What names a conversation: ids of different owners never meet."""
+    """The name of a conversation. Equal ids of different owners are different conversations."""
 
     owner: OwnerId
     id: ConversationId
@@ -50,7 +50,6 @@ class RunRef:
     run_id: RunId
 
 
-# ---------------------------------------------------------------- content
 @dataclass(frozen=True, slots=True)
 class TextPart:
     text: str
@@ -59,7 +58,7 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class MediaPart:
-    """An image, a sound or a file, by `url` (also a data: URL)."""
+    """An image, a sound or a file, by `url`, which may be a data: URL."""
 
     type: Literal["image", "audio", "file"]
     url: str
@@ -69,7 +68,7 @@ class MediaPart:
 
 @dataclass(frozen=True, slots=True)
 class DataPart:
-    """JSON that is data, not text."""
+    """Structured data as JSON."""
 
     data: JsonValue
     type: Literal["data"] = "data"
@@ -86,14 +85,14 @@ Content: TypeAlias = str | tuple[Part, ...]
 
 
 def as_text(content: Content, /, *, media: Callable[[MediaPart], str]) -> str:
-    """Content where there is room for a text only: a line for each part, data as JSON, and what `media` says of media."""
+    """Return content as text: one line for each part, data as JSON, and `media(part)` for media."""
     if isinstance(content, str):
         return content
     return "\n".join(_part_text(part, media) for part in content)
 
 
 def lone_text(content: Content, /) -> str | None:
-    """The text that content is, also as its only part. None: there is more in it, or something else."""
+    """Return the text of content that is one text, alone or as its only part; otherwise None."""
     if isinstance(content, str):
         return content
     match content:
@@ -111,21 +110,18 @@ def _part_text(part: Part, media: Callable[[MediaPart], str]) -> str:
     return part.text
 
 
-# ---------------------------------------------------------------- tools
-TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What the whole name of a tool has to match."""
-TOOL_NAME_RULE: Final = "it needs 1 to 64 letters, digits, - and _"
-"""The same, for people."""
+TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # matched against the whole name
+TOOL_NAME_RULE: Final = "it needs 1 to 64 letters, digits, - and _"  # the same for people
 
 
 def folded(name: str, /) -> str:
-    """What names that look alike have in common."""
+    """Return the form that names which look alike share: NFKC, case folded."""
     return unicodedata.normalize("NFKC", name).casefold()
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """What the model is told of a tool; `parameters` is a JSON Schema whose type is object."""
+    """A tool as the model knows it. `parameters` is a JSON Schema of type object."""
 
     name: str
     description: str
@@ -133,16 +129,25 @@ class ToolSpec:
 
 
 Asks: TypeAlias = Literal["approval", "question"]
-"""What a person is asked by a call: whether the server may make it, or what the call itself asks (`questions`)."""
+"""The answer that a call needs from a person: leave for the server to make the call, or answers to
+the call's own questions (`questions`).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """The model's request.
+    """The model's request to call a tool.
 
-    `arguments` is the JSON text just as the model wrote it; `client` says who executes it; `provider_id` is the id that the
-    provider gave, if any: theirs may be missing, empty or doubled, so ours are minted here. `asks` says that a person has to
-    answer, `reason` why an approval is asked for, and `digest` for which declaration of the tool.
+    `provider_id` is the id that the provider gave, or None. A provider's ids may be missing, empty
+    or repeated, so `id` is always made here.
+
+    Attributes:
+        arguments: the JSON text exactly as the model wrote it.
+        client: the client executes the call, not the server.
+        asks: the answer that a person has to give; None if none is needed.
+        reason: why approval is asked for.
+        digest: the tool's declaration for which approval is asked, as `declaration_digest` gives
+            it.
     """
 
     id: CallId
@@ -157,9 +162,12 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of a server tool; a failure is `is_error`, never an exception. `plan` replaces what the agent means to do.
+    """The result of a server tool. A failure is a result with `is_error`, never an exception.
 
-    `invalid`: the tool did not run, as the arguments of the call are not valid; the content says what is wrong with them.
+    Attributes:
+        plan: replaces the agent's plan; None keeps it.
+        invalid: the arguments of the call are not valid and the tool did not run; `content` says
+            what is wrong with them.
     """
 
     content: Content
@@ -168,16 +176,20 @@ class ToolResult:
     invalid: bool = False
 
 
-# ---------------------------------------------------------------- messages
 Synthetic: TypeAlias = Literal[
     "superseded", "interrupted", "invalid", "denied", "timeout", "unanswered"
 ]
-"""Why the server wrote a result itself; `unanswered`: the history that a client brought along has none."""
+"""Why the server wrote a result itself. `unanswered`: the history that a client imported has no
+result of the call.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """How the model is to write its answer, by the names that most services have; None: as the agent is set up."""
+    """Sampling options for an answer, under the names that most services use.
+
+    None keeps the agent's.
+    """
 
     temperature: float | None = None
     top_p: float | None = None
@@ -190,19 +202,23 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class MessageContext:
-    """What a post says beside its words. It is part of the transcript, so that every worker tells the model the same.
+    """The fields of a post beside its text.
+
+    They are stored in the transcript, so that every worker shows the model the same.
 
     Args:
-        data: structured data to work on; None: there is none here.
-        intent: what the user wants, in the caller's words.
-        constraints: what has to be kept to.
-        instructions: the caller's, for the answer to this message.
+        data: structured data to work on; None if the message has none.
+        intent: the user's goal, in the caller's words.
+        constraints: what the answer has to respect.
+        instructions: the caller's instructions for the answer to this message.
         output_schema: a JSON Schema of type object that the answer has to fit.
-        at: when the post came (RFC 3339), where the agent is told the time; equal posts may differ in it.
-        generation: how the answer to this message is to be written; it is told to the model's service, not to the model.
-        forgets: whether data that was posted earlier does not count any more, although there is none here.
-        extras: what a post said that is no word of its protocol; it is kept, and means nothing here.
-        model: the name of the model that was chosen for the answer; empty: the agent's own.
+        at: when the post came (RFC 3339), where the agent is given the time. Equal posts may differ
+            in it.
+        generation: options for the answer to this message, sent to the model's service and not
+            shown to the model.
+        forgets: drop data that was posted earlier, although the message has none.
+        extras: fields of the post that its protocol does not define; stored, and otherwise ignored.
+        model: the name of the model that was chosen for the answer; empty for the agent's own.
     """
 
     data: JsonValue = None
@@ -219,9 +235,9 @@ class MessageContext:
 
 @dataclass(frozen=True, slots=True)
 class SystemMessage:
-    """`synthetic` says that the server wrote it itself: why the answer before it was not accepted.
+    """A message of the operator. `synthetic`: the server wrote it to reject the answer before it.
 
-    `imported`, here and in other messages: it stands in a history that a client brought along.
+    `imported`, here and in other messages: it belongs to a history that the client imported.
     """
 
     id: MessageId
@@ -233,9 +249,9 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """What was said to the agent; `agent` names the one that was asked, where the server has several.
+    """A message of the user. `agent` names the agent that was asked, where the server has several.
 
-    A `command` no model is shown.
+    No model is shown a `command`.
     """
 
     id: MessageId
@@ -249,7 +265,7 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """A provider's reasoning: readable `text`, and its `opaque` block for replay to the same provider only."""
+    """A provider's reasoning: readable `text`, and an `opaque` block for that provider only."""
 
     text: str
     provider: str
@@ -258,7 +274,10 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of model calls, as the provider counts them; `estimated` where an answer was cut before it said."""
+    """Tokens of model calls, as the provider counts them.
+
+    `estimated`: an answer ended before its provider reported them.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -268,7 +287,7 @@ class Usage:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether no token was counted."""
+        """True if no token was counted."""
         return not (
             self.input_tokens or self.output_tokens or self.cached_tokens or self.reasoning_tokens
         )
@@ -294,12 +313,13 @@ class Usage:
 
 UNUSED: Final = Usage()
 
+# Of one kind in one model call. No call uses so many: a service that reports more is wrong, and its
+# number must not overflow a sum.
 MOST_TOKENS: Final = 10**12
-"""Of one kind in one model call. No call has so many: a service that says so is wrong, and no sum may overflow for it."""
 
 
 def credible(usage: Usage, /) -> Usage:
-    """What a service says that a model call used, each number within what there can be."""
+    """Return the usage that a service reports, each number limited to 0 to `MOST_TOKENS`."""
     said = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens)
     if min(said) >= 0 and max(said) <= MOST_TOKENS:
         return usage
@@ -308,16 +328,19 @@ def credible(usage: Usage, /) -> Usage:
 
 
 def together(one: Usage | None, other: Usage | None, /) -> Usage | None:
-    """Their sum; None: nobody has told anything."""
+    """Return the sum of two usages. None if both are unknown."""
     return other if one is None else one if other is None else one + other
 
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """One turn's answer; `partial` when it was cut (cancelled, failed, out of tokens).
+    """One answer of the model. `partial`: it ended early (cancelled, failed, or out of tokens).
 
-    `usage` is that of the model call that said it, None where the provider tells nothing; `model` is the name of the one
-    that said it. The answer to a `command` no model is shown.
+    No model is shown the answer to a `command`.
+
+    Attributes:
+        usage: of the model call that gave this answer; None if the provider reports none.
+        model: the name of the model that gave this answer.
     """
 
     id: MessageId
@@ -334,7 +357,10 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True)
 class ToolMessage:
-    """The answer to one call; `synthetic` says why the server wrote it itself, None when it did not."""
+    """The result of one call.
+
+    `synthetic` says why the server wrote it; None if the tool gave it.
+    """
 
     id: MessageId
     call_id: CallId
@@ -347,10 +373,10 @@ class ToolMessage:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalMessage:
-    """A person's answer to a call of `tool` that needs approval; no model is shown it.
+    """A person's decision on a call of `tool` that needs approval. No model is shown it.
 
-    `always` answers for later calls in this conversation, too, an approval if the declaration has this `digest`; a denied
-    one has a `reason`.
+    `always` extends it to later calls in this conversation: a denial to all calls of the tool, an
+    approval to those whose declaration has this `digest`. A denial may have a `reason`.
     """
 
     id: MessageId
@@ -365,10 +391,14 @@ class ApprovalMessage:
 
 @dataclass(frozen=True, slots=True)
 class SummaryMessage:
-    """From here on, a model is shown `content` in place of what came before, but for the `keeps` messages right before it.
+    """A summary, shown to the model in place of the messages before it.
 
-    `asked` is the user's last message, in words, where it is not among those that are kept. `usage` is that of the model
-    call that wrote the summary. One that says nothing and keeps nothing is where the agent was made to forget.
+    The `keeps` messages right before it are shown as well. A blank summary that keeps nothing marks
+    where the agent was made to forget.
+
+    Attributes:
+        asked: the text of the user's last message, if that is not among the messages kept.
+        usage: of the model call that wrote the summary.
     """
 
     id: MessageId
@@ -380,18 +410,18 @@ class SummaryMessage:
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing in it to be shown."""
+        """True if it has nothing to show."""
         return not (self.content or self.asked)
 
     @property
     def forgets(self) -> bool:
-        """Whether nothing before it counts any more."""
+        """True if no message before it is used any more."""
         return self.is_blank and self.keeps <= 0
 
 
 @dataclass(frozen=True, slots=True)
 class ChildMessage:
-    """A message of a transcript within the transcript: of the sub-agent that works on the call `call_id`."""
+    """A message in the transcript of the sub-agent that works on the call `call_id`."""
 
     call_id: CallId
     message: "Message"
@@ -403,16 +433,16 @@ class ChildMessage:
 
 
 ModelMessage: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
-"""What a model may be shown."""
+"""A message that a model may be shown."""
 HistoryMessage: TypeAlias = ModelMessage
-"""What a history may have that a client brings along."""
+"""A message that an imported history may contain."""
 
 Aside: TypeAlias = ApprovalMessage | ChildMessage | SummaryMessage
-"""What stands in a transcript and is not for its own model."""
+"""A message of a transcript that is not shown to its model as it is."""
 
 Message: TypeAlias = ModelMessage | Aside
 Answer: TypeAlias = ToolMessage | ApprovalMessage
-"""What a call is answered with by the client."""
+"""A client's answer to a call."""
 
 PostedMessage: TypeAlias = SystemMessage | UserMessage | Answer
 
@@ -421,9 +451,9 @@ OwedKind: TypeAlias = Literal["tool_result", "approval", "question"]
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """What the client has to answer: the result of a tool's call, whether a call may be made, or a call's questions.
+    """An answer that the client owes: a tool result, an approval, or answers to questions.
 
-    `parent_id` is the call of the sub-agent that owes it.
+    `parent_id` is the call on which a sub-agent works, if a sub-agent waits for the answer.
     """
 
     id: CallId

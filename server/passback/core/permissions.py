@@ -1,4 +1,4 @@
-"""Whether a server tool may be called: `allow`, `deny`, or `ask` a person. Pure."""
+"""Permissions of server tools: a call is allowed, denied, or a person is asked. Pure."""
 
 import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -17,56 +17,62 @@ DECISIONS: Final[tuple[str, ...]] = get_args(Decision)
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """A decision, and its reason: what the model is told of a call that is denied, or the person who is asked.
+    """A decision and its reason, which is given to the model on `deny` and to the person on `ask`.
 
     Raises:
-        ConfigurationError: a decision that there is not.
+        ConfigurationError: the decision is unknown.
     """
 
     decision: Decision
     reason: str = ""
 
     def __post_init__(self) -> None:
-        """What is neither must never pass for `allow`."""
+        """Refuse other decisions: one that is misspelt must never pass for `allow`."""
         if self.decision not in DECISIONS:
             raise ConfigurationError(f"a permission has to be one of {', '.join(DECISIONS)}")
 
 
 ALLOWED: Final = Permission("allow")
 
+# Lasting approvals of a conversation. The oldest are dropped: a person is asked again.
 MOST_APPROVALS: Final = 64
-"""Approvals for good of a conversation: about a tool whose own is gone a person is asked again."""
 
+# Lasting denials of a conversation. None is dropped for a newer one, which is refused instead.
 MOST_DENIALS: Final = 64
-"""Denials for good of a conversation: none goes for a newer one, which is refused instead."""
 
-REASON_CHARACTERS: Final = 1000
-"""What is kept of a reason beside the messages, which have all of it."""
+REASON_CHARACTERS: Final = 1000  # of a reason kept in the state; the message has all of it
 
 
 def permission_of(given: Permission | Decision, /) -> Permission:
-    """What an author wrote. Raises ConfigurationError for a decision that there is not."""
+    """Return the permission that an author wrote.
+
+    Raises:
+        ConfigurationError: the decision is unknown.
+    """
     return given if isinstance(given, Permission) else Permission(given)
 
 
 Rule: TypeAlias = Callable[
     [ToolCall, RunRef], Permission | Decision | Awaitable[Permission | Decision | None] | None
 ]
-"""Judges a call; None: it has no opinion, and the next rule is asked. It may be async; else it is called in a thread."""
+"""Judges a call. None: no opinion, the next rule is asked.
+
+A rule may be async; a rule that is not is called in a thread.
+"""
 
 
 def declaration_digest(spec: ToolSpec, /) -> str:
-    """Of what is declared of a tool, its name apart: tools whose descriptions and schemas are the same have the same."""
+    """Return a digest of a tool's description and schema, but not its name."""
     declared = json.dumps([spec.description, spec.parameters], sort_keys=True)
     return sha256(declared.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
 class LastingPermission:
-    """A person's answer for all calls to come of a tool, in one conversation.
+    """A person's answer to all later calls of a tool in one conversation.
 
-    An approval counts as long as the tool's declaration has this `digest`, a denial whatever the declaration is; `reason`
-    is why they are denied.
+    An approval holds for the declaration with this `digest`, a denial for any declaration. `reason`
+    is that of a denial.
     """
 
     tool: str
@@ -77,11 +83,12 @@ class LastingPermission:
 
 @value
 class Lasting:
-    """Answers for good, as calls are judged by them.
+    """Lasting permissions, indexed to judge calls.
 
     Args:
-        denials: by the tool's name alone: who gives a tool another declaration does not undo them.
-        approvals: the names of tools, each with the digest of the declaration that was approved.
+        denials: by the tool's name alone, so that a new declaration of a tool does not undo its
+            denial.
+        approvals: names of tools, each with the digest of the declaration that was approved.
     """
 
     denials: Mapping[str, LastingPermission] = field(default_factory=dict[str, LastingPermission])
@@ -89,7 +96,7 @@ class Lasting:
 
     @classmethod
     def of(cls, answers: Collection[LastingPermission], /) -> "Lasting":
-        """Sort answers as `with_newest` gives them."""
+        """Index answers as `with_newest` returns them."""
         return cls(
             {each.tool: each for each in answers if not each.approved},
             {(each.tool, each.digest) for each in answers if each.approved},
@@ -99,21 +106,22 @@ class Lasting:
 def with_newest(
     known: Iterable[LastingPermission], newer: Iterable[LastingPermission], /
 ) -> tuple[LastingPermission, ...]:
-    """Join lasting permissions, oldest first.
+    """Return lasting permissions with newer ones added, oldest first.
 
-    A denial replaces all earlier answers on its tool, and is replaced by any newer one; an approval replaces that of the
-    same declaration. The oldest of too many approvals go. No denial does: `refuse_too_many_denials` bounds them.
+    A denial replaces all earlier answers for its tool and is replaced by any newer answer. An
+    approval replaces one of the same declaration. Beyond `MOST_APPROVALS` the oldest approvals are
+    dropped. Denials are never dropped: `refuse_too_many_denials` limits them.
     """
     kept: list[LastingPermission] = []
     denied: set[str] = set()
     allowed: set[str] = set()
     approved: set[tuple[str, str]] = set()
     for each in reversed((*known, *newer)):
-        if each.tool in denied:
+        if each.tool in denied:  # a newer denial
             continue
         if not each.approved:
             denied.add(each.tool)
-            if each.tool not in allowed:
+            if each.tool not in allowed:  # else a newer approval has undone it
                 kept.append(each)
             continue
         allowed.add(each.tool)
@@ -127,24 +135,29 @@ def with_newest(
 def refuse_too_many_denials(
     known: Iterable[LastingPermission], newer: Iterable[LastingPermission], /
 ) -> None:
-    """Return if all denials for good can be kept; raise InvalidRequest if `newer` are too many beside those `known`."""
+    """Check that all lasting denials can be kept.
+
+    Raises:
+        InvalidRequest: `newer` has too many beside `known`.
+    """
     if sum(not each.approved for each in with_newest(known, newer)) > MOST_DENIALS:
         raise InvalidRequest(
-            f"always: {MOST_DENIALS} tools are denied for good in this conversation, and no more can be."
+            f"always: {MOST_DENIALS} tools are denied for good in this conversation, "
+            "and no more can be."
             " Leave out `always` to deny this call alone, or take back a denial first"
         )
 
 
 def decision_for(name: str, decisions: Mapping[str, Decision], /) -> Decision | None:
-    """What the first pattern that fits a tool's name says; None: none fits."""
+    """Return the decision of the first pattern that matches a tool's name; None if none matches."""
     return next((decisions[each] for each in decisions if fnmatchcase(name, each)), None)
 
 
 def by_pattern(decisions: Mapping[str, Decision], /) -> Rule:
-    """A rule that goes by the tool's name: the first of the patterns (`delete_*`, `*`) that fits it decides.
+    """Return a rule that decides by the first pattern (`delete_*`, `*`) that matches a tool's name.
 
     Raises:
-        ConfigurationError: a decision that there is not.
+        ConfigurationError: a decision is unknown.
     """
     rules = dict(decisions)
     for pattern, decision in rules.items():
@@ -153,7 +166,7 @@ def by_pattern(decisions: Mapping[str, Decision], /) -> Rule:
                 f"the permission of {pattern!r} has to be one of {', '.join(DECISIONS)}"
             )
 
-    # async, so that no thread is needed for it
+    # async, because a plain function would be called in a thread
     async def judge(call: ToolCall, _run: RunRef, /) -> Decision | None:
         return decision_for(call.name, rules)
 

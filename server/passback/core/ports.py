@@ -1,6 +1,6 @@
-"""The doors between the floors, as Protocols, and the values that pass through them.
+"""Protocols between the layers, and the values that pass through them.
 
-Arguments are positional-only and values frozen. Every method may raise what its docstring names, nothing else.
+Arguments are positional-only and values frozen. A method raises only what its docstring names.
 """
 
 from abc import ABC, abstractmethod
@@ -45,83 +45,93 @@ from passback.core.messages import (
 from passback.core.posts import ReceiptName, StartRun
 from passback.core.values import value
 
-# ---------------------------------------------------------------- the model
 TakeDeltas: TypeAlias = Callable[[Sequence[ModelDelta]], object]
-"""Takes deltas at once, and does not raise."""
+"""Takes deltas without waiting; does not raise."""
 
 
 class Eager(ABC):
-    """Batches of an answer that can come before their reader's turn of the event loop."""
+    """Batches of an answer that can be delivered before the event loop wakes their reader."""
 
     @abstractmethod
     def try_deliver(self, take: TakeDeltas, /) -> None:
-        """While the reader waits, give `take` some of the batches in its place, within the event that brings them."""
+        """Call `take` with batches in place of the reader while it waits for one.
+
+        The call happens within the event of the network that brings the batch.
+        """
 
 
 @runtime_checkable
 class ModelClient(Protocol):
     """A model that answers in a stream.
 
-    The stream yields batches: what one read of the network brought. Neighbouring texts of one batch are joined.
-    Leaving the context closes the connection to the provider. One client serves many streams at once. Batches may be
-    `Eager`.
+    The stream yields batches: the deltas of one read of the network, with neighbouring texts
+    joined. Batches may be `Eager`. Leaving the context closes the connection to the provider. One
+    client serves many streams at once.
     """
 
     @property
     def name(self) -> str:
-        """What to show people, such as `openai:gpt-5`; no secret in it."""
+        """A name for people, such as `openai:gpt-5`; no secret in it."""
         ...
 
     def stream(
         self, request: ModelRequest, /
     ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]:
-        """Ask the model: encoded at once, sent on entering. What is not entered costs nothing more.
+        """Ask the model. The request is encoded by the call and sent on entering the context.
+
+        A context that is never entered needs no cleanup.
 
         Raises:
-            ModelError: on entering or between batches; retries before the first byte are done inside.
+            ModelError: on entering or between batches; retries before the first byte are done
+                inside.
         """
         ...
 
     def refuses(self, part: MediaPart, /) -> str | None:
-        """Why the model cannot be shown an image, a sound or a file, in words for the client. None: it can."""
+        """Return why the model cannot take this media, in words for the client; None if it can."""
         ...
 
     async def check(self) -> Sequence[str] | None:
-        """Find out whether the model can be used, as cheaply as the provider allows; gives warnings, if there are any.
+        """Check that the model can be used, as cheaply as the provider allows; return warnings.
 
         Raises:
-            ModelError: with a sentence that says what is wrong.
+            ModelError: it cannot be used; the message says why.
         """
         ...
 
     async def aclose(self) -> None: ...
 
 
-# ---------------------------------------------------------------- client tools
 class ArgumentCheck(Protocol):
-    """Whether a call of a client's tool may be shown to the client."""
+    """Checks a call of a client tool before the client sees it."""
 
     async def __call__(self, spec: ToolSpec, arguments: str, key: ConversationKey, /) -> str | None:
-        """What is wrong with the arguments, a JSON object, in few words for the model. None: they fit the tool's schema.
+        """Return why arguments do not fit the tool's schema, for the model; None if they do.
 
-        Bounded in time, whatever the schema and the arguments are; blocks the event loop for no longer than some 10 ms.
-        Where checks wait for each other, the owner of the conversation `key` has only his turn.
+        `arguments` is a JSON object. The time is bounded whatever schema and arguments are, and the
+        event loop is blocked for no more than about 10 ms. Checks that have to wait take turns by
+        the owner of the conversation `key`.
         """
         ...
 
 
-# ---------------------------------------------------------------- the store
 class Watch(Protocol):
+    """Notifications about the log of one run."""
+
     async def wait(self) -> None:
-        """Return when the log may have grown, and now and then without a reason."""
+        """Return when the log may have grown, and sometimes without a reason."""
         ...
 
 
 class Store(Protocol):
     """Conversations, leases and the logs of runs. Every write may be sent twice (P15).
 
-    Every method raises `StoreUnavailable` when the store does not answer in time, `StoreFull` when it has no room
-    (nothing was written then), `StoreError` otherwise. Used as an async context manager: connects, and closes.
+    Used as an async context manager, which connects and closes.
+
+    Raises (every method):
+        StoreUnavailable: the store did not answer in time.
+        StoreFull: the store has no room left; nothing was written.
+        StoreError: the store failed otherwise.
     """
 
     async def __aenter__(self) -> "Store": ...
@@ -130,26 +140,28 @@ class Store(Protocol):
 
     @property
     def location(self) -> str:
-        """What to show people: a URL without its password."""
+        """A URL without its password, for people."""
         ...
 
     @property
     def sees_followers(self) -> bool:
-        """Whether `append` says `followed` where that is so, of a write that it had not seen yet; a store that cannot tell
-        says `held`.
+        """True if `append` can answer `followed`.
+
+        It does so where that applies, for a write that is new to the store. Other stores answer
+        `held`.
         """
         ...
 
     async def check(self) -> Sequence[str]:
-        """Find out whether the store can be used; gives warnings about settings that weaken a promise.
+        """Check that the store can be used; return warnings about settings that weaken a promise.
 
         Raises:
-            ConfigurationError: settings under which data would be lost silently.
+            ConfigurationError: its settings would lose data silently.
         """
         ...
 
     async def ping(self) -> None:
-        """Return when the store answers: readiness, a bounded wait."""
+        """Return when the store answers, for readiness checks; the wait is bounded."""
         ...
 
     async def status(self, key: ConversationKey, /) -> Status: ...
@@ -162,73 +174,86 @@ class Store(Protocol):
         receipts: Collection[ReceiptName] = (),
         within: int | None = None,
     ) -> Loaded:
-        """A conversation with its messages from the boundary of its state on, and their bytes counted.
+        """Load a conversation with its messages from `state.history_start` on, and their size.
 
-        `within`: messages that are known to be more than so many bytes are left out.
+        `within`: leave messages out that are known to exceed this number of bytes.
         """
         ...
 
     async def park(self, change: Change, /) -> bool:
-        """Apply a change that starts no run. False: the version is another one, load again."""
+        """Apply a change that starts no run. False if the version has changed: load again."""
         ...
 
     async def begin(
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
     ) -> Lease | None:
-        """Apply a change and take the lease for `lease` seconds; `events` open the run's log, numbered from 1.
+        """Apply a change and take the lease for `lease` seconds.
 
-        None: the version is another one, a run goes on, or `change.dequeues` is not the first of the queue; load again.
+        `events` open the run's log, numbered from 1.
+
+        None if the version has changed, a run goes on, or `change.dequeues` is not the first of the
+        queue: load again.
         """
         ...
 
     async def claim_call(self, hold: ClaimRequest, /, *, seconds: float) -> CallClaim | None:
-        """Claim an owed call for one of the clients, from now on; for 0 seconds: give its claim back.
+        """Claim an owed call for a client for so many seconds from now; 0 releases its claim.
 
-        None: the version is another one, or a run goes on; look again.
+        None if the version has changed or a run goes on: look again.
         """
         ...
 
     async def enqueue(self, entry: Enqueue, /) -> EnqueueAnswer:
-        """Let a post wait for its turn. The same entry again is `queued` and changes nothing."""
+        """Add a post to the queue. Sending the same entry again is `queued` and changes nothing."""
         ...
 
     async def take_over(
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
     ) -> Lease | None:
-        """Take over a run whose lease is over: the change, a new lease, one attempt more.
+        """Take over a run whose lease has expired: apply the change, take the lease.
 
-        What the run's log holds beyond `Status.committed` is removed; `events` follow under the new epoch, from 1.
+        It counts an attempt. Events of the run's log after `Status.committed` are removed; `events`
+        follow under the new epoch, from 1.
 
-        None: the version is another one, or the lease is not over.
+        None if the version has changed or the lease has not expired.
         """
         ...
 
     async def release(self, lease: Lease, /) -> bool:
-        """End a lease so that another worker may go on at once; no attempt is counted. False: it was lost before."""
+        """Release a lease so that another worker may continue at once; no attempt is counted.
+
+        False if the lease was lost before.
+        """
         ...
 
     async def abandoned(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
-        """Conversations that somebody has to look after: their lease is over, or nothing runs and their queue waits,
-        or the time for what their client owes is over.
+        """Return conversations that need recovery.
 
-        Each is given to one caller in `lease` seconds. It is a hint: look before you act. A run that begins is found
-        here when its lease is over, whatever became of its worker.
+        Their lease has expired, or nothing runs and posts are queued, or the time for what their
+        client owes has ended.
+
+        Each is returned to one caller in `lease` seconds. It is a hint: check the conversation
+        before acting on it. A run that begins is found here when its lease expires, even if its
+        worker died at once.
         """
         ...
 
     async def append(
         self, writes: Sequence[LogWrite], /, *, lease: float
     ) -> Sequence[LeaseState | StoreError]:
-        """Write to the logs of many runs in one round trip and renew their leases; one answer per write.
+        """Write to the logs of many runs in one round trip and renew their leases; one answer each.
 
-        Writing the same `LogWrite` again changes nothing. A lost lease writes nothing; it is lost too when the events
-        before the first of these are missing, because the store failed over to a server that never had them. A write that fails by itself
-        (its conversation is damaged, its part of a cluster is away) gives its error as its answer; the others go on.
+        Sending the same `LogWrite` again changes nothing. A lost lease writes nothing. A lease is
+        also lost if the events before `LogWrite.first` are missing, because the store failed over
+        to a server that never had them. A write that fails alone (its conversation is damaged, its
+        part of a cluster is down) has its error as its answer; the others are written.
         """
         ...
 
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
-        """Commit a turn, and renew or release the lease. True: the run has ended, and posts wait in the queue.
+        """Commit a turn, and renew or release the lease.
+
+        Returns True if the run has ended and posts wait in the queue.
 
         Raises:
             LeaseLost: as for `append`, or the conversation was deleted; nothing was written.
@@ -238,206 +263,258 @@ class Store(Protocol):
     async def renew(
         self, leases: Sequence[Lease], /, *, lease: float
     ) -> Sequence[LeaseState | StoreError]:
-        """As `append`, without events."""
+        """Renew leases; as `append`, without events."""
         ...
 
     async def fail_lost(
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /
     ) -> bool:
-        """As `claim`, but nobody runs it any more: the last of `events` is `RunFinished`. False: as None there."""
+        """End a lost run: as `take_over`, but no worker runs it any more.
+
+        The last of `events` is `RunFinished`. False where `take_over` returns None.
+        """
         ...
 
     async def cancel(self, run: RunRef, finished: RunFinished, /) -> bool:
-        """Ask the owner of a run to cancel it; one that waits leaves the queue, and `finished` ends its log.
+        """Ask the owner of a run to cancel it. A queued one is removed; `finished` ends its log.
 
-        False: this run neither goes on nor waits.
+        False if the run neither goes on nor waits.
         """
         ...
 
     async def keep_followed(self, run: RunRef, /, *, seconds: float) -> None:
-        """Say that somebody follows a run: `Status.followed` for so long. Nothing happens if it does not go on."""
+        """Record that a remote reader follows this run for the next `seconds`.
+
+        Sets `Status.followed`. No effect once the run has ended.
+        """
         ...
 
     async def read_log(
         self, run: RunRef, /, *, after: Position = START, limit: int = 1000
     ) -> Sequence[Logged]:
-        """Events of a run after a position; at least `limit` when there are that many, entries are not cut.
+        """Return events of a run after a position, at least `limit` if there are that many.
+
+        Entries of the log are not split, so there may be more.
 
         Raises:
             UnknownRun: the conversation has no such log, or it has expired.
-            CursorExpired: what follows the position was trimmed, because the log became too large.
+            CursorExpired: events after the position were trimmed, because the log became too large.
         """
         ...
 
     def watch(self, run: RunRef, /) -> AbstractAsyncContextManager[Watch]:
-        """Hints that a run's log has grown in another process. The log itself is the truth."""
+        """Watch for growth of a run's log in other processes.
+
+        These are hints; the log is the truth.
+        """
         ...
 
     async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
-        """At most `limit` messages, fewer when these are large, but one at least if there is one."""
+        """Return at most `limit` messages; fewer if they are large, but one if there is one."""
         ...
 
     async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
-        """The conversations of an owner that owe something: whole ones, with at most `limit` calls together.
+        """Return conversations of an owner that owe answers, with at most `limit` calls in all.
 
-        Fewer when their arguments are large, but one at least if there is one, however much it owes. There may be
-        none, and a `next` all the same: not all could be looked at in one go.
+        Conversations are whole. There are fewer if the arguments are large, but at least one if
+        there is one, however much it owes. There may be none and a `next` all the same, if not all
+        could be read at once.
         """
         ...
 
     async def spend(self, spending: Spending, /) -> Spent:
-        """Count what a run has spent under a lease; gives what all runs of its owner were counted for on that day.
+        """Count the amounts a run has spent under a lease; return its owner's total for that day.
 
-        It replaces what was counted for that lease, if its `seq` is newer: a repeat changes nothing, and one that comes
-        late neither. What is more than before, or less, counts on the day that is named. It is kept for two days.
+        They replace the amounts counted for that lease before if `seq` is newer, so a repeat or a
+        late report changes nothing. The difference, up or down, counts on the day that is named.
+        Totals are kept for two days.
         """
         ...
 
     async def delete(self, key: ConversationKey, /) -> bool:
-        """Remove a conversation with its logs; a run that is going on loses its lease. False: there is none."""
+        """Delete a conversation and its logs; its run loses the lease. False if there is none."""
         ...
 
 
-# ---------------------------------------------------------------- the service
 @value
 class Parked:
-    """Results were stored, but no run starts: these are still owed."""
+    """Results were stored, but no run starts: these answers are still owed."""
 
     key: ConversationKey
     owed: tuple[Owed, ...]
 
 
 Take: TypeAlias = Callable[[Sequence[Logged]], bool]
-"""Whether a batch was dealt with, at once and without waiting; what it raises, its reader raises."""
+"""Takes a batch without waiting; returns False if it cannot. What it raises, the reader raises."""
 
 
 class Runs(Protocol):
-    """The only door a wire may knock on."""
+    """The service that wires use; they use nothing else of the engine."""
 
     async def start(self, post: StartRun, /) -> RunRef | Parked:
-        """Admit a post: returns as soon as it is stored and its run has begun, or waits its turn, or is found again.
+        """Accept a post; return when it is stored.
+
+        Its run has begun, is queued, or was started by an earlier post that this one repeats.
 
         Raises:
-            ClientError: the post cannot be accepted; nothing was stored. It may be too large, alone or for its conversation.
-            ConversationBusy, QueueFull: a run is going on.
-            TooManyRuns: so many of the owner's runs go on in this process.
+            ClientError: the post is refused, for example as too large; nothing was stored.
+            ConversationBusy, QueueFull: a run goes on.
+            TooManyRuns: too many runs of the owner go on in this process.
             ShuttingDown: this worker takes no new runs.
-            StoreError: the store failed; a repeat is safe for tool results, named messages and idempotency keys.
+            StoreError: the store failed. A repeat is safe for tool results, named messages and
+                idempotency keys.
         """
         ...
 
     def follow(
         self, run: RunRef, /, *, after: Position = START, take: Take | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[Logged]]]:
-        """Read a run's log from a position on, live, to its end; what is ready comes as one batch.
+        """Read a run's log from a position to its end, live, in batches of what is ready.
 
-        `take` may be offered a batch while its reader waits for the next one, by the run itself: no task has to wake
-        up for it. A batch that it takes does not come again; the last one of a run is never offered.
+        While the reader waits, the run itself may offer the next batch to `take`, which saves
+        waking a task. A batch that it takes is not yielded. The last batch of a run is never
+        offered.
 
         Raises:
-            UnknownRun: on entering: no such run in this conversation, or its log has expired.
+            UnknownRun: on entering: the conversation has no such run, or its log has expired.
             InvalidCursor: on entering: the position is beyond the log's end.
-            CursorExpired: what follows the position was trimmed.
+            CursorExpired: events after the position were trimmed.
         """
         ...
 
     def left(self, run: RunRef, /) -> Left | None:
-        """What is left of the limits of a run's conversation and owner, as far as this process knows, without asking.
+        """Return what is left of the limits of a run's conversation and owner, without I/O.
 
-        None: it knows nothing of the run.
+        None if this process knows nothing of the run.
         """
         ...
 
     async def cancel(self, run: RunRef, /) -> bool:
-        """Ask for a run to be cancelled. False: it neither goes on nor waits."""
+        """Ask for a run to be cancelled. False if it neither goes on nor waits."""
         ...
 
     async def claim_call(
         self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
     ) -> CallClaim:
-        """Claim an owed call for one of the clients, or renew its claim. Results count all the same, whoever posts them.
+        """Claim an owed call for a client, or renew its claim.
+
+        A result counts whoever posts it.
 
         Raises:
             UnknownConversation, UnknownToolCall: no such call was handed back in this conversation.
-            ResultConflict: it is answered, or its time is over.
-            CallClaimed: another client's claim holds.
-            ConversationBusy: too many others write to the conversation at the same time.
+            ResultConflict: the call is answered, or its time has ended.
+            CallClaimed: another client's claim is in force.
+            ConversationBusy: too many concurrent writes to the conversation.
         """
         ...
 
     async def release_call(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
-        """Give a claim back, if it still holds. Raises as `hold`, but an answered call has no claim to give back."""
+        """Release a claim that is still in force.
+
+        Raises as `claim_call`, but has no effect on a call that is answered.
+        """
         ...
 
     async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
-        """As `Store.inbox`, without what is overdue."""
+        """Return conversations as `Store.inbox`, without overdue ones."""
         ...
 
     async def status(self, key: ConversationKey, /) -> Status:
-        """Raises UnknownConversation."""
-        ...
-
-    async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
-        """Raises UnknownConversation."""
-        ...
-
-    async def data(self, key: ConversationKey, /) -> JsonValue:
-        """The structured data that counts, which is looked for in the messages. Raises UnknownConversation, ServerBusy."""
-        ...
-
-    async def retract(self, key: ConversationKey, tool: str, /) -> None:
-        """Take back what people have answered for good about a tool; nothing happens where nobody has.
+        """Return a conversation's status.
 
         Raises:
             UnknownConversation: there is none.
-            ConversationBusy: a run is going on, or too many others write to the conversation.
+        """
+        ...
+
+    async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
+        """Return a page of messages.
+
+        Raises:
+            UnknownConversation: there is none.
+        """
+        ...
+
+    async def data(self, key: ConversationKey, /) -> JsonValue:
+        """Return the current structured data, read from the messages.
+
+        Raises:
+            UnknownConversation: there is none.
+            ServerBusy: too many large conversations are read at once.
+        """
+        ...
+
+    async def retract(self, key: ConversationKey, tool: str, /) -> None:
+        """Remove the lasting permissions of a tool, if there are any.
+
+        Raises:
+            UnknownConversation: there is none.
+            ConversationBusy: a run goes on, or too many concurrent writes to the conversation.
             ServerBusy: too many large conversations are read at once.
         """
         ...
 
     async def delete(self, key: ConversationKey, /) -> None:
-        """Raises UnknownConversation."""
+        """Delete a conversation.
+
+        Raises:
+            UnknownConversation: there is none.
+        """
         ...
 
     def commands(self, agent: str = "", /) -> Sequence[Command]:
-        """The slash commands of an agent, or of the one that is asked by default. Raises UnknownAgent."""
+        """Return the slash commands of an agent, or of the default agent.
+
+        Raises:
+            UnknownAgent: the server has no agent of this name.
+        """
         ...
 
     async def ready(self) -> None:
-        """Raises ShuttingDown or StoreError when new posts cannot be served."""
+        """Check that new posts can be served.
+
+        Raises:
+            ShuttingDown: this worker takes no new runs.
+            StoreError: the store cannot be used.
+        """
         ...
 
 
-# ---------------------------------------------------------------- the wires
 Frame_co = TypeVar("Frame_co", covariant=True)
 
 
 class Encoder(Protocol, Generic[Frame_co]):
-    """Run events to a wire's frames; sans-IO, one per stream; total: what it opened is closed at the end."""
+    """Encodes a run's events as frames of a wire. No I/O; one per stream; closes what it opened."""
 
     def feed(self, event: RunEvent, /) -> Sequence[Frame_co]: ...
 
 
 def section(heading: str, text: str, /) -> str:
-    """A section of the system prompt: nothing, if there is no text; a text that begins with a heading keeps its own."""
+    """Return a section of the system prompt; empty if the text is.
+
+    A text that begins with a heading keeps its own.
+    """
     has_own = text.startswith("#") and text.lstrip("#").startswith(" ")
     return text if not text or has_own else f"# {heading}\n{text}"
 
 
 class PromptBuilder(Protocol):
-    """Says how a model is shown the words of others, and what was posted beside them."""
+    """Renders messages and instructions of others for the model."""
 
     def shown(self, message: Message, /) -> Message:
-        """The message with its `MessageContext` as a part of its words, in which nothing passes for a part of the prompt.
+        """Return a message with its `MessageContext` rendered into its text.
 
-        Pure: the same on every worker, and in every turn.
+        Nothing in it can pass for a part of the prompt. Pure: the same on every worker and in every
+        turn.
         """
         ...
 
     def instructed(self, said: Mapping[str, str], /) -> str:
-        """What servers of tools say of their use, by the servers' names, as a part of the prompt that is not cached."""
+        """Return the instructions of tool servers, by name, as an uncached part of the prompt."""
         ...
 
 
 ExtraPrompt: TypeAlias = Callable[[RunRef], Awaitable[str]]
-"""What the model is told in one run only; asked for once by each worker that works on it. What it raises, fails the run."""
+"""Returns text for the prompt of one run; called once by each worker that works on it. If it
+raises, the run fails.
+"""

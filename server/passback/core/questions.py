@@ -1,4 +1,4 @@
-"""`ask_user`: the built-in client tool by which the agent asks a person. Its schema, and what fits as an answer. Pure."""
+"""`ask_user`, the client tool that asks the user: its schema, and the check of answers. Pure."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final, TypeAlias
@@ -11,51 +11,57 @@ from passback.core.errors import InvalidAnswer
 from passback.core.messages import Content, DataPart, ToolMessage, ToolSpec
 from passback.core.text import plain_problem
 
-_Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=4000)]
+_LongText: TypeAlias = Annotated[str, Field(min_length=1, max_length=4000)]
 _Label: TypeAlias = Annotated[str, Field(min_length=1, max_length=400)]
 
 
-class _Shape(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=to_camel)
 
 
-class Option(_Shape):
+class Option(_StrictModel):
     label: _Label
-    description: _Text = ""
+    description: _LongText = ""
 
 
-class Question(_Shape):
-    """With options: one of them, or several if `multiple`; `free_text` says whether words of one's own are fine, too."""
+class Question(_StrictModel):
+    """One question, answered by an option, by several if `multiple`, or in the user's own words.
 
-    question: _Text
+    `free_text` allows own words beside options.
+    """
+
+    question: _LongText
     options: Annotated[list[Option], Field(max_length=20)] = []
     multiple: bool = False
     free_text: bool = True
 
 
-class Questions(_Shape):
+class Questions(_StrictModel):
     """The arguments of a call of `ask_user`."""
 
     questions: Annotated[list[Question], Field(min_length=1, max_length=10)]
 
 
-class Answer(_Shape):
-    """To one question; neither options nor words: it was skipped."""
+class Answer(_StrictModel):
+    """The answer to one question; skipped if it has neither options nor text."""
 
     selected: Annotated[list[_Label], Field(max_length=20)] = []
     text: Annotated[str, Field(max_length=100_000)] = ""
 
 
-class Answers(_Shape):
-    """The result of a call of `ask_user`: an answer for each question, in their order."""
+class Answers(_StrictModel):
+    """The result of a call of `ask_user`: one answer per question, in their order."""
 
     answers: Annotated[list[Answer], Field(max_length=10)]
 
 
+# Written out rather than generated: models read plain schemas best. A test compares it with
+# `Questions`.
 ASK_USER: Final = ToolSpec(
     "ask_user",
-    "Ask the user, who sees the questions as a form. Use it when you cannot go on without knowing; offer options where "
-    "you can. The answers come in the order of the questions; an empty one was skipped.",
+    "Ask the user, who sees the questions as a form. Use it when you cannot go on without "
+    "knowing; offer options where you can. The answers come in the order of the questions; "
+    "an empty one was skipped.",
     {
         "type": "object",
         "properties": {
@@ -91,7 +97,10 @@ ASK_USER: Final = ToolSpec(
                         },
                         "freeText": {
                             "type": "boolean",
-                            "description": "Words of the user's own are fine, too. Default: true; false only with options.",
+                            "description": (
+                                "Words of the user's own are fine, too. "
+                                "Default: true; false only with options."
+                            ),
                         },
                     },
                     "required": ["question"],
@@ -103,21 +112,20 @@ ASK_USER: Final = ToolSpec(
         "additionalProperties": False,
     },
 )
-"""As the model is told of it; written out, because models read plain schemas best. A test compares it with `Questions`."""
 
 
 def unanswerable(arguments: str, /) -> str | None:
-    """Why nobody could answer the questions of a call well, for the model to read, with the place. None: somebody can."""
+    """Return why the questions of a call cannot be answered, for the model; None if they can."""
     try:
         questions = Questions.model_validate_json(arguments).questions
     except ValidationError as error:
-        return _first_of(error, "the arguments")
-    flaws = ((number, _flaw(question)) for number, question in enumerate(questions))
+        return _first_error(error, "the arguments")
+    flaws = ((number, _find_flaw(question)) for number, question in enumerate(questions))
     return next((f"at $.questions[{number}].{flaw}" for number, flaw in flaws if flaw), None)
 
 
-def _flaw(question: Question) -> str | None:
-    """What the schema cannot say, and its place in the question."""
+def _find_flaw(question: Question) -> str | None:
+    """Return a flaw that the schema cannot express, with its place in the question."""
     if not (question.options or question.free_text):
         return "freeText: it is false, and there are no options: nothing could be answered"
     seen: set[str] = set()
@@ -130,27 +138,27 @@ def _flaw(question: Question) -> str | None:
 
 
 def refuse_unfit(arguments: str, answer: ToolMessage, /) -> None:
-    """Return if the questions of a call can be answered so.
+    """Check that an answer fits the questions of a call.
 
     Raises:
-        InvalidAnswer: says which answer does not fit, and why.
+        InvalidAnswer: names the answer that does not fit, and says why.
     """
     if answer.is_error:
-        return  # the user would not say
+        return  # the user declined to answer
     questions = Questions.model_validate_json(arguments).questions
-    answers = _read(answer.content, len(questions))
+    answers = _parse_answers(answer.content, len(questions))
     if len(answers) != len(questions):
         raise InvalidAnswer(f"there are {len(questions)} questions and {len(answers)} answers")
     for position, (question, given) in enumerate(zip(questions, answers, strict=True)):
-        if problem := _problem(question, given):
+        if problem := _answer_problem(question, given):
             raise InvalidAnswer(f"answers.{position}: {problem}")
 
 
-def _read(content: Content, asked: int) -> Sequence[Answer]:
+def _parse_answers(content: Content, asked: int) -> Sequence[Answer]:
     match content:
-        case str() if (parsed := _as_json(content)) is not None:
+        case str() if (parsed := _parse_json_answers(content)) is not None:
             given: JsonValue = parsed
-        case str() if asked == 1:
+        case str() if asked == 1:  # any other text answers a single question
             given = {"answers": [{"text": content}]}
         case str():
             raise InvalidAnswer("a text answers one question; here are more")
@@ -161,17 +169,17 @@ def _read(content: Content, asked: int) -> Sequence[Answer]:
     try:
         return Answers.model_validate(given).answers
     except ValidationError as error:
-        raise InvalidAnswer(_first_of(error, "the answer")) from None
+        raise InvalidAnswer(_first_error(error, "the answer")) from None
 
 
-def _first_of(error: ValidationError, whole: str) -> str:
+def _first_error(error: ValidationError, whole: str) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(step) for step in first["loc"]) or whole
     return f"{place}: {plain_problem(first)}"
 
 
-def _as_json(text: str) -> JsonValue:
-    """The answers that a text is, for clients that can post nothing else. None: it is words."""
+def _parse_json_answers(text: str) -> JsonValue:
+    """Parse a text as answers, for clients that can post text only. None if it is plain words."""
     try:
         value: JsonValue = from_json(text)
     except ValueError:
@@ -179,7 +187,7 @@ def _as_json(text: str) -> JsonValue:
     return value if isinstance(value, dict) and "answers" in value else None
 
 
-def _problem(question: Question, answer: Answer) -> str | None:
+def _answer_problem(question: Question, answer: Answer) -> str | None:
     labels = [option.label for option in question.options]
     if any(label not in labels for label in answer.selected):
         return "what is selected is none of the options"
@@ -187,7 +195,8 @@ def _problem(question: Question, answer: Answer) -> str | None:
         return "only one option can be selected"
     if len(set(answer.selected)) < len(answer.selected):
         return "an option is selected twice"
-    words_are_fine = not labels or question.free_text
-    if answer.text and not words_are_fine and (answer.selected or answer.text not in labels):
+    allows_text = not labels or question.free_text
+    # a client that can post text only may give a label as text
+    if answer.text and not allows_text and (answer.selected or answer.text not in labels):
         return "only options can be chosen here"
     return None

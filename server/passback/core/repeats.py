@@ -1,4 +1,4 @@
-"""Repeated and resent posts: find what is stored already. Pure."""
+"""Repeated and resent posts: find the messages that are already stored. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
@@ -33,12 +33,12 @@ from passback.core.transcript import SYNTHETIC_TEXT
 
 OTHER_MESSAGE = "this message id was used for another message"
 
+# The fingerprint of the result that the server writes for a call that timed out.
 TIMED_OUT = fingerprint(SYNTHETIC_TEXT["timeout"], True)
-"""Of the result that the server writes for a call whose time is over."""
 
 
 def print_of(message: PostedMessage, /) -> str:
-    """The fingerprint by which a repeat of a message, or of an answer, is known."""
+    """Return the fingerprint by which a repeat of a message or an answer is recognised."""
     if isinstance(message, ApprovalMessage):
         given = "approved" if message.approved else "denied"
         decision = f"{given} always" if message.always else given
@@ -49,7 +49,7 @@ def print_of(message: PostedMessage, /) -> str:
 
 
 def run_by_key(post: StartRun, receipts: Receipts, /) -> RunId | None:
-    """The run that a post with the same idempotency key started; None: there is none.
+    """Return the run that a post with the same idempotency key started; None if there is none.
 
     Raises:
         Reused: the key was used for another post.
@@ -68,9 +68,10 @@ def run_by_key(post: StartRun, receipts: Receipts, /) -> RunId | None:
 def given_ids(
     named: Collection[MessageId], messages: Iterable[Message], /, *, start: int
 ) -> Collection[MessageId]:
-    """Those of the ids that a client chose which the server gave to messages before.
+    """Return those of a client's message ids that the server gave to earlier messages.
 
-    Of messages before the boundary, which is at `start`, it knows only what such ids look like.
+    Messages before `start`, where history begins, are not loaded: any id in the server's format may
+    be one of theirs.
     """
     if not named:
         return ()
@@ -81,7 +82,7 @@ def given_ids(
 def new_messages(
     post: StartRun, receipts: Receipts, given: Collection[MessageId], /
 ) -> list[PostedMessage]:
-    """The posted messages, answers aside, that are not known by an id that their client chose.
+    """Return the posted messages, without answers and those known by an id of the client's.
 
     Raises:
         Reused: an id was used for another message, or is one of the `given` ids.
@@ -108,7 +109,7 @@ def new_messages(
 
 
 def run_of_last(post: StartRun, receipts: Receipts, /) -> RunId | None:
-    """The run that the first post of a repeat has led to; None: to none yet."""
+    """Return the run that the first post of a repeat has led to; None if it has led to none yet."""
     last = post.messages[-1]
     name = for_call(last.call_id) if isinstance(last, Answer) else for_message(last.id)
     known = receipts.get(name)
@@ -116,27 +117,27 @@ def run_of_last(post: StartRun, receipts: Receipts, /) -> RunId | None:
 
 
 def conflict(first: str, /) -> ResultConflict:
-    """The error for a result of a call that has another one, whose fingerprint is `first`."""
+    """Return the error for a second result of a call whose answer has the fingerprint `first`."""
     if first == TIMED_OUT:
         return ResultConflict("the time for this tool call's result is over")
     return ResultConflict("this tool call was already answered")
 
 
-_Said: TypeAlias = tuple[str, str | Content]
+_ComparableText: TypeAlias = tuple[str, str | Content]
 
 
 def resent(
     post: StartRun, new: Sequence[PostedMessage], stored: Sequence[Message], /, *, running: bool
 ) -> int:
-    """How many of a post's first new messages are stored already, without an id by which that could be seen.
+    """Return how many of a post's first new messages are stored already, although no id shows it.
 
     Args:
-        post: tells whether its client does such a thing.
-        new: its messages without answers to calls, and without those that are known by their ids.
-        stored: the transcript, and what waits behind it.
-        running: whether a run goes on.
+        post: says whether its client resends messages at all.
+        new: its messages, without answers to calls and those known by their ids.
+        stored: the transcript, then the queued messages.
+        running: True while a run goes on.
     """
-    # what is taken back with its run is not stored any more
+    # a rollback removes the messages of the run, so none of them counts as stored
     if not post.resends or (running and post.on_busy == "rollback"):
         return 0
     return said_again(stored, new, post.named, answers=isinstance(post.messages[-1], Answer))
@@ -150,45 +151,55 @@ def said_again(
     *,
     answers: bool = False,
 ) -> int:
-    """How many of the first posted messages are stored, in this order, behind what the agent said last.
+    """Return how many of the first posted messages are stored, in order, after the last answer.
 
-    The last posted one is new: who says the same again wants an answer to it.
+    The last posted message is always new: a client that says the same again wants another answer.
 
     Args:
-        stored: the transcript, and what waits behind it.
-        posted: what may be new.
-        named: ids that the client chose: such a message is known by its id.
-        answers: an answer to a call follows on them, which the client need not repeat: then the last one may be known, too.
+        stored: the transcript, then the queued messages.
+        posted: messages that may be new.
+        named: ids that the client chose; such a message is recognised by its id instead.
+        answers: an answer to a call follows, which the client need not repeat; then the last posted
+            message may be stored, too.
     """
+    # compared with an iterator: `in` consumes it, so the order of the texts has to be the same
     candidates = posted if answers else posted[:-1]
-    left = _unanswered(stored, answers=answers)
+    left = _texts_after_answer(stored, answers=answers)
     known = 0
     for message in candidates:
-        if isinstance(message, Answer) or message.id in named or _said(message) not in left:
+        if (
+            isinstance(message, Answer)
+            or message.id in named
+            or _comparable_text(message) not in left
+        ):
             break
         known += 1
     return known
 
 
-def _unanswered(stored: Sequence[Message], *, answers: bool) -> Iterator[_Said]:
-    """What stands behind the agent's last words, in its order."""
-    found: list[_Said] = []
+def _texts_after_answer(stored: Sequence[Message], *, answers: bool) -> Iterator[_ComparableText]:
+    """Return the texts after the agent's last answer, oldest first."""
+    found: list[_ComparableText] = []
     for message in reversed(stored):
         if isinstance(message, UserMessage | SystemMessage):
-            found.append(_said(message))
-        elif not _is_unseen(message, answers=answers):
+            found.append(_comparable_text(message))
+        elif not _may_be_unseen(message, answers=answers):
             break
     return reversed(found)
 
 
-def _is_unseen(message: Message, *, answers: bool) -> bool:
-    """Whether a client may not have it: an answer in which nothing was said, or that broke off, or what it answers now."""
+def _may_be_unseen(message: Message, *, answers: bool) -> bool:
+    """Return whether a client may lack a message.
+
+    That is an answer without content, one that was interrupted, or one whose calls it answers in
+    this post.
+    """
     if isinstance(message, AssistantMessage):
         silent = not (message.content or message.tool_calls)
         return silent or message.partial or (answers and bool(message.tool_calls))
     return answers and isinstance(message, ToolMessage)
 
 
-def _said(message: UserMessage | SystemMessage) -> _Said:
+def _comparable_text(message: UserMessage | SystemMessage) -> _ComparableText:
     text = lone_text(message.content)
     return (message.role, message.content if text is None else text)

@@ -1,7 +1,8 @@
-"""Structured data that is a table: a text that says that it is CSV or TSV, read as rows. Pure.
+"""Structured data that is a table: CSV or TSV text, read as rows. Pure.
 
-`{"mediaType": "text/csv", "text": ...}` with the lines `customer,open` and `Ann,120` is `[{"customer": "Ann", "open": 120}]`. The
-data itself may be a table, and so may be what a key of it holds; deeper, such an object is one like any other.
+`{"mediaType": "text/csv", "text": ...}` with the lines `customer,open` and `Ann,120` is
+`[{"customer": "Ann", "open": 120}]`. A table may be the data itself or the value of one of its
+keys; such an object at a deeper level is not a table.
 """
 
 import csv
@@ -16,22 +17,23 @@ from pydantic import JsonValue
 
 from passback.core.values import value
 
+# The separator of fields, by media type.
 DELIMITERS: Final[Mapping[str, str]] = {"text/csv": ",", "text/tab-separated-values": "\t"}
-"""What separates the fields of a line, by the type of the text."""
 
-_NAME = 80  # characters of a column's name that a problem shows
+# Characters of a column's name that an error shows.
+_MAX_NAME = 80  # characters of a column's name that a problem shows
 _BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "false": False}
-# as JSON writes numbers, so that 007 stays a text; no integer here is beyond a double
+# numbers as JSON writes them, so 007 stays a text; 300 digits fit a double
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,299})(?:\.[0-9]{1,300})?(?:[eE][+-]?[0-9]{1,3})?")
 
 
 class BadTable(ValueError):
-    """What is wrong with a table, in words."""
+    """A table that cannot be read; the message says why."""
 
 
 @value
 class Table:
-    """The text of a table, and its type: one of `DELIMITERS`."""
+    """The text of a table, and its media type: a key of `DELIMITERS`."""
 
     text: str
     media_type: str
@@ -39,12 +41,12 @@ class Table:
 
 @value
 class MixedColumn:
-    """A column that holds texts, although most of its fields are numbers.
+    """A column that is read as texts although most of its fields are numbers.
 
     Args:
-        others: how many of its fields are not.
-        fields: how many there are, without empty ones.
-        first: the first one that is not a number.
+        others: the number of fields that are not numbers.
+        fields: the number of fields that are not empty.
+        first: the first field that is not a number.
     """
 
     name: str
@@ -53,24 +55,25 @@ class MixedColumn:
     first: str
 
     def share(self, of: str = "its") -> str:
-        """Say how many of its fields are no numbers; `of` says which were looked at."""
+        """Return how many fields are not numbers; `of` names the rows that were looked at."""
         verb = "is not a number" if self.others == 1 else "are not numbers"
         return f"{self.others} of {of} {self.fields} fields {verb}"
 
 
 def table_of(data: JsonValue, /) -> Table | None:
-    """The table that a value is; None: it is something else."""
+    """Return the table in a value; None if it is something else."""
     if not isinstance(data, dict):
         return None
     kind, text = data.get("mediaType"), data.get("text")
     if not isinstance(kind, str) or not isinstance(text, str):
         return None
     media_type = kind.partition(";")[0].strip().lower()
+    # a byte order mark, as spreadsheets write it, is not part of the first name
     return Table(text.removeprefix("\ufeff"), media_type) if media_type in DELIMITERS else None
 
 
 def tables_in(data: JsonValue, /) -> Iterator[tuple[str, Table]]:
-    """The tables of structured data, each with its key; of data that is a table itself, that is empty."""
+    """Yield the tables of structured data, each with its key; empty if the data is itself one."""
     if (whole := table_of(data)) is not None:
         yield "", whole
     elif isinstance(data, dict):
@@ -80,7 +83,11 @@ def tables_in(data: JsonValue, /) -> Iterator[tuple[str, Table]]:
 
 
 def with_rows(data: JsonValue, /) -> JsonValue:
-    """Structured data with the rows of each table in its place. Raises BadTable."""
+    """Return structured data with rows in place of its tables.
+
+    Raises:
+        BadTable: a table cannot be read.
+    """
     if (whole := table_of(data)) is not None:
         return list[JsonValue](read_rows(whole))
     rows: dict[str, JsonValue] = {
@@ -90,34 +97,48 @@ def with_rows(data: JsonValue, /) -> JsonValue:
 
 
 def read_rows(table: Table, /) -> list[dict[str, JsonValue]]:
-    """The rows, as objects with the names of the header.
+    """Return the rows of a table as objects, with the header's names as keys.
 
-    An empty field is null. A column whose other fields are all numbers as JSON has them, or all true or false, holds
-    those, also where blanks stand around them; any other holds texts, as they are.
+    An empty field is null. A column whose other fields are all numbers (as JSON writes them), or
+    all true or false, has those values, blanks around them ignored; any other column has texts, as
+    they are.
 
     Raises:
         BadTable: as `check_table`.
     """
-    header, *rows = _lines(table)
-    columns = [_typed(column) for column in zip(*rows, strict=True)]
+    header, *rows = _read_lines(table)
+    columns = [_typed_column(column) for column in zip(*rows, strict=True)]
     return [dict(zip(header, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def check_table(table: Table, /) -> None:
-    """Raise BadTable for a table that has no header, whose lines have other fields, or whose quotes do not end."""
-    for _ in _lines(table):
+    """Check that a table can be read.
+
+    Raises:
+        BadTable: it has no header, a line with another number of fields, or a quote that does not
+            end.
+    """
+    for _ in _read_lines(table):
         pass
 
 
 def head_of(table: Table, rows: int, /) -> tuple[list[str], list[list[str]]]:
-    """The header and the first rows, as texts. Raises BadTable for what is wrong with these."""
-    header, *first = islice(_lines(table), rows + 1)
+    """Return the header and the first rows, as texts.
+
+    Raises:
+        BadTable: these lines cannot be read.
+    """
+    header, *first = islice(_read_lines(table), rows + 1)
     return header, first
 
 
 def mixed_columns(table: Table, /) -> Sequence[MixedColumn]:
-    """Return the columns of which fewer fields are something else than are numbers. Raises BadTable as `check_table`."""
-    header, *rows = _lines(table)
+    """Return the columns in which most, but not all, fields are numbers.
+
+    Raises:
+        BadTable: as `check_table`.
+    """
+    header, *rows = _read_lines(table)
     mixed: list[MixedColumn] = []
     for name, column in zip(header, zip(*rows, strict=True), strict=False):
         present = [bare for field in column if (bare := field.strip())]
@@ -127,9 +148,8 @@ def mixed_columns(table: Table, /) -> Sequence[MixedColumn]:
     return mixed
 
 
-# ---------------------------------------------------------------- lines
-def _lines(table: Table) -> Iterator[list[str]]:
-    """The fields of the header and of each row; blank lines do not count."""
+def _read_lines(table: Table) -> Iterator[list[str]]:
+    """Yield the fields of the header and of each row; skip blank lines."""
     delimiter = DELIMITERS[table.media_type]
     reader = csv.reader(StringIO(table.text, newline=""), delimiter=delimiter, strict=True)
     lines = filter(None, reader)
@@ -142,10 +162,12 @@ def _lines(table: Table) -> Iterator[list[str]]:
         for fields in lines:
             if len(fields) != len(header):
                 raise BadTable(
-                    f"line {reader.line_num} has {_fields(len(fields))}, and the header {len(header)}"
+                    f"line {reader.line_num} has {_count_fields(len(fields))}, "
+                    f"and the header {len(header)}"
                 )
             yield fields
     except csv.Error as error:
+        # csv's own words for it do not say what to look for
         why = str(error)
         if why == "unexpected end of data":
             why = "a quoted field does not end"
@@ -158,27 +180,28 @@ def _check_header(names: Sequence[str], delimiter: str) -> None:
     seen = set[str]()
     for name in names:
         if name in seen:
-            raise BadTable(f"its header has the column {name[:_NAME]!r} twice")
+            raise BadTable(f"its header has the column {name[:_MAX_NAME]!r} twice")
         seen.add(name)
+    # one column with another separator in its name: most likely the media type is wrong
     other = next((mark for mark in ",;\t" if mark in names[0]), "")
     if len(names) == 1 and other:
         raise BadTable(
-            f"its header is a single column, {names[0][:_NAME]!r}: separate its fields by {delimiter!r}"
+            f"its header is a single column, {names[0][:_MAX_NAME]!r}: "
+            f"separate its fields by {delimiter!r}"
         )
 
 
-def _fields(count: int) -> str:
+def _count_fields(count: int) -> str:
     return "1 field" if count == 1 else f"{count} fields"
 
 
-# ---------------------------------------------------------------- values
-def _typed(column: Sequence[str]) -> Sequence[JsonValue]:
+def _typed_column(column: Sequence[str]) -> Sequence[JsonValue]:
     bare = [field.strip() for field in column]
     present = [field for field in bare if field]
     if all(field in _BOOLEANS for field in present):
         return [_BOOLEANS[field] if field else None for field in bare]
     if all(map(_is_number, present)):
-        return [_number(field) if field else None for field in bare]
+        return [_parse_number(field) if field else None for field in bare]
     return [field or None for field in column]
 
 
@@ -186,5 +209,5 @@ def _is_number(text: str) -> bool:
     return _NUMBER.fullmatch(text) is not None and isfinite(float(text))
 
 
-def _number(text: str) -> int | float:
+def _parse_number(text: str) -> int | float:
     return int(text) if text.lstrip("-").isdigit() else float(text)

@@ -1,4 +1,4 @@
-"""Text and JSON from elsewhere: repaired, shortened and checked. Hostile until read."""
+"""Text and JSON from outside: repair, shorten and check it. Untrusted until checked."""
 
 import json
 import re
@@ -7,19 +7,19 @@ from typing import Final
 
 from pydantic_core import ErrorDetails, from_json
 
-_AN_OBJECT: Final = "Input should be an object"
-_PLAIN: Final = {
-    "dataclass_type": _AN_OBJECT,
-    "dict_type": _AN_OBJECT,
-    "model_attributes_type": _AN_OBJECT,
-    "model_type": _AN_OBJECT,
+_WANTS_OBJECT: Final = "Input should be an object"
+# For error types whose message from pydantic names a class or a Python type.
+_PLAIN_MESSAGES: Final = {
+    "dataclass_type": _WANTS_OBJECT,
+    "dict_type": _WANTS_OBJECT,
+    "model_attributes_type": _WANTS_OBJECT,
+    "model_type": _WANTS_OBJECT,
     "union_tag_not_found": "Field required",
 }
-"""For the kinds of errors whose own words name classes, or a type of Python's."""
 
 
 def mended(text: str, /) -> str:
-    """The text with U+FFFD in place of each lone surrogate; a pair that was split in two becomes one character."""
+    """Return the text with U+FFFD for each lone surrogate; halves of a split pair are joined."""
     if text.isascii():
         return text
     try:
@@ -30,43 +30,55 @@ def mended(text: str, /) -> str:
 
 
 def apart(text: str, /) -> str:
-    """A copy to be written down as JSON: the writer leaves the UTF-8 of what is not ASCII with its text, as long as that is there."""
+    """Return a copy of a text that is to be encoded as JSON.
+
+    The encoder caches the UTF-8 of a text that is not ASCII on the text object; a copy keeps that
+    memory from living as long as the original does.
+    """
     return text if text.isascii() else text[:1] + text[1:]
 
 
-_CUT = "\n[cut: the result was longer than the limit]"
+_CUT_NOTICE = "\n[cut: the result was longer than the limit]"
 
 
 def shortened(text: str, limit: int, /) -> str:
-    """At most `limit` characters of a tool's result; what is cut says so."""
-    return text if len(text) <= limit else text[:limit] + _CUT
+    """Return the first `limit` characters of a tool's result, with a notice if any were cut off."""
+    return text if len(text) <= limit else text[:limit] + _CUT_NOTICE
 
 
 def plain_problem(detail: ErrorDetails, /) -> str:
-    """What is wrong with a value, for those who know nothing of our classes."""
-    return _PLAIN.get(detail["type"], detail["msg"].removeprefix("Value error, "))
+    """Return a validation error in words that do not mention our classes."""
+    return _PLAIN_MESSAGES.get(detail["type"], detail["msg"].removeprefix("Value error, "))
 
 
-_SUGGESTED = 3  # names at most
+_MAX_SUGGESTIONS = 3  # names
 _WORDS: Final = re.compile(r"[^_-]+")
-_COMPARED = 100  # characters of a text: the work grows with the square
+_MAX_COMPARED = 100  # characters of a text: the time grows with the square
 
 
 def nearest(text: str, known: Iterable[str], /) -> Sequence[str]:
-    """Return the known texts that a text is likely to be a misspelling of, or some words of; several where they are equally near."""
+    """Return the known names that a text is likely to mean: the nearest by edit distance.
+
+    If none is near, return those that contain all words of the text.
+    """
     names = list(known)
-    if len(text) > _COMPARED:
+    if len(text) > _MAX_COMPARED:
         return []
-    distances = {name: _edits(text, name) for name in names}
-    least = min(distances.values(), default=_COMPARED)
+    distances = {name: _edit_distance(text, name) for name in names}
+    least = min(distances.values(), default=_MAX_COMPARED)
     if least <= max(1, len(text) // 4):
-        return [name for name in names if distances[name] == least][:_SUGGESTED]
+        return [name for name in names if distances[name] == least][:_MAX_SUGGESTIONS]
     words = set(_WORDS.findall(text))
-    return [name for name in names if words and words <= set(_WORDS.findall(name))][:_SUGGESTED]
+    return [name for name in names if words and words <= set(_WORDS.findall(name))][
+        :_MAX_SUGGESTIONS
+    ]
 
 
-def _edits(text: str, name: str) -> int:
-    """Return how many characters to insert, drop, replace or swap with their neighbour make the name of a text."""
+def _edit_distance(text: str, name: str) -> int:
+    """Return how many edits turn a text into a name.
+
+    An edit inserts, deletes or replaces a character, or swaps two neighbours.
+    """
     before, last = list[int](), list(range(len(name) + 1))
     for row, character in enumerate(text, 1):
         line = [row]
@@ -81,27 +93,25 @@ def _edits(text: str, name: str) -> int:
 
 
 def did_you_mean(likely: Sequence[str], /) -> str:
-    """Return the question behind the name of a thing that there is not; empty where nothing is likely."""
+    """Return a question to put behind an unknown name; empty if nothing is likely."""
     *some, last = likely or [""]
     meant = f"{', '.join(some)} or {last}" if some else last
     return f" (did you mean {meant}?)" if meant else ""
 
 
-MOST_CHARACTERS: Final = 256 * 1024
-"""Of one call's arguments: more would hold up the event loop while they are read."""
+MOST_CHARACTERS: Final = 256 * 1024  # of a call's arguments: more would block the event loop
 
-_SHOWN = 200
-"""Characters that are shown again of what is wrong."""
+_MAX_SHOWN = 200  # characters of wrong arguments that an error repeats
 
 
 def flaw_in(arguments: str, /) -> str | None:
-    """Return what is wrong with a call's arguments, in words that follow on "the arguments"; None: nothing."""
+    """Return what is wrong with a call's arguments, to follow "the arguments"; None if nothing."""
     if len(arguments) > MOST_CHARACTERS:
         return f"are longer than {MOST_CHARACTERS} characters."
     if not _is_json_object(arguments):
-        return f"are not a JSON object: {arguments[:_SHOWN]}"
+        return f"are not a JSON object: {arguments[:_MAX_SHOWN]}"
     if (key := _repeated_key(arguments)) is not None:
-        return f"have the key {key[:_SHOWN]!r} twice in one object."
+        return f"have the key {key[:_MAX_SHOWN]!r} twice in one object."
     return None
 
 
@@ -113,15 +123,19 @@ def _is_json_object(text: str) -> bool:
 
 
 def _repeated_key(text: str) -> str | None:
-    """A key that an object in a JSON text has twice: parsers take the last one, and who reads the text may see the first."""
+    """Return a key that a JSON object in the text has twice; None if there is none.
+
+    Parsers take the last value, while a person who reads the text may see the first.
+    """
     repeated: list[str] = []
 
-    def look(pairs: list[tuple[str, object]]) -> None:
+    def record_repeats(pairs: list[tuple[str, object]]) -> None:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
                 repeated.append(key)
             seen.add(key)
 
-    json.loads(text, object_pairs_hook=look, parse_int=str, parse_float=str)
+    # numbers stay texts: int() of thousands of digits is slow, and raises
+    json.loads(text, object_pairs_hook=record_repeats, parse_int=str, parse_float=str)
     return repeated[0] if repeated else None

@@ -1,4 +1,4 @@
-"""The door of server tools: what a toolset is, and what a call of one of its tools is told."""
+"""The interface of server tools: `Toolset`, its optional protocols, and the context of a call."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -11,104 +11,110 @@ from passback.core.messages import CallId, RunRef, ToolCall, ToolResult, ToolSpe
 from passback.core.permissions import Permission
 
 
-def _unheard(_words: str, /) -> None: ...
+def _ignore_progress(_words: str, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """Where a server tool is called from; the model cannot see it. Its `repr` names the call, and shows no data.
+    """The context of a server tool's call, invisible to the model. Its `repr` shows no data.
 
     Attributes:
-        run: the run, with its conversation and that one's owner.
+        run: the run, with its conversation and owner.
         call_id: the call.
-        deps: what the agent's author gave to `Agent(deps=...)`.
-        progress: tells readers how far the call is, in a few words; what it is told too often is left out.
-        data: the structured data that was posted last in the conversation; None: there was none.
+        deps: the value of `Agent(deps=...)`.
+        progress: reports progress to readers, in a few words; reports that come too fast are
+            dropped.
+        data: the structured data that was posted last in the conversation; None if there is none.
     """
 
     run: RunRef
     call_id: CallId
     deps: object = field(default=None, repr=False)
-    progress: Callable[[str], None] = field(default=_unheard, repr=False)
+    progress: Callable[[str], None] = field(default=_ignore_progress, repr=False)
     data: JsonValue = field(default=None, repr=False)
 
 
 @runtime_checkable
 class Toolset(Protocol):
-    """Server tools only: a client tool has no Toolset."""
+    """A set of server tools. Client tools have no Toolset."""
 
     async def specs(self) -> Sequence[ToolSpec]: ...
 
     def is_read_only(self, name: str, /) -> bool:
-        """Whether all calls of this tool may run together with others: it changes nothing."""
+        """Return whether calls of this tool change nothing, so that they may run beside others."""
         ...
 
     def is_repeatable(self, name: str, /) -> bool:
-        """Whether a call may be made again when it is not known whether its first attempt was made."""
+        """Return whether a call may be repeated if it is unknown whether it was made before."""
         ...
 
     def permission(self, call: ToolCall, /) -> Permission:
-        """Whether the tool's author lets the model make a call; the rules of agent and server go before."""
+        """Return the author's permission for a call; the rules of agent and server come first."""
         ...
 
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult | None:
-        """Run a tool. A failure is a result with `is_error`, also bad arguments and a deadline that passed.
+        """Run a tool. Failures, bad arguments and timeouts are results with `is_error`.
 
-        None: it is a sub-agent, and its client owes something. The call is made again when that is answered.
+        Returns None if the tool is a sub-agent whose client owes an answer. The call is made again
+        when the answer has come.
         """
         ...
 
 
 @runtime_checkable
 class ReadOnlyCalls(Protocol):
-    """What a toolset may be besides: one with tools of which some calls change nothing, and others do."""
+    """Optional protocol of a toolset with tools of which only some calls change something."""
 
     async def is_read_only_call(self, call: ToolCall, /) -> bool:
-        """Whether a call may run together with others, and be made again, by its arguments; never raises."""
+        """Return whether this call may run beside others and be repeated; never raises."""
         ...
 
 
 @runtime_checkable
 class Instructing(Protocol):
-    """What a toolset may be besides: one whose tools come from a server that says how they are to be used."""
+    """Optional protocol of a toolset whose server gives instructions for the use of its tools."""
 
     @property
     def name(self) -> str:
-        """Of the server, as the model is told it."""
+        """The server's name, as the model is shown it."""
         ...
 
     @property
     def instructions(self) -> str:
-        """The server's own words, of bounded length, as they are; none: the empty text."""
+        """The server's own words, unchanged, of bounded length; empty if there are none."""
         ...
 
 
 @runtime_checkable
 class Concurrent(Protocol):
-    """What a toolset may be besides: one with calls that run together with others although they may change something."""
+    """Optional protocol of a toolset with calls that change something and run beside others."""
 
     def is_concurrent(self, name: str, /) -> bool:
-        """Whether calls of this tool run together with each other and with read-only ones."""
+        """Return whether calls of this tool run beside each other and beside read-only ones."""
         ...
 
 
 @runtime_checkable
 class Connected(Protocol):
-    """What a toolset may be besides: one that has connections or processes, which live as long as its application."""
+    """Optional protocol of a toolset with connections or processes, which live with the app."""
 
     @property
     def name(self) -> str:
-        """What to show people; no secret in it."""
+        """A name for people; no secret in it."""
         ...
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Own them until the context is left; entering begins to connect, and does not wait for it."""
+        """Hold the connections until the context is left.
+
+        Entering begins to connect, without waiting.
+        """
         ...
 
     async def ready(self) -> Sequence[str]:
-        """Wait, a bounded time, until it is known whether the tools can be used; gives warnings about them.
+        """Wait, with a time limit, until the state of the tools is known; return warnings.
 
         Raises:
-            ToolsetUnavailable: with a sentence that says why not; `specs` has none of the tools until they can be.
+            ToolsetUnavailable: says why they cannot be used. `specs` lists none of the tools until
+                they can.
         """
         ...

@@ -1,4 +1,4 @@
-"""What a value is inside the house: a slotted dataclass that nobody changes."""
+"""`value`: the decorator of plain values, slotted dataclasses that are never changed."""
 
 from dataclasses import dataclass, field
 from typing import TypeVar, dataclass_transform
@@ -8,9 +8,10 @@ ClassT = TypeVar("ClassT")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(made: type[ClassT], /) -> type[ClassT]:
-    """Make a value of a class. It compares and hashes by its fields; both type checkers refuse to change one.
+    """Make a class a value: compared and hashed by its fields, never changed.
 
-    At run time it is not frozen: a frozen dataclass is built four times as slowly (each field by a call of
-    `object.__setattr__`), and a request builds a hundred. What people's own code may get is a frozen one all the same.
+    Type checkers refuse changes. It is not frozen at run time: a frozen dataclass takes four times
+    as long to build (one call of `object.__setattr__` for each field), and a request builds a
+    hundred of them. Classes whose instances reach the code of users are frozen dataclasses instead.
     """
     return dataclass(slots=True, unsafe_hash=True)(made)
