@@ -1,1 +1,1 @@
-"""JSON Schema: whether a schema is one, and whether arguments fit it, each in bounded time."""
+"""JSON Schema: check schemas, and arguments against schemas, in bounded time."""

@@ -1,4 +1,4 @@
-"""Whether the arguments of a call fit the schema that its tool was declared with (DESIGN promise P4)."""
+"""Check the arguments of a call against the schema of its tool (DESIGN promise P4)."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -26,26 +26,22 @@ from passback.schemas.declared import KEYS, anchors, target
 from passback.schemas.keywords import VALIDATORS, Reference, TooMuch, until
 from passback.schemas.metaschemas import dialect
 
-_AT_ONCE: Final = 16 * 1024
-"""Characters of schema and arguments that may be checked on the event loop."""
+# Characters of schema and arguments that may be checked on the event loop.
+_INLINE_SIZE: Final = 16 * 1024
 
-_AT_ONCE_SECONDS = 0.005
-_SECONDS = 0.25
-"""Of CPU time: for a check on the event loop, and for one in a thread."""
+_INLINE_TIMEOUT = 0.005  # seconds of CPU time for a check on the event loop
+_THREAD_TIMEOUT = 0.25  # seconds of CPU time for a check in a thread
 
-_MAX_EXPONENT = 1023
-"""Of two, of a number: those beyond a double are no numbers elsewhere."""
+_MAX_EXPONENT = 1023  # of 2: other parsers read larger numbers as infinity
 
-_ERRORS = 3
-_WORDS = 200
-_BRIEF = 100
-"""Characters of a value, of a place, or of one error."""
+_MAX_ERRORS = 3  # reported to the model
+_MAX_ERROR_TEXT = 200  # characters of one error, and of its place
+_MAX_VALUE_TEXT = 100  # characters of a value in an error
 
-WAIT = 60.0
-"""Seconds in which a check in a thread is begun; then it is given up."""
+WAIT = 60.0  # seconds until a check in a thread has to begin
 
+# The places of an event loop. By default there is one: a check keeps the interpreter busy.
 PLACES: RunVar[Places] = RunVar("places for checks of arguments")
-"""Those of an event loop. Where none are set, there is one: a check keeps the interpreter busy."""
 
 _TOO_COMPLEX: Final = "it is too complex to be checked against its schema"
 _TOO_LATE: Final = "it could not be checked against its schema: too many others are; try again"
@@ -55,19 +51,21 @@ _best_match = cast("Callable[[Iterable[ValidationError]], ValidationError]", bes
 
 
 async def objection(spec: ToolSpec, arguments: str, key: ConversationKey, /) -> str | None:
-    """What is wrong with the arguments, for the model to read: up to three errors, each with its place. None: nothing.
+    """Return what is wrong with arguments, for the model: up to three errors; None if nothing.
 
-    A check that takes long goes on in a thread, one at a time, for which the owners of conversations take turns, and is
-    given up at last: what cannot be checked does not fit. `arguments` is JSON.
+    `arguments` is JSON. A check that takes long continues in a thread, one at a time, with turns by
+    owner, until its time is up. Arguments that cannot be checked do not fit.
     """
     schema = to_json(spec.parameters)
-    if len(schema) + len(arguments) <= _AT_ONCE:
+    if len(schema) + len(arguments) <= _INLINE_SIZE:
         with suppress(TooMuch):
-            return judge(schema, arguments, _AT_ONCE_SECONDS)
+            return judge(schema, arguments, _INLINE_TIMEOUT)
     try:
         async with places_of(PLACES, 1, WAIT).one(key):
             alone = anyio.CapacityLimiter(1)  # the places say how many there are
-            return await anyio.to_thread.run_sync(judge, schema, arguments, _SECONDS, limiter=alone)
+            return await anyio.to_thread.run_sync(
+                judge, schema, arguments, _THREAD_TIMEOUT, limiter=alone
+            )
     except TooMuch:
         return _TOO_COMPLEX
     except TimeoutError:
@@ -75,17 +73,20 @@ async def objection(spec: ToolSpec, arguments: str, key: ConversationKey, /) -> 
 
 
 def judge(schema: bytes, text: str, seconds: float, /, *, each: bool = False) -> str | None:
-    """As `objection`, here and now, of any JSON; `each`: the schema is of the items of a list.
+    """Check any JSON at once, as `objection`; `each`: the schema is for the items of a list.
 
     Raises:
-        TooMuch: after `seconds`, of this thread's CPU time.
+        TooMuch: it takes more than `seconds` of this thread's CPU time.
     """
     token = until.set(thread_time() + seconds)
     try:
-        fits, given = _compiled(schema), _given(from_json(text))
+        validator, given = _compile_schema(schema), _copy_arguments(from_json(text))
         items = ((f"$[{n}]", item) for n, item in enumerate(given)) if each else (("$", given),)
-        errors = ((at, error) for at, item in items for error in fits.iter_errors(item))
-        return "; ".join(_words(at, error) for at, error in islice(errors, _ERRORS)) or None
+        # lazy: the check ends with the last error that is reported
+        errors = ((at, error) for at, item in items for error in validator.iter_errors(item))
+        return (
+            "; ".join(_format_error(at, error) for at, error in islice(errors, _MAX_ERRORS)) or None
+        )
     except LookupError:
         return _UNFIT
     except (RecursionError, ArithmeticError):
@@ -94,100 +95,115 @@ def judge(schema: bytes, text: str, seconds: float, /, *, each: bool = False) ->
         until.reset(token)
 
 
-def _words(at: str, error: ValidationError) -> str:
+def _format_error(at: str, error: ValidationError) -> str:
     best = _best_match([error])
     place = f"{at}{best.json_path.removeprefix('$')}"
-    return f"at {place[:_WORDS]}: {best.message[:_WORDS]}"
+    return f"at {place[:_MAX_ERROR_TEXT]}: {best.message[:_MAX_ERROR_TEXT]}"
 
 
-# ---------------------------------------------------------------- the schema
 @lru_cache(maxsize=64)
-def _compiled(text: bytes) -> Validator:
+def _compile_schema(text: bytes) -> Validator:
     schema: dict[str, JsonValue] = from_json(text)
     named = anchors(schema)
     uri = dialect(schema)
     copies: dict[int, Any] = {}
     links: list[tuple[Reference, JsonValue]] = []
 
-    def link(reference: str) -> str:
+    def link_reference(reference: str) -> str:
         made = Reference(reference)
         with suppress(LookupError):
+            # linked when all is copied: the target may come later, or be around it
             links.append((made, target(schema, named, reference)))
             return made
         return reference
 
-    root = _declared(schema, copies, link)
+    root = _copy_schema(schema, copies, link_reference)
     for made, to in links:
         made.target = to if isinstance(to, bool) else copies[id(to)]
     return VALIDATORS[uri or ""](root)
 
 
-def _declared(value: JsonValue, copies: dict[int, Any], link: Callable[[str], str]) -> Any:
-    """A copy whose values are brief in messages, whose references are linked, and that has no names of its own."""
+def _copy_schema(
+    value: JsonValue, copies: dict[int, Any], link_reference: Callable[[str], str]
+) -> Any:
+    """Return a copy of a schema whose references are linked and whose values are short in errors.
+
+    It has no `$schema` and no `$id`.
+    """
     if isinstance(value, dict):
-        copies[id(value)] = copy = _Object()
+        copies[id(value)] = copy = _ShortObject()
         for key, each in value.items():
             if key in {"$schema", "$id"} and isinstance(each, str):
-                continue  # jsonschema would leave the bounded keywords for those of the named dialect
+                # jsonschema would replace the bounded keywords by those of the named dialect
+                continue
             is_reference = key in KEYS and isinstance(each, str)
-            copy[key] = link(str(each)) if is_reference else _declared(each, copies, link)
+            copy[key] = (
+                link_reference(str(each))
+                if is_reference
+                else _copy_schema(each, copies, link_reference)
+            )
         return copy
     if isinstance(value, list):
-        return _List(_declared(each, copies, link) for each in value)
-    return _Text(value) if isinstance(value, str) else value
+        return _ShortList(_copy_schema(each, copies, link_reference) for each in value)
+    return _ShortText(value) if isinstance(value, str) else value
 
 
-# ---------------------------------------------------------------- the arguments
-def _given(value: JsonValue) -> Any:
-    """A copy that is brief in messages. Raises OverflowError for numbers that are none elsewhere."""
+def _copy_arguments(value: JsonValue) -> Any:
+    """Return a copy of arguments whose values are short in errors.
+
+    Raises:
+        OverflowError: a number is beyond a double.
+    """
     if isinstance(value, dict):
-        return _GivenObject((_Text(key), _given(each)) for key, each in value.items())
+        return _ArgumentObject(
+            (_ShortText(key), _copy_arguments(each)) for key, each in value.items()
+        )
     if isinstance(value, list):
-        return _GivenList(map(_given, value))
+        return _ArgumentList(map(_copy_arguments, value))
     if isinstance(value, str):
-        return _Text(value)
+        return _ShortText(value)
     if isinstance(value, int) and value.bit_length() > _MAX_EXPONENT:
         raise OverflowError
-    if isinstance(value, float) and value - value != 0:
+    if isinstance(value, float) and value - value != 0:  # infinity or NaN
         raise OverflowError
     return value
 
 
-# ---------------------------------------------------------------- what messages show
-def _brief(value: object) -> str:
+def _shorten_repr(value: object) -> str:
     text = ""
+    # piece by piece, so that a large value is not encoded whole
     for piece in json.JSONEncoder(ensure_ascii=False).iterencode(value):
-        text += piece[: _BRIEF + 1]
-        if len(text) > _BRIEF:
-            return f"{text[:_BRIEF]}..."
+        text += piece[: _MAX_VALUE_TEXT + 1]
+        if len(text) > _MAX_VALUE_TEXT:
+            return f"{text[:_MAX_VALUE_TEXT]}..."
     return text
 
 
-class _Text(str):
+class _ShortText(str):
     __slots__ = ()
 
     @override
     def __repr__(self) -> str:
-        return _brief(str(self[: _BRIEF + 1]))
+        return _shorten_repr(str(self[: _MAX_VALUE_TEXT + 1]))
 
 
-class _List(list[Any]):
+class _ShortList(list[Any]):
     __slots__ = ()
 
     @override
     def __repr__(self) -> str:
-        return _brief(self)
+        return _shorten_repr(self)
 
 
-class _Object(dict[str, Any]):
+class _ShortObject(dict[str, Any]):
     __slots__ = ()
 
     @override
     def __repr__(self) -> str:
-        return _brief(self)
+        return _shorten_repr(self)
 
 
-class _GivenList(list[Any]):
+class _ArgumentList(list[Any]):
     __slots__ = ()
 
     @override
@@ -195,7 +211,7 @@ class _GivenList(list[Any]):
         return "the list"
 
 
-class _GivenObject(dict[str, Any]):
+class _ArgumentObject(dict[str, Any]):
     __slots__ = ()
 
     @override

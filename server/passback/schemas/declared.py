@@ -1,4 +1,7 @@
-"""Whether a JSON Schema that somebody declares is one of ours. It is data: never fetched, its patterns not run here."""
+"""Checks of the JSON Schemas that clients and authors declare.
+
+A schema is data: references are never fetched, and its patterns are not run here.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -9,11 +12,11 @@ from pydantic import JsonValue
 from passback.core.messages import JsonObject
 from passback.schemas.metaschemas import metaschema
 
-KEYS: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+KEYS: Final = ("$ref", "$dynamicRef", "$recursiveRef")  # keywords whose value is a reference
 
 
 def parts(schema: JsonValue, /) -> Iterator[JsonValue]:
-    """The schema and all in it that costs time to check: objects, arrays, booleans."""
+    """Yield the schema and everything in it that takes time to check: objects, arrays, booleans."""
     waiting = [schema]
     while waiting:
         value = waiting.pop()
@@ -27,11 +30,12 @@ def parts(schema: JsonValue, /) -> Iterator[JsonValue]:
 
 
 def texts(part: JsonObject, /, *keys: str) -> list[str]:
+    """Return the values of those keys that are texts."""
     return [value for key in keys if isinstance(value := part.get(key), str)]
 
 
 def anchors(schema: JsonValue, /) -> dict[str, JsonValue]:
-    """What `#name` leads to. Draft 7 knows no such names."""
+    """Return the schemas that `#name` refers to. Draft 7 has no such names."""
     objects = [part for part in parts(schema) if isinstance(part, dict)]
     if isinstance(schema, dict) and "draft-07" in str(schema.get("$schema")):
         return {}
@@ -41,10 +45,10 @@ def anchors(schema: JsonValue, /) -> dict[str, JsonValue]:
 
 
 def target(schema: JsonValue, named: Mapping[str, JsonValue], reference: str, /) -> JsonValue:
-    """The schema that a reference leads to: `named`, or by a JSON pointer, percent-encoded.
+    """Return the schema that a reference refers to, by name or by JSON pointer (percent-encoded).
 
     Raises:
-        LookupError: it leads nowhere, or to something that is no schema.
+        LookupError: it refers to nothing, or to something that is no schema.
     """
     if reference in named:
         return named[reference]
@@ -52,65 +56,65 @@ def target(schema: JsonValue, named: Mapping[str, JsonValue], reference: str, /)
     if first or not reference.startswith("#"):
         raise LookupError(reference)
     for step in steps:
-        schema = _below(schema, step.replace("~1", "/").replace("~0", "~"))
+        schema = _child_of(schema, step.replace("~1", "/").replace("~0", "~"))
     if isinstance(schema, dict | bool):
         return schema
     raise LookupError(reference)
 
 
-# ---------------------------------------------------------------- what is applied to one value
-_INSIDE = 64
-_APPLIED = 10_000
-_LISTS: Final = ("allOf", "anyOf", "oneOf")
-_SINGLE: Final = ("not", "if", "then", "else")
-_NAMED: Final = ("dependentSchemas", "dependencies")
+_MAX_DEPTH = 64  # schemas applied to one value, one inside the other
+_MAX_APPLIED = 10_000  # schemas applied to one value
+_LIST_KEYWORDS: Final = ("allOf", "anyOf", "oneOf")
+_SCHEMA_KEYWORDS: Final = ("not", "if", "then", "else")
+_MAP_KEYWORDS: Final = ("dependentSchemas", "dependencies")
 
 
 def is_bounded(schema: JsonValue, named: Mapping[str, JsonValue], /) -> bool:
-    """Whether few schemas are applied to one and the same value, and not too many inside each other.
+    """Return whether few schemas apply to one value, and not too many inside each other.
 
-    A schema that refers to itself is fine if it does so for the parts of a value: a value has an end.
+    A schema may refer to itself for the parts of a value, because a value has an end.
     """
     known: dict[int, tuple[int, int]] = {}
 
-    def visit(part: JsonValue, above: int) -> tuple[int, int]:
-        """How many schemas a part applies, itself included, and how many of them inside each other."""
+    def count_applied(part: JsonValue, above: int) -> tuple[int, int]:
+        """Return how many schemas a part applies, itself included, and how deep they are nested."""
         count, height = known.get(id(part), (1, 1))
         if id(part) not in known:
-            for each in _in_place(schema, named, part) if above < _INSIDE else ():
-                applied, inside = visit(each, above + 1)
+            # no deeper than the limit: a schema that refers to itself in place would never end
+            for each in _schemas_in_place(schema, named, part) if above < _MAX_DEPTH else ():
+                applied, inside = count_applied(each, above + 1)
                 count, height = count + applied, max(height, inside + 1)
             known[id(part)] = count, height
-        if above + height > _INSIDE or count > _APPLIED:
+        if above + height > _MAX_DEPTH or count > _MAX_APPLIED:
             raise OverflowError
         return count, height
 
     try:
         for part in parts(schema):
-            visit(part, 0)
+            count_applied(part, 0)
     except OverflowError:
         return False
     return True
 
 
-def _in_place(
+def _schemas_in_place(
     schema: JsonValue, named: Mapping[str, JsonValue], part: JsonValue
 ) -> Iterator[JsonValue]:
-    """What a part of a schema applies to the same value as itself; the references have targets."""
+    """Yield the schemas that a part applies to the same value; all references have targets."""
     if not isinstance(part, dict):
         return
     for reference in texts(part, *KEYS):
         yield target(schema, named, reference)
-    for key in _LISTS:
+    for key in _LIST_KEYWORDS:
         each = part.get(key)
         yield from each if isinstance(each, list) else ()
-    yield from (part[key] for key in _SINGLE if key in part)
-    for key in _NAMED:
+    yield from (part[key] for key in _SCHEMA_KEYWORDS if key in part)
+    for key in _MAP_KEYWORDS:
         each = part.get(key)
         yield from each.values() if isinstance(each, dict) else ()
 
 
-def _below(value: JsonValue, key: str) -> JsonValue:
+def _child_of(value: JsonValue, key: str) -> JsonValue:
     if isinstance(value, dict):
         return value[key]
     if isinstance(value, list) and key.isdecimal() and len(key) < 6:
@@ -118,30 +122,31 @@ def _below(value: JsonValue, key: str) -> JsonValue:
     raise LookupError(key)
 
 
-_VALUES = 1_000
-"""Objects, arrays and booleans in one schema: checking one costs up to 0.2 ms, another value some hundredths of that."""
+# Objects, arrays and booleans in a schema. Checking one takes up to 0.2 ms, other values take a
+# few hundredths of that.
+_MAX_PARTS = 1_000
 
 
 class Unfit(Exception):
-    """What is wrong with a schema, in words."""
+    """A schema that is refused; the message says why."""
 
 
 def fit(schema: JsonValue, /, *, of: str | None = "object") -> JsonObject:
-    """The schema, with its type. May take a fifth of a second: not for the event loop.
+    """Check a schema and return it, with its type set. Takes up to 0.2 s: not on the event loop.
 
     Args:
         schema: nested no deeper than a parser allows.
-        of: the type that it has to be of; None: any.
+        of: the type that it must have; None for any.
 
     Raises:
-        Unfit: it is none that values can be checked with.
+        Unfit: it cannot be used to check values.
     """
     if not isinstance(schema, dict):
         raise Unfit("its schema is not an object")
     if of is not None and schema.setdefault("type", of) != of:
         raise Unfit(f"its schema is not of type {of!r}")
-    if size(schema) > _VALUES:
-        raise Unfit(f"its schema has more than {_VALUES} parts")
+    if size(schema) > _MAX_PARTS:
+        raise Unfit(f"its schema has more than {_MAX_PARTS} parts")
     fitting = metaschema(schema)
     if fitting is None:
         raise Unfit("its $schema is none of draft 2020-12, 2019-09 and draft-07")
@@ -153,16 +158,21 @@ def fit(schema: JsonValue, /, *, of: str | None = "object") -> JsonObject:
 
 
 def size(schema: JsonObject, /) -> int:
-    """How many parts cost time to check."""
+    """Return how many parts of a schema take time to check."""
     return sum(1 for _ in parts(dict(schema)))
 
 
 def _check_references(schema: dict[str, JsonValue]) -> None:
-    """Refuse a reference that leaves the schema or leads nowhere, and other names below the top; none is ever fetched."""
+    """Check that references stay within the schema, and that it has no names below its top.
+
+    Raises:
+        Unfit: a reference refers to another document or to nothing, or applies too many schemas.
+    """
     named = anchors(schema)
     for part in parts(schema):
         if not isinstance(part, dict):
             continue
+        # an $id below the top would change what references in it refer to
         if part is not schema and texts(part, "$id", "$schema"):
             raise Unfit("its schema has an $id or a $schema below its top")
         for reference in texts(part, *KEYS):

@@ -1,7 +1,8 @@
-"""The keywords of jsonschema for schemas and values that nobody vouches for: each is counted, none runs away.
+"""Keywords of jsonschema for untrusted schemas and values: each looks at the clock.
 
-Those that jsonschema itself would run without bounds are written anew: patterns, which may backtrack for ever, comparisons
-of each item with each other one, and what follows references without a look at the clock.
+Those that jsonschema would run without a limit are replaced: patterns, which may backtrack for
+ever; comparisons of each item with every other; and references, which are followed without a look
+at the clock.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
@@ -24,32 +25,31 @@ _Keyword: TypeAlias = Callable[[Any, Any, Any, Any], _Errors | None]
 _Schema: TypeAlias = Mapping[str, Any] | bool
 
 _extend = cast("Callable[..., type[Validator]]", extend)
-_NAMED = 5
-"""Names that an error tells at most."""
+_MAX_NAMES = 5  # names of properties in an error
 
+# CPU time of this thread, in seconds, after which the check is given up.
 until: ContextVar[float] = ContextVar("until")
-"""The CPU time of this thread, in seconds, at which checking is given up."""
 
 
 class TooMuch(Exception):
-    """The check took longer than it may."""
+    """The check takes too long."""
 
 
 class Reference(str):
-    """A reference together with the schema that it leads to."""
+    """A reference, linked to the schema that it refers to."""
 
     __slots__ = ("target",)
     target: _Schema
 
 
-def _look_at_the_clock() -> None:
+def _check_time() -> None:
     if thread_time() > until.get():
         raise TooMuch
 
 
-def _counted(keyword: _Keyword) -> _Keyword:
+def _with_time_check(keyword: _Keyword) -> _Keyword:
     def applied(validator: Any, value: Any, instance: Any, schema: Any) -> _Errors | None:
-        _look_at_the_clock()
+        _check_time()
         return keyword(validator, value, instance, schema)
 
     return applied
@@ -59,100 +59,110 @@ def _fits(validator: Any, instance: JsonValue, schema: _Schema) -> bool:
     return next(validator.descend(instance, schema), None) is None
 
 
-def _named(names: Collection[str]) -> str:
-    shown = ", ".join(repr(name) for name in list(names)[:_NAMED])
-    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"
+def _join_names(names: Collection[str]) -> str:
+    shown = ", ".join(repr(name) for name in list(names)[:_MAX_NAMES])
+    return shown if len(names) <= _MAX_NAMES else f"{shown} and {len(names) - _MAX_NAMES} more"
 
 
-# ---------------------------------------------------------------- one keyword each
-def _reference(validator: Any, reference: str, instance: JsonValue, _schema: _Schema) -> _Errors:
+def _check_reference(
+    validator: Any, reference: str, instance: JsonValue, _schema: _Schema
+) -> _Errors:
     if isinstance(reference, Reference):
         return cast("_Errors", validator.descend(instance, reference.target))
     raise LookupError(reference)
 
 
-def _pattern(_validator: Any, pattern: str, instance: JsonValue, _schema: _Schema) -> _Errors:
+def _check_pattern(_validator: Any, pattern: str, instance: JsonValue, _schema: _Schema) -> _Errors:
     if isinstance(instance, str) and occurs(pattern, instance) is False:
         yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
-def _pattern_properties(
+def _check_pattern_properties(
     validator: Any, patterns: Mapping[str, _Schema], instance: JsonValue, _schema: _Schema
 ) -> _Errors:
     if not isinstance(instance, dict):
         return
     for pattern, schema in patterns.items():
         for name, value in instance.items():
-            _look_at_the_clock()
+            _check_time()
+            # None, a pattern that is not run, covers nothing here
             if occurs(pattern, name):
                 yield from validator.descend(value, schema, path=name, schema_path=pattern)
 
 
-def _additional_properties(
+def _check_additional_properties(
     validator: Any, others: _Schema, instance: JsonValue, schema: Mapping[str, Any]
 ) -> _Errors:
     if isinstance(instance, dict):
-        declared = _declared(schema, instance)
+        declared = _declared_names(schema, instance)
         rest = {name: value for name, value in instance.items() if name not in declared}
-        yield from _of_rest(validator, others, rest, "properties that are not declared")
+        yield from _check_rest(validator, others, rest, "properties that are not declared")
 
 
-def _of_rest(validator: Any, schema: _Schema, rest: Mapping[str, JsonValue], kind: str) -> _Errors:
-    """The errors of properties that no other keyword has looked at."""
+def _check_rest(
+    validator: Any, schema: _Schema, rest: Mapping[str, JsonValue], kind: str
+) -> _Errors:
+    """Yield the errors of properties that no other keyword has checked."""
     if schema is False and rest:
-        yield ValidationError(f"there are {kind}: {_named(rest.keys())}")
+        yield ValidationError(f"there are {kind}: {_join_names(rest.keys())}")
     elif schema is not False:
         for name, value in rest.items():
             yield from validator.descend(value, schema, path=name)
 
 
-def _declared(schema: Mapping[str, Any], instance: Mapping[str, JsonValue]) -> set[str]:
-    """The properties of a value that a schema's `properties` and `patternProperties` speak of.
+def _declared_names(schema: Mapping[str, Any], instance: Mapping[str, JsonValue]) -> set[str]:
+    """Return the properties that `properties` and `patternProperties` of a schema cover.
 
-    So does a pattern that is not run, perhaps.
+    A pattern that is not run may cover all.
     """
     names = {name for name in instance if name in schema.get("properties", {})}
     for pattern in schema.get("patternProperties", {}):
-        _look_at_the_clock()
+        _check_time()
         names |= {name for name in instance if occurs(pattern, name) is not False}
     return names
 
 
-def _unique_items(_validator: Any, wanted: bool, instance: JsonValue, _schema: _Schema) -> _Errors:
+def _check_unique_items(
+    _validator: Any, wanted: bool, instance: JsonValue, _schema: _Schema
+) -> _Errors:
     if (
         wanted
         and isinstance(instance, list)
-        and len({_identity(item) for item in instance}) < len(instance)
+        and len({_identity_of(item) for item in instance}) < len(instance)
     ):
         yield ValidationError(f"{instance!r} has items that are repeated")
 
 
-def _identity(value: JsonValue) -> Hashable:
-    """What equal values have in common, and different ones have not: 1 is 1.0, and not true.
+def _identity_of(value: JsonValue) -> Hashable:
+    """Return a key that is equal for equal values only: 1 and 1.0 are equal, 1 and true are not.
 
-    A number is known by its text: numbers that are equal modulo 2^61-1 have one hash, texts have not.
+    A number is represented by its text, because integers that are equal modulo 2^61-1 have the same
+    hash, and a list of them would make a set slow.
     """
     if isinstance(value, dict):
-        return "object", frozenset((name, _identity(each)) for name, each in value.items())
+        return "object", frozenset((name, _identity_of(each)) for name, each in value.items())
     if isinstance(value, list):
-        return "array", tuple(map(_identity, value))
+        return "array", tuple(map(_identity_of, value))
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "number", repr(int(value) if value == int(value) else value)
     return isinstance(value, bool), value
 
 
-# ---------------------------------------------------------------- what no keyword has looked at
-def _applied(validator: Any, instance: JsonValue, schema: _Schema) -> Iterator[Mapping[str, Any]]:
-    """The schema, and all that it applies to the same value and that the value fits."""
-    _look_at_the_clock()
+def _fitting_schemas(
+    validator: Any, instance: JsonValue, schema: _Schema
+) -> Iterator[Mapping[str, Any]]:
+    """Yield a schema and all that it applies to the same value and that the value fits."""
+    _check_time()
     if isinstance(schema, dict):
         yield schema
-        for each in _in_place(validator, instance, schema):
+        for each in _schemas_in_place(validator, instance, schema):
             if _fits(validator, instance, each):
-                yield from _applied(validator, instance, each)
+                yield from _fitting_schemas(validator, instance, each)
 
 
-def _in_place(validator: Any, instance: JsonValue, schema: Mapping[str, Any]) -> Iterator[_Schema]:
+def _schemas_in_place(
+    validator: Any, instance: JsonValue, schema: Mapping[str, Any]
+) -> Iterator[_Schema]:
     for key in KEYS:
         if key in validator.VALIDATORS and isinstance(reference := schema.get(key), Reference):
             yield reference.target
@@ -166,30 +176,32 @@ def _in_place(validator: Any, instance: JsonValue, schema: Mapping[str, Any]) ->
         yield from (each for name, each in dependent.items() if name in instance)
 
 
-def _unevaluated_properties(
+def _check_unevaluated_properties(
     validator: Any, others: _Schema, instance: JsonValue, schema: _Schema
 ) -> _Errors:
     if not isinstance(instance, dict):
         return
     rest: dict[str, JsonValue] = dict(instance)
-    for each in _applied(validator, instance, schema):
+    for each in _fitting_schemas(validator, instance, schema):
         if "additionalProperties" in each or (
             each is not schema and "unevaluatedProperties" in each
         ):
-            return
-        for name in _declared(each, instance):
+            return  # it has checked all properties
+        for name in _declared_names(each, instance):
             rest.pop(name, None)
-    yield from _of_rest(validator, others, rest, "properties that no part of the schema declares")
+    yield from _check_rest(
+        validator, others, rest, "properties that no part of the schema declares"
+    )
 
 
-def _unevaluated_items(
+def _check_unevaluated_items(
     validator: Any, others: _Schema, instance: JsonValue, schema: _Schema
 ) -> _Errors:
     if not isinstance(instance, list):
         return
     seen: set[int] = set()
-    for each in _applied(validator, instance, schema):
-        seen |= _items_seen(validator, each, instance)
+    for each in _fitting_schemas(validator, instance, schema):
+        seen |= _evaluated_items(validator, each, instance)
         if each is not schema and "unevaluatedItems" in each:
             return
     for index, value in enumerate(instance):
@@ -197,8 +209,10 @@ def _unevaluated_items(
             yield from validator.descend(value, others, path=index)
 
 
-def _items_seen(validator: Any, schema: Mapping[str, Any], instance: list[JsonValue]) -> set[int]:
-    """The items that a schema itself speaks of."""
+def _evaluated_items(
+    validator: Any, schema: Mapping[str, Any], instance: list[JsonValue]
+) -> set[int]:
+    """Return the indices of the items that a schema itself covers."""
     whole = set(range(len(instance)))
     items: list[_Schema] | _Schema | None = schema.get("items")
     if isinstance(items, list):
@@ -214,26 +228,27 @@ def _items_seen(validator: Any, schema: Mapping[str, Any], instance: list[JsonVa
     return seen
 
 
-# ---------------------------------------------------------------- the drafts
-_BOUNDED: Mapping[str, _Keyword] = {
-    **dict.fromkeys(KEYS, _reference),
-    "pattern": _pattern,
-    "patternProperties": _pattern_properties,
-    "additionalProperties": _additional_properties,
-    "uniqueItems": _unique_items,
-    "unevaluatedProperties": _unevaluated_properties,
-    "unevaluatedItems": _unevaluated_items,
+_REPLACED: Mapping[str, _Keyword] = {
+    **dict.fromkeys(KEYS, _check_reference),
+    "pattern": _check_pattern,
+    "patternProperties": _check_pattern_properties,
+    "additionalProperties": _check_additional_properties,
+    "uniqueItems": _check_unique_items,
+    "unevaluatedProperties": _check_unevaluated_properties,
+    "unevaluatedItems": _check_unevaluated_items,
 }
 
 
-def _bounded(official: type[Validator]) -> type[Validator]:
+def _bounded_validator(official: type[Validator]) -> type[Validator]:
     known = cast("Mapping[str, _Keyword]", official.VALIDATORS)
-    return _extend(official, {name: _counted(_BOUNDED.get(name, known[name])) for name in known})
+    return _extend(
+        official, {name: _with_time_check(_REPLACED.get(name, known[name])) for name in known}
+    )
 
 
+# By dialect. Their schemas have linked references, and neither `$id` nor `$schema`.
 VALIDATORS: Mapping[str, type[Validator]] = {
-    DRAFT_2020_12: _bounded(Draft202012Validator),
-    DRAFT_2019_09: _bounded(Draft201909Validator),
-    DRAFT_7: _bounded(Draft7Validator),
+    DRAFT_2020_12: _bounded_validator(Draft202012Validator),
+    DRAFT_2019_09: _bounded_validator(Draft201909Validator),
+    DRAFT_7: _bounded_validator(Draft7Validator),
 }
-"""By dialect. They take schemas whose references are `Reference`, and that name neither an id nor a dialect."""

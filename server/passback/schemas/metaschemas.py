@@ -1,8 +1,8 @@
-"""Whether a schema is a valid JSON Schema, found out in a time that the number of its parts bounds.
+"""Validation of schemas against the official metaschemas, in time bounded by their size.
 
-The metaschemas are the official ones; some of their keywords are checked here, because jsonschema's own may compare each
-item of a list with each other one, collect all errors of all alternatives, and look for the metaschema through all levels
-of the schema: 64 KiB kept them busy for ten seconds.
+Some keywords are replaced, because jsonschema's own may compare each item of a list with every
+other, collect all errors of all alternatives, and search all levels of the schema for the
+metaschema: 64 KiB kept them busy for ten seconds.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,23 +33,22 @@ DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
 
 
 def dialect(schema: Mapping[str, JsonValue], /) -> str | None:
-    """The draft that a schema is written for, one of the above; None when its `$schema` is another one."""
+    """Return the draft of a schema, one of the above; None if its `$schema` is another one."""
     named = schema.get("$schema", DRAFT_2020_12)
     known = named.removesuffix("#") if isinstance(named, str) else ""
     return known if known in _METASCHEMAS else None
 
 
 def metaschema(schema: Mapping[str, JsonValue], /) -> Validator | None:
-    """What the schema itself has to fit; None when its `$schema` is not known.
+    """Return the validator of schemas in a schema's dialect; None if its `$schema` is unknown.
 
-    It has no format checker, so that the pattern of a schema is not even compiled.
+    It has no format checker, so that patterns in the schema are not even compiled.
     """
     known = dialect(schema)
     return _METASCHEMAS[known] if known else None
 
 
-# ---------------------------------------------------------------- keywords
-def _any_of(
+def _check_any_of(
     validator: Any, alternatives: Sequence[Schema], value: JsonValue, _schema: Schema
 ) -> _Errors:
     if not any(_fits(validator, value, each) for each in alternatives):
@@ -60,40 +59,42 @@ def _fits(validator: Any, value: JsonValue, schema: Schema) -> bool:
     return next(validator.descend(value, schema), None) is None
 
 
-def _unique_items(_validator: Any, _yes: bool, value: JsonValue, _schema: Schema) -> _Errors:
-    """In the metaschemas all lists whose items have to be unique are lists of texts."""
+def _check_unique_items(_validator: Any, _yes: bool, value: JsonValue, _schema: Schema) -> _Errors:
+    """Check lists of texts: in the metaschemas no other items have to be unique."""
     if isinstance(value, list) and len({each for each in value if isinstance(each, str)}) < len(
         value
     ):
         yield ValidationError("has items that are repeated, or no texts")
 
 
-# ---------------------------------------------------------------- metaschemas
-def _bounded(official: type[Validator], draft: Specification[Schema]) -> Validator:
-    def whole(_validator: Any, _to: str, value: JsonValue, _schema: Schema) -> _Errors:
-        """Both kinds of reference lead to the whole metaschema, wherever they stand in it."""
-        return root.iter_errors(value)
+def _bounded_metaschema(official: type[Validator], draft: Specification[Schema]) -> Validator:
+    def check_whole(_validator: Any, _to: str, value: JsonValue, _schema: Schema) -> _Errors:
+        """Check against the whole metaschema: both kinds of reference always refer to it."""
+        return bounded.iter_errors(value)
 
     keywords = {
-        "anyOf": _any_of,
-        "uniqueItems": _unique_items,
-        "$dynamicRef": whole,
-        "$recursiveRef": whole,
+        "anyOf": _check_any_of,
+        "uniqueItems": _check_unique_items,
+        "$dynamicRef": check_whole,
+        "$recursiveRef": check_whole,
     }
-    # A document that names its dialect would be checked with the keywords of jsonschema.
+    # jsonschema would check a document that names its dialect with its own keywords
     documents = EMPTY_REGISTRY.with_resources(
-        (uri, draft.create_resource(_unnamed(_DOCUMENTS.contents(uri)))) for uri in _DOCUMENTS
+        (uri, draft.create_resource(_without_dialect(_DOCUMENTS.contents(uri))))
+        for uri in _DOCUMENTS
     )
-    root = _extend(official, keywords)(_unnamed(official.META_SCHEMA), registry=documents)
-    return root
+    bounded = _extend(official, keywords)(
+        _without_dialect(official.META_SCHEMA), registry=documents
+    )
+    return bounded
 
 
-def _unnamed(document: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_dialect(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return {key: value for key, value in document.items() if key != "$schema"}
 
 
 _METASCHEMAS: Mapping[str, Validator] = {
-    DRAFT_2020_12: _bounded(Draft202012Validator, DRAFT202012),
-    DRAFT_2019_09: _bounded(Draft201909Validator, DRAFT201909),
-    DRAFT_7: _bounded(Draft7Validator, DRAFT7),
+    DRAFT_2020_12: _bounded_metaschema(Draft202012Validator, DRAFT202012),
+    DRAFT_2019_09: _bounded_metaschema(Draft201909Validator, DRAFT201909),
+    DRAFT_7: _bounded_metaschema(Draft7Validator, DRAFT7),
 }

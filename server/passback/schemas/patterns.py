@@ -1,7 +1,8 @@
-"""Patterns of schemas, run by an engine that never backtracks, and only where their cost is bounded.
+"""Patterns of schemas, run by an engine that never backtracks, and only at bounded cost.
 
-The engine is that of Rust, which pydantic brings along. Patterns are written for ECMA-262: what means something else to the
-engine is translated. What it cannot run (lookaround, back references), or not within bounds, is not run.
+The engine is Rust's regex, which comes with pydantic. Patterns are written for ECMA-262: what means
+something else to the engine is translated. Patterns that it cannot run (lookaround, back
+references), or not within bounds, are not run.
 """
 
 import re
@@ -12,14 +13,14 @@ from typing import Final
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-_SIZE = 20_000
-"""States of a compiled pattern, roughly: compiling takes some milliseconds then."""
+# Of a compiled pattern, estimated: compiling takes some milliseconds then.
+_MAX_STATES = 20_000
 
-_STEPS = 4_000_000
-"""States times characters: the most that one search may have to do. It cannot be interrupted."""
+# States times characters of one search, which cannot be interrupted.
+_MAX_STEPS = 4_000_000
 
 _PIECE: Final = re.compile(r"\\[pP]\{[^}]*\}|\\.|\{\d{1,6}(?:,\d{0,6})?\}|.", re.DOTALL)
-_OUTSIDE: Final = {
+_TRANSLATIONS: Final = {
     r"\d": "[0-9]",
     r"\D": "[^0-9]",
     r"\w": "[0-9A-Za-z_]",
@@ -28,113 +29,117 @@ _OUTSIDE: Final = {
     r"\<": "<",
     r"\>": ">",
 }
-_WITHIN: Final = _OUTSIDE | {r"\b": r"\x08", "[": r"\[", "&": r"\&", "~": r"\~"}
-_CLASS = 8
-"""States of a class of characters, roughly: those beyond ASCII are several bytes each."""
+_CLASS_TRANSLATIONS: Final = _TRANSLATIONS | {r"\b": r"\x08", "[": r"\[", "&": r"\&", "~": r"\~"}
+_CLASS_STATES = 8  # of a class, estimated: characters beyond ASCII are several bytes
 
 _CLASSES = frozenset({".", r"\d", r"\w", r"\s", r"\p"})
-_UNICODE = 400
-"""The same of one that Unicode defines."""
+_UNICODE_STATES = 400  # of a class that Unicode defines
 
 
 @dataclass(frozen=True, slots=True)
-class _Runnable:
+class _CompiledPattern:
     engine: SchemaValidator
     size: int
 
 
-class _Odd(Exception):
-    """It is written in a way that the engine would understand otherwise, or it is too large."""
+class _Unsupported(Exception):
+    """The pattern is too large, or the engine would read it differently."""
 
 
 def occurs(pattern: str, text: str, /) -> bool | None:
-    """Whether the pattern is found in the text. None: it is not run."""
-    runnable = _compiled(pattern)
-    if runnable is None or runnable.size * len(text) > _STEPS:
+    """Return whether a pattern is found in a text; None if it is not run."""
+    runnable = _compile_pattern(pattern)
+    if runnable is None or runnable.size * len(text) > _MAX_STEPS:
         return None
     return runnable.engine.isinstance_python(text)
 
 
 @lru_cache(maxsize=64)
-def _compiled(pattern: str) -> _Runnable | None:
+def _compile_pattern(pattern: str) -> _CompiledPattern | None:
     try:
-        translated, size = _translate(pattern)
+        translated, size = _translate_pattern(pattern)
         engine = SchemaValidator(
             core_schema.str_schema(pattern=translated, regex_engine="rust-regex")
         )
-    except (_Odd, SchemaError):
+    except (_Unsupported, SchemaError):
         return None
-    return _Runnable(engine, size)
+    return _CompiledPattern(engine, size)
 
 
-# ---------------------------------------------------------------- from ECMA-262 to the engine
-def _translate(pattern: str) -> tuple[str, int]:
-    """The pattern for the engine, and its size. Raises `_Odd`."""
+def _translate_pattern(pattern: str) -> tuple[str, int]:
+    """Return the pattern for the engine, and its number of states.
+
+    Raises:
+        _Unsupported: it cannot be run.
+    """
     translated: list[str] = []
-    size = _Size()
+    size = _StateCounter()
     pieces: Iterator[str] = iter(_PIECE.findall(pattern))
     for piece in pieces:
         if piece == "[":
-            members = list(_class(pieces))
+            members = list(_translate_class(pieces))
             translated += ["[", *members, "]"]
-            size.atom(_weight(members))
+            size.add_states(_count_states(members))
         else:
-            translated.append(_OUTSIDE.get(piece, piece))
-            size.take(piece)
-    return "".join(translated), size.whole
+            translated.append(_TRANSLATIONS.get(piece, piece))
+            size.add_piece(piece)
+    return "".join(translated), size.total
 
 
-def _class(pieces: Iterator[str]) -> Iterator[str]:
-    """The members of a class of characters, up to its end."""
+def _translate_class(pieces: Iterator[str]) -> Iterator[str]:
+    """Yield the members of a class of characters, up to its end."""
     before = ""
     for piece in pieces:
         if piece == "]":
             if before in {"", "^"}:
-                break  # no character, or any: the engine has no such class
+                break  # [] and [^] are valid, but not in the engine
             return
         if piece == before == "-":
-            break  # a difference of classes, to the engine
-        yield _WITHIN.get(piece, piece)
+            break  # the engine reads -- as a difference of classes
+        yield _CLASS_TRANSLATIONS.get(piece, piece)
         before = piece
-    raise _Odd
+    raise _Unsupported
 
 
-def _weight(members: list[str]) -> int:
-    return sum(_UNICODE for each in members if each.lower().startswith(r"\p")) or _CLASS
+def _count_states(members: list[str]) -> int:
+    return (
+        sum(_UNICODE_STATES for each in members if each.lower().startswith(r"\p")) or _CLASS_STATES
+    )
 
 
-class _Size:
-    """Counts states: what stands in a repetition is compiled as often as it may come."""
+class _StateCounter:
+    """Counts states. The content of a repetition is compiled as often as it may occur."""
 
     def __init__(self) -> None:
         self._groups = [0]
         self._last = 0
 
-    def take(self, piece: str) -> None:
+    def add_piece(self, piece: str) -> None:
         if piece == "(":
             self._groups.append(0)
         elif piece == ")":
             if len(self._groups) == 1:
-                raise _Odd
-            self.atom(self._groups.pop() + 1)
+                raise _Unsupported
+            self.add_states(self._groups.pop() + 1)
         elif piece == "{":
-            raise _Odd  # a brace that repeats nothing
+            raise _Unsupported  # ECMA-262 reads it as a character
         elif piece.startswith("{"):
             times = max(int(number or 0) for number in piece[1:-1].split(","))
             repeated = self._last * max(times, 1)
-            self.atom(repeated - self._last)
+            # the content itself is counted already
+            self.add_states(repeated - self._last)
             self._last = repeated
         elif piece not in "*+?":
-            self.atom(_weight([piece]) if piece[:2].lower() in _CLASSES else 1)
+            self.add_states(_count_states([piece]) if piece[:2].lower() in _CLASSES else 1)
 
-    def atom(self, size: int) -> None:
+    def add_states(self, size: int) -> None:
         self._groups[-1] += size
         self._last = size
-        if size > _SIZE or self._groups[-1] > _SIZE:
-            raise _Odd
+        if size > _MAX_STATES or self._groups[-1] > _MAX_STATES:
+            raise _Unsupported
 
     @property
-    def whole(self) -> int:
+    def total(self) -> int:
         if len(self._groups) > 1:
-            raise _Odd
+            raise _Unsupported
         return self._groups[0]
