@@ -162,6 +162,7 @@ def accept(snapshot: ConversationSnapshot, post: StartRun, mint: MintMessageId, 
         return Joins(known)
     if post.history and snapshot.is_empty:
         return _begin_imported(post)
+    # while a run goes on nothing is owed: its calls are still being made
     open_calls = () if snapshot.running else waiting(snapshot.messages)
     answers = [message for message in post.messages if isinstance(message, Answer)]
     fresh = _fresh_answers(answers, {each.call.id: each.call for each in open_calls}, snapshot)
@@ -224,6 +225,7 @@ def begins(
     are.
     """
     open_ids = {each.call.id for each in waiting(messages)}
+    # a call may have been closed since the answer was queued
     answers = [m for m in posted if isinstance(m, Answer) and m.call_id in open_ids]
     others = [message for message in posted if not isinstance(message, Answer)]
     settled = {for_call(each.call_id): print_of(each) for each in answers}
@@ -261,6 +263,7 @@ def _begin_turn(
 
 def _begin_imported(post: StartRun) -> Begins:
     """Return the run of a post with a history, which contains the results of its calls."""
+    # the calls of an imported history were made elsewhere: none waits for approval
     if any(isinstance(each, ApprovalMessage) for each in post.messages):
         raise UnknownToolCall(NOT_WAITING)
     new = [each for each in post.messages if not isinstance(each, Answer)]
@@ -313,9 +316,10 @@ def _fresh_answers(
     for answer in answers:
         known = snapshot.receipts.get(for_call(answer.call_id))
         first = known.fingerprint if known else None
-        if answer.call_id in fresh:
+        if answer.call_id in fresh:  # two answers to one call in one post have to be equal
             first = print_of(fresh[answer.call_id])
         elif known is None and _is_answer_to(open_calls.get(answer.call_id), answer):
+            # the timeout is not written yet, but the time for an answer has ended
             if snapshot.overdue:
                 first = TIMED_OUT
             else:
@@ -405,6 +409,7 @@ def _parked_answers(messages: Sequence[Message]) -> Iterator[Answer]:
     for message in messages:
         match message:
             case ToolMessage(call_id=call_id, synthetic=None) if call_id in calls:
+                # a server tool's result was not posted, so it needs no receipt
                 if calls[call_id].client:
                     yield message
             case ApprovalMessage(call_id=call_id) if call_id in calls:

@@ -53,6 +53,7 @@ class Left:
     @property
     def is_used_up(self) -> bool:
         """True if one kind of a budget is used up; turns are not part of a budget."""
+        # None, a kind without a limit, is not 0
         return 0 in (self.tokens, self.seconds, self.cost)
 
 

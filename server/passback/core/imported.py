@@ -117,6 +117,7 @@ class _HistoryReader:
             raise InvalidRequest(f"{place}: an earlier call has the same id")
         if not TOOL_NAME.fullmatch(call.name):
             raise InvalidRequest(f"{place}: a call's name is no tool's: {TOOL_NAME_RULE}")
+        # some clients send an empty text for a call without arguments
         arguments = call.arguments or "{}"
         if flaw_in(arguments) is not None:
             raise InvalidRequest(

@@ -117,6 +117,7 @@ def for_message(message_id: MessageId, /) -> ReceiptName:
 
 
 def for_key(idempotency_key: str, /) -> ReceiptName:
+    # hashed, because the client chooses its length and its characters
     return f"key:{hashlib.sha256(idempotency_key.encode()).hexdigest()[:32]}"
 
 

@@ -162,8 +162,8 @@ def said_again(
         answers: an answer to a call follows, which the client need not repeat; then the last posted
             message may be stored, too.
     """
-    # compared with an iterator: `in` consumes it, so the order of the texts has to be the same
     candidates = posted if answers else posted[:-1]
+    # an iterator: each `in` goes on where the one before ended, so the order has to be the same
     left = _texts_after_answer(stored, answers=answers)
     known = 0
     for message in candidates:
