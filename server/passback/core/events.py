@@ -40,8 +40,7 @@ class Failed:
     code: str
     message: str
     retryable: bool = False
-    retry_after: float | None = None
-    """Seconds after which a new attempt may succeed, where somebody said so."""
+    retry_after: float | None = None  # seconds until a new attempt may succeed, if known
     type: Literal["failed"] = "failed"
 
 

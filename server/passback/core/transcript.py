@@ -115,7 +115,9 @@ def transcript_of(call_id: CallId, messages: Sequence[Message], /) -> tuple[Mess
 
 
 def within(path: Sequence[CallId], message: Message, /) -> Message:
-    """Wrap a message as it stands in the transcript if sub-agents on calls `path` wrote it."""
+    """Return a message wrapped in a `ChildMessage` for each of the calls `path`, the first
+    outermost.
+    """
     for call_id in reversed(path):
         message = ChildMessage(call_id, message)
     return message
