@@ -222,7 +222,7 @@ class Agent:
     def answer_check(self) -> AnswerCheck | None:
         """What the author's own model says of an answer, beyond its schema. None: there is no such model."""
         model = self.output_schema
-        return partial(_unfit, model) if isinstance(model, type) else None
+        return partial(_model_misfit, model) if isinstance(model, type) else None
 
     def answer_schema(self) -> JsonObject | None:
         """What every answer has to fit. Raises ConfigurationError when it is no schema of ours."""
@@ -248,7 +248,7 @@ def _refuse_unknown_models(argument: str, models: Sequence[ModelClient | str | N
                 raise ConfigurationError(f"Agent: {argument}: {error.message}") from None
 
 
-def _one_name(value: object) -> bool:
+def _is_model_name(value: object) -> bool:
     return text(value) and "," not in str(value)
 
 
@@ -266,7 +266,7 @@ TAKES: Mapping[str, Takes] = {
     ),
     "models": Takes(
         "a list of models' names, such as 'openai:gpt-5', and clients",
-        either(nothing, several(either(_one_name, a(ModelClient)))),
+        either(nothing, several(either(_is_model_name, a(ModelClient)))),
     ),
     "prompt": Takes("a text in Unicode", text),
     "tools": Takes("a list of functions", several(callable)),
@@ -310,7 +310,7 @@ FORK_TAKES: Mapping[str, Takes] = {
 }
 
 
-def _unfit(model: type[BaseModel], answer: str) -> str | None:
+def _model_misfit(model: type[BaseModel], answer: str) -> str | None:
     try:
         model.model_validate_json(answer)
     except ValidationError as error:

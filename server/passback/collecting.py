@@ -10,18 +10,18 @@ import gc
 from collections.abc import Callable
 from time import monotonic
 
-_YOUNG = 5_000
+_YOUNG_OBJECTS = 5_000
 """Objects made and not yet gone until the youngest are looked through: for about a millisecond."""
 
-_MIDDLE = 5
+_MIDDLE_ROUNDS = 5
 """Looks at the youngest until those that were left are looked through again."""
 
-_NEVER = 1_000_000
+_OLD_ROUNDS = 1_000_000
 
-_SHARE, _SHARE_WHEN_CALM = 0.001, 0.01
+_BUSY_SHARE, _IDLE_SHARE = 0.001, 0.01
 """Of the time that may go into looking through everything, while somebody is being answered and else."""
 
-_LEAST = 300.0
+_BUSY_PAUSE = 300.0
 """Seconds between two such looks while somebody is being answered, at least."""
 
 
@@ -37,18 +37,18 @@ async def collect_seldom(is_calm: Callable[[], bool], *, look: float = 10.0) -> 
     usual = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_YOUNG, _MIDDLE, _NEVER)
+    gc.set_threshold(_YOUNG_OBJECTS, _MIDDLE_ROUNDS, _OLD_ROUNDS)
     try:
-        await _look_when_it_is_time(is_calm, look)
+        await _collect_when_due(is_calm, look)
     finally:
         gc.set_threshold(*usual)
 
 
-async def _look_when_it_is_time(is_calm: Callable[[], bool], look: float) -> None:
+async def _collect_when_due(is_calm: Callable[[], bool], look: float) -> None:
     took, looked = 0.0, monotonic()
     while True:
         await asyncio.sleep(look)
-        pause = took / _SHARE_WHEN_CALM if is_calm() else max(_LEAST, took / _SHARE)
+        pause = took / _IDLE_SHARE if is_calm() else max(_BUSY_PAUSE, took / _BUSY_SHARE)
         if gc.get_count()[1:] == (0, 0) or monotonic() - looked < pause:
             continue
         began = monotonic()

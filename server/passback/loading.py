@@ -14,7 +14,7 @@ from passback.core.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-_LONGEST = 500
+_MAX_ERROR_CHARACTERS = 500
 
 
 def load_agents(targets: Sequence[str], /) -> Sequence[Agent]:
@@ -47,7 +47,7 @@ def load_agent(target: str) -> Agent:
     if not colon or not all(part.isidentifier() for part in module.split(".")):
         raise ConfigurationError(f"{target!r} is not MODULE:AGENT, such as my_agent:agent")
     sys.path.insert(0, str(Path.cwd()))
-    loaded = _imported(target, module)
+    loaded = _import_module(target, module)
     found = getattr(loaded, name, None)
     if not isinstance(found, Agent):
         there = [each for each, value in vars(loaded).items() if isinstance(value, Agent)]
@@ -57,33 +57,37 @@ def load_agent(target: str) -> Agent:
     return found if found.name else replace(found, name=name)
 
 
-def _imported(target: str, module: str) -> ModuleType:
+def _import_module(target: str, module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:  # what a module does when it is loaded is its author's
         logger.debug("the module failed", exc_info=True)
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{module}.".startswith(f"{missing}."):
-            raise ConfigurationError(f"{target!r}: {_absent(target, module)}") from error
-        raise ConfigurationError(f"{target!r} cannot be loaded: {_told(error)}") from error
+            raise ConfigurationError(
+                f"{target!r}: {_missing_module_text(target, module)}"
+            ) from error
+        raise ConfigurationError(
+            f"{target!r} cannot be loaded: {_describe_failure(error)}"
+        ) from error
 
 
-def _absent(target: str, module: str) -> str:
+def _missing_module_text(target: str, module: str) -> str:
     if module.endswith(".py"):
         return f"leave .py out, as in {target.replace('.py:', ':')}"
     return f"there is no module {module!r}, neither in {Path.cwd()} nor installed"
 
 
-def _told(error: BaseException) -> str:
+def _describe_failure(error: BaseException) -> str:
     """What went wrong in one line, and in which line of the user's files."""
     plain = isinstance(error, ConfigurationError | ImportError | SyntaxError)
     kind = "" if plain else f"{type(error).__name__}: "
-    words = " ".join(f"{kind}{error}".split())[:_LONGEST]
+    words = " ".join(f"{kind}{error}".split())[:_MAX_ERROR_CHARACTERS]
     frames = traceback.extract_tb(error.__traceback__)
-    own = [one for one in frames if _is_own(Path(one.filename))]
+    own = [one for one in frames if _is_users_file(Path(one.filename))]
     return f"{words} ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else words
 
 
-def _is_own(file: Path) -> bool:
+def _is_users_file(file: Path) -> bool:
     """Whether it is of the user's folder, and not of what is installed there."""
     return file.is_relative_to(Path.cwd()) and "site-packages" not in file.parts

@@ -10,9 +10,13 @@ from datetime import UTC, datetime
 
 from typing_extensions import override
 
-_CALM_SECONDS = 60  # in which a line that anybody can cause is written once
+_QUIET_TIME = 60  # in which a line that anybody can cause is written once
 _PLAIN_VALUE = re.compile(r"[\w.:/@+{}-]+", re.ASCII)
-_OF_A_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
+_RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "color_message",
+}
 
 
 class _TextFormatter(logging.Formatter):
@@ -20,7 +24,10 @@ class _TextFormatter(logging.Formatter):
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        ids = "".join(f" {name}={_one_word(str(value))}" for name, value in _extra(record).items())
+        ids = "".join(
+            f" {name}={_quoted_if_needed(str(value))}"
+            for name, value in _extra_fields(record).items()
+        )
         line, newline, trace = super().format(record).partition("\n")
         return line + ids + newline + trace
 
@@ -51,23 +58,23 @@ class _JsonFormatter(logging.Formatter):
             told["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             told["stack"] = record.stack_info
-        ids = {name: _plain(value) for name, value in _extra(record).items()}
+        ids = {name: _json_value(value) for name, value in _extra_fields(record).items()}
         return json.dumps({**told, **ids, **told})  # no id takes the place of a field
 
 
-def _extra(record: logging.LogRecord) -> Mapping[str, object]:
+def _extra_fields(record: logging.LogRecord) -> Mapping[str, object]:
     """Return what was said beside the message."""
-    return {name: value for name, value in vars(record).items() if name not in _OF_A_RECORD}
+    return {name: value for name, value in vars(record).items() if name not in _RECORD_FIELDS}
 
 
-def _plain(value: object) -> object:
+def _json_value(value: object) -> object:
     """Return a value as JSON has it, or else its text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     return value if value is None or isinstance(value, str | bool | int) else str(value)
 
 
-def _one_word(value: str) -> str:
+def _quoted_if_needed(value: str) -> str:
     return value if _PLAIN_VALUE.fullmatch(value) else json.dumps(value)
 
 
@@ -84,7 +91,7 @@ class OncePerMinute(logging.Filter):
         if record.levelno > logging.WARNING:
             return True
         message = record.msg
-        if record.created - self._passed.get(message, 0.0) < _CALM_SECONDS:
+        if record.created - self._passed.get(message, 0.0) < _QUIET_TIME:
             self._left_out[message] = self._left_out.get(message, 0) + 1
             return False
         self._passed[message] = record.created

@@ -45,7 +45,7 @@ class Places:
         self._most = max(1, number - 1)
         self._taken = Counter[OwnerId]()
         self._waiting: list[_Waiter] = []
-        self._turn = 0
+        self._last_turn = 0
         self._turns: dict[OwnerId | ConversationKey, int] = {}
 
     @asynccontextmanager
@@ -55,19 +55,19 @@ class Places:
             raise TimeoutError
         waiter = _Waiter(key)
         self._waiting.append(waiter)
-        self._give()
+        self._give_places()
         try:
             if not waiter.given.is_set():
                 with anyio.fail_after(self.seconds):
                     await waiter.given.wait()
             yield
         finally:
-            self._leave(waiter)
+            self._leave_place(waiter)
 
-    def _leave(self, waiter: _Waiter) -> None:
+    def _leave_place(self, waiter: _Waiter) -> None:
         if waiter.given.is_set():
             self._taken[waiter.key.owner] -= 1
-            self._give()
+            self._give_places()
         else:
             self._waiting.remove(waiter)
         known = {part for each in self._waiting for part in (each.key, each.key.owner)}
@@ -77,18 +77,18 @@ class Places:
         )
         self._turns = {part: turn for part, turn in self._turns.items() if part in known}
 
-    def _give(self) -> None:
-        while self._taken.total() < self._number and (waiter := self._next()) is not None:
+    def _give_places(self) -> None:
+        while self._taken.total() < self._number and (waiter := self._next_waiter()) is not None:
             self._waiting.remove(waiter)
-            self._turn += 1
-            self._turns[waiter.key] = self._turns[waiter.key.owner] = self._turn
+            self._last_turn += 1
+            self._turns[waiter.key] = self._turns[waiter.key.owner] = self._last_turn
             self._taken[waiter.key.owner] += 1
             waiter.given.set()
 
-    def _next(self) -> _Waiter | None:
+    def _next_waiter(self) -> _Waiter | None:
         admitted = (each for each in self._waiting if self._taken[each.key.owner] < self._most)
-        return min(admitted, key=self._rank, default=None)
+        return min(admitted, key=self._waiter_rank, default=None)
 
-    def _rank(self, waiter: _Waiter) -> tuple[int, int, int]:
+    def _waiter_rank(self, waiter: _Waiter) -> tuple[int, int, int]:
         key, turns = waiter.key, self._turns
         return self._taken[key.owner], turns.get(key.owner, 0), turns.get(key, 0)

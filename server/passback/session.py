@@ -51,11 +51,11 @@ from passback.native.submissions import (
 )
 from passback.settings import load, variable
 
-_PAGE = 1000
-_AT_ONCE = 1000
+_PAGE_MESSAGES = 1000
+_MAX_WAITING_EVENTS = 1000
 """Events that wait for their reader before the session reads on."""
 
-_Said: TypeAlias = Callable[[RequestLimits], Awaitable[PostedMessage]]
+_MessageReader: TypeAlias = Callable[[RequestLimits], Awaitable[PostedMessage]]
 """Reads what the caller says; it is not read before somebody iterates."""
 
 _TAKES: Mapping[str, Takes] = {
@@ -109,10 +109,10 @@ class Session:
             new_conversation_id() if conversation is None else checked_id(conversation)
         )
         self._key = ConversationKey(OwnerId(owner), conversation_id)
-        self._fresh: Backend | None = Backend(self._settings, [agent])
+        self._unopened: Backend | None = Backend(self._settings, [agent])
         self._limits = limits_of(self._settings)
         self._tools = tuple(tools)
-        self._keeper: _Keeper | None = None
+        self._holder: _BackendHolder | None = None
         self._closed = False
 
     @property
@@ -121,9 +121,9 @@ class Session:
 
     async def __aenter__(self) -> Self:
         """Raises ConfigurationError or StoreError when the store cannot be used, InvalidRequest the second time."""
-        if self._keeper is not None:
+        if self._holder is not None:
             raise InvalidRequest("this session is open already")
-        self._keeper = await _Keeper.open(self._backend())
+        self._holder = await _BackendHolder.open(self._take_backend())
         return self
 
     async def __aexit__(
@@ -132,14 +132,14 @@ class Session:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        keeper, self._keeper, self._closed = self._keeper, None, True
-        if keeper is not None:
-            await keeper.close()
+        holder, self._holder, self._closed = self._holder, None, True
+        if holder is not None:
+            await holder.close()
 
-    def _backend(self) -> Backend:
+    def _take_backend(self) -> Backend:
         """One that nobody has opened yet."""
         self._refuse_closed()
-        backend, self._fresh = self._fresh or Backend(self._settings, [self._agent]), None
+        backend, self._unopened = self._unopened or Backend(self._settings, [self._agent]), None
         return backend
 
     def _refuse_closed(self) -> None:
@@ -179,7 +179,7 @@ class Session:
         data = {} if structured_data is None else {"structured_data": structured_data}
         said = {"content": message, "intent": intent, "model": model, **data}
         asked = {"constraints": constraints, "instructions": instructions}
-        return self._events(
+        return self._run_events(
             partial(
                 read_submission, {**said, **asked, "output_schema": output_schema}, key=self._key
             )
@@ -190,7 +190,7 @@ class Session:
     ) -> AsyncGenerator[RunEvent]:
         """The result of a call that is owed, a text, parts or any JSON; the iteration is empty while others are still owed."""
         given = {"call_id": call_id, "content": content, "is_error": is_error}
-        return self._events(partial(read_answer, given))
+        return self._run_events(partial(read_answer, given))
 
     def decide(
         self, call_id: str, *, approved: bool, reason: str = "", always: bool = False
@@ -200,12 +200,12 @@ class Session:
         `always` is an answer for all later calls of the tool, too: nobody is asked, until `retract` takes it back.
         """
         given = {"call_id": call_id, "approved": approved, "reason": reason, "always": always}
-        return self._events(partial(read_decision, given))
+        return self._run_events(partial(read_decision, given))
 
-    async def _events(self, said: _Said) -> AsyncGenerator[RunEvent]:
-        send, receive = anyio.create_memory_object_stream[RunEvent](_AT_ONCE)
+    async def _run_events(self, said: _MessageReader) -> AsyncGenerator[RunEvent]:
+        send, receive = anyio.create_memory_object_stream[RunEvent](_MAX_WAITING_EVENTS)
         # a task of its own holds what has to be left again: nobody may be at the yield when that is due
-        reading = asyncio.create_task(self._read(said, send))
+        reading = asyncio.create_task(self._submit_and_follow(said, send))
         try:
             async for event in receive:
                 yield event
@@ -215,32 +215,34 @@ class Session:
             reading.cancel()
             await asyncio.wait([reading])
 
-    async def _read(self, said: _Said, send: MemoryObjectSendStream[RunEvent]) -> None:
+    async def _submit_and_follow(
+        self, said: _MessageReader, send: MemoryObjectSendStream[RunEvent]
+    ) -> None:
         with send:
             self._refuse_closed()
             message = await said(self._limits)
             tools = await read_declared(self._tools, self._limits, self._key)
             post = StartRun(self._key, (message,), tools or None)
-            if self._keeper is not None:
-                await _follow(self._keeper.backend.runs, post, send)
+            if self._holder is not None:
+                await _send_events(self._holder.backend.runs, post, send)
                 return
-            keeper = await _Keeper.open(self._backend())
+            holder = await _BackendHolder.open(self._take_backend())
             try:
-                await _follow(keeper.backend.runs, post, send)
+                await _send_events(holder.backend.runs, post, send)
             finally:
-                await keeper.close()
+                await holder.close()
 
     # ---------------------------------------------------------------- looking
     async def owed(self) -> Sequence[Owed]:
         """What has to be answered before the agent goes on. Within `async with` only."""
         try:
-            return (await self._open.runs.status(self._key)).owed
+            return (await self._open_backend.runs.status(self._key)).owed
         except UnknownConversation:
             return ()
 
     async def state(self) -> ConversationState:
         """Plan, usage, cost, seconds, refusals, lasting permissions and structured data. Within `async with` only."""
-        runs = self._open.runs
+        runs = self._open_backend.runs
         try:
             status = await runs.status(self._key)
             return seen_by_owner(status.state, await runs.data(self._key))
@@ -253,14 +255,16 @@ class Session:
         Raises ConversationBusy while a run goes on.
         """
         with suppress(UnknownConversation):
-            await self._open.runs.retract(self._key, tool)
+            await self._open_backend.runs.retract(self._key, tool)
 
     async def messages(self) -> Sequence[Message]:
         """The whole conversation, oldest first. Within `async with` only."""
         messages: list[Message] = []
         try:
             while True:
-                page = await self._open.runs.messages(self._key, start=len(messages), limit=_PAGE)
+                page = await self._open_backend.runs.messages(
+                    self._key, start=len(messages), limit=_PAGE_MESSAGES
+                )
                 messages += page.messages
                 if len(messages) >= page.total:
                     return messages
@@ -270,22 +274,22 @@ class Session:
     async def cancel(self) -> bool:
         """Stop the run that goes on. False: none does. Within `async with` only."""
         try:
-            status = await self._open.runs.status(self._key)
+            status = await self._open_backend.runs.status(self._key)
         except UnknownConversation:
             return False
         if not status.running or status.run_id is None:
             return False
-        return await self._open.runs.cancel(RunRef(self._key, status.run_id))
+        return await self._open_backend.runs.cancel(RunRef(self._key, status.run_id))
 
     @property
-    def _open(self) -> Backend:
+    def _open_backend(self) -> Backend:
         self._refuse_closed()
-        if self._keeper is None:
+        if self._holder is None:
             raise RuntimeError("this needs `async with` around the session")
-        return self._keeper.backend
+        return self._holder.backend
 
 
-async def _follow(runs: Runs, post: StartRun, send: MemoryObjectSendStream[RunEvent]) -> None:
+async def _send_events(runs: Runs, post: StartRun, send: MemoryObjectSendStream[RunEvent]) -> None:
     started = await runs.start(post)
     if isinstance(started, Parked):
         return
@@ -295,7 +299,7 @@ async def _follow(runs: Runs, post: StartRun, send: MemoryObjectSendStream[RunEv
                 await send.send(logged.event)
 
 
-class _Keeper:
+class _BackendHolder:
     """Holds a backend open in a task of its own, so that it may be closed from any other."""
 
     def __init__(self, backend: Backend) -> None:
@@ -305,20 +309,20 @@ class _Keeper:
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, backend: Backend) -> "_Keeper":
-        keeper = cls(backend)
-        keeper._task = asyncio.create_task(keeper._keep())
-        await asyncio.wait([keeper._task, keeper._opened], return_when=asyncio.FIRST_COMPLETED)
-        if keeper._task.done():
-            await keeper._task
-        return keeper
+    async def open(cls, backend: Backend) -> "_BackendHolder":
+        holder = cls(backend)
+        holder._task = asyncio.create_task(holder._hold_open())
+        await asyncio.wait([holder._task, holder._opened], return_when=asyncio.FIRST_COMPLETED)
+        if holder._task.done():
+            await holder._task
+        return holder
 
     async def close(self) -> None:
         self._close.set()
         if self._task is not None:
             await self._task
 
-    async def _keep(self) -> None:
+    async def _hold_open(self) -> None:
         async with self.backend.running():
             self._opened.set_result(None)
             await self._close.wait()

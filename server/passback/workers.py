@@ -33,8 +33,8 @@ WORKER = (
     "import sys; *at, sys.path[:] = *map(int, sys.argv[1:3]), sys.argv[3:]; from passback.cli import work; sys.exit(work(*at))",
 )
 """Takes the numbers of two open files, the listening socket and the line, and what is to be its `sys.path`."""
-_READY = b"ready\n"
-_STOPPED = (0, -signal.SIGTERM)
+_READY_LINE = b"ready\n"
+_STOPPED_CODES = (0, -signal.SIGTERM)
 """How a worker ends that was asked to: by itself, or, while it was starting, by the signal."""
 
 _log = logging.getLogger(__name__)
@@ -108,14 +108,14 @@ class WorkerSlot:
 
     def end_with_pool(self) -> None:
         """See to it that this process ends as by SIGTERM when the keeper is gone, and within `WorkerConfig.patience` in any case."""
-        threading.Thread(target=self._watch_the_line, daemon=True).start()
+        threading.Thread(target=self._watch_pool, daemon=True).start()
 
     def ready(self) -> None:
         """Say that requests are answered."""
         with suppress(OSError):  # a keeper that is gone is noticed elsewhere
-            self.line.sendall(_READY)
+            self.line.sendall(_READY_LINE)
 
-    def _watch_the_line(self) -> None:
+    def _watch_pool(self) -> None:
         with suppress(OSError):
             self.line.recv(1)
         if self.line.fileno() == -1:  # it is this process that has closed it
@@ -129,7 +129,7 @@ class WorkerSlot:
 @contextmanager
 def taken_slot(listening: int, line: int) -> Generator[WorkerSlot]:
     """The place of this process, by the numbers of its open files. Ends the process when there is no keeper any more."""
-    with _mine(listening) as common, _mine(line) as own:
+    with _take_socket(listening) as common, _take_socket(line) as own:
         with own.makefile("rb") as told:
             order = told.readline()
         if not order:
@@ -137,7 +137,7 @@ def taken_slot(listening: int, line: int) -> Generator[WorkerSlot]:
         yield WorkerSlot(common, own, WorkerConfig(**json.loads(order)))
 
 
-def _mine(number: int) -> socket.socket:
+def _take_socket(number: int) -> socket.socket:
     """An open file that was passed on; programs that tools start do not get it."""
     os.set_inheritable(number, False)
     return socket.socket(fileno=number)
@@ -164,12 +164,12 @@ class _Worker:
     def seconds(self) -> float:
         return time.monotonic() - self.began
 
-    def send(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):  # it has ended, which is about to be noticed
             if self.process:
                 self.process.send_signal(number)
 
-    async def ended(self) -> int:
+    async def wait_ended(self) -> int:
         """Wait for it; its exit code, or minus the number of the signal."""
         code = await self.process.wait() if self.process else EXIT_FAILED
         if self.line:
@@ -194,12 +194,12 @@ class WorkerPool:
         pace: RestartPolicy | None = None,
     ) -> None:
         self._listening = listening
-        self._order = order
+        self._config = order
         self._command = command
-        self._pace = pace or RestartPolicy()
+        self._policy = pace or RestartPolicy()
         self._workers: set[_Worker] = set()
         self._stop = anyio.Event()
-        self._asked: signal.Signals | None = None
+        self._first_signal: signal.Signals | None = None
         self._exit_code = 0
 
     async def run(self, count: int) -> int:
@@ -208,41 +208,43 @@ class WorkerPool:
         The first worker starts alone: what keeps it from starting is said once, by itself, and its exit code is ours.
         """
         async with anyio.create_task_group() as tasks:
-            with self._signals():
-                tasks.start_soon(self._kill_what_stays)
-                first = await self._start(replace(self._order, announces=True))
+            with self._handle_signals():
+                tasks.start_soon(self._kill_late_workers)
+                first = await self._start_worker(replace(self._config, announces=True))
                 if first.ready:
-                    await self._keep_all(first, count)
+                    await self._run_slots(first, count)
                 else:
-                    await self._never_begun(first)
+                    await self._fail_start(first)
             tasks.cancel_scope.cancel()
         return self._exit_code
 
-    async def _keep_all(self, first: _Worker, count: int) -> None:
+    async def _run_slots(self, first: _Worker, count: int) -> None:
         async with anyio.create_task_group() as places:
-            places.start_soon(self._keep, first)
+            places.start_soon(self._run_slot, first)
             for _ in range(count - 1):
-                places.start_soon(self._keep, None)
+                places.start_soon(self._run_slot, None)
 
-    async def _keep(self, worker: _Worker | None) -> None:
+    async def _run_slot(self, worker: _Worker | None) -> None:
         """One place: a worker, the one after it, and so on."""
         short_lives = failed_starts = 0
         while worker or not self._stop.is_set():
-            worker = worker or await self._start(self._order)
-            code = await self._ended(worker)
+            worker = worker or await self._start_worker(self._config)
+            code = await self._wait_for_end(worker)
             if self._stop.is_set():
-                failed = worker.process is not None and code not in _STOPPED
+                failed = worker.process is not None and code not in _STOPPED_CODES
                 self._exit_code |= EXIT_FAILED if failed else 0
                 return
             failed_starts = 0 if worker.ready else failed_starts + 1
-            if failed_starts == self._pace.failed_starts:
+            if failed_starts == self._policy.failed_starts:
                 self._give_up(code)
                 return
-            short_lives = 0 if worker.seconds >= self._pace.steady else short_lives
-            pause = min(self._pace.longest_pause, self._pace.pause * 2.0 ** min(short_lives, 32))
+            short_lives = 0 if worker.seconds >= self._policy.steady else short_lives
+            pause = min(
+                self._policy.longest_pause, self._policy.pause * 2.0 ** min(short_lives, 32)
+            )
             _log.warning(
                 "worker ended by itself (%s), another one starts in %g s",
-                _how(code),
+                _describe_exit(code),
                 pause,
                 extra={"action": "worker_ended", "pid": worker.pid},
             )
@@ -251,19 +253,19 @@ class WorkerPool:
             with anyio.move_on_after(pause):
                 await self._stop.wait()
 
-    async def _start(self, order: WorkerConfig) -> _Worker:
+    async def _start_worker(self, order: WorkerConfig) -> _Worker:
         """Give a worker that is ready, or ended before it was."""
         worker = _Worker()
         self._workers.add(worker)
         try:
-            await self._open(worker, order)
+            await self._open_worker(worker, order)
         except OSError as error:
             _log.error("a worker cannot be started: %s", error.strerror)
         if worker.ready:
             _log.info("worker ready", extra={"action": "worker_ready", "pid": worker.pid})
         return worker
 
-    async def _open(self, worker: _Worker, order: WorkerConfig) -> None:
+    async def _open_worker(self, worker: _Worker, order: WorkerConfig) -> None:
         ours, theirs = socket.socketpair()
         said, worker.line = await asyncio.open_unix_connection(sock=ours)
         with theirs:
@@ -279,61 +281,61 @@ class WorkerPool:
                 start_new_session=True,  # Ctrl-C goes to all of a terminal's group, and would come twice
             )
         if self._stop.is_set():
-            worker.send(signal.SIGTERM)
+            worker.send_signal(signal.SIGTERM)
         worker.line.write(json.dumps(asdict(order)).encode() + b"\n")
         with suppress(OSError):  # it ended without a look at its order
-            worker.ready = await said.readline() == _READY
+            worker.ready = await said.readline() == _READY_LINE
 
-    async def _ended(self, worker: _Worker) -> int:
-        code = await worker.ended()
+    async def _wait_for_end(self, worker: _Worker) -> int:
+        code = await worker.wait_ended()
         self._workers.discard(worker)
         return code
 
-    async def _never_begun(self, first: _Worker) -> None:
-        code = await self._ended(first)
-        if self._asked:
-            self._exit_code = 128 + self._asked
+    async def _fail_start(self, first: _Worker) -> None:
+        code = await self._wait_for_end(first)
+        if self._first_signal:
+            self._exit_code = 128 + self._first_signal
             return
         if code < 0:
-            _log.error("the first worker ended before it was ready (%s)", _how(code))
+            _log.error("the first worker ended before it was ready (%s)", _describe_exit(code))
         self._exit_code = code if code >= 0 else 128 - code
 
     def _give_up(self, code: int) -> None:
         _log.error(
             "workers end again and again before they are ready, the last one by %s: stopping",
-            _how(code),
+            _describe_exit(code),
         )
         self._exit_code = EXIT_FAILED
-        self._pass_on(signal.SIGTERM)
+        self._pass_on_signal(signal.SIGTERM)
 
-    async def _kill_what_stays(self) -> None:
+    async def _kill_late_workers(self) -> None:
         await self._stop.wait()
-        await anyio.sleep(self._order.patience)
+        await anyio.sleep(self._config.patience)
         for worker in self._workers:
             _log.warning("worker killed: it does not end", extra={"pid": worker.pid})
-            worker.send(signal.SIGKILL)
+            worker.send_signal(signal.SIGKILL)
 
     @contextmanager
-    def _signals(self) -> Generator[None]:
+    def _handle_signals(self) -> Generator[None]:
         loop = asyncio.get_running_loop()
         for one in STOP_SIGNALS:
-            loop.add_signal_handler(one, self._pass_on, one)
+            loop.add_signal_handler(one, self._pass_on_signal, one)
         try:
             yield
         finally:
             for one in STOP_SIGNALS:
                 loop.remove_signal_handler(one)
 
-    def _pass_on(self, number: signal.Signals) -> None:
+    def _pass_on_signal(self, number: signal.Signals) -> None:
         self._stop.set()
         self._listening.close()
-        self._asked = self._asked or number
+        self._first_signal = self._first_signal or number
         for worker in self._workers:
             # Python that is just starting would make a traceback of SIGINT
-            worker.send(number if worker.ready else signal.SIGTERM)
+            worker.send_signal(number if worker.ready else signal.SIGTERM)
 
 
-def _how(code: int) -> str:
+def _describe_exit(code: int) -> str:
     """How a process ended."""
     names = {one.value: one.name for one in signal.Signals}
     return f"exit code {code}" if code >= 0 else names.get(-code, f"signal {-code}")

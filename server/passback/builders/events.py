@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 Event: TypeAlias = dict[str, JsonValue]
 
-_encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_json_encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 class Misuse(ValueError):
@@ -19,15 +19,15 @@ class Misuse(ValueError):
 def encode(event: Event, /) -> str:
     """An event as one line of ASCII JSON. Raises Misuse for values that JSON has not."""
     try:
-        return _encoder.encode(event)
+        return _json_encoder.encode(event)
     except (TypeError, ValueError) as error:
         raise Misuse(f"an event is made of JSON's values: {error}") from None
 
 
-class Home(Protocol):
+class ParentBuilder(Protocol):
     """What a message or a part is made for."""
 
-    def number(self) -> int:
+    def next_number(self) -> int:
         """Draw the next `sequence_number`."""
         ...
 
@@ -35,64 +35,66 @@ class Home(Protocol):
         """Give the event the next `sequence_number`, and tell it to those who listen; returns it."""
         ...
 
-    def close(self, event: Event, /) -> None:
+    def close_child(self, event: Event, /) -> None:
         """It has ended, with this event."""
         ...
 
 
 # ---------------------------------------------------------------- what is given
-def text_in(value: object, what: str, /) -> str:
+def require_text(value: object, what: str, /) -> str:
     """Raises Misuse: it is no text."""
     if not isinstance(value, str):
-        raise Misuse(f"{what} is a str, and this is {_kind(value)}")
+        raise Misuse(f"{what} is a str, and this is {_type_name(value)}")
     return value
 
 
-def filled_in(value: object, what: str, /) -> str:
+def require_filled_text(value: object, what: str, /) -> str:
     """Raises Misuse: it is no text, or an empty one."""
-    if not (text := text_in(value, what)):
+    if not (text := require_text(value, what)):
         raise Misuse(f"{what} is empty")
     return text
 
 
-def one_of(value: object, what: str, legal: Collection[str], /) -> str:
+def require_one_of(value: object, what: str, legal: Collection[str], /) -> str:
     """Raises Misuse: it is none of these."""
     if not isinstance(value, str) or value not in legal:
         raise Misuse(f"{what} is one of {', '.join(legal)}, and this is {value!r}"[:400])
     return str(value)  # a member of an enumeration as its plain text
 
 
-def object_in(value: object, what: str, /) -> Event:
+def copy_object(value: object, what: str, /) -> Event:
     """A copy of an object: nobody changes it afterwards. Raises Misuse: it is none, or JSON has no such values."""
     if not isinstance(value, Mapping):
-        raise Misuse(f"{what} is a dict, and this is {_kind(value)}")
+        raise Misuse(f"{what} is a dict, and this is {_type_name(value)}")
     try:
-        return _object(cast("Mapping[object, object]", value), what)
+        return _copy_mapping(cast("Mapping[object, object]", value), what)
     except RecursionError:
         raise Misuse(f"{what} is nested too deeply") from None
 
 
-def value_in(value: object, what: str, /) -> JsonValue:
-    """A copy of any JSON value. Raises as `object_in`."""
-    return object_in({"": value}, what)[""]
+def copy_value(value: object, what: str, /) -> JsonValue:
+    """A copy of any JSON value. Raises as `copy_object`."""
+    return copy_object({"": value}, what)[""]
 
 
-def _object(value: Mapping[object, object], what: str) -> Event:
-    return {text_in(key, f"a key of {what}"): _copied(each, what) for key, each in value.items()}
+def _copy_mapping(value: Mapping[object, object], what: str) -> Event:
+    return {
+        require_text(key, f"a key of {what}"): _copy_any(each, what) for key, each in value.items()
+    }
 
 
-def _copied(value: object, what: str) -> JsonValue:
+def _copy_any(value: object, what: str) -> JsonValue:
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float) and isfinite(value):
         return value
     if isinstance(value, Mapping):
-        return _object(cast("Mapping[object, object]", value), what)
+        return _copy_mapping(cast("Mapping[object, object]", value), what)
     if isinstance(value, list | tuple):
-        return [_copied(each, what) for each in cast("Sequence[object]", value)]
-    told = str(value) if isinstance(value, float) else f"a value of the type {_kind(value)}"
+        return [_copy_any(each, what) for each in cast("Sequence[object]", value)]
+    told = str(value) if isinstance(value, float) else f"a value of the type {_type_name(value)}"
     raise Misuse(f"{what} has {told}, which JSON has not")
 
 
-def _kind(value: object) -> str:
+def _type_name(value: object) -> str:
     return type(value).__name__

@@ -10,26 +10,26 @@ from pydantic import JsonValue
 from passback.builders.events import (
     Event,
     Misuse,
-    filled_in,
-    object_in,
-    one_of,
-    text_in,
+    copy_object,
+    require_filled_text,
+    require_one_of,
+    require_text,
 )
 from passback.builders.message import MessageBuilder, MessageEnd, MessageType, Role
 
-_ENDS: Final = frozenset({"completed", "failed", "canceled", "rejected", "incomplete"})
-_CUT: Final = _ENDS - {"completed", "incomplete"}
-_NEXT: Final[Mapping[str, frozenset[str]]] = {
+_END_STATES: Final = frozenset({"completed", "failed", "canceled", "rejected", "incomplete"})
+_EARLY_ENDS: Final = _END_STATES - {"completed", "incomplete"}
+_NEXT_STATES: Final[Mapping[str, frozenset[str]]] = {
     "new": frozenset({"created"}),
-    "created": frozenset({"queued", "in_progress"}) | _CUT,
-    "queued": frozenset({"in_progress"}) | _CUT,
-    "in_progress": _ENDS,
-    **{end: frozenset[str]() for end in _ENDS},
+    "created": frozenset({"queued", "in_progress"}) | _EARLY_ENDS,
+    "queued": frozenset({"in_progress"}) | _EARLY_ENDS,
+    "in_progress": _END_STATES,
+    **{end: frozenset[str]() for end in _END_STATES},
 }
 """What may follow each state of a response."""
 
 
-_OF_A_MESSAGE: Final[Mapping[str, Sequence[str]]] = {
+_MESSAGE_VALUES: Final[Mapping[str, Sequence[str]]] = {
     "type": MessageType.all_values(),
     "role": get_args(Role),
     "status": get_args(MessageEnd),
@@ -55,13 +55,13 @@ class ResponseBuilder:
         on_event: Callable[[Event], object] | None = None,
     ) -> None:
         self._session_id = (
-            str(uuid4()) if session_id is None else filled_in(session_id, "session_id")
+            str(uuid4()) if session_id is None else require_filled_text(session_id, "session_id")
         )
         self._clock = clock
         self._on_event = on_event
         self._open: MessageBuilder | None = None
         self._number = 0
-        self._begin(response_id)
+        self._begin_response(response_id)
 
     @property
     def response_id(self) -> str:
@@ -73,46 +73,46 @@ class ResponseBuilder:
         return self._status
 
     def created(self) -> Event:
-        return self._step("created", {})
+        return self._enter_state("created", {})
 
     def queued(self) -> Event:
-        return self._step("queued", {})
+        return self._enter_state("queued", {})
 
     def in_progress(self) -> Event:
-        return self._step("in_progress", {})
+        return self._enter_state("in_progress", {})
 
     def completed(self, *, usage: Event | None = None, metadata: Event | None = None) -> Event:
-        return self._end("completed", usage=usage, metadata=metadata)
+        return self._end_response("completed", usage=usage, metadata=metadata)
 
     def incomplete(self, *, usage: Event | None = None, metadata: Event | None = None) -> Event:
         """It was cut by a limit."""
-        return self._end("incomplete", usage=usage, metadata=metadata)
+        return self._end_response("incomplete", usage=usage, metadata=metadata)
 
     def canceled(self, *, usage: Event | None = None) -> Event:
-        return self._end("canceled", usage=usage)
+        return self._end_response("canceled", usage=usage)
 
     def rejected(self, *, usage: Event | None = None) -> Event:
         """The agent will not answer this."""
-        return self._end("rejected", usage=usage)
+        return self._end_response("rejected", usage=usage)
 
     def failed(
         self, code: str, message: str, *, usage: Event | None = None, **more: JsonValue
     ) -> Event:
         """`more` are further keys of the error."""
         error: Event = {
-            "code": filled_in(code, "code"),
-            "message": text_in(message, "message"),
-            **object_in(more, "an error"),
+            "code": require_filled_text(code, "code"),
+            "message": require_text(message, "message"),
+            **copy_object(more, "an error"),
         }
-        return self._end("failed", usage=usage, error=error)
+        return self._end_response("failed", usage=usage, error=error)
 
     def reset(self) -> None:
         """Begin another response, with an id of its own. The builders of this one can do nothing more."""
         if self._open is not None:
-            self._open.cut(
+            self._open.stop_early(
                 "the response was reset: create_message_builder() begins another message"
             )
-        self._begin(None)
+        self._begin_response(None)
 
     def create_message_builder(
         self,
@@ -126,13 +126,13 @@ class ResponseBuilder:
         if self._status != "in_progress":
             needed = (
                 "reset() begins another"
-                if self._status in _ENDS
+                if self._status in _END_STATES
                 else "call created(), then in_progress()"
             )
             raise Misuse(
                 f"a message needs a response in progress, and this one is {self._status}: {needed}"
             )
-        self._refuse_open("before the next one begins")
+        self._refuse_open_message("before the next one begins")
         if message_id is not None and message_id in self._output:
             raise Misuse(
                 f"there is a message {message_id!r} already: each has an id of its own"[:400]
@@ -142,7 +142,7 @@ class ResponseBuilder:
 
     def add_message(self, message: Event) -> None:
         """Put a finished message that was made elsewhere into the output, in the place of one with its id."""
-        self._add(object_in(message, "a message"))
+        self._add_output(copy_object(message, "a message"))
 
     def update_message(self, message: Event) -> None:
         """As `add_message`."""
@@ -160,13 +160,13 @@ class ResponseBuilder:
         When the tokens raise an error, the message is ended as `incomplete`, and the error is raised. `failed`, `canceled`
         or another end is then up to the caller, as it is when he stops reading.
         """
-        one_of(role, "role", get_args(Role))
+        require_one_of(role, "role", get_args(Role))
         if not isinstance(cast("object", text_tokens), Iterable):
             raise Misuse("text_tokens are not iterable: collect what comes asynchronously first")
-        return self._streamed(text_tokens, role)
+        return self._stream_text(text_tokens, role)
 
-    def _streamed(self, text_tokens: Iterable[str], role: Role) -> Iterator[Event]:
-        if self._status in _ENDS:
+    def _stream_text(self, text_tokens: Iterable[str], role: Role) -> Iterator[Event]:
+        if self._status in _END_STATES:
             self.reset()
         yield self.created()
         yield self.in_progress()
@@ -186,31 +186,33 @@ class ResponseBuilder:
         yield self.completed()
 
     # ---------------------------------------------------------------- for the other builders
-    def number(self) -> int:
+    def next_number(self) -> int:
         """Draw the next `sequence_number`."""
         number, self._number = self._number, self._number + 1
         return number
 
     def emit(self, event: Event, /) -> Event:
         """Number an event and tell it; returns it."""
-        event["sequence_number"] = self.number()
+        event["sequence_number"] = self.next_number()
         if self._on_event is not None:
             self._on_event(event)
         return event
 
-    def close(self, message: Event, /) -> None:
+    def close_child(self, message: Event, /) -> None:
         """A message has ended."""
         self._open = None
-        self._add(message)
+        self._add_output(message)
 
-    def skip(self, numbers: int, /) -> None:
+    def skip_numbers(self, numbers: int, /) -> None:
         """Leave numbers out, because they may have been sent."""
         self._number += numbers
 
     # ---------------------------------------------------------------- its states
-    def _begin(self, response_id: str | None) -> None:
+    def _begin_response(self, response_id: str | None) -> None:
         self._id = (
-            f"response_{uuid4()}" if response_id is None else filled_in(response_id, "response_id")
+            f"response_{uuid4()}"
+            if response_id is None
+            else require_filled_text(response_id, "response_id")
         )
         self._status = "new"
         self._number = 0
@@ -219,17 +221,17 @@ class ResponseBuilder:
         self._output: dict[str, Event] = {}
         self._data: Event = {}
 
-    def _add(self, message: Event) -> None:
+    def _add_output(self, message: Event) -> None:
         if message.get("object") != "message":
             raise Misuse("add_message() takes the event of a message: its object is 'message'")
-        name = filled_in(message.get("id"), "the id of a message")
-        for key, legal in _OF_A_MESSAGE.items():
+        name = require_filled_text(message.get("id"), "the id of a message")
+        for key, legal in _MESSAGE_VALUES.items():
             if key in message:
-                one_of(message[key], f"the {key} of a message that has ended", legal)
+                require_one_of(message[key], f"the {key} of a message that has ended", legal)
         self._output[name] = message
 
-    def _step(self, status: str, more: Event) -> Event:
-        self._refuse_step(status)
+    def _enter_state(self, status: str, more: Event) -> Event:
+        self._refuse_transition(status)
         if status == "created":
             self._created_at = int(self._clock())
         self._status = status
@@ -243,7 +245,7 @@ class ResponseBuilder:
         }
         return self.emit(self._data)
 
-    def _end(
+    def _end_response(
         self,
         status: str,
         *,
@@ -252,35 +254,37 @@ class ResponseBuilder:
         error: Event | None = None,
     ) -> Event:
         given = (("usage", usage), ("metadata", metadata), ("error", error))
-        said: Event = {key: object_in(value, key) for key, value in given if value is not None}
-        self._refuse_step(status)
-        self._cut_open(status)
+        said: Event = {key: copy_object(value, key) for key, value in given if value is not None}
+        self._refuse_transition(status)
+        self._end_open_message(status)
         more: Event = {
             "completed_at": int(self._clock()),
             "output": list[JsonValue](self._output.values()),
         }
-        return self._step(status, more | {key: value for key, value in said.items() if value})
+        return self._enter_state(
+            status, more | {key: value for key, value in said.items() if value}
+        )
 
-    def _cut_open(self, status: str) -> None:
+    def _end_open_message(self, status: str) -> None:
         """An end that is none of the answer may come at any time: what there is of the open message goes with it."""
         if self._open is None:
             return
         if status == "completed":
-            self._refuse_open("before the response ends")
-        message = self._open.cut("the response has ended: reset() begins another")
+            self._refuse_open_message("before the response ends")
+        message = self._open.stop_early("the response has ended: reset() begins another")
         self._open = None
         if message is not None:
-            self._add(message)
+            self._add_output(message)
 
-    def _refuse_step(self, status: str) -> None:
-        if status in _NEXT[self._status]:
+    def _refuse_transition(self, status: str) -> None:
+        if status in _NEXT_STATES[self._status]:
             return
-        legal = " or ".join(f"{each}()" for each in sorted(_NEXT[self._status]))
+        legal = " or ".join(f"{each}()" for each in sorted(_NEXT_STATES[self._status]))
         raise Misuse(
             f"a response that is {self._status} cannot become {status}: "
             + (f"call {legal}" if legal else "it has ended, and reset() begins another")
         )
 
-    def _refuse_open(self, when: str) -> None:
+    def _refuse_open_message(self, when: str) -> None:
         if self._open is not None:
             raise Misuse(f"a message is still open: complete() it {when}")

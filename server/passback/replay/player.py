@@ -22,12 +22,12 @@ from passback.http.wires import Bodies, RequestLimits, Wire
 from passback.native.history import conversation_view
 from passback.replay.recording import Exchange, Frame, Recording, answered_calls
 from passback.streams.sse import opening_comment, stream_headers
-from passback.wire.page import page
+from passback.wire.page import build_page
 
 _KEPT_HEADERS = ("x-owed-tool-calls", "retry-after")
 _MAX_KEYS = 1000
 """Posts that are known again."""
-_MAX_ID = 256
+_MAX_ID_CHARACTERS = 256
 
 _LIMITS = RequestLimits()
 
@@ -39,7 +39,7 @@ def replay_site(recording: Recording, /, *, speed: float) -> ASGIApp:
         recording: what to play.
         speed: how many times as fast as it was recorded; 0: at once.
     """
-    return build_site([_Player(recording, speed).wire(), page()], Access())
+    return build_site([_Player(recording, speed).build_wire(), build_page()], Access())
 
 
 class _Player:
@@ -49,29 +49,29 @@ class _Player:
         self._exchanges = recording.exchanges
         self._speed = speed
         self._bodies = Bodies()
-        self._openings = _openings(recording.exchanges)
+        self._openings = _opening_exchanges(recording.exchanges)
         self._played = 0
         self._known: dict[str, int] = {}
         self._begun: dict[int, float] = {}
 
-    def wire(self) -> Wire:
+    def build_wire(self) -> Wire:
         one = "/conversations/{conversation_id}"
         return Wire(
             routes=[
                 # the recording has its answer, whatever a server is asked for beside
-                Endpoint("/send-message", self._post, methods=["POST"], query=None),
-                Endpoint(f"{one}/stream", self._follow, methods=["GET"], query=None),
-                Endpoint(f"{one}/messages", self._messages, methods=["GET"], query=None),
-                Endpoint(f"{one}/cancel", self._cancel, methods=["POST"], query=None),
-                Endpoint(one, self._conversation, methods=["GET"], query=None),
+                Endpoint("/send-message", self._answer_post, methods=["POST"], query=None),
+                Endpoint(f"{one}/stream", self._answer_follow, methods=["GET"], query=None),
+                Endpoint(f"{one}/messages", self._get_messages, methods=["GET"], query=None),
+                Endpoint(f"{one}/cancel", self._cancel_run, methods=["POST"], query=None),
+                Endpoint(one, self._get_conversation, methods=["GET"], query=None),
             ]
         )
 
-    async def _post(self, request: Request) -> ASGIApp:
+    async def _answer_post(self, request: Request) -> ASGIApp:
         body = await read_object(request, _LIMITS, self._bodies)
         key = request.headers.get("idempotency-key")
         known = self._known.get(key) if key else None
-        index = self._chosen(body) if known is None else known
+        index = self._choose_exchange(body) if known is None else known
         if known is None:
             self._begun[index] = monotonic()
         if key:
@@ -79,10 +79,10 @@ class _Player:
             if len(self._known) > _MAX_KEYS:
                 del self._known[next(iter(self._known))]
         given = body.get("conversationId")
-        is_id = isinstance(given, str) and len(given) <= _MAX_ID
-        return self._answer(request, index, str(given) if is_id else "replay")
+        is_id = isinstance(given, str) and len(given) <= _MAX_ID_CHARACTERS
+        return self._play_exchange(request, index, str(given) if is_id else "replay")
 
-    def _chosen(self, body: dict[str, JsonValue]) -> int:
+    def _choose_exchange(self, body: dict[str, JsonValue]) -> int:
         """Results get the answer to the results of the same calls; messages are answered in turn."""
         if calls := answered_calls(body):
             for index, exchange in enumerate(self._exchanges):
@@ -93,18 +93,22 @@ class _Player:
         self._played += 1
         return index
 
-    async def _follow(self, request: Request) -> ASGIApp:
+    async def _answer_follow(self, request: Request) -> ASGIApp:
         after = request.headers.get("last-event-id") or request.query_params.get("lastEventId")
-        index = self._holding(after) if after else self._named(request.query_params.get("runId"))
-        return self._answer(request, index, request.path_params["conversation_id"], after)
+        index = (
+            self._exchange_with_event(after)
+            if after
+            else self._exchange_of_run(request.query_params.get("runId"))
+        )
+        return self._play_exchange(request, index, request.path_params["conversation_id"], after)
 
-    def _holding(self, frame_id: str) -> int:
+    def _exchange_with_event(self, frame_id: str) -> int:
         for index, exchange in enumerate(self._exchanges):
             if any(frame.id == frame_id for frame in exchange.frames):
                 return index
         raise InvalidCursor("the recording has no event with this id")
 
-    def _named(self, run_id: str | None) -> int:
+    def _exchange_of_run(self, run_id: str | None) -> int:
         if run_id is None:
             return max(self._begun, key=self._begun.__getitem__, default=0)
         for index, exchange in enumerate(self._exchanges):
@@ -112,7 +116,7 @@ class _Player:
                 return index
         raise UnknownRun("the recording has no such run")
 
-    def _answer(
+    def _play_exchange(
         self, request: Request, index: int, conversation_id: str, after: str | None = None
     ) -> ASGIApp:
         exchange = self._exchanges[index]
@@ -125,10 +129,10 @@ class _Player:
         run_id = RunId(exchange.run_id) if exchange.run_id else None
         conversation = ConversationId(conversation_id)
         headers = stream_headers(request.scope, conversation, run_id) | kept
-        frames = self._frames(index, conversation, list(_behind(exchange, after)))
+        frames = self._timed_frames(index, conversation, list(_frames_after(exchange, after)))
         return StreamingResponse(frames, headers=headers)
 
-    async def _frames(
+    async def _timed_frames(
         self, index: int, conversation: ConversationId, frames: list[Frame]
     ) -> AsyncGenerator[str]:
         begun = self._begun.setdefault(index, monotonic())
@@ -137,20 +141,20 @@ class _Player:
             if self._speed:
                 due = begun + at / 1000 / self._speed
                 await anyio.sleep(max(0, due - monotonic()))
-            yield "".join(map(_text, together))
+            yield "".join(map(_frame_text, together))
 
-    async def _conversation(self, request: Request) -> ASGIApp:
+    async def _get_conversation(self, request: Request) -> ASGIApp:
         conversation_id = ConversationId(request.path_params["conversation_id"])
         return json_answer(request.scope, conversation_view(conversation_id, Status()))
 
-    async def _messages(self, request: Request) -> ASGIApp:
+    async def _get_messages(self, request: Request) -> ASGIApp:
         return json_answer(request.scope, {"messages": [], "next": None, "total": 0})
 
-    async def _cancel(self, request: Request) -> ASGIApp:
+    async def _cancel_run(self, request: Request) -> ASGIApp:
         return json_answer(request.scope, {"cancelled": False})
 
 
-def _openings(exchanges: tuple[Exchange, ...]) -> list[int]:
+def _opening_exchanges(exchanges: tuple[Exchange, ...]) -> list[int]:
     """The exchanges that answer a user's message, or else what was followed, or else everything."""
     numbered = list(enumerate(exchanges))
     fresh = [each for each in numbered if not each[1].request.answered_calls]
@@ -158,12 +162,12 @@ def _openings(exchanges: tuple[Exchange, ...]) -> list[int]:
     return posts or [index for index, _ in fresh or numbered]
 
 
-def _behind(exchange: Exchange, after: str | None) -> Iterator[Frame]:
+def _frames_after(exchange: Exchange, after: str | None) -> Iterator[Frame]:
     """The frames behind the last one with this id."""
     last = max((n for n, frame in enumerate(exchange.frames) if frame.id == after), default=-1)
     return iter(exchange.frames[last + 1 :])
 
 
-def _text(frame: Frame) -> str:
+def _frame_text(frame: Frame) -> str:
     place = f"id: {frame.id}\n" if frame.id else ""
     return f"{place}data: {frame.data}\n\n"

@@ -19,11 +19,11 @@ _HeaderValue = Annotated[str, Field(pattern=r"^[\x20-\x7e]*$", max_length=8192)]
 _Moment = Annotated[float, Field(ge=0, le=_DAY, allow_inf_nan=False)]
 
 
-class _Value(BaseModel):
+class _RecordingModel(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
 
-class Frame(_Value):
+class Frame(_RecordingModel):
     """One server-sent event; `at` is in milliseconds since the request."""
 
     at: _Moment
@@ -31,7 +31,7 @@ class Frame(_Value):
     data: _OneLine
 
 
-class RecordedRequest(_Value):
+class RecordedRequest(_RecordingModel):
     """What was posted, or which run was followed."""
 
     method: Literal["GET", "POST"]
@@ -44,7 +44,7 @@ class RecordedRequest(_Value):
         return answered_calls(self.body or {})
 
 
-class RecordedResponse(_Value):
+class RecordedResponse(_RecordingModel):
     """How its answer began; `body` is a refusal's."""
 
     status: Annotated[int, Field(ge=200, le=599)]
@@ -52,7 +52,7 @@ class RecordedResponse(_Value):
     body: JsonValue = None
 
 
-class Exchange(_Value):
+class Exchange(_RecordingModel):
     """A request, and all that was read of its answer, on as many connections as that took."""
 
     request: RecordedRequest
@@ -65,7 +65,7 @@ class Exchange(_Value):
         return self.response.headers.get("x-run-id") if self.response else None
 
 
-class Recording(_Value):
+class Recording(_RecordingModel):
     """The exchanges, oldest first: those that have an answer."""
 
     exchanges: tuple[Exchange, ...] = Field(strict=False)
@@ -113,13 +113,13 @@ def parse(text: bytes, /) -> Recording:
     try:
         recording = Recording.model_validate(value)
     except ValidationError as error:
-        raise ValueError(_first_of(error)) from None
+        raise ValueError(_first_problem(error)) from None
     answered = tuple(each for each in recording.exchanges if each.response)
     if not answered:
         raise ValueError("no request in it has an answer")
     return Recording(exchanges=answered)
 
 
-def _first_of(error: ValidationError) -> str:
+def _first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

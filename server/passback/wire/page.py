@@ -20,9 +20,9 @@ from passback.native.openapi import REQUEST_ID_HEADER
 logger = logging.getLogger(__name__)
 
 _PACKAGE = Path(__file__).parent.parent
-_ROOTS = (_PACKAGE / "page", _PACKAGE.parent.parent / "client_tools")
+_FILE_ROOTS = (_PACKAGE / "page", _PACKAGE.parent.parent / "client_tools")
 """In an installed package, in a checkout."""
-_FOLDERS = ("playground", "js/src")
+_FILE_FOLDERS = ("playground", "js/src")
 
 _MEDIA_TYPES = {
     ".js": "text/javascript; charset=utf-8",
@@ -53,12 +53,12 @@ _HEADERS = {
 
 
 def build(_: Services, /) -> Wire:
-    return page()
+    return build_page()
 
 
-def page() -> Wire:
+def build_page() -> Wire:
     """Serve the files that are there now."""
-    return wire_of(files_of(_ROOTS))
+    return wire_of(files_of(_FILE_ROOTS))
 
 
 def wire_of(files: Mapping[str, "File"], /) -> Wire:
@@ -68,7 +68,8 @@ def wire_of(files: Mapping[str, "File"], /) -> Wire:
     return Wire(
         # links that lead to a page are lengthened on their way, and browsers are made to pass a cache by
         routes=[
-            Endpoint(path, file.serve, methods=["GET"], query=None) for path, file in files.items()
+            Endpoint(path, file.serve_file, methods=["GET"], query=None)
+            for path, file in files.items()
         ],
         paths={"/": _DESCRIPTION} if "/" in files else {},
         public=frozenset(files),
@@ -80,7 +81,7 @@ class File:
         self._content = content
         self._media_type = media_type
 
-    async def serve(self, request: Request) -> Response:
+    async def serve_file(self, request: Request) -> Response:
         headers = {**_HEADERS, "x-request-id": request_id(request.scope)}
         return Response(self._content, headers=headers, media_type=self._media_type)
 
@@ -92,7 +93,7 @@ def files_of(roots: tuple[Path, ...]) -> dict[str, File]:
     if root is None:
         return {}
     files = {"/": File((root / index).read_bytes(), _HTML)}
-    for folder in _FOLDERS:
+    for folder in _FILE_FOLDERS:
         for file in sorted((root / folder).glob("*")):
             if file.suffix in _MEDIA_TYPES and file.is_file():
                 files[f"/{folder}/{file.name}"] = File(file.read_bytes(), _MEDIA_TYPES[file.suffix])

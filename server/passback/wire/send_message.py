@@ -196,7 +196,7 @@ def build(services: Services, /) -> Wire:
             Endpoint(path, wire.send_message, methods=["POST"], query={"POST": ["wait"]})
             for path in _PATHS
         ],
-        paths=_describe(),
+        paths=_describe_paths(),
         schemas=schemas_of(SendMessage, Questions),
     )
 
@@ -214,24 +214,24 @@ class _SendMessage:
         )
         include = included(post.include, INCLUDABLE)
         agent = request.path_params.get("agentId", "")
-        command = await self._command(owner_of(request), key, agent, post)
+        command = await self._read_command(owner_of(request), key, agent, post)
         started = await self._services.runs.start(command)
         if isinstance(started, Parked):
             return parked_answer(request.scope, asked, started, include=include)
         since = since_of(started, seen)
         return run_answer(self._services, asked, started, include=include, since=since)
 
-    async def _command(
+    async def _read_command(
         self, owner: OwnerId, key: str | None, agent: str, post: SendMessage
     ) -> StartRun:
         conversation = ConversationKey(
             owner, posted_conversation_id(owner, key, post.conversation_id)
         )
         approvals = tuple(
-            read_approval(CallId(each.interrupt_id), each.payload) for each in _resumed(post)
+            read_approval(CallId(each.interrupt_id), each.payload) for each in _resume_list(post)
         )
         limits = self._services.limits
-        history, new = await self._messages(post, agent)
+        history, new = await self._read_messages(post, agent)
         messages = briefed(new, await read_brief(post, limits, conversation))
         tools = None if post.tools is None else await parse_tools(post.tools, limits, conversation)
         return StartRun(
@@ -245,7 +245,7 @@ class _SendMessage:
             history=tuple(history),
         )
 
-    async def _messages(
+    async def _read_messages(
         self, post: SendMessage, agent: str
     ) -> tuple[Sequence[HistoryMessage], Sequence[PostedMessage]]:
         """The history that comes along, and what is new."""
@@ -253,7 +253,7 @@ class _SendMessage:
         read: list[Placed] = []
         for position, posted in enumerate(post.messages):
             place = f"messages.{position}"
-            message = self._read(place, posted, agent)
+            message = self._read_message(place, posted, agent)
             read.append((place, message))
             if not isinstance(message, AssistantMessage):
                 new.append(message)
@@ -262,7 +262,7 @@ class _SendMessage:
         imported = await work_on(arguments_in(read), with_history, read, new_message_id)
         return imported.history, imported.new
 
-    def _read(self, place: str, posted: _PostedMessage, agent: str) -> HistoryMessage:
+    def _read_message(self, place: str, posted: _PostedMessage, agent: str) -> HistoryMessage:
         limits = self._services.limits
         if posted.role not in self._services.allow_roles:
             raise InvalidRequest(
@@ -280,10 +280,10 @@ class _SendMessage:
                     read_content(content, limits.attachment_bytes),
                 )
             case PostedAssistantMessage(content=content, tool_calls=calls):
-                says = content if not isinstance(content, str) else content.strip()
+                stripped = content if not isinstance(content, str) else content.strip()
                 return AssistantMessage(
                     _given_id(posted) or new_message_id(),
-                    read_content(content, limits.attachment_bytes) if content and says else "",
+                    read_content(content, limits.attachment_bytes) if content and stripped else "",
                     tuple(_read_call(each) for each in calls or ()),
                 )
             case PostedToolMessage(content=content, tool_call_id=call_id, is_error=is_error):
@@ -297,7 +297,7 @@ def _read_call(posted: PostedCall) -> ToolCall:
     return ToolCall(CallId(posted.id), posted.function.name, posted.function.arguments)
 
 
-def _resumed(post: SendMessage) -> Sequence[PostedResume]:
+def _resume_list(post: SendMessage) -> Sequence[PostedResume]:
     if post.resume is None:
         return ()
     return post.resume if isinstance(post.resume, list) else (post.resume,)
@@ -343,20 +343,22 @@ def _example_stream() -> str:
     return framer.batch(batch) + framer.end()
 
 
-def _describe() -> dict[str, JsonValue]:
-    return {path: {"post": _operation(path)} for path in _PATHS}
+def _describe_paths() -> dict[str, JsonValue]:
+    return {path: {"post": _describe_post(path)} for path in _PATHS}
 
 
-_AGENT = parameter("agentId", "path", "Who is asked; any, where the server has one agent.")
+_AGENT_PARAMETER = parameter(
+    "agentId", "path", "Who is asked; any, where the server has one agent."
+)
 
 
-def _operation(path: str) -> dict[str, JsonValue]:
+def _describe_post(path: str) -> dict[str, JsonValue]:
     has_agent = "{agentId}" in path
     return operation(
         "sendMessageToAgent" if has_agent else "sendMessage",
         "Post new messages, or the results of client tools; get the answer.",
         run_responses(headers=POST_HEADERS, example=_example_stream()),
         *POST_ERRORS,
-        parameters=[*([_AGENT] if has_agent else []), WAIT, *REPEATS],
+        parameters=[*([_AGENT_PARAMETER] if has_agent else []), WAIT, *REPEATS],
         requestBody=json_body(reference("SendMessage"), example=dict(_EXAMPLE_POST)),
     )

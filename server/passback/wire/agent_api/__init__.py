@@ -32,12 +32,17 @@ from passback.streams.sse import (
     since_of,
     stream_headers,
 )
-from passback.wire.agent_api.describe import AgentContent, AgentMessage, AgentResponse, describe
+from passback.wire.agent_api.describe import (
+    AgentContent,
+    AgentMessage,
+    AgentResponse,
+    describe_paths,
+)
 from passback.wire.agent_api.encoder import (
     AgentEncoder,
     Calls,
     known_calls,
-    refuse_invented,
+    refuse_invented_event,
     requires_action,
 )
 from passback.wire.agent_api.posted import ID_CHARACTERS, AgentRequest
@@ -48,15 +53,15 @@ def build(services: Services, /) -> Wire:
     wire, path = _Process(services), services.process_path
     return Wire(
         routes=[
-            Endpoint(path, wire.process, methods=["POST"]),
+            Endpoint(path, wire.process_request, methods=["POST"]),
             Endpoint(
                 f"{path}/{{session_id}}/stream",
-                wire.follow,
+                wire.follow_run,
                 methods=["GET"],
                 query={"GET": ["stream", "id", *FOLLOWED]},
             ),
         ],
-        paths=describe(path),
+        paths=describe_paths(path),
         schemas=schemas_of(AgentRequest, AgentResponse, AgentMessage, AgentContent),
     )
 
@@ -66,31 +71,34 @@ class _Process:
         self._services = services
         self._runs = services.runs
 
-    async def process(self, request: Request) -> ASGIApp:
+    async def process_request(self, request: Request) -> ASGIApp:
         """Admit the post, then answer with the run that it began or joined."""
         key, seen = idempotency_key(headers_of(request.scope)), last_event_id(request)
         post = validated(
             AgentRequest, await read_object(request, self._services.limits, self._services.bodies)
         )
-        streams = _streams(request, asked=post.stream is not False)
+        streams = _wants_stream(request, asked=post.stream is not False)
         command = await read_request(self._services, owner_of(request), key, post)
         started = await self._runs.start(command)
         if isinstance(started, Parked):
-            return _parked(request, started, post.id, streams=streams)
+            return _parked_response(request, started, post.id, streams=streams)
         # only a run that goes on with calls tells of some that were made before it
         answers = any(isinstance(message, Answer) for message in command.messages)
         known = await known_calls(self._runs, started) if answers else None
         since = since_of(started, seen)
-        return await self._answer(started, post.id, known, since=since, streams=streams)
+        return await self._answer_run(started, post.id, known, since=since, streams=streams)
 
-    async def follow(self, request: Request) -> ASGIApp:
-        streams, given = _streams(request, asked=_asked(request)), _named(request)
+    async def follow_run(self, request: Request) -> ASGIApp:
+        streams, given = (
+            _wants_stream(request, asked=_stream_parameter(request)),
+            _response_id_parameter(request),
+        )
         key = ConversationKey(owner_of(request), conversation_id(request.path_params["session_id"]))
         run, since = await followed_run(request, self._runs, key)
         known = await known_calls(self._runs, run)
-        return await self._answer(run, given, known, since=since, streams=streams)
+        return await self._answer_run(run, given, known, since=since, streams=streams)
 
-    async def _answer(
+    async def _answer_run(
         self,
         run: RunRef,
         response_id: str | None,
@@ -111,7 +119,7 @@ class _Process:
             seen=since.cursor.position.seq + 1 if since else 0,
         )
         if streams and since and since.frames:
-            await refuse_invented(self._runs, run, since, encoder())
+            await refuse_invented_event(self._runs, run, since, encoder())
         if streams:
             return EventStream(services, run, encoder(), since, remembers=True)
         return WaitedAnswer(
@@ -123,13 +131,13 @@ class _Process:
         )
 
 
-def _streams(request: Request, *, asked: bool) -> bool:
+def _wants_stream(request: Request, *, asked: bool) -> bool:
     """Whether the answer is a stream: as it was asked for, if the client takes it so. Raises NotAcceptable."""
     offers = (EVENTS_TYPE, DOCUMENT_TYPE) if asked else (DOCUMENT_TYPE, EVENTS_TYPE)
     return accepted(", ".join(headers_of(request.scope).all(b"accept")), offers) == EVENTS_TYPE
 
 
-def _asked(request: Request) -> bool:
+def _stream_parameter(request: Request) -> bool:
     match request.query_params.get("stream", "true"):
         case "true":
             return True
@@ -139,7 +147,7 @@ def _asked(request: Request) -> bool:
             raise InvalidRequest("stream has to be true or false")
 
 
-def _named(request: Request) -> str | None:
+def _response_id_parameter(request: Request) -> str | None:
     """The response's id, as a request may name it."""
     given = request.query_params.get("id")
     if given is not None and len(given) > ID_CHARACTERS:
@@ -147,7 +155,7 @@ def _named(request: Request) -> str | None:
     return given
 
 
-def _parked(
+def _parked_response(
     request: Request, parked: Parked, response_id: str | None, *, streams: bool
 ) -> Response:
     """The answer to results that are stored while others are still owed: no run, no message."""

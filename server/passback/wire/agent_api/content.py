@@ -33,24 +33,24 @@ from passback.native.parts import PostedMedia, checked, data_url, read_media, re
 from passback.native.submissions import read_approval
 from passback.wire.agent_api import posted
 from passback.wire.agent_api.posted import (
-    APPROVAL,
-    CALLS,
-    RESULT,
-    RESULTS,
-    UNHEARD,
+    APPROVAL_TYPE,
+    CALL_TYPES,
+    IGNORED_TYPES,
+    RESULT_TYPE,
+    RESULT_TYPES,
     AgentData,
     AgentInput,
     AgentRequest,
     ApprovalData,
     CallData,
-    Named,
     ResultData,
+    SnakeCased,
 )
 
-_KNOWN_NAMES: Final = mimetypes.MimeTypes(())
+_FILE_TYPES: Final = mimetypes.MimeTypes(())
 """Without what a machine knows besides: a post means the same everywhere."""
 _Media: TypeAlias = posted.AgentImage | posted.AgentVideo | posted.AgentAudio | posted.AgentFile
-_AUDIO: Final = {"mp3": "audio/mpeg"}
+_AUDIO_TYPES: Final = {"mp3": "audio/mpeg"}
 
 
 def read_part(part: posted.Part, /) -> Part:
@@ -69,18 +69,18 @@ def read_part(part: posted.Part, /) -> Part:
 def _read_media(part: _Media) -> Part:
     match part:
         case posted.AgentImage(image_url=url):
-            return _by_url("image", "image_url", url)
+            return _media_by_url("image", "image_url", url)
         case posted.AgentVideo(video_url=url):
-            return _by_url("file", "video_url", url)
+            return _media_by_url("file", "video_url", url)
         case posted.AgentAudio():
-            return _audio(part)
+            return _read_audio(part)
         case posted.AgentFile():
-            return _file(part)
+            return _read_file(part)
         case _:
             assert_never(part)
 
 
-def _by_url(kind: str, field: str, url: str | None, name: str | None = None) -> Part:
+def _media_by_url(kind: str, field: str, url: str | None, name: str | None = None) -> Part:
     if not url:
         raise InvalidRequest(f"{field} is missing")
     try:
@@ -94,7 +94,9 @@ def _by_url(kind: str, field: str, url: str | None, name: str | None = None) -> 
     return part
 
 
-def _by_data(kind: str, field: str, data: str, media_type: str, name: str | None = None) -> Part:
+def _media_by_data(
+    kind: str, field: str, data: str, media_type: str, name: str | None = None
+) -> Part:
     body = dict[str, JsonValue](type=kind, data=data, media_type=media_type, name=name)
     try:
         return read_media(validated(PostedMedia, body))
@@ -102,23 +104,23 @@ def _by_data(kind: str, field: str, data: str, media_type: str, name: str | None
         raise InvalidRequest(f"{field} has to be base64, and its type a plain word") from None
 
 
-def _audio(part: posted.AgentAudio) -> Part:
+def _read_audio(part: posted.AgentAudio) -> Part:
     if not part.data or _is_address(part.data):
-        return _by_url("audio", "data", part.data)
+        return _media_by_url("audio", "data", part.data)
     audio_format = (part.format or "").lower()
     if not audio_format:
         raise InvalidRequest("format is missing: what kind of sound data is, such as wav")
-    media_type = _AUDIO.get(audio_format, f"audio/{audio_format}")
-    return _by_data("audio", "data", part.data, media_type)
+    media_type = _AUDIO_TYPES.get(audio_format, f"audio/{audio_format}")
+    return _media_by_data("audio", "data", part.data, media_type)
 
 
-def _file(part: posted.AgentFile) -> Part:
+def _read_file(part: posted.AgentFile) -> Part:
     name = part.filename or part.file_name
     if part.file_url or (part.file_data and _is_address(part.file_data)):
-        return _by_url("file", "file_url", part.file_url or part.file_data, name)
+        return _media_by_url("file", "file_url", part.file_url or part.file_data, name)
     if part.file_data:
-        media_type = _KNOWN_NAMES.guess_type(name or "")[0] or "application/octet-stream"
-        return _by_data("file", "file_data", part.file_data, media_type, name)
+        media_type = _FILE_TYPES.guess_type(name or "")[0] or "application/octet-stream"
+        return _media_by_data("file", "file_data", part.file_data, media_type, name)
     if part.file_id:
         raise InvalidRequest("file_id: this server keeps no files; send file_url or file_data")
     raise InvalidRequest("file_url is missing")
@@ -129,27 +131,27 @@ def _is_address(text: str) -> bool:
 
 
 T = TypeVar("T")
-BodyT = TypeVar("BodyT", bound=Named)
+BodyT = TypeVar("BodyT", bound=SnakeCased)
 
 
-def at_place(place: str, read: Callable[..., T], *given: object) -> T:
+def read_at(place: str, read: Callable[..., T], *given: object) -> T:
     """What `read` gives; an error of it tells the place."""
     try:
         return read(*given)
     except PassbackError as error:
         if type(error) is not InvalidRequest:  # one that says more by its code
             raise type(error)(f"{place}: {error.message}", details=error.details) from None
-        problems = [_placed(place, each) for each in _problems(error)]
+        problems = [_place_problem(place, each) for each in _problems_of(error)]
         told = f"{problems[0]['at']}: {problems[0]['problem']}"
         raise InvalidRequest(told, details={"problems": list[JsonValue](problems)}) from None
 
 
-def _problems(error: PassbackError) -> Sequence[Mapping[str, JsonValue]]:
+def _problems_of(error: PassbackError) -> Sequence[Mapping[str, JsonValue]]:
     found = error.details.get("problems") or [{"problem": error.message}]
     return cast("Sequence[Mapping[str, JsonValue]]", found)
 
 
-def _placed(place: str, problem: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _place_problem(place: str, problem: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """A problem, whose place is within another one."""
     at = f"{place}.{problem['at']}" if problem.get("at") else place
     return {**problem, "at": at}
@@ -157,24 +159,24 @@ def _placed(place: str, problem: Mapping[str, JsonValue]) -> dict[str, JsonValue
 
 def read_message(services: Services, message: AgentInput, agent: str, /) -> PostedMessage:
     """Raises ClientError: says what is wrong with it, and where."""
-    if message.type == RESULT:
-        return result_of(services, message)
-    if message.type == APPROVAL:
-        return _approval(message)
-    return read_words(services, message, agent)
+    if message.type == RESULT_TYPE:
+        return read_result_message(services, message)
+    if message.type == APPROVAL_TYPE:
+        return _read_decision(message)
+    return read_text_message(services, message, agent)
 
 
-def read_words(
+def read_text_message(
     services: Services, message: AgentInput, agent: str, /
 ) -> SystemMessage | UserMessage:
     """Raises ClientError: says what is wrong with it, and where."""
     role = message.role or "user"
     if role == "tool":
-        raise InvalidRequest(f"a result is a message of the type {RESULT!r}")
+        raise InvalidRequest(f"a result is a message of the type {RESULT_TYPE!r}")
     if role not in services.allow_roles:
         raise InvalidRequest(f"the role {role!r} is not allowed here (PASSBACK_ALLOW_ROLES)")
     parts = tuple(
-        at_place(f"content.{at}", read_part, part) for at, part in enumerate(message.content or ())
+        read_at(f"content.{at}", read_part, part) for at, part in enumerate(message.content or ())
     )
     content = checked(parts, services.limits.attachment_bytes)
     message_id = MessageId(message.id) if message.id else new_message_id()
@@ -183,16 +185,16 @@ def read_words(
     return UserMessage(message_id, content, agent)
 
 
-def result_of(services: Services, message: AgentInput, /) -> ToolMessage:
+def read_result_message(services: Services, message: AgentInput, /) -> ToolMessage:
     """Raises InvalidRequest, ResultTooLarge."""
-    given = body_of(message, ResultData)
+    given = read_body(message, ResultData)
     content = read_result(given.output, services.limits.result_bytes)
     failed = given.is_error or message.status == "failed"
     return ToolMessage(new_message_id(), CallId(given.call_id), content, failed)
 
 
-def _approval(message: AgentInput) -> PostedMessage:
-    given = body_of(message, ApprovalData)
+def _read_decision(message: AgentInput) -> PostedMessage:
+    given = read_body(message, ApprovalData)
     decision: JsonValue = {
         "approved": given.approve,
         "reason": given.reason or "",
@@ -201,14 +203,14 @@ def _approval(message: AgentInput) -> PostedMessage:
     return read_approval(CallId(given.approval_request_id), decision)
 
 
-def body_of(message: AgentInput, form: type[BodyT], /) -> BodyT:
+def read_body(message: AgentInput, form: type[BodyT], /) -> BodyT:
     """The data of a call or an answer: its only part, or the only one of data. Raises InvalidRequest."""
     parts = enumerate(message.content or ())
     found = [(at, part.data) for at, part in parts if isinstance(part, AgentData)]
     if len(found) != 1:
         raise InvalidRequest(f"{message.type} needs one part of type 'data', and has {len(found)}")
     [(at, data)] = found
-    return at_place(f"content.{at}.data", partial(validated, form), data)
+    return read_at(f"content.{at}.data", partial(validated, form), data)
 
 
 async def read_history(
@@ -219,48 +221,54 @@ async def read_history(
     Most clients send all that was said each time, also what no history can have: what is wrong with it matters only where
     there is no such conversation.
     """
-    said = any(each.is_the_agents for each in post.input)
+    said = any(each.is_from_agent for each in post.input)
     if not said or "assistant" not in services.allow_roles:
         return (), ""
     read: list[Placed] = []
     try:
         for at, each in enumerate(post.input):
-            _read(read, f"input.{at}", services, each)
+            _add_to_history(read, f"input.{at}", services, each)
         imported = await work_on(arguments_in(read), with_history, read, new_message_id)
         return imported.history, ""
     except InvalidRequest as error:
         return (), error.message
 
 
-def _read(read: list[Placed], place: str, services: Services, message: AgentInput) -> None:
+def _add_to_history(
+    read: list[Placed], place: str, services: Services, message: AgentInput
+) -> None:
     """Add a message to those that were read; a turn's calls belong to the words before them."""
-    if message.type in RESULTS:
-        read.append((place, at_place(place, result_of, services, message)))
-    elif message.type in CALLS:
-        call = at_place(place, _call, message)
+    if message.type in RESULT_TYPES:
+        read.append((place, read_at(place, read_result_message, services, message)))
+    elif message.type in CALL_TYPES:
+        call = read_at(place, _read_call, message)
         first, turn = read[-1] if read else (place, None)
         if isinstance(turn, AssistantMessage):
             turn = AssistantMessage(turn.id, turn.content, (*turn.tool_calls, call))
             read[-1] = (first, turn)
         else:
             read.append((place, AssistantMessage(new_message_id(), "", (call,))))
-    elif message.is_the_agents:
-        said = at_place(place, _words, services, message) if message.type == "message" else None
+    elif message.is_from_agent:
+        said = (
+            read_at(place, _read_agent_text, services, message)
+            if message.type == "message"
+            else None
+        )
         if said is not None:  # of what was thought and asked, nothing is stored
             read.append((place, said))
-    elif message.type not in UNHEARD and message.type != APPROVAL:
-        read.append((place, at_place(place, read_words, services, message, "")))
+    elif message.type not in IGNORED_TYPES and message.type != APPROVAL_TYPE:
+        read.append((place, read_at(place, read_text_message, services, message, "")))
 
 
-def _call(message: AgentInput) -> ToolCall:
-    given = body_of(message, CallData)
+def _read_call(message: AgentInput) -> ToolCall:
+    given = read_body(message, CallData)
     return ToolCall(CallId(given.call_id), given.name, given.arguments)
 
 
-def _words(services: Services, message: AgentInput) -> AssistantMessage | None:
+def _read_agent_text(services: Services, message: AgentInput) -> AssistantMessage | None:
     """None: the agent says nothing."""
     parts = tuple(
-        at_place(f"content.{at}", read_part, part) for at, part in enumerate(message.content or ())
+        read_at(f"content.{at}", read_part, part) for at, part in enumerate(message.content or ())
     )
     if not as_text(parts, media=lambda part: part.url).strip():
         return None

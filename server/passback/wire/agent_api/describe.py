@@ -115,7 +115,7 @@ AgentEvent: TypeAlias = Annotated[
 ]
 
 
-_SESSION = parameter("session_id", "path", "The session's id, percent-encoded.")
+_SESSION_PARAMETER = parameter("session_id", "path", "The session's id, percent-encoded.")
 _EXAMPLE_POST: Mapping[str, JsonValue] = {
     "input": [
         {
@@ -126,35 +126,35 @@ _EXAMPLE_POST: Mapping[str, JsonValue] = {
     ],
     "session_id": "6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51",
 }
-_EVENTS: JsonObject = {
+_EVENT_SCHEMA: JsonObject = {
     "oneOf": [reference(name) for name in ("AgentResponse", "AgentMessage", "AgentContent")]
 }
 
 
-def _builder() -> ResponseBuilder:
+def _example_builder() -> ResponseBuilder:
     session, response = "6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51", "response_5f0c2a9be1d84f6a7c3e9b10"
     return ResponseBuilder(session, response, clock=lambda: 1767225600)
 
 
 def _example_stream() -> str:
     place = "id: run_5f0c2a9be1d84f6a7c3e9b10.1-4"
-    events = _builder().generate_streaming_response(["On ", "it."])
+    events = _example_builder().generate_streaming_response(["On ", "it."])
     return "".join(f"{place}\ndata: {encode(event)}\n\n" for event in events)
 
 
 def _example_answer() -> dict[str, JsonValue]:
-    *_, last = _builder().generate_streaming_response(["On it."])
+    *_, last = _example_builder().generate_streaming_response(["On it."])
     return last
 
 
-def describe(path: str) -> dict[str, JsonValue]:
+def describe_paths(path: str) -> dict[str, JsonValue]:
     """The routes below a path."""
     return {
         path: {
             "post": operation(
                 "process",
                 "Post an AgentRequest of the Agent API; get its events.",
-                _responses(),
+                _describe_responses(),
                 *POST_ERRORS,
                 parameters=[
                     parameter("Idempotency-Key", "header", "As in `/send-message`."),
@@ -164,12 +164,12 @@ def describe(path: str) -> dict[str, JsonValue]:
             )
         },
         f"{path}/{{session_id}}/stream": {
-            "parameters": [_SESSION],
+            "parameters": [_SESSION_PARAMETER],
             "get": operation(
                 "followResponse",
                 "Follow a run of a session as events of the Agent API: the newest or another one from its start, or any "
                 "from the last event that was seen.",
-                _responses(),
+                _describe_responses(),
                 "invalid_request",
                 "bad_request",
                 "conversation_not_found",
@@ -193,13 +193,13 @@ def describe(path: str) -> dict[str, JsonValue]:
     }
 
 
-def _responses() -> dict[str, JsonValue]:
+def _describe_responses() -> dict[str, JsonValue]:
     headers = answer_headers(POST_HEADERS)
     whole: dict[str, JsonValue] = {
         "application/json": {"schema": reference("AgentResponse"), "example": _example_answer()},
         "text/event-stream": {
             "schema": {"type": "string"},
-            "x-event-schema": dict(_EVENTS),
+            "x-event-schema": dict(_EVENT_SCHEMA),
             "example": _example_stream(),
         },
     }

@@ -55,11 +55,11 @@ from passback.core.messages import (
 )
 from passback.core.ports import Runs
 from passback.streams.frames import EventId, SseEncoder
-from passback.wire.agent_api.tracks import CallTrack, Track, Whole, Words
+from passback.wire.agent_api.tracks import CallTrack, TextTrack, Track, WholeTrack
 
-_AT_ONCE = 100
+_PAGE_MESSAGES = 100
 """Messages that are read in one go."""
-_MOST = 2_000
+_MOST_MESSAGES = 2_000
 """Messages that are looked at."""
 
 Calls = Mapping[CallId, ToolCall]
@@ -76,19 +76,19 @@ async def known_calls(runs: Runs, run: RunRef, /) -> Calls:
         status = await runs.status(run.key)
         is_newest = status.run_id == run.run_id
         end = status.run_start if is_newest else status.message_count
-        first = max(0, end - _MOST)
+        first = max(0, end - _MOST_MESSAGES)
         while end > first:
-            messages = await _read(runs, run.key, max(first, end - _AT_ONCE), end)
-            calls.update((call.id, call) for call in _calls(messages))
+            messages = await _read_range(runs, run.key, max(first, end - _PAGE_MESSAGES), end)
+            calls.update((call.id, call) for call in _iterate_calls(messages))
             if is_newest and any(isinstance(each, AssistantMessage) for each in messages):
                 break
-            end -= _AT_ONCE
+            end -= _PAGE_MESSAGES
     except UnknownConversation:
         return {}
     return calls
 
 
-async def _read(runs: Runs, key: ConversationKey, start: int, end: int) -> Sequence[Message]:
+async def _read_range(runs: Runs, key: ConversationKey, start: int, end: int) -> Sequence[Message]:
     """The messages from one place to another; where they are large, a page has fewer than were asked for."""
     found: list[Message] = []
     while len(found) < end - start:
@@ -99,15 +99,17 @@ async def _read(runs: Runs, key: ConversationKey, start: int, end: int) -> Seque
     return found
 
 
-def _calls(messages: Iterable[Message]) -> Iterator[ToolCall]:
+def _iterate_calls(messages: Iterable[Message]) -> Iterator[ToolCall]:
     for message in messages:
         if isinstance(message, ChildMessage):
-            yield from _calls([message.message])
+            yield from _iterate_calls([message.message])
         elif isinstance(message, AssistantMessage):
             yield from message.tool_calls
 
 
-async def refuse_invented(runs: Runs, run: RunRef, since: EventId, encoder: SseEncoder, /) -> None:
+async def refuse_invented_event(
+    runs: Runs, run: RunRef, since: EventId, encoder: SseEncoder, /
+) -> None:
     """Return if an event has more frames than those that the client has of it; `encoder` is a fresh one.
 
     Raises:
@@ -115,12 +117,12 @@ async def refuse_invented(runs: Runs, run: RunRef, since: EventId, encoder: SseE
         UnknownRun, CursorExpired: there is nothing to follow.
     """
     async with runs.follow(run) as batches:
-        frames = await _frames(batches, since.cursor.position, encoder)
+        frames = await _count_frames(batches, since.cursor.position, encoder)
     if since.frames >= frames:
         raise InvalidCursor("the event id is not one that this server gave")
 
 
-async def _frames(
+async def _count_frames(
     batches: AsyncIterator[Sequence[Logged]], place: Position, encoder: SseEncoder
 ) -> float:
     """How many the first event behind a place has; after a take-over nobody knows how many there were."""
@@ -165,15 +167,15 @@ class AgentEncoder:
         self.chars = 0
         self._response = ResponseBuilder(session_id, response_id, clock=clock)
         self._tracks: deque[Track] = deque()
-        self._sent: Track | None = None  # the message that is on its way
-        self._words: Words | None = None
+        self._sending: Track | None = None  # the message that is on its way
+        self._words: TextTrack | None = None
         self._calls: dict[CallId, CallTrack] = {}
         self._known = known or {}
         self._mcp_servers = mcp_servers
-        self._most = most
+        self._most_chars = most
         self._seen = seen
         self._turn = response_id
-        self._named = 0
+        self._text_count = 0
         self._usage: Usage | None = None
         self._final: Event | Failed = {}
 
@@ -181,23 +183,23 @@ class AgentEncoder:
     def feed(self, event: RunEvent, /) -> Sequence[str]:
         """Raises CursorExpired: the answer is longer than one response may be."""
         if isinstance(event, TextDelta):
-            return self._say("message", event.text)
+            return self._add_text("message", event.text)
         if isinstance(event, ReasoningDelta):
-            return self._say("reasoning", event.text)
+            return self._add_text("reasoning", event.text)
         if isinstance(event, RunQueued | RunStarted):
-            return self._begin(event)
+            return self._begin_response(event)
         if isinstance(event, RunFinished):
-            return self._finish(event.outcome, event.model)
-        self._hear(event)
-        return self._pump()
+            return self._finish_response(event.outcome, event.model)
+        self._feed_other(event)
+        return self._send_ready()
 
     def rewind(self, to: Cursor, /) -> Sequence[str]:
         # there is no word for it; the log has no trace of what is void, and its numbers were sent
-        self._response.skip(self._seen * MOST_FRAMES)
+        self._response.skip_numbers(self._seen * MOST_FRAMES)
         return ()
 
     def fail(self, failed: Failed, /) -> Sequence[str]:
-        return self._finish(failed)
+        return self._finish_response(failed)
 
     def end(self) -> Sequence[str]:
         return ()  # the response itself has ended
@@ -206,88 +208,92 @@ class AgentEncoder:
         return self._final
 
     # ---------------------------------------------------------------- words
-    def _say(self, kind: str, text: str) -> Sequence[str]:
-        self._count(text)
+    def _add_text(self, kind: str, text: str) -> Sequence[str]:
+        self._count_chars(text)
         words = self._words
         if words is not None and words.type == kind:
             if self._tracks[0] is words:
-                return (words.say(text),)
-            words.add(text)
+                return (words.encode_delta(text),)
+            words.add_text(text)
             return ()
-        self._hush()
-        self._named += 1
-        place = "" if self._named == 1 else f"_{self._named}"
-        self._words = words = Words(f"{self._turn}{place}", kind)
-        words.add(text)
+        self._end_text()
+        self._text_count += 1
+        place = "" if self._text_count == 1 else f"_{self._text_count}"
+        self._words = words = TextTrack(f"{self._turn}{place}", kind)
+        words.add_text(text)
         self._tracks.append(words)
-        return self._pump()
+        return self._send_ready()
 
-    def _hush(self) -> None:
+    def _end_text(self) -> None:
         """What is said next is another message."""
         if self._words is not None:
             self._words.done, self._words = True, None
 
-    def _count(self, text: str) -> None:
+    def _count_chars(self, text: str) -> None:
         self.chars += len(text)
-        if self.chars > self._most:
+        if self.chars > self._most_chars:
             raise CursorExpired(
                 "this answer is too long for one response; the conversation's messages have it"
             )
 
     # ---------------------------------------------------------------- all else
-    def _hear(self, event: RunEvent) -> None:
+    def _feed_other(self, event: RunEvent) -> None:
         match event:
             case TurnStarted(message_id):
-                self._hush()
-                self._turn, self._named = message_id, 0
+                self._end_text()
+                self._turn, self._text_count = message_id, 0
             case ToolCallStarted() | ToolCallArguments() | ToolCallEnded() | ToolResulted():
-                self._call(event, None)
+                self._feed_call(event, None)
             case Nested(call_id, inner):
-                self._nested(call_id, inner)
+                self._feed_nested(call_id, inner)
             case UsageReported(usage):
                 self._usage = together(self._usage, usage)
                 if self._words is not None and self._words.usage is None:
-                    self._words.usage = _usage(usage)
+                    self._words.usage = _usage_view(usage)
             case OutputAccepted(value):
-                self._hush()
+                self._end_text()
                 data: Event = value if isinstance(value, dict) else {"value": value}
-                self._tracks.append(Whole(f"{self._turn}_output", "message", "assistant", data))
+                self._tracks.append(
+                    WholeTrack(f"{self._turn}_output", "message", "assistant", data)
+                )
             case _:  # the protocol has no word for it
                 pass
 
-    def _nested(self, parent: CallId, event: RunEvent) -> None:
+    def _feed_nested(self, parent: CallId, event: RunEvent) -> None:
         """Of a sub-agent, its calls are told, and what it used: its words are not the answer."""
         match event:
             case Nested(call_id, inner):
-                self._nested(call_id, inner)
+                self._feed_nested(call_id, inner)
             case ToolCallStarted() | ToolCallArguments() | ToolCallEnded() | ToolResulted():
-                self._call(event, {"parent_call_id": parent})
+                self._feed_call(event, {"parent_call_id": parent})
             case UsageReported(usage):
                 self._usage = together(self._usage, usage)
             case _:
                 pass
 
-    def _call(self, event: _CallEvent, metadata: Event | None) -> None:
-        self._hush()
+    def _feed_call(self, event: _CallEvent, metadata: Event | None) -> None:
+        self._end_text()
         call_id = event.call_id
         match event:
             case ToolCallStarted(_, name, client):
-                self._start(call_id, name, client, metadata)
+                self._start_call(call_id, name, client, metadata)
             case ToolCallArguments(_, delta):
-                self._count(delta)
-                self._calls[call_id].add(delta)
+                self._count_chars(delta)
+                self._calls[call_id].add_arguments(delta)
             case ToolCallEnded():
                 if call_id in self._known:
-                    self._make(call_id, metadata)
+                    self._start_approved_call(call_id, metadata)
                 if call := self._calls.get(call_id):
                     call.done = True
             case ToolResulted():
-                self._result(event, metadata)
+                self._feed_result(event, metadata)
             case _:
                 assert_never(event)
 
-    def _start(self, call_id: CallId, name: str, client: bool, metadata: Event | None) -> CallTrack:
-        label = self._label(name)
+    def _start_call(
+        self, call_id: CallId, name: str, client: bool, metadata: Event | None
+    ) -> CallTrack:
+        label = self._server_label(name)
         kind = "function_call" if client else "mcp_call" if label else "plugin_call"
         data: Event = {"call_id": call_id, "name": name}
         if kind == "mcp_call":
@@ -297,32 +303,32 @@ class AgentEncoder:
         self._tracks.append(call)
         return call
 
-    def _make(self, call_id: CallId, metadata: Event | None) -> None:
+    def _start_approved_call(self, call_id: CallId, metadata: Event | None) -> None:
         """A call that was approved is made now."""
         if call_id in self._calls:
             return
         known = self._known[call_id]
-        self._start(call_id, known.name, known.client, metadata).add(known.arguments)
+        self._start_call(call_id, known.name, known.client, metadata).add_arguments(known.arguments)
 
-    def _label(self, name: str) -> str:
+    def _server_label(self, name: str) -> str:
         """The MCP server whose tool this is; empty: none."""
         return next((each for each in self._mcp_servers if name.startswith(f"{each}__")), "")
 
-    def _result(self, result: ToolResulted, metadata: Event | None) -> None:
+    def _feed_result(self, result: ToolResulted, metadata: Event | None) -> None:
         call_id = result.call_id
         call = self._calls.get(call_id)
         if call is not None and not call.done:
-            call.cut("rejected")  # it was never executed: its arguments are not valid
+            call.stop_early("rejected")  # it was never executed: its arguments are not valid
         data: Event = {"call_id": call_id}
         if call is not None:
             data["name"], kind = call.data["name"], f"{call.type}_output"
         elif known := self._known.get(call_id):
-            label = self._label(known.name)
+            label = self._server_label(known.name)
             data["name"], kind = known.name, "mcp_call_output" if label else "plugin_call_output"
         else:
             kind = "plugin_call_output"
-        output = as_text(result.content, media=_url)
-        self._count(output)
+        output = as_text(result.content, media=_media_url)
+        self._count_chars(output)
         whole: Event = {**data, "output": output}
         if result.is_error:
             whole["is_error"] = True
@@ -330,11 +336,11 @@ class AgentEncoder:
             whole["synthetic"] = result.synthetic
         first: Event = {**data, "output": ""}
         self._tracks.append(
-            Whole(f"msg_{call_id}_output", kind, "tool", whole, first=first, metadata=metadata)
+            WholeTrack(f"msg_{call_id}_output", kind, "tool", whole, first=first, metadata=metadata)
         )
 
     # ---------------------------------------------------------------- the response
-    def _begin(self, event: RunQueued | RunStarted | None = None) -> Sequence[str]:
+    def _begin_response(self, event: RunQueued | RunStarted | None = None) -> Sequence[str]:
         frames: list[str] = []
         if self._response.status == "new":
             frames.append(encode(self._response.created()))
@@ -344,50 +350,52 @@ class AgentEncoder:
             frames.append(encode(self._response.in_progress()))
         return frames
 
-    def _pump(self) -> Sequence[str]:
+    def _send_ready(self) -> Sequence[str]:
         """Send what can be sent now: all of the messages that are done, and the beginning of the next one."""
         if not self._tracks:
             return ()
-        frames = [] if self._response.status == "in_progress" else [*self._begin()]
+        frames = [] if self._response.status == "in_progress" else [*self._begin_response()]
         while self._tracks:
             track = self._tracks[0]
-            frames += track.grow() if track is self._sent else track.begin(self._response)
-            self._sent = track
+            frames += (
+                track.new_events() if track is self._sending else track.begin_events(self._response)
+            )
+            self._sending = track
             if not track.done:
                 break
-            frames += track.end()
+            frames += track.end_events()
             self._tracks.popleft()
         return frames
 
     # ---------------------------------------------------------------- its end
-    def _finish(self, outcome: Outcome, model: str = "") -> Sequence[str]:
+    def _finish_response(self, outcome: Outcome, model: str = "") -> Sequence[str]:
         if isinstance(outcome, Completed | HandedBack) and outcome != Completed("max_tokens"):
-            self._hush()
+            self._end_text()
         for track in self._tracks:
             if not track.done:
-                track.cut("incomplete")
+                track.stop_early("incomplete")
         if isinstance(outcome, HandedBack):
-            self._ask(outcome.owed)
-        frames = [*self._pump()]
+            self._add_requests(outcome.owed)
+        frames = [*self._send_ready()]
         if self._response.status == "new" or isinstance(outcome, Completed | HandedBack):
-            frames += self._begin()
-        final = {**self._terminal(outcome), **({"model": model} if model else {})}
+            frames += self._begin_response()
+        final = {**self._terminal_event(outcome), **({"model": model} if model else {})}
         self._final = outcome if isinstance(outcome, Failed) else final
         return (*frames, encode(final))
 
-    def _ask(self, owed: Sequence[Owed]) -> None:
+    def _add_requests(self, owed: Sequence[Owed]) -> None:
         for each in owed:
             if each.kind == "approval":
                 data: Event = {
                     "id": each.id,
                     "name": each.name,
                     "arguments": each.arguments,
-                    "server_label": self._label(each.name),
+                    "server_label": self._server_label(each.name),
                     **({"reason": each.reason} if each.reason else {}),
                 }
-                metadata = _parent(each)
+                metadata = _parent_metadata(each)
                 self._tracks.append(
-                    Whole(
+                    WholeTrack(
                         f"msg_{each.id}_approval",
                         "mcp_approval_request",
                         "assistant",
@@ -396,12 +404,14 @@ class AgentEncoder:
                     )
                 )
             elif each.id not in self._calls:  # it was told by an earlier run
-                call = self._start(each.id, each.name, client=True, metadata=_parent(each))
-                call.add(each.arguments)
+                call = self._start_call(
+                    each.id, each.name, client=True, metadata=_parent_metadata(each)
+                )
+                call.add_arguments(each.arguments)
                 call.done = True
 
-    def _terminal(self, outcome: Outcome) -> Event:
-        usage = None if self._usage is None else _usage(self._usage)
+    def _terminal_event(self, outcome: Outcome) -> Event:
+        usage = None if self._usage is None else _usage_view(self._usage)
         response = self._response
         match outcome:
             case HandedBack(owed):
@@ -428,11 +438,11 @@ def requires_action(owed: Sequence[Owed], /) -> Event:
     return {"requires_action": [each.id for each in owed]}
 
 
-def _parent(owed: Owed) -> Event | None:
+def _parent_metadata(owed: Owed) -> Event | None:
     return None if owed.parent_id is None else {"parent_call_id": owed.parent_id}
 
 
-def _usage(usage: Usage) -> Event:
+def _usage_view(usage: Usage) -> Event:
     view: Event = {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
@@ -443,5 +453,5 @@ def _usage(usage: Usage) -> Event:
     return view | ({"estimated": True} if usage.estimated else {})
 
 
-def _url(part: MediaPart) -> str:
+def _media_url(part: MediaPart) -> str:
     return part.url

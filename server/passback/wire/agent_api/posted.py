@@ -10,61 +10,61 @@ from passback.native.declarations import DeclaredTool
 from passback.native.message_context import PostedBrief
 from passback.native.parts import MAX_ITEMS, Posted
 
-_HISTORY: Final = 10_000
+_MAX_MESSAGES: Final = 10_000
 """Messages of a request: some clients send all that was said."""
 ID_CHARACTERS: Final = 256
-_Short: TypeAlias = Annotated[str, Field(max_length=ID_CHARACTERS)]
+_ShortText: TypeAlias = Annotated[str, Field(max_length=ID_CHARACTERS)]
 _CallId: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
 _Penalty: TypeAlias = Annotated[float, Field(ge=-2, le=2)]
 
 
-class Named(Posted):
+class SnakeCased(Posted):
     """Names are as they are here: the protocol writes them with underscores."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=str)
 
 
 # ---------------------------------------------------------------- content
-class AgentText(Named):
+class AgentText(SnakeCased):
     type: Literal["text"]
     text: str | None = None
 
 
-class AgentImage(Named):
+class AgentImage(SnakeCased):
     type: Literal["image"]
     image_url: str | None = None
 
 
-class AgentData(Named):
+class AgentData(SnakeCased):
     type: Literal["data"]
     data: dict[str, JsonValue] | None = None
 
 
-class AgentAudio(Named):
+class AgentAudio(SnakeCased):
     """`data` is base64, whose `format` is such as `wav`, or an address."""
 
     type: Literal["audio"]
     data: str | None = None
-    format: _Short | None = None
+    format: _ShortText | None = None
 
 
-class AgentFile(Named):
+class AgentFile(SnakeCased):
     """By `file_url`, or by `file_data` in base64. There is no store of files, and so no `file_id`."""
 
     type: Literal["file"]
     file_url: str | None = None
     file_id: str | None = None
-    filename: _Short | None = None
-    file_name: _Short | None = None
+    filename: _ShortText | None = None
+    file_name: _ShortText | None = None
     file_data: str | None = None
 
 
-class AgentVideo(Named):
+class AgentVideo(SnakeCased):
     type: Literal["video"]
     video_url: str | None = None
 
 
-class AgentRefusal(Named):
+class AgentRefusal(SnakeCased):
     type: Literal["refusal"]
     refusal: str
 
@@ -76,9 +76,9 @@ Part: TypeAlias = Annotated[
 
 
 # ---------------------------------------------------------------- messages
-RESULT: Final = "function_call_output"
-APPROVAL: Final = "mcp_approval_response"
-OF_A_TURN: Final = frozenset(
+RESULT_TYPE: Final = "function_call_output"
+APPROVAL_TYPE: Final = "mcp_approval_response"
+AGENT_TYPES: Final = frozenset(
     {
         *("reasoning", "function_call", "mcp_approval_request", "mcp_list_tools", "a2ui_response"),
         *("plugin_call", "plugin_call_output", "component_call", "component_call_output"),
@@ -86,12 +86,12 @@ OF_A_TURN: Final = frozenset(
     }
 )
 """Beside its words, what the agent says."""
-CALLS: Final = frozenset({"function_call", "plugin_call", "component_call", "mcp_call"})
-RESULTS: Final = frozenset(f"{kind}_output" for kind in CALLS)
-UNHEARD: Final = frozenset({"heartbeat", "error"})
+CALL_TYPES: Final = frozenset({"function_call", "plugin_call", "component_call", "mcp_call"})
+RESULT_TYPES: Final = frozenset(f"{kind}_output" for kind in CALL_TYPES)
+IGNORED_TYPES: Final = frozenset({"heartbeat", "error"})
 
 
-class AgentInput(Named):
+class AgentInput(SnakeCased):
     """A user's words (`message`), a result (`function_call_output`), or a decision (`mcp_approval_response`).
 
     Messages of the agent are passed over, as the server keeps the conversation; where its settings allow them, they begin a
@@ -102,20 +102,20 @@ class AgentInput(Named):
     type: Annotated[str, Field(max_length=64)] = "message"
     content: Annotated[list[Part], Field(fail_fast=True, max_length=MAX_ITEMS)] | None = None
     id: MaybeId | None = None
-    status: _Short | None = None
+    status: _ShortText | None = None
 
     @property
     def is_answer(self) -> bool:
-        return self.type in {RESULT, APPROVAL}
+        return self.type in {RESULT_TYPE, APPROVAL_TYPE}
 
     @property
-    def is_the_agents(self) -> bool:
-        if self.is_answer or self.type in UNHEARD:
+    def is_from_agent(self) -> bool:
+        if self.is_answer or self.type in IGNORED_TYPES:
             return False
-        return self.role == "assistant" or self.type in OF_A_TURN
+        return self.role == "assistant" or self.type in AGENT_TYPES
 
 
-class ResultData(Named):
+class ResultData(SnakeCased):
     """The body of a `function_call_output`. `is_error` says that the tool failed."""
 
     call_id: _CallId
@@ -123,7 +123,7 @@ class ResultData(Named):
     is_error: bool = False
 
 
-class CallData(Named):
+class CallData(SnakeCased):
     """The body of a call that the agent made; `arguments` is the text of a JSON object."""
 
     call_id: _CallId
@@ -131,7 +131,7 @@ class CallData(Named):
     arguments: str
 
 
-class ApprovalData(Named):
+class ApprovalData(SnakeCased):
     """The body of an `mcp_approval_response`. `always` is for later calls of the tool in this session, too."""
 
     approval_request_id: _CallId
@@ -146,14 +146,14 @@ class AgentRequest(PostedBrief):
 
     model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=str, extra="allow")
 
-    input: Annotated[list[AgentInput], Field(fail_fast=True, max_length=_HISTORY)]
+    input: Annotated[list[AgentInput], Field(fail_fast=True, max_length=_MAX_MESSAGES)]
     stream: bool | None = Field(True, description="`false`: one JSON response at the end.")
-    id: _Short | None = Field(None, description="Becomes the response's id.")
+    id: _ShortText | None = Field(None, description="Becomes the response's id.")
     session_id: Annotated[str, Field(max_length=256)] | None = Field(
         None, description="The conversation; missing or empty: a new one."
     )
-    user_id: _Short | None = Field(None, description="Accepted; who asks is said by the key.")
-    agent_id: _Short | None = Field(
+    user_id: _ShortText | None = Field(None, description="Accepted; who asks is said by the key.")
+    agent_id: _ShortText | None = Field(
         None, description="Who is asked, where the server has several agents."
     )
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None

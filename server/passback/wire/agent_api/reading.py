@@ -17,8 +17,8 @@ from passback.http.requests import posted_conversation_id
 from passback.http.wires import Services
 from passback.native.declarations import parse_tools
 from passback.native.message_context import briefed, read_brief, refuse_large
-from passback.wire.agent_api.content import at_place, read_history, read_message
-from passback.wire.agent_api.posted import OF_A_TURN, UNHEARD, AgentInput, AgentRequest
+from passback.wire.agent_api.content import read_at, read_history, read_message
+from passback.wire.agent_api.posted import AGENT_TYPES, IGNORED_TYPES, AgentInput, AgentRequest
 
 
 async def read_request(
@@ -37,7 +37,7 @@ async def read_request(
             "input has nothing new: nothing of the user's comes behind what the agent said last"
         )
     messages = [
-        at_place(f"input.{at}", read_message, services, each, post.agent_id or "")
+        read_at(f"input.{at}", read_message, services, each, post.agent_id or "")
         for at, each in new
     ]
     history, flaw = await read_history(services, post)
@@ -46,7 +46,7 @@ async def read_request(
     )
     return StartRun(
         conversation,
-        await _briefed(services, post, messages, conversation),
+        await _with_context(services, post, messages, conversation),
         None
         if post.tools is None
         else await parse_tools(post.tools, services.limits, conversation),
@@ -55,7 +55,7 @@ async def read_request(
         on_busy=post.on_busy or services.on_busy,
         on_disconnect=post.on_disconnect or "continue",
         resends=True,
-        continues=not history and any(each.is_the_agents for each in post.input),
+        continues=not history and any(each.is_from_agent for each in post.input),
         history=history,
         flaw=flaw,
     )
@@ -73,10 +73,10 @@ def new_messages(given: Sequence[AgentInput], /) -> list[tuple[int, AgentInput]]
         message = given[at]
         if message.is_answer:
             new.append((at, message))
-        elif message.type in UNHEARD:
+        elif message.type in IGNORED_TYPES:
             continue
-        elif message.is_the_agents:
-            if message.type not in OF_A_TURN:
+        elif message.is_from_agent:
+            if message.type not in AGENT_TYPES:
                 break
             behind_calls = True
         elif behind_calls:
@@ -87,7 +87,7 @@ def new_messages(given: Sequence[AgentInput], /) -> list[tuple[int, AgentInput]]
 
 
 # ---------------------------------------------------------------- what is said beside them
-async def _briefed(
+async def _with_context(
     services: Services,
     post: AgentRequest,
     messages: Sequence[PostedMessage],
@@ -96,7 +96,7 @@ async def _briefed(
     brief = await read_brief(post, services.limits, key)
     # without a user message, what the one before said of its answer still holds
     if any(isinstance(each, UserMessage) for each in messages):
-        if (generation := _generation(post)) != Generation():
+        if (generation := _generation_options(post)) != Generation():
             brief = replace(brief, generation=generation)
         if extras := post.model_extra:
             refuse_large("what the request says beyond the protocol", extras, services.limits)
@@ -104,7 +104,7 @@ async def _briefed(
     return briefed(messages, brief, AgentRequest)
 
 
-def _generation(post: AgentRequest) -> Generation:
+def _generation_options(post: AgentRequest) -> Generation:
     stop = (post.stop,) if isinstance(post.stop, str) else tuple(post.stop or ())
     return Generation(
         post.temperature,

@@ -17,24 +17,24 @@ class Track(Protocol):
 
     done: bool
 
-    def begin(self, response: ResponseBuilder, /) -> Sequence[str]:
+    def begin_events(self, response: ResponseBuilder, /) -> Sequence[str]:
         """Its first events, with what it holds by then."""
         ...
 
-    def grow(self) -> Sequence[str]:
+    def new_events(self) -> Sequence[str]:
         """What it has got since."""
         ...
 
-    def end(self) -> Sequence[str]:
+    def end_events(self) -> Sequence[str]:
         """Its last events."""
         ...
 
-    def cut(self, status: MessageEnd, /) -> None:
+    def stop_early(self, status: MessageEnd, /) -> None:
         """Nothing more will come, and it is not what it should be."""
         ...
 
 
-class _Message:
+class _MessageTrack:
     """What all kinds have in common: a message of one part."""
 
     part = "data"
@@ -49,7 +49,7 @@ class _Message:
         self._metadata = metadata
         self._status: MessageEnd = "completed"
 
-    def _open(self, response: ResponseBuilder) -> str:
+    def _open_message(self, response: ResponseBuilder) -> str:
         """Gives the message's first event."""
         self._message: MessageBuilder = response.create_message_builder(
             self._role, self.type, message_id=self._id, metadata=self._metadata
@@ -58,18 +58,18 @@ class _Message:
         self._content: ContentBuilder = self._message.create_content_builder(self.part)
         return announced
 
-    def _close(self, usage: Event | None = None) -> Sequence[str]:
+    def _close_message(self, usage: Event | None = None) -> Sequence[str]:
         part = encode(self._content.complete())
         return (part, encode(self._message.complete(self._status, usage=usage)))
 
-    def grow(self) -> Sequence[str]:
+    def new_events(self) -> Sequence[str]:
         return ()
 
-    def cut(self, status: MessageEnd, /) -> None:
+    def stop_early(self, status: MessageEnd, /) -> None:
         self.done, self._status = True, status
 
 
-class Words(_Message):
+class TextTrack(_MessageTrack):
     """What the model says, or thinks."""
 
     part = "text"
@@ -79,27 +79,27 @@ class Words(_Message):
         super().__init__(message_id, message_type, "assistant", metadata)
         self._unsent: list[str] = []
 
-    def add(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         self._unsent.append(text)
 
-    def say(self, text: str) -> str:
+    def encode_delta(self, text: str) -> str:
         """The event of a piece, at once. Only while it is on its way."""
         return self._content.encode_text_delta(text)
 
-    def begin(self, response: ResponseBuilder, /) -> Sequence[str]:
-        return (self._open(response), *self.grow())
+    def begin_events(self, response: ResponseBuilder, /) -> Sequence[str]:
+        return (self._open_message(response), *self.new_events())
 
     @override
-    def grow(self) -> Sequence[str]:
+    def new_events(self) -> Sequence[str]:
         text = "".join(self._unsent)
         self._unsent.clear()
         return (self._content.encode_text_delta(text),) if text else ()
 
-    def end(self) -> Sequence[str]:
-        return self._close(self.usage)
+    def end_events(self) -> Sequence[str]:
+        return self._close_message(self.usage)
 
 
-class CallTrack(_Message):
+class CallTrack(_MessageTrack):
     """A call, whose arguments are shown whole each time: no two clients append to data alike.
 
     Not after every piece: what is sent stays a few times as long as the arguments are.
@@ -113,31 +113,34 @@ class CallTrack(_Message):
         self._arguments: list[str] = []
         self._size = self._sent = 0
 
-    def add(self, delta: str) -> None:
+    def add_arguments(self, delta: str) -> None:
         self._arguments.append(delta)
         self._size += len(delta)
 
-    def begin(self, response: ResponseBuilder, /) -> Sequence[str]:
-        return (self._open(response), encode(self._content.set_data(self._shown())))
+    def begin_events(self, response: ResponseBuilder, /) -> Sequence[str]:
+        return (
+            self._open_message(response),
+            encode(self._content.set_data(self._data_with_arguments())),
+        )
 
     @override
-    def grow(self) -> Sequence[str]:
+    def new_events(self) -> Sequence[str]:
         if self.done or self._size - self._sent <= self._sent // 4:
-            return super().grow()
-        return (encode(self._content.set_data(self._shown())),)
+            return super().new_events()
+        return (encode(self._content.set_data(self._data_with_arguments())),)
 
-    def end(self) -> Sequence[str]:
-        self._content.put({"data": self._shown()})
-        return self._close()
+    def end_events(self) -> Sequence[str]:
+        self._content.put_fields({"data": self._data_with_arguments()})
+        return self._close_message()
 
-    def _shown(self) -> Event:
+    def _data_with_arguments(self) -> Event:
         arguments = "".join(self._arguments)
         self._arguments = [arguments]
         self._sent = len(arguments)
         return {**self.data, "arguments": arguments}
 
 
-class Whole(_Message):
+class WholeTrack(_MessageTrack):
     """What is known at once: the output of a call, a request for approval, an accepted value.
 
     Args:
@@ -161,9 +164,9 @@ class Whole(_Message):
         self._data = data
         self._first = data if first is None else first
 
-    def begin(self, response: ResponseBuilder, /) -> Sequence[str]:
-        return (self._open(response), encode(self._content.set_data(self._first)))
+    def begin_events(self, response: ResponseBuilder, /) -> Sequence[str]:
+        return (self._open_message(response), encode(self._content.set_data(self._first)))
 
-    def end(self) -> Sequence[str]:
-        self._content.put({"data": self._data})
-        return self._close()
+    def end_events(self) -> Sequence[str]:
+        self._content.put_fields({"data": self._data})
+        return self._close_message()

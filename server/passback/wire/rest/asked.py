@@ -8,20 +8,22 @@ from passback.http.answers import owner_of
 from passback.http.requests import conversation_id, whole_number
 from passback.native.openapi import STORE_ERRORS, parameter
 
-ID = parameter(
+ID_PARAMETER = parameter(
     "id",
     "path",
     "The conversation's id, percent-encoded.",
     {"type": "string", "minLength": 1, "maxLength": 256},
 )
-OF_CONVERSATION = ("invalid_request", "conversation_not_found", "bad_request", *STORE_ERRORS)
+CONVERSATION_ERRORS = ("invalid_request", "conversation_not_found", "bad_request", *STORE_ERRORS)
 
 
-def key_of(request: Request) -> ConversationKey:
+def conversation_key(request: Request) -> ConversationKey:
     return ConversationKey(owner_of(request), conversation_id(request.path_params["id"]))
 
 
-def count_of(request: Request, name: str, default: int, *, most: int, least: int = 0) -> int:
+def number_parameter(
+    request: Request, name: str, default: int, *, most: int, least: int = 0
+) -> int:
     given = request.query_params.get(name)
     if given is None:
         return default

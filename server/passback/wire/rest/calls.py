@@ -30,12 +30,17 @@ from passback.native.openapi import (
     schemas_of,
 )
 from passback.native.parts import Posted
-from passback.wire.rest.asked import ID, OF_CONVERSATION, count_of, key_of
+from passback.wire.rest.asked import (
+    CONVERSATION_ERRORS,
+    ID_PARAMETER,
+    conversation_key,
+    number_parameter,
+)
 
 _CLAIM = "/conversations/{id}/tool-calls/{callId}/claim"
-_MOST_SECONDS = 600
-_PAGE = 100
-_LARGEST_PAGE = 1000
+_MAX_SECONDS = 600
+_DEFAULT_LIMIT = 100
+_MAX_LIMIT = 1000
 _CURSOR = re.compile(r"([0-9]{1,16})-([0-9a-f]{32})", re.ASCII)
 _Claimant = Annotated[str, Field(min_length=1, max_length=128)]
 
@@ -44,7 +49,7 @@ class ClaimCall(Posted):
     """Who claims: any text that the client keeps while it works, such as a UUID. It is no secret."""
 
     claimant: _Claimant
-    seconds: Annotated[int, Field(ge=1, le=_MOST_SECONDS)] = 30
+    seconds: Annotated[int, Field(ge=1, le=_MAX_SECONDS)] = 30
 
 
 class DropClaim(Posted):
@@ -89,13 +94,13 @@ def build(services: Services, /) -> Wire:
         routes=[
             Endpoint(
                 "/tool-calls",
-                wire.inbox,
+                wire.get_inbox,
                 methods=["GET"],
                 query={"GET": ["status", "after", "limit"]},
             ),
             Endpoint(
                 _CLAIM,
-                wire.claim,
+                wire.change_claim,
                 methods=["POST", "DELETE"],
                 query={"DELETE": ["claimant"]},
             ),
@@ -110,10 +115,10 @@ class _Calls:
         self._services = services
         self._runs = services.runs
 
-    async def inbox(self, request: Request) -> Response:
+    async def get_inbox(self, request: Request) -> Response:
         if not self._services.inbox:
             raise KeysNeeded("without API keys, ids of conversations are told on loopback only")
-        after, limit = _page_of(request)
+        after, limit = _read_page(request)
         page = await self._runs.inbox(owner_of(request), after=after, limit=limit)
         shown: InboxView = {
             "toolCalls": [
@@ -125,10 +130,10 @@ class _Calls:
         }
         return json_answer(request.scope, shown)
 
-    async def claim(self, request: Request) -> Response:
-        key, call_id = key_of(request), CallId(request.path_params["callId"])
+    async def change_claim(self, request: Request) -> Response:
+        key, call_id = conversation_key(request), CallId(request.path_params["callId"])
         if request.method == "DELETE":
-            await self._runs.release_call(key, call_id, await self._claimant(request))
+            await self._runs.release_call(key, call_id, await self._read_claimant(request))
             return empty_answer(request.scope)
         asked = validated(
             ClaimCall, await read_object(request, self._services.limits, self._services.bodies)
@@ -141,7 +146,7 @@ class _Calls:
         }
         return json_answer(request.scope, shown)
 
-    async def _claimant(self, request: Request) -> str:
+    async def _read_claimant(self, request: Request) -> str:
         """Whose claim is given back: many programs send no body with a DELETE."""
         posted = validated(
             DropClaim,
@@ -153,7 +158,7 @@ class _Calls:
         return validated(ClaimCall, {"claimant": posted.claimant or named}).claimant
 
 
-def _page_of(request: Request) -> tuple[Place | None, int]:
+def _read_page(request: Request) -> tuple[Place | None, int]:
     """Where the page begins, and how many calls it may have.
 
     Raises:
@@ -163,7 +168,7 @@ def _page_of(request: Request) -> tuple[Place | None, int]:
     given = request.query_params
     if given.get("status") != "owed":
         raise InvalidRequest("status has to be owed: which calls to list")
-    limit = count_of(request, "limit", _PAGE, most=_LARGEST_PAGE, least=1)
+    limit = number_parameter(request, "limit", _DEFAULT_LIMIT, most=_MAX_LIMIT, least=1)
     cursor = given.get("after")
     if cursor is None:
         return None, limit
@@ -174,15 +179,17 @@ def _page_of(request: Request) -> tuple[Place | None, int]:
 
 
 # ---------------------------------------------------------------- its description
-_CALL_ID = parameter("callId", "path", "The call's id, percent-encoded.")
-_CLAIMANT = parameter("claimant", "query", "Who gives the claim back; the body may say it instead.")
-_EXAMPLE: Mapping[str, JsonValue] = {
+_CALL_ID_PARAMETER = parameter("callId", "path", "The call's id, percent-encoded.")
+_CLAIMANT_PARAMETER = parameter(
+    "claimant", "query", "Who gives the claim back; the body may say it instead."
+)
+_EXAMPLE_CLAIM: Mapping[str, JsonValue] = {
     "callId": "call_0b6f4c1d2e3a495867f8a9b0",
     "claimant": "tab-7f3a",
     "expiresAt": "2026-01-31T12:00:30.000Z",
 }
-_CODES = (
-    *OF_CONVERSATION,
+_CLAIM_ERRORS = (
+    *CONVERSATION_ERRORS,
     *BODY_ERRORS[1:],
     "tool_call_not_found",
     "tool_result_conflict",
@@ -211,22 +218,27 @@ _PATHS: Mapping[str, JsonValue] = {
                     "limit",
                     "query",
                     "How many to give at most.",
-                    {"type": "integer", "minimum": 1, "maximum": _LARGEST_PAGE, "default": _PAGE},
+                    {
+                        "type": "integer",
+                        "minimum": 1,
+                        "maximum": _MAX_LIMIT,
+                        "default": _DEFAULT_LIMIT,
+                    },
                 ),
             ],
         ),
     },
     _CLAIM: {
-        "parameters": [ID, _CALL_ID],
+        "parameters": [ID_PARAMETER, _CALL_ID_PARAMETER],
         "post": operation(
             "claimToolCall",
             "Claim a call that waits for its result, or renew the claim: no other client can, until it is over.",
             {
                 "200": json_response(
-                    "The claim holds.", reference("ClaimView"), example=dict(_EXAMPLE)
+                    "The claim holds.", reference("ClaimView"), example=dict(_EXAMPLE_CLAIM)
                 )
             },
-            *_CODES,
+            *_CLAIM_ERRORS,
             requestBody=json_body(
                 reference("ClaimCall"), example={"claimant": "tab-7f3a", "seconds": 30}
             ),
@@ -240,8 +252,8 @@ _PATHS: Mapping[str, JsonValue] = {
                     "headers": dict(REQUEST_ID_HEADER),
                 }
             },
-            *[code for code in _CODES if code != "tool_result_conflict"],
-            parameters=[_CLAIMANT],
+            *[code for code in _CLAIM_ERRORS if code != "tool_result_conflict"],
+            parameters=[_CLAIMANT_PARAMETER],
             requestBody=json_body(
                 reference("DropClaim"), required=False, example={"claimant": "tab-7f3a"}
             ),

@@ -25,7 +25,7 @@ class CommandsView(TypedDict):
 
 
 def build(services: Services, /) -> Wire:
-    async def commands(request: Request) -> Response:
+    async def get_commands(request: Request) -> Response:
         agent = request.query_params.get("agentId", "")
         shown: CommandsView = {
             "commands": [
@@ -36,7 +36,7 @@ def build(services: Services, /) -> Wire:
         return json_answer(request.scope, shown)
 
     return Wire(
-        routes=[Endpoint("/commands", commands, methods=["GET"], query={"GET": ["agentId"]})],
+        routes=[Endpoint("/commands", get_commands, methods=["GET"], query={"GET": ["agentId"]})],
         paths=_PATHS,
         schemas=schemas_of(CommandsView),
     )

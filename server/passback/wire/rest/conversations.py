@@ -38,12 +38,17 @@ from passback.native.openapi import (
 )
 from passback.native.parts import Posted
 from passback.native.responses import FOLLOWED, FOLLOWING, asked_form, followed_run, run_answer
-from passback.wire.rest.asked import ID, OF_CONVERSATION, count_of, key_of
+from passback.wire.rest.asked import (
+    CONVERSATION_ERRORS,
+    ID_PARAMETER,
+    conversation_key,
+    number_parameter,
+)
 
 _PERMISSION = "/conversations/{id}/permissions/{name}"
 _STRUCTURED_DATA = "structuredData"
-_PAGE = 100
-_LARGEST_PAGE = 1000
+_DEFAULT_LIMIT = 100
+_MAX_LIMIT = 1000
 
 
 class MessagesView(TypedDict):
@@ -76,33 +81,33 @@ def build(services: Services, /) -> Wire:
         routes=[
             Endpoint(
                 "/conversations/{id}",
-                wire.conversation,
+                wire.get_or_delete,
                 methods=["GET", "DELETE"],
                 query={"GET": ["include"]},
             ),
-            Endpoint(_PERMISSION, wire.permission, methods=["DELETE"]),
+            Endpoint(_PERMISSION, wire.retract_permission, methods=["DELETE"]),
             Endpoint(
                 "/conversations/{id}/messages",
-                wire.messages,
+                wire.get_messages,
                 methods=["GET"],
                 query={"GET": ["after", "limit"]},
             ),
             Endpoint(
                 "/conversations/{id}/stream",
-                wire.stream,
+                wire.follow_run,
                 methods=["GET"],
                 query={"GET": ["wait", "include", *FOLLOWED]},
             ),
             Endpoint(
                 "/conversations/{id}/cancel",
-                wire.cancel,
+                wire.cancel_run,
                 methods=["POST"],
                 query={"POST": ["runId"]},
             ),
             # asked for every few seconds by whoever watches the server
-            Endpoint("/healthz", wire.alive, methods=["GET"], log_level=logging.DEBUG),
-            Endpoint("/readyz", wire.ready, methods=["GET"], log_level=logging.DEBUG),
-            Endpoint("/openapi.json", wire.describe, methods=["GET"]),
+            Endpoint("/healthz", wire.report_alive, methods=["GET"], log_level=logging.DEBUG),
+            Endpoint("/readyz", wire.report_ready, methods=["GET"], log_level=logging.DEBUG),
+            Endpoint("/openapi.json", wire.get_openapi, methods=["GET"]),
         ],
         paths=_PATHS,
         schemas=schemas_of(
@@ -121,26 +126,26 @@ class _Rest:
         self._services = services
         self._runs = services.runs
 
-    async def conversation(self, request: Request) -> Response:
-        key = key_of(request)
+    async def get_or_delete(self, request: Request) -> Response:
+        key = conversation_key(request)
         if request.method == "DELETE":
             await self._runs.delete(key)
             return empty_answer(request.scope)
-        include = _included(request, {_STRUCTURED_DATA})
+        include = _included_words(request, {_STRUCTURED_DATA})
         shown = conversation_view(key.id, await self._runs.status(key))
         if _STRUCTURED_DATA in include:
             shown["structuredData"] = await self._runs.data(key)
         return json_answer(request.scope, shown)
 
-    async def permission(self, request: Request) -> Response:
+    async def retract_permission(self, request: Request) -> Response:
         """Take back what was answered for good about a tool."""
-        await self._runs.retract(key_of(request), request.path_params["name"])
+        await self._runs.retract(conversation_key(request), request.path_params["name"])
         return empty_answer(request.scope)
 
-    async def messages(self, request: Request) -> Response:
-        start = count_of(request, "after", 0, most=2**53)
-        limit = count_of(request, "limit", _PAGE, most=_LARGEST_PAGE, least=1)
-        page = await self._runs.messages(key_of(request), start=start, limit=limit)
+    async def get_messages(self, request: Request) -> Response:
+        start = number_parameter(request, "after", 0, most=2**53)
+        limit = number_parameter(request, "limit", _DEFAULT_LIMIT, most=_MAX_LIMIT, least=1)
+        page = await self._runs.messages(conversation_key(request), start=start, limit=limit)
         end = page.start + len(page.messages)
         shown: MessagesView = {
             "messages": [view(message) for message in page.messages],
@@ -149,30 +154,34 @@ class _Rest:
         }
         return json_answer(request.scope, shown)
 
-    async def stream(self, request: Request) -> ASGIApp:
+    async def follow_run(self, request: Request) -> ASGIApp:
         """A run from its start, the newest if none is named, or the one that the client followed, from where it stopped."""
-        asked, key, include = asked_form(request), key_of(request), _included(request, INCLUDABLE)
+        asked, key, include = (
+            asked_form(request),
+            conversation_key(request),
+            _included_words(request, INCLUDABLE),
+        )
         run, since = await followed_run(request, self._runs, key)
         return run_answer(self._services, asked, run, include=include, since=since)
 
-    async def cancel(self, request: Request) -> Response:
+    async def cancel_run(self, request: Request) -> Response:
         """Cancel the run that the request names, else what runs or waits.
 
         Raises:
             UnknownRun: there is no such run in this conversation, or its log has expired.
             Conflict: it has ended.
         """
-        key = key_of(request)
-        named = await self._named_run(request)
-        going_on = _going_on(await self._runs.status(key))
-        meant = [run_id for run_id in going_on if named in {None, run_id}][:1]
+        key = conversation_key(request)
+        named = await self._read_run_id(request)
+        active = _active_runs(await self._runs.status(key))
+        meant = [run_id for run_id in active if named in {None, run_id}][:1]
         cancelled = bool(meant) and await self._runs.cancel(RunRef(key, meant[0]))
         if named and not cancelled:
-            raise await self._not_going_on(RunRef(key, named))
+            raise await self._ended_conflict(RunRef(key, named))
         shown: CancelView = {"cancelled": cancelled}
         return json_answer(request.scope, shown, status=202 if cancelled else 200)
 
-    async def _named_run(self, request: Request) -> RunId | None:
+    async def _read_run_id(self, request: Request) -> RunId | None:
         """Raises InvalidRequest, and UnknownRun for an id that no run can have."""
         posted = validated(
             CancelRun,
@@ -184,36 +193,36 @@ class _Rest:
         named = asked or posted.run_id
         return run_id(named) if named else None
 
-    async def _not_going_on(self, run: RunRef) -> Conflict:
+    async def _ended_conflict(self, run: RunRef) -> Conflict:
         """What to tell of a run that cannot be cancelled. Raises UnknownRun."""
         with suppress(CursorExpired):  # a log without its beginning is one, too
             async with self._runs.follow(run):
                 pass
         return Conflict("this run has ended")
 
-    async def alive(self, request: Request) -> Response:
+    async def report_alive(self, request: Request) -> Response:
         return json_answer(request.scope, {"status": "ok"})
 
-    async def ready(self, request: Request) -> Response:
+    async def report_ready(self, request: Request) -> Response:
         await self._runs.ready()
         return json_answer(request.scope, {"status": "ready"})
 
-    async def describe(self, request: Request) -> Response:
-        return written_answer(request.scope, self._document)
+    async def get_openapi(self, request: Request) -> Response:
+        return written_answer(request.scope, self._openapi_text)
 
     @cached_property
-    def _document(self) -> str:
+    def _openapi_text(self) -> str:
         """The OpenAPI document, written once: it takes as long as a run to make, and is always the same."""
         return write_json(self._services.describe())
 
 
 # ---------------------------------------------------------------- what is told
-def _included(request: Request, known: Collection[str]) -> frozenset[str]:
+def _included_words(request: Request, known: Collection[str]) -> frozenset[str]:
     """Return the words of the query's `include`. Raises InvalidRequest for one that there is not."""
     return included(request.query_params.get("include", "").split(","), known)
 
 
-def _going_on(status: Status) -> tuple[RunId, ...]:
+def _active_runs(status: Status) -> tuple[RunId, ...]:
     """The run that goes on, then those that wait."""
     running = (status.run_id,) if status.running and status.run_id is not None else ()
     return (*running, *status.queued)
@@ -222,7 +231,7 @@ def _going_on(status: Status) -> tuple[RunId, ...]:
 # ---------------------------------------------------------------- its description
 _PATHS: Mapping[str, JsonValue] = {
     "/conversations/{id}": {
-        "parameters": [ID],
+        "parameters": [ID_PARAMETER],
         "get": operation(
             "getConversation",
             "How a conversation stands, and what the client owes.",
@@ -264,7 +273,7 @@ _PATHS: Mapping[str, JsonValue] = {
                     },
                 )
             },
-            *OF_CONVERSATION,
+            *CONVERSATION_ERRORS,
             "server_busy",
             parameters=[
                 parameter(
@@ -278,27 +287,27 @@ _PATHS: Mapping[str, JsonValue] = {
             "deleteConversation",
             "Remove a conversation, its runs and what they said.",
             {"204": {"description": "It is gone.", "headers": dict(REQUEST_ID_HEADER)}},
-            *OF_CONVERSATION,
+            *CONVERSATION_ERRORS,
         ),
     },
     _PERMISSION: {
-        "parameters": [ID, parameter("name", "path", "The tool's name.")],
+        "parameters": [ID_PARAMETER, parameter("name", "path", "The tool's name.")],
         "delete": operation(
             "retractPermission",
             "Take back what was answered for good about a tool, a denial as well as an approval.",
             {"204": {"description": "Nothing holds for good.", "headers": dict(REQUEST_ID_HEADER)}},
-            *OF_CONVERSATION,
+            *CONVERSATION_ERRORS,
             "conversation_busy",
             "server_busy",
         ),
     },
     "/conversations/{id}/messages": {
-        "parameters": [ID],
+        "parameters": [ID_PARAMETER],
         "get": operation(
             "getMessages",
             "A page of messages, oldest first.",
             {"200": json_response("The page.", reference("MessagesView"))},
-            *OF_CONVERSATION,
+            *CONVERSATION_ERRORS,
             parameters=[
                 parameter(
                     "after",
@@ -310,13 +319,18 @@ _PATHS: Mapping[str, JsonValue] = {
                     "limit",
                     "query",
                     "How many to give at most.",
-                    {"type": "integer", "minimum": 1, "maximum": _LARGEST_PAGE, "default": _PAGE},
+                    {
+                        "type": "integer",
+                        "minimum": 1,
+                        "maximum": _MAX_LIMIT,
+                        "default": _DEFAULT_LIMIT,
+                    },
                 ),
             ],
         ),
     },
     "/conversations/{id}/stream": {
-        "parameters": [ID],
+        "parameters": [ID_PARAMETER],
         "get": operation(
             "streamRun",
             "Follow a run: the newest or another one from its start, or any from the last event that was seen.",
@@ -327,7 +341,7 @@ _PATHS: Mapping[str, JsonValue] = {
                 },
                 example="id: run_5f0c2a9be1d84f6a7c3e9b10.1-4\ndata: [DONE]\n\n",
             ),
-            *OF_CONVERSATION,
+            *CONVERSATION_ERRORS,
             "run_not_found",
             "invalid_cursor",
             "cursor_expired",
@@ -340,7 +354,7 @@ _PATHS: Mapping[str, JsonValue] = {
         ),
     },
     "/conversations/{id}/cancel": {
-        "parameters": [ID],
+        "parameters": [ID_PARAMETER],
         "post": operation(
             "cancelRun",
             "Stop a run, the one that goes on if none is named; what it said so far is kept.",
@@ -356,7 +370,7 @@ _PATHS: Mapping[str, JsonValue] = {
                     example={"cancelled": True},
                 ),
             },
-            *OF_CONVERSATION,
+            *CONVERSATION_ERRORS,
             *BODY_ERRORS[1:],
             "run_not_found",
             "conflict",
