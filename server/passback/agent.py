@@ -1,4 +1,7 @@
-"""What a user writes: an `Agent` with a prompt and tools, served by `passback serve module:agent`."""
+"""Agents as users write them: an `Agent` has a prompt and tools.
+
+`passback serve module:agent` serves it, `Agent.session` runs it from Python.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,24 +57,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A copy of the agent in whose `agents` it is, to which that one may give tasks as if it were a tool.
+    """A sub-agent that is a copy of the agent in whose `agents` it is listed.
 
-    It begins with all that the agent's model was shown when it made the call, with its prompt, tools, permissions and
-    model: what the model's service has in its cache of the agent counts for the fork as well. A fork cannot fork.
+    The model calls it as a tool, with a task. The copy begins with everything that the model was
+    shown when it made the call, and has the agent's prompt, tools, permissions and model, so that
+    it uses the same prompt cache at the provider. A fork cannot fork.
 
     Args:
-        name: of the tool.
-        description: what the model is told of it.
-        concurrent: whether several of them, other sub-agents and read-only tools may work side by side.
+        name: name of the tool.
+        description: the tool's description for the model.
+        concurrent: True if several forks, other sub-agents and read-only tools may run at the
+            same time.
 
     Raises:
-        ConfigurationError: an argument that is not what it takes.
+        ConfigurationError: an argument has the wrong type or value.
     """
 
     name: str = "fork"
     description: str = (
-        "Gives one task to a copy of you that knows all that was said here; its last words are the result. For a part of the work that "
-        "needs what was said, and whose details you do not need to see. Several called together work side by side."
+        "Gives one task to a copy of you that knows all that was said here; its last words are "
+        "the result. For a part of the work that needs what was said, and whose details you do "
+        "not need to see. Several called together work side by side."
     )
     concurrent: bool = True
 
@@ -84,45 +90,51 @@ class Agent:
     """An agent.
 
     Args:
-        model: a client, or a name as in `PASSBACK_MODEL` (`openai:gpt-5`); None: what the settings say.
-        models: clients or names of models that a post may choose instead; of `model`, it may then choose each, too. Empty:
-            it chooses none; None: what the settings say. Where the agent works for another one, it keeps its own.
-        prompt: what the model is told first.
+        model: a client, or a name as in `PASSBACK_MODEL` (`openai:gpt-5`). None: the settings'.
+        models: clients or names of models that a post may choose instead of `model`, or beside
+            it. Empty: a post cannot choose. None: the settings'. Where the agent works for
+            another agent, it keeps its own model.
+        prompt: the system prompt.
         tools: server tools: functions, decorated with `@tool` or plain.
         toolsets: other sources of server tools, such as an `MCPServer`.
-        agents: other agents, that it may give tasks to as if they were tools; each needs a name and a description. A
-            `Fork` is a copy of itself.
-        name: what clients and other agents ask for it by; None: as `passback serve MODULE:NAME` names it.
-        description: what other agents are told of it.
-        concurrent: while it works for another agent, whether it may work beside that one's other sub-agents and read-only
-            tools; False: alone, one task at a time.
-        conduct: the section of rules behind the prompt; an empty text leaves them out.
-        max_turns: model calls in one run; None: what the settings say.
-        budget: what runs of it may spend; the settings' limits hold as well, the tighter ones count. While it works for
-            another agent, that one's count.
-        window: tokens that the model takes, request and answer together, with which older parts of a conversation make
-            room for new ones; 0: nothing is left out; None: what the settings say.
-        options: goes to the model's service as it is, such as `{"temperature": 0}`.
-        permissions: which server tools may be called: decisions by name, the first pattern that fits counts
-            (`{"delete_*": "ask", "*": "allow"}`), or a function that judges a call, plain or async, and may give None
-            where it has no opinion; then the tool's own permission counts.
-        ask_user: whether the model may ask the user by the built-in tool `ask_user`, also where the client has not
-            declared that it shows such questions.
-        plan: whether it has the tool `update_plan`, by which it says what it means to do.
-        context: gives text that the model is told in one run only, behind the prompt, such as what is remembered of the
-            owner: a function of the run, plain or async. It is called once in each run and has 30 seconds; up to 64 KiB
-            of its text are told. Where it fails, the model is told that something is missing.
-        tell_time: whether the model is told when each message came.
-        data_tools: whether the model may query, summarise and validate the structured data of posts; it is then shown no
-            more than an outline of what is large.
-        output_schema: what every answer has to fit, where a post does not say it itself: a JSON Schema of type object, or
-            a pydantic model, whose own validators judge, too (in a thread, for 10 seconds at most).
-        commands: slash commands of its own, by their names without the slash: functions, plain or async, of the
-            argument's text and a `CommandContext`, that give the answer; their docstrings are what users are told.
-        deps: for its tools, as `ToolContext.deps`; the model cannot see it.
+        agents: sub-agents, which the model calls as tools. Each needs a name and a description.
+            A `Fork` is a copy of this agent.
+        name: name by which clients and other agents choose it. None: the NAME of
+            `passback serve MODULE:NAME`.
+        description: its description for the models of other agents.
+        concurrent: for its work as a sub-agent: True if it may run at the same time as the other
+            sub-agents and read-only tools. False: alone, one task at a time.
+        conduct: section of rules behind the prompt. An empty text leaves them out.
+        max_turns: model calls in one run. None: the settings'.
+        budget: limits of what its runs may spend. The settings' limits hold as well, the tighter
+            ones count. Where it works for another agent, that agent's count.
+        window: the model's context window in tokens, request and answer together. Older parts of
+            a conversation make room for new ones. 0: nothing is left out. None: the settings'.
+        options: passed to the model's service unchanged, such as `{"temperature": 0}`.
+        permissions: which server tools may be called. Either decisions by name, where the first
+            matching pattern counts (`{"delete_*": "ask", "*": "allow"}`), or a function that
+            judges a call, plain or async. Where it returns None, the tool's own permission counts.
+        ask_user: True if the model may ask the user by the built-in tool `ask_user`, even where
+            the client has not declared that it shows such questions.
+        plan: True if it has the tool `update_plan`, by which the model shows its plan.
+        context: returns text for the model that holds for one run only, behind the prompt, such
+            as what is remembered of the owner: a function of the run, plain or async. It is
+            called once in each run and has 30 seconds. At most 64 KiB of its text are used. If
+            it fails, the model is told that something is missing.
+        tell_time: True if the model is told when each message came.
+        data_tools: True if the model may query, summarise and validate the structured data of
+            posts. It is then shown only an outline of large data.
+        output_schema: schema of every answer, unless a post brings its own: a JSON Schema of type
+            object, or a pydantic model. A model's own validators judge, too, in a thread, for 10
+            seconds at most.
+        commands: slash commands of its own, by their names without the slash: functions, plain or
+            async, of the argument's text and a `CommandContext`, that return the answer. Their
+            docstrings are shown to users.
+        deps: passed to its tools as `ToolContext.deps`. The model cannot see it.
 
     Raises:
-        ConfigurationError: an argument that is not what it takes; what does not go together is found at start.
+        ConfigurationError: an argument has the wrong type or value. Arguments that contradict each
+            other are found at start.
     """
 
     model: ModelClient | str | None = None
@@ -150,7 +162,7 @@ class Agent:
     models: Sequence[ModelClient | str] | None = None
 
     def __post_init__(self) -> None:
-        """A mistake is to be told where it is made, not in the first run."""
+        """Raise ConfigurationError for a wrong argument at once, not in the first run."""
         refuse_misfit_fields(self, TAKES)
         for name, models in (("model", [self.model]), ("models", self.models or ())):
             _refuse_unknown_models(name, models)
@@ -165,8 +177,8 @@ class Agent:
         tools: Sequence[ToolSpec] = (),
         settings: Mapping[str, str] | None = None,
     ) -> "Session":
-        """A conversation with this agent from Python: see `Session`."""
-        from passback.session import Session  # noqa: PLC0415  # which knows agents
+        """Return a conversation with this agent for use from Python; see `Session`."""
+        from passback.session import Session  # noqa: PLC0415  # imports this module
 
         return Session(
             self,
@@ -178,10 +190,11 @@ class Agent:
         )
 
     def own_toolsets(self) -> tuple[Toolset, ...]:
-        """Without the agents.
+        """Return the agent's toolsets, its sub-agents excepted.
 
         Raises:
-            ConfigurationError: a function cannot be a tool, or two tools have one name or could get one.
+            ConfigurationError: a function cannot be a tool, or two tools have the same name or
+                could get it.
         """
         functions = [one if isinstance(one, FunctionTool) else tool(one) for one in self.tools]
         servers = [one for one in self.toolsets if isinstance(one, MCPServer)]
@@ -192,16 +205,20 @@ class Agent:
         return (*own, *data, *plan, *self.toolsets)
 
     def rules(self) -> tuple[Rule, ...]:
-        """What the agent says of permissions. Raises ConfigurationError when it makes no sense."""
+        """Return the agent's permission rules. Raise ConfigurationError if they are not legal."""
         if self.permissions is None:
             return ()
         given = self.permissions
         return (given if callable(given) else by_pattern(given),)
 
     def told(self, prompt: str | None = None) -> str:
-        """What the model is told first in every run: `prompt`, else the agent's, and how to use what the agent offers.
+        """Return the static prompt of every run: prompt, conduct and the guides of features.
 
-        Raises ConfigurationError as `answer_schema` does.
+        Args:
+            prompt: in place of the agent's own.
+
+        Raises:
+            ConfigurationError: as `answer_schema` does.
         """
         schema = self.answer_schema()
         guides = [
@@ -220,12 +237,16 @@ class Agent:
         return extra_prompt(self.context, shown=partial(section, "Context"))
 
     def answer_check(self) -> AnswerCheck | None:
-        """What the author's own model says of an answer, beyond its schema. None: there is no such model."""
+        """Return the check by the pydantic model of `output_schema`, None without one."""
         model = self.output_schema
         return partial(_model_misfit, model) if isinstance(model, type) else None
 
     def answer_schema(self) -> JsonObject | None:
-        """What every answer has to fit. Raises ConfigurationError when it is no schema of ours."""
+        """Return the JSON Schema of answers, or None.
+
+        Raises:
+            ConfigurationError: `output_schema` is not a supported JSON Schema.
+        """
         given = self.output_schema
         if given is None:
             return None
@@ -249,6 +270,7 @@ def _refuse_unknown_models(argument: str, models: Sequence[ModelClient | str | N
 
 
 def _is_model_name(value: object) -> bool:
+    # PASSBACK_MODELS separates names by commas
     return text(value) and "," not in str(value)
 
 
@@ -279,7 +301,8 @@ TAKES: Mapping[str, Takes] = {
     "max_turns": Takes("a whole number from 1 on", either(nothing, whole(1))),
     "options": Takes("a dict of JSON", json_object),
     "permissions": Takes(
-        "a dict of decisions by the names of tools, or a function of two arguments, the call and the run",
+        "a dict of decisions by the names of tools, or a function of two arguments, "
+        "the call and the run",
         either(nothing, mapping(text, lambda _: True), function_of(2)),
     ),
     "ask_user": Takes("True or False", flag),
@@ -296,12 +319,12 @@ TAKES: Mapping[str, Takes] = {
         "a JSON Schema of type object, or a pydantic model", either(nothing, _is_model, json_object)
     ),
     "commands": Takes(
-        "a dict of functions of two arguments, the text and a CommandContext, by their names: at most 32 of a-z, 0-9, _ and -, "
-        "a letter first",
+        "a dict of functions of two arguments, the text and a CommandContext, by their names: "
+        "at most 32 of a-z, 0-9, _ and -, a letter first",
         mapping(_is_command, function_of(2)),
     ),
 }
-"""What an `Agent` is checked for when it is made; `deps` may be anything."""
+"""Legal types and values of the arguments of `Agent`; `deps` may be anything."""
 
 FORK_TAKES: Mapping[str, Takes] = {
     "name": Takes("a text", text),
@@ -311,6 +334,7 @@ FORK_TAKES: Mapping[str, Takes] = {
 
 
 def _model_misfit(model: type[BaseModel], answer: str) -> str | None:
+    """Return the errors that the model finds in an answer, None if it fits."""
     try:
         model.model_validate_json(answer)
     except ValidationError as error:

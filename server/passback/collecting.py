@@ -1,8 +1,9 @@
-"""When Python's collector looks for cycles of objects: everything stands still while it does.
+"""Garbage collection: freeze start-up objects, and collect fully only when idle.
 
-By itself it looks through all that open streams hold whenever that has grown by a quarter: for a tenth of a millisecond and
-more per stream, a second for some thousands. What requests and runs leave behind is gone without it, but for what broke
-off. What is young is still looked through by itself, and often.
+A full collection pauses the whole process, because it visits everything that open streams hold:
+0.1 ms and more per stream, a second for some thousands. By itself Python collects fully whenever
+that has grown by a quarter. Finished requests and runs are freed without it, by their reference
+counts, but for some that were interrupted. Python goes on to collect young objects often.
 """
 
 import asyncio
@@ -10,29 +11,23 @@ import gc
 from collections.abc import Callable
 from time import monotonic
 
-_YOUNG_OBJECTS = 5_000
-"""Objects made and not yet gone until the youngest are looked through: for about a millisecond."""
-
-_MIDDLE_ROUNDS = 5
-"""Looks at the youngest until those that were left are looked through again."""
-
-_OLD_ROUNDS = 1_000_000
-
-_BUSY_SHARE, _IDLE_SHARE = 0.001, 0.01
-"""Of the time that may go into looking through everything, while somebody is being answered and else."""
-
-_BUSY_PAUSE = 300.0
-"""Seconds between two such looks while somebody is being answered, at least."""
+_YOUNG_OBJECTS = 5_000  # new objects before the youngest are collected: a pause of about 1 ms
+_MIDDLE_ROUNDS = 5  # collections of the youngest before one of the middle generation
+_OLD_ROUNDS = 1_000_000  # in effect never: full collections are started here
+_BUSY_SHARE = 0.001  # of the time may go into full collections while requests are answered
+_IDLE_SHARE = 0.01  # of the time may go into full collections else
+_BUSY_PAUSE = 300.0  # seconds at least between full collections while requests are answered
 
 
 async def collect_seldom(is_calm: Callable[[], bool], *, look: float = 10.0) -> None:
-    """Look through everything when nobody waits, and otherwise seldom. Works until cancelled; one for the process.
+    """Collect fully when the process is idle, and seldom otherwise. Run until cancelled.
 
-    What is there when it begins stays, and is not looked through at all.
+    Only one may run in a process. Objects that exist when it begins are frozen: they are kept, and
+    no collection visits them.
 
     Args:
-        is_calm: whether nobody is being answered.
-        look: seconds between two questions whether it is time.
+        is_calm: returns True while no request is being answered.
+        look: seconds between two checks whether a collection is due.
     """
     usual = gc.get_threshold()
     gc.collect()
@@ -45,13 +40,14 @@ async def collect_seldom(is_calm: Callable[[], bool], *, look: float = 10.0) -> 
 
 
 async def _collect_when_due(is_calm: Callable[[], bool], look: float) -> None:
-    took, looked = 0.0, monotonic()
+    took, collected_at = 0.0, monotonic()
     while True:
         await asyncio.sleep(look)
         pause = took / _IDLE_SHARE if is_calm() else max(_BUSY_PAUSE, took / _BUSY_SHARE)
-        if gc.get_count()[1:] == (0, 0) or monotonic() - looked < pause:
+        # without a collection of the young since, nothing has reached the older generations
+        if gc.get_count()[1:] == (0, 0) or monotonic() - collected_at < pause:
             continue
         began = monotonic()
         gc.collect()
-        looked = monotonic()
-        took = looked - began
+        collected_at = monotonic()
+        took = collected_at - began

@@ -1,4 +1,4 @@
-"""From `MODULE:AGENT`, as a user types it, to the `Agent` that it names."""
+"""Loading of agents by their targets, `MODULE:AGENT`, as a user types them."""
 
 import importlib
 import logging
@@ -14,34 +14,38 @@ from passback.core.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-_MAX_ERROR_CHARACTERS = 500
+_MAX_ERROR_CHARACTERS = 500  # of an error of the user's module, in our error text
 
 
 def load_agents(targets: Sequence[str], /) -> Sequence[Agent]:
     """Return the agents of several targets.
 
     Raises:
-        ConfigurationError: as `load_agent`, or two of them have one name.
+        ConfigurationError: as `load_agent` does, or two agents have the same name.
     """
     named: dict[str, str] = {}
     agents: list[Agent] = []
     for target in targets:
         agent = load_agent(target)
         first = named.setdefault(agent.name or "", target)
+        # each agent before this one has added a name: if this one has not, its name was there
         if len(named) == len(agents):
             raise ConfigurationError(
-                f"{first!r} and {target!r} are both named {agent.name!r}: give one of them another name, "
-                f"as in Agent(name='other')"
+                f"{first!r} and {target!r} are both named {agent.name!r}: "
+                f"give one of them another name, as in Agent(name='other')"
             )
         agents.append(agent)
     return agents
 
 
 def load_agent(target: str) -> Agent:
-    """Import the module, from the current folder or from what is installed; an agent without a name gets this one.
+    """Import a module and return its agent.
+
+    The module is looked up in the current folder, then among the installed ones. An agent without
+    a name is named after its variable.
 
     Raises:
-        ConfigurationError: there is no such module or agent, or the module failed.
+        ConfigurationError: there is no such module or agent, or the module raised an error.
     """
     module, colon, name = target.partition(":")
     if not colon or not all(part.isidentifier() for part in module.split(".")):
@@ -52,7 +56,8 @@ def load_agent(target: str) -> Agent:
     if not isinstance(found, Agent):
         there = [each for each, value in vars(loaded).items() if isinstance(value, Agent)]
         raise ConfigurationError(
-            f"{target!r}: {module} has no Agent called {name!r}; it has {', '.join(there) or 'none'}"
+            f"{target!r}: {module} has no Agent called {name!r}; "
+            f"it has {', '.join(there) or 'none'}"
         )
     return found if found.name else replace(found, name=name)
 
@@ -60,8 +65,9 @@ def load_agent(target: str) -> Agent:
 def _import_module(target: str, module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
-    except (Exception, SystemExit) as error:  # what a module does when it is loaded is its author's
+    except (Exception, SystemExit) as error:  # the user's module may raise anything on import
         logger.debug("the module failed", exc_info=True)
+        # a module that the user's module imports may be missing instead: then its name is told
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{module}.".startswith(f"{missing}."):
             raise ConfigurationError(
@@ -79,7 +85,8 @@ def _missing_module_text(target: str, module: str) -> str:
 
 
 def _describe_failure(error: BaseException) -> str:
-    """What went wrong in one line, and in which line of the user's files."""
+    """Return an error as one line of text, with the user's file and line where it happened."""
+    # the texts of these say enough without the name of their type
     plain = isinstance(error, ConfigurationError | ImportError | SyntaxError)
     kind = "" if plain else f"{type(error).__name__}: "
     words = " ".join(f"{kind}{error}".split())[:_MAX_ERROR_CHARACTERS]
@@ -89,5 +96,5 @@ def _describe_failure(error: BaseException) -> str:
 
 
 def _is_users_file(file: Path) -> bool:
-    """Whether it is of the user's folder, and not of what is installed there."""
+    """Return True for a file below the current folder that no installed package has."""
     return file.is_relative_to(Path.cwd()) and "site-packages" not in file.parts

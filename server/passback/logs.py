@@ -1,4 +1,4 @@
-"""The log of a process: lines on standard error."""
+"""Logging of a process: lines on standard error, as text or JSON."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from typing_extensions import override
 
-_QUIET_TIME = 60  # in which a line that anybody can cause is written once
+_QUIET_TIME = 60  # seconds in which a warning that any client can cause is written once
 _PLAIN_VALUE = re.compile(r"[\w.:/@+{}-]+", re.ASCII)
 _RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
     "message",
@@ -20,7 +20,10 @@ _RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
 
 
 class _TextFormatter(logging.Formatter):
-    """One line per event, with its ids: as JSON where they could be taken for more than one value, or for a line."""
+    """One line per event, with its ids behind the message.
+
+    An id that could be read as several values or as another line is quoted as JSON.
+    """
 
     @override
     def format(self, record: logging.LogRecord) -> str:
@@ -33,10 +36,10 @@ class _TextFormatter(logging.Formatter):
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object of ASCII per event, whatever its message holds: `time` (UTC), `level`, `logger`, `message`, its ids.
+    """One JSON object of ASCII per event: `time` (UTC), `level`, `logger`, `message` and its ids.
 
     Args:
-        several: each object has the `process`.
+        several: add the field `process`, the process's id.
     """
 
     def __init__(self, *, several: bool) -> None:
@@ -46,30 +49,31 @@ class _JsonFormatter(logging.Formatter):
     @override
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, UTC)
-        told: dict[str, object] = {
+        fields: dict[str, object] = {
             "time": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
         if self._several:
-            told["process"] = record.process
+            fields["process"] = record.process
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
+            fields["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
-            told["stack"] = record.stack_info
+            fields["stack"] = record.stack_info
         ids = {name: _json_value(value) for name, value in _extra_fields(record).items()}
-        return json.dumps({**told, **ids, **told})  # no id takes the place of a field
+        # twice, so that the fields come first and no id replaces one of them
+        return json.dumps({**fields, **ids, **fields})
 
 
 def _extra_fields(record: logging.LogRecord) -> Mapping[str, object]:
-    """Return what was said beside the message."""
+    """Return the attributes that the caller passed as `extra`."""
     return {name: value for name, value in vars(record).items() if name not in _RECORD_FIELDS}
 
 
 def _json_value(value: object) -> object:
-    """Return a value as JSON has it, or else its text."""
-    if isinstance(value, float):
+    """Return a value that JSON can hold unchanged, any other as its text."""
+    if isinstance(value, float):  # JSON has no NaN and no infinity
         return value if math.isfinite(value) else str(value)
     return value if value is None or isinstance(value, str | bool | int) else str(value)
 
@@ -79,7 +83,10 @@ def _quoted_if_needed(value: str) -> str:
 
 
 class OncePerMinute(logging.Filter):
-    """Passes a warning once a minute, the next time with the number of those it left out; all errors pass."""
+    """Logging filter that passes each warning once a minute, and every error.
+
+    The next warning that passes has the number of those that were left out in between.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +108,13 @@ class OncePerMinute(logging.Filter):
 
 
 def log_to_stderr(level: str, form: str = "text", *, several: bool = False) -> None:
-    """Log lines for people (`text`), or `json`; `several` processes write to it: each line says which."""
+    """Set up logging to standard error.
+
+    Args:
+        level: the least level that is written.
+        form: `text` for people, or `json`.
+        several: several processes write to this stream; each line has the process's id.
+    """
     process = " [%(process)d]" if several else ""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
@@ -109,14 +122,14 @@ def log_to_stderr(level: str, form: str = "text", *, several: bool = False) -> N
         if form == "json"
         else _TextFormatter(f"%(asctime)s{process} %(levelname)s %(name)s: %(message)s")
     )
-    # what Python itself warns of has two lines
+    # Python writes a warning as two lines, which no reader of JSON lines can parse
     logging.captureWarnings(form == "json")
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # it writes a line for each request that cannot be read, and no key is needed to send one
+    # uvicorn writes a line for each malformed request, and any client without a key can send those
     logging.getLogger("uvicorn.error").filters = [OncePerMinute()]
-    # at info these write a line with the URL for each request to the model or to an MCP server
+    # at INFO these log the URL of each request to the model or to an MCP server
     for name in ("httpx", "httpx2"):
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
-    # and these write down what an MCP server sends, and the id of the session with it
+    # these log what an MCP server sends, and the id of the session with it, which is a secret
     for name in ("mcp", "client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

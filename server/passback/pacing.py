@@ -1,17 +1,17 @@
-"""Large pieces of work on the event loop take turns: what is small goes on between two of them."""
+"""A queue for large pieces of work on the event loop, so that small ones run in between."""
 
 import asyncio
 from collections import deque
 
 from anyio.lowlevel import RunVar
 
-LARGE = 128 * 1024  # bytes or characters that are read, written down or sent in one piece of work
+LARGE = 128 * 1024  # bytes or characters that one piece of work parses, encodes or sends
 
-_REST_TURNS = 2  # turns of the event loop between two large pieces of work
+_REST_TURNS = 2  # iterations of the event loop between two large pieces of work
 
 
 class _WorkQueue:
-    """Those who wait to do a large piece of work, in the order of their coming."""
+    """Tasks that wait to do a large piece of work, first come, first served. One per event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -33,7 +33,7 @@ class _WorkQueue:
             return
         while self._waiting:
             following = self._waiting.popleft()
-            if not following.done():  # else who waited was cancelled
+            if not following.done():  # a task that was cancelled leaves its place to the next one
                 following.set_result(None)
                 self._loop.call_soon(self._rest_then_wake, _REST_TURNS)
                 return
@@ -44,7 +44,10 @@ _work_queue = RunVar[_WorkQueue]("passback_large_work")
 
 
 async def large_work() -> None:
-    """Wait until a large piece of work may be done on the event loop: what follows, up to the next `await`."""
+    """Wait until the caller may do a large piece of work.
+
+    The piece is all that the caller does up to its next `await`.
+    """
     queue = _work_queue.get(None)
     if queue is None:
         queue = _WorkQueue()

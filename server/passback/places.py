@@ -1,4 +1,4 @@
-"""Few places for work that costs much: those who wait for one take turns, so that nobody keeps them from the others."""
+"""A fair limit on expensive work: owners take turns, so that none can block the others."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -12,7 +12,13 @@ from passback.core.messages import ConversationKey, OwnerId
 
 
 def places_of(variable: RunVar["Places"], number: int, seconds: float, /) -> "Places":
-    """Return the places of this event loop; where none are set, so many are made."""
+    """Return the limiter of this event loop. If there is none, make one.
+
+    Args:
+        variable: holds it.
+        number: of places, for a new one.
+        seconds: longest wait, for a new one.
+    """
     found = variable.get(None)
     if found is None:
         found = Places(number, seconds)
@@ -27,15 +33,15 @@ class _Waiter:
 
 
 class Places:
-    """So many at once, and of several places never all for one owner.
+    """Limiter of concurrent work. One owner never has all places, if there are several.
 
-    The next one is an owner's who has the fewest, and of these the one's who got one longest ago; so it is with an
-    owner's conversations.
+    A free place goes to the owner with the fewest places, and of these to the one that got a place
+    longest ago. An owner's conversations take turns in the same way.
 
     Args:
         number: of places.
-        seconds: how long one waits at most.
-        most_waiting: how many of an owner wait; each of them holds in memory what it is to work on.
+        seconds: longest wait for a place.
+        most_waiting: waiting tasks of one owner, at most. Each holds its input in memory.
     """
 
     def __init__(self, number: int, seconds: float, *, most_waiting: int = 64) -> None:
@@ -50,14 +56,18 @@ class Places:
 
     @asynccontextmanager
     async def one(self, key: ConversationKey, /) -> AsyncGenerator[None]:
-        """Have a place. Raises TimeoutError when there is none in time, at once where too many of the owner's wait."""
+        """Hold a place for work on a conversation.
+
+        Raises:
+            TimeoutError: no place became free in time, or too many tasks of the owner wait.
+        """
         if sum(each.key.owner == key.owner for each in self._waiting) >= self._most_waiting:
             raise TimeoutError
         waiter = _Waiter(key)
         self._waiting.append(waiter)
         self._give_places()
         try:
-            if not waiter.given.is_set():
+            if not waiter.given.is_set():  # a free place is given without a switch of tasks
                 with anyio.fail_after(self.seconds):
                     await waiter.given.wait()
             yield
@@ -70,6 +80,7 @@ class Places:
             self._give_places()
         else:
             self._waiting.remove(waiter)
+        # forget owners and conversations that neither wait nor work: the maps stay small
         known = {part for each in self._waiting for part in (each.key, each.key.owner)}
         known |= {owner for owner, places in self._taken.items() if places}
         self._taken = Counter(

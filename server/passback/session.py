@@ -1,4 +1,7 @@
-"""A conversation with an agent from Python, without HTTP: the same engine and the same events as the server's."""
+"""A conversation with an agent from Python, without HTTP.
+
+Engine and events are the same as the server's.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -51,12 +54,11 @@ from passback.native.submissions import (
 )
 from passback.settings import load, variable
 
-_PAGE_MESSAGES = 1000
-_MAX_WAITING_EVENTS = 1000
-"""Events that wait for their reader before the session reads on."""
+_PAGE_MESSAGES = 1000  # messages per read of the store
+_MAX_WAITING_EVENTS = 1000  # events buffered for a slow reader; then the session stops reading
 
 _MessageReader: TypeAlias = Callable[[RequestLimits], Awaitable[PostedMessage]]
-"""Reads what the caller says; it is not read before somebody iterates."""
+"""Reads and checks what the caller says, once the caller iterates."""
 
 _TAKES: Mapping[str, Takes] = {
     "agent": Takes("an Agent", a(Agent)),
@@ -75,19 +77,22 @@ class Session:
             async for event in session.submit("Hello"):
                 ...
 
-    Without `async with`, each iteration opens the store and closes it again. What was left cannot be used again.
+    Without `async with`, each iteration opens the store and closes it again. A session cannot be
+    used after its `async with` block.
 
     Args:
-        agent: who answers.
-        store: where the conversation is kept, as in `PASSBACK_STORE`; the default forgets it with the session.
-        conversation: its id; None: a new one.
-        owner: whose it is.
-        tools: what the caller executes itself: calls of these are owed, and `answer` answers them.
-        settings: others, by their names without `PASSBACK_`, such as `{"max_turns": "5"}`.
+        agent: the agent that answers.
+        store: URL of the store, as in `PASSBACK_STORE`. The default keeps the conversation in
+            memory, for as long as the session.
+        conversation: id of the conversation. None: a new one.
+        owner: owner of the conversation.
+        tools: the caller's own tools. Their calls are owed, and `answer` brings the results.
+        settings: other settings, by their names without `PASSBACK_`, such as `{"max_turns": "5"}`.
 
     Raises:
-        ConfigurationError: an agent or settings that cannot work, or an argument that is not what it takes.
-        InvalidRequest: an id that no conversation can have.
+        ConfigurationError: the agent or the settings cannot work, or an argument has the wrong
+            type or value.
+        InvalidRequest: `conversation` is not a legal id.
     """
 
     def __init__(
@@ -120,7 +125,12 @@ class Session:
         return self._key.id
 
     async def __aenter__(self) -> Self:
-        """Raises ConfigurationError or StoreError when the store cannot be used, InvalidRequest the second time."""
+        """Open the store.
+
+        Raises:
+            ConfigurationError, StoreError: the store cannot be used.
+            InvalidRequest: the session is or was open.
+        """
         if self._holder is not None:
             raise InvalidRequest("this session is open already")
         self._holder = await _BackendHolder.open(self._take_backend())
@@ -137,7 +147,7 @@ class Session:
             await holder.close()
 
     def _take_backend(self) -> Backend:
-        """One that nobody has opened yet."""
+        """Return a backend that was not opened: the first one, else a new one."""
         self._refuse_closed()
         backend, self._unopened = self._unopened or Backend(self._settings, [self._agent]), None
         return backend
@@ -146,7 +156,6 @@ class Session:
         if self._closed:
             raise InvalidRequest("this session is closed")
 
-    # ---------------------------------------------------------------- saying something
     def submit(
         self,
         message: Content | Sequence[Part | JsonObject],
@@ -158,23 +167,24 @@ class Session:
         output_schema: JsonObject | type[BaseModel] | None = None,
         model: str | None = None,
     ) -> AsyncGenerator[RunEvent]:
-        """Say something; iterate over what the agent says.
+        """Send a message and iterate over the events of the answer.
 
-        Leaving the iteration early does not stop the run, and until it ends the next message is refused as busy:
-        `cancel` stops it, and so does the session's end.
+        Leaving the iteration early does not stop the run, and until it ends the next message is
+        refused as busy. `cancel` stops it, and so does the end of the session.
 
         Args:
-            message: a text, or parts: those of `passback.core.messages`, or dicts as they are posted.
-            structured_data: data to work on, any JSON. None: what was given before still counts; `/clear` forgets it.
-            intent: what the user wants, in the caller's words.
-            constraints: what the agent has to keep to.
-            instructions: the caller's own, for this answer.
-            output_schema: what the answer has to fit, a JSON Schema of type object or a pydantic model; its value comes
-                as `OutputAccepted`.
-            model: the name of the one that is to answer, of those that the agent or the settings allow.
+            message: a text, or parts: those of `passback.core.messages`, or dicts as in a post.
+            structured_data: data to work on, any JSON. None: the data of an earlier message
+                counts; `/clear` removes it.
+            intent: the user's aim, in the caller's words.
+            constraints: rules for the agent.
+            instructions: the caller's instructions for this answer.
+            output_schema: schema of the answer, a JSON Schema of type object or a pydantic model.
+                The value comes as `OutputAccepted`.
+            model: name of the model, one of those that the agent or the settings allow.
 
-        The iteration raises ClientError or StoreError when the message is not taken: what a post could not say either
-        is an InvalidRequest.
+        The iteration raises ClientError or StoreError if the message is refused. Arguments that
+        are not legal in a post are an InvalidRequest.
         """
         data = {} if structured_data is None else {"structured_data": structured_data}
         said = {"content": message, "intent": intent, "model": model, **data}
@@ -188,24 +198,38 @@ class Session:
     def answer(
         self, call_id: str, content: Content | JsonValue, *, is_error: bool = False
     ) -> AsyncGenerator[RunEvent]:
-        """The result of a call that is owed, a text, parts or any JSON; the iteration is empty while others are still owed."""
+        """Send the result of an owed call and iterate over the events of the run that goes on.
+
+        The iteration is empty while other calls are still owed.
+
+        Args:
+            call_id: the call.
+            content: a text, parts or any JSON.
+            is_error: the tool failed.
+        """
         given = {"call_id": call_id, "content": content, "is_error": is_error}
         return self._run_events(partial(read_answer, given))
 
     def decide(
         self, call_id: str, *, approved: bool, reason: str = "", always: bool = False
     ) -> AsyncGenerator[RunEvent]:
-        """Whether a call may be made that is owed an approval; as `answer`.
+        """Approve or deny a call that waits for it, and iterate as `answer` does.
 
-        `always` is an answer for all later calls of the tool, too: nobody is asked, until `retract` takes it back.
+        Args:
+            call_id: the call.
+            approved: True if the call may be made.
+            reason: for the model.
+            always: decide all later calls of the tool, too, without a question. `retract` takes
+                it back.
         """
         given = {"call_id": call_id, "approved": approved, "reason": reason, "always": always}
         return self._run_events(partial(read_decision, given))
 
-    async def _run_events(self, said: _MessageReader) -> AsyncGenerator[RunEvent]:
+    async def _run_events(self, read_message: _MessageReader) -> AsyncGenerator[RunEvent]:
         send, receive = anyio.create_memory_object_stream[RunEvent](_MAX_WAITING_EVENTS)
-        # a task of its own holds what has to be left again: nobody may be at the yield when that is due
-        reading = asyncio.create_task(self._submit_and_follow(said, send))
+        # A caller may never come back to the `yield`, so no context manager may be open around it:
+        # a task holds them, and `finally` ends it.
+        reading = asyncio.create_task(self._submit_and_follow(read_message, send))
         try:
             async for event in receive:
                 yield event
@@ -216,12 +240,13 @@ class Session:
             await asyncio.wait([reading])
 
     async def _submit_and_follow(
-        self, said: _MessageReader, send: MemoryObjectSendStream[RunEvent]
+        self, read_message: _MessageReader, send: MemoryObjectSendStream[RunEvent]
     ) -> None:
         with send:
             self._refuse_closed()
-            message = await said(self._limits)
+            message = await read_message(self._limits)
             tools = await read_declared(self._tools, self._limits, self._key)
+            # None keeps the conversation's tools, where an empty list would clear them
             post = StartRun(self._key, (message,), tools or None)
             if self._holder is not None:
                 await _send_events(self._holder.backend.runs, post, send)
@@ -232,16 +257,18 @@ class Session:
             finally:
                 await holder.close()
 
-    # ---------------------------------------------------------------- looking
     async def owed(self) -> Sequence[Owed]:
-        """What has to be answered before the agent goes on. Within `async with` only."""
+        """Return the calls that wait for an answer. Within `async with` only."""
         try:
             return (await self._open_backend.runs.status(self._key)).owed
-        except UnknownConversation:
+        except UnknownConversation:  # a conversation exists from its first message on
             return ()
 
     async def state(self) -> ConversationState:
-        """Plan, usage, cost, seconds, refusals, lasting permissions and structured data. Within `async with` only."""
+        """Return the state of the conversation. Within `async with` only.
+
+        It has plan, usage, cost, seconds, refusals, lasting permissions and structured data.
+        """
         runs = self._open_backend.runs
         try:
             status = await runs.status(self._key)
@@ -250,15 +277,16 @@ class Session:
             return ConversationState()
 
     async def retract(self, tool: str) -> None:
-        """Take back what was answered for good (`always`) about a tool. Within `async with` only.
+        """Remove the lasting permission (`always`) of a tool. Within `async with` only.
 
-        Raises ConversationBusy while a run goes on.
+        Raises:
+            ConversationBusy: a run goes on.
         """
         with suppress(UnknownConversation):
             await self._open_backend.runs.retract(self._key, tool)
 
     async def messages(self) -> Sequence[Message]:
-        """The whole conversation, oldest first. Within `async with` only."""
+        """Return all messages of the conversation, oldest first. Within `async with` only."""
         messages: list[Message] = []
         try:
             while True:
@@ -272,7 +300,7 @@ class Session:
             return ()
 
     async def cancel(self) -> bool:
-        """Stop the run that goes on. False: none does. Within `async with` only."""
+        """Stop the current run; return False if there is none. Within `async with` only."""
         try:
             status = await self._open_backend.runs.status(self._key)
         except UnknownConversation:
@@ -291,7 +319,7 @@ class Session:
 
 async def _send_events(runs: Runs, post: StartRun, send: MemoryObjectSendStream[RunEvent]) -> None:
     started = await runs.start(post)
-    if isinstance(started, Parked):
+    if isinstance(started, Parked):  # the result is stored, and other calls are still owed
         return
     async with runs.follow(started) as batches:
         async for batch in batches:
@@ -300,7 +328,11 @@ async def _send_events(runs: Runs, post: StartRun, send: MemoryObjectSendStream[
 
 
 class _BackendHolder:
-    """Holds a backend open in a task of its own, so that it may be closed from any other."""
+    """Holds a backend open in a task of its own.
+
+    The backend's task group must be left by the task that entered it; a session may be closed by
+    another one.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -313,7 +345,7 @@ class _BackendHolder:
         holder = cls(backend)
         holder._task = asyncio.create_task(holder._hold_open())
         await asyncio.wait([holder._task, holder._opened], return_when=asyncio.FIRST_COMPLETED)
-        if holder._task.done():
+        if holder._task.done():  # opening failed: raise its error
             await holder._task
         return holder
 

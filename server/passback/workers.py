@@ -1,8 +1,13 @@
-"""`passback serve --workers N`: several processes that serve one address, and the one that keeps them.
+"""`passback serve --workers N`: a pool of worker processes that serve one address.
 
-The keeper holds the listening socket, passes signals on, and starts anew what ended by itself. It loads no agent: each worker
-reads the settings and loads the agents by itself. With each it has a *line*, a pair of sockets: what the command line says goes to
-the worker by it, since everybody can read a process's arguments; `ready` comes back; its end tells the worker that the keeper is gone.
+The pool's process holds the listening socket, passes signals on and restarts workers that end by
+themselves. It loads no agent: each worker reads the settings and loads the agents. The pool and
+each worker share a *line*, a pair of sockets:
+
+* the worker's `WorkerConfig` goes over the line, because every user of the machine can read a
+  process's arguments;
+* `ready` comes back;
+* the end of the line tells the worker that the pool is gone.
 """
 
 import asyncio
@@ -30,23 +35,28 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 WORKER = (
     sys.executable,
     "-c",
-    "import sys; *at, sys.path[:] = *map(int, sys.argv[1:3]), sys.argv[3:]; from passback.cli import work; sys.exit(work(*at))",
+    (
+        "import sys; *at, sys.path[:] = *map(int, sys.argv[1:3]), sys.argv[3:]; "
+        "from passback.cli import work; sys.exit(work(*at))"
+    ),
 )
-"""Takes the numbers of two open files, the listening socket and the line, and what is to be its `sys.path`."""
+"""The command of a worker. Its arguments: the file numbers of the listening socket and of the
+line, then the entries of its `sys.path`."""
 _READY_LINE = b"ready\n"
+# exit codes of a worker that was asked to stop: its own, or the signal's while it was starting
 _STOPPED_CODES = (0, -signal.SIGTERM)
-"""How a worker ends that was asked to: by itself, or, while it was starting, by the signal."""
 
 _log = logging.getLogger(__name__)
 
 
 def require_common_ground(settings: Settings) -> None:
-    """Raises ConfigurationError where so many workers cannot serve together."""
+    """Raise ConfigurationError if several workers cannot serve with these settings."""
     if settings.workers == 1:
         return
     if sys.platform == "win32":
         raise ConfigurationError(
-            "PASSBACK_WORKERS: on Windows one process serves an address; start several on ports of their own"
+            "PASSBACK_WORKERS: on Windows one process serves an address; "
+            "start several on ports of their own"
         )
     if settings.store.partition(":")[0].lower() == "memory":
         raise ConfigurationError(
@@ -57,14 +67,14 @@ def require_common_ground(settings: Settings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """What a worker is told at its start.
+    """Configuration that the pool sends to a worker at its start.
 
     Args:
         argv: the command line, for agents that look at it.
-        flags: its settings, by their variables.
-        agents: each as `MODULE:AGENT`.
-        patience: seconds that it may take to end when the keeper is gone.
-        announces: whether it is the one that says where it listens.
+        flags: settings from the command line, by the names of their variables.
+        agents: targets, each `MODULE:AGENT`.
+        patience: seconds that the worker may take to stop once the pool is gone.
+        announces: True for the one worker that prints the address.
     """
 
     argv: Sequence[str]
@@ -76,13 +86,14 @@ class WorkerConfig:
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """Seconds, and how often.
+    """Exponential backoff of restarts.
 
     Args:
-        pause: before a worker that ended is started anew; each one that lived shorter than `steady` doubles it.
-        longest_pause: what it grows to.
-        steady: the life of a worker after which its end counts as the first.
-        failed_starts: of one place in a row, after which the keeper gives up.
+        pause: seconds before a worker that ended is restarted. Each worker that lived shorter
+            than `steady` doubles the pause.
+        longest_pause: upper limit of the pause, in seconds.
+        steady: seconds. The end of a worker that lived at least as long counts as the first.
+        failed_starts: failed starts of one slot in a row after which the pool stops.
     """
 
     pause: float = 0.25
@@ -91,15 +102,14 @@ class RestartPolicy:
     failed_starts: int = 5
 
 
-# ---------------------------------------------------------------- the worker's side
 @dataclass(frozen=True, slots=True)
 class WorkerSlot:
-    """A worker's place; use `taken_slot`.
+    """A worker's sockets and configuration. Use `taken_slot` to get it.
 
     Args:
         listening: the socket on which all workers listen.
-        line: its end of the line.
-        order: what it was told.
+        line: the worker's end of the line to the pool.
+        order: the configuration that the pool sent.
     """
 
     listening: socket.socket
@@ -107,18 +117,20 @@ class WorkerSlot:
     order: WorkerConfig
 
     def end_with_pool(self) -> None:
-        """See to it that this process ends as by SIGTERM when the keeper is gone, and within `WorkerConfig.patience` in any case."""
+        """Stop this process when the pool is gone: by SIGTERM, and by SIGKILL after
+        `WorkerConfig.patience` seconds.
+        """
         threading.Thread(target=self._watch_pool, daemon=True).start()
 
     def ready(self) -> None:
-        """Say that requests are answered."""
-        with suppress(OSError):  # a keeper that is gone is noticed elsewhere
+        """Tell the pool that this worker answers requests."""
+        with suppress(OSError):  # `_watch_pool` notices that the pool is gone
             self.line.sendall(_READY_LINE)
 
     def _watch_pool(self) -> None:
         with suppress(OSError):
             self.line.recv(1)
-        if self.line.fileno() == -1:  # it is this process that has closed it
+        if self.line.fileno() == -1:  # closed by this process: an ordinary stop, not a lost pool
             return
         _log.warning("the process that keeps the workers is gone: stopping")
         os.kill(os.getpid(), signal.SIGTERM)
@@ -128,27 +140,36 @@ class WorkerSlot:
 
 @contextmanager
 def taken_slot(listening: int, line: int) -> Generator[WorkerSlot]:
-    """The place of this process, by the numbers of its open files. Ends the process when there is no keeper any more."""
+    """Take over the open files that the pool passed on, and read the configuration.
+
+    Args:
+        listening: file number of the listening socket.
+        line: file number of the worker's end of the line.
+
+    Raises:
+        SystemExit: the pool is gone.
+    """
     with _take_socket(listening) as common, _take_socket(line) as own:
-        with own.makefile("rb") as told:
-            order = told.readline()
-        if not order:
+        with own.makefile("rb") as received:
+            order = received.readline()
+        if not order:  # end of the line: the pool is gone before it has sent anything
             raise SystemExit(EXIT_FAILED)
         yield WorkerSlot(common, own, WorkerConfig(**json.loads(order)))
 
 
 def _take_socket(number: int) -> socket.socket:
-    """An open file that was passed on; programs that tools start do not get it."""
+    """Return the socket with this file number, not inherited by programs that tools start."""
     os.set_inheritable(number, False)
     return socket.socket(fileno=number)
 
 
-# ---------------------------------------------------------------- the keeper's side
 @dataclass(eq=False, slots=True)
 class _Worker:
-    """Args:
-    process: none where it could not be started.
-    line: the keeper's end, which is open while the process lives.
+    """One worker process, seen from the pool.
+
+    Args:
+        process: None if it could not be started.
+        line: the pool's end of the line, open while the process lives.
     """
 
     process: anyio.abc.Process | None = None
@@ -165,12 +186,12 @@ class _Worker:
         return time.monotonic() - self.began
 
     def send_signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):  # it has ended, which is about to be noticed
+        with suppress(ProcessLookupError):  # it has ended: `wait_ended` is about to return
             if self.process:
                 self.process.send_signal(number)
 
     async def wait_ended(self) -> int:
-        """Wait for it; its exit code, or minus the number of the signal."""
+        """Wait for the process; return its exit code, or minus the number of its signal."""
         code = await self.process.wait() if self.process else EXIT_FAILED
         if self.line:
             self.line.close()
@@ -178,11 +199,16 @@ class _Worker:
 
 
 class WorkerPool:
-    """Keeps workers until SIGTERM or Ctrl-C, which it passes on; a second one means to them what it means to a server alone.
+    """Runs workers until SIGTERM or Ctrl-C, and passes both on to them.
+
+    A second signal has the same effect on each worker as on a server without a pool.
 
     Args:
-        listening: closed when the workers are to stop, so that nobody connects any more.
-        command: starts a worker, as `WORKER`.
+        listening: the socket on which all workers listen. It is closed when they are to stop, so
+            that no client can connect.
+        order: the configuration of all workers.
+        command: starts a worker, see `WORKER`.
+        pace: the backoff of restarts.
     """
 
     def __init__(
@@ -203,9 +229,10 @@ class WorkerPool:
         self._exit_code = 0
 
     async def run(self, count: int) -> int:
-        """Give the exit code.
+        """Run `count` workers until they are stopped, and return the exit code.
 
-        The first worker starts alone: what keeps it from starting is said once, by itself, and its exit code is ours.
+        The first worker starts alone. If it fails, its error is printed once, not once per
+        worker, and its exit code is returned.
         """
         async with anyio.create_task_group() as tasks:
             with self._handle_signals():
@@ -225,12 +252,13 @@ class WorkerPool:
                 places.start_soon(self._run_slot, None)
 
     async def _run_slot(self, worker: _Worker | None) -> None:
-        """One place: a worker, the one after it, and so on."""
+        """Keep one slot filled: wait for its worker to end, and start the next one."""
         short_lives = failed_starts = 0
         while worker or not self._stop.is_set():
             worker = worker or await self._start_worker(self._config)
             code = await self._wait_for_end(worker)
             if self._stop.is_set():
+                # one worker that failed to stop makes the exit code of the whole pool
                 failed = worker.process is not None and code not in _STOPPED_CODES
                 self._exit_code |= EXIT_FAILED if failed else 0
                 return
@@ -250,11 +278,12 @@ class WorkerPool:
             )
             short_lives += 1
             worker = None
+            # a stop ends the pause: nothing is left to restart
             with anyio.move_on_after(pause):
                 await self._stop.wait()
 
     async def _start_worker(self, order: WorkerConfig) -> _Worker:
-        """Give a worker that is ready, or ended before it was."""
+        """Start a worker; return it when it is ready, or has ended before it was."""
         worker = _Worker()
         self._workers.add(worker)
         try:
@@ -267,9 +296,9 @@ class WorkerPool:
 
     async def _open_worker(self, worker: _Worker, order: WorkerConfig) -> None:
         ours, theirs = socket.socketpair()
-        said, worker.line = await asyncio.open_unix_connection(sock=ours)
+        reader, worker.line = await asyncio.open_unix_connection(sock=ours)
         with theirs:
-            if self._stop.is_set():  # nobody listens any more
+            if self._stop.is_set():  # the listening socket is closed: it has no number to pass on
                 return
             numbers = (self._listening.fileno(), theirs.fileno())
             worker.process = await anyio.open_process(
@@ -278,13 +307,14 @@ class WorkerPool:
                 stdout=None,
                 stderr=None,
                 pass_fds=numbers,
-                start_new_session=True,  # Ctrl-C goes to all of a terminal's group, and would come twice
+                # a terminal sends Ctrl-C to the whole process group: workers would get it twice
+                start_new_session=True,
             )
-        if self._stop.is_set():
+        if self._stop.is_set():  # the signal came while the process was starting
             worker.send_signal(signal.SIGTERM)
         worker.line.write(json.dumps(asdict(order)).encode() + b"\n")
-        with suppress(OSError):  # it ended without a look at its order
-            worker.ready = await said.readline() == _READY_LINE
+        with suppress(OSError):  # the worker ended before it read its configuration
+            worker.ready = await reader.readline() == _READY_LINE
 
     async def _wait_for_end(self, worker: _Worker) -> int:
         code = await worker.wait_ended()
@@ -293,7 +323,7 @@ class WorkerPool:
 
     async def _fail_start(self, first: _Worker) -> None:
         code = await self._wait_for_end(first)
-        if self._first_signal:
+        if self._first_signal:  # the shells' convention for a program that a signal ended
             self._exit_code = 128 + self._first_signal
             return
         if code < 0:
@@ -331,11 +361,11 @@ class WorkerPool:
         self._listening.close()
         self._first_signal = self._first_signal or number
         for worker in self._workers:
-            # Python that is just starting would make a traceback of SIGINT
+            # Python that is just starting answers SIGINT with a traceback
             worker.send_signal(number if worker.ready else signal.SIGTERM)
 
 
 def _describe_exit(code: int) -> str:
-    """How a process ended."""
+    """Return a text for an exit code, where a negative one is the number of a signal."""
     names = {one.value: one.name for one in signal.Signals}
     return f"exit code {code}" if code >= 0 else names.get(-code, f"signal {-code}")

@@ -53,7 +53,6 @@ class ContentBuilder:
         head = encode(self._make_event({}, "in_progress", delta=True))
         self._delta_head = f'{head.removesuffix("}")},"text":'
 
-    # ---------------------------------------------------------------- texts
     def add_text_delta(self, text: str | None) -> Event:
         """A piece of a text; None: an empty one."""
         piece = self._append_text("" if text is None else text)
@@ -76,7 +75,6 @@ class ContentBuilder:
     def set_refusal(self, text: str) -> Event:
         return self._set_fields("refusal", {"refusal": require_text(text, "a refusal")})
 
-    # ---------------------------------------------------------------- data
     def set_data(self, data: Event) -> Event:
         return self._set_fields("data", {"data": copy_object(data, "data")})
 
@@ -93,7 +91,6 @@ class ContentBuilder:
         self._has_begun = True
         return self._parent.emit(self._make_event({"data": given}, "in_progress", delta=True))
 
-    # ---------------------------------------------------------------- media
     def set_image_url(self, image_url: str) -> Event:
         """An address, or a `data:` URL."""
         return self._set_fields("image", {"image_url": require_filled_text(image_url, "image_url")})
@@ -127,7 +124,6 @@ class ContentBuilder:
             fields["filename"] = require_filled_text(filename, "filename")
         return self._set_fields("file", fields)
 
-    # ---------------------------------------------------------------- its end
     def complete(self) -> Event:
         """The whole part."""
         self._require_open(self.type)
@@ -166,7 +162,6 @@ class ContentBuilder:
         fields = self._current_fields()
         return self._make_event(fields, "completed", delta=False) if fields else None
 
-    # ---------------------------------------------------------------- its events
     def _set_fields(self, content_type: str, fields: Event) -> Event:
         self._require_open(content_type)
         self._fields = fields

@@ -40,7 +40,6 @@ class ParentBuilder(Protocol):
         ...
 
 
-# ---------------------------------------------------------------- what is given
 def require_text(value: object, what: str, /) -> str:
     """Raises Misuse: it is no text."""
     if not isinstance(value, str):

@@ -159,7 +159,6 @@ class MessageBuilder:
         self._parent.close_child(self._data)
         return self._data
 
-    # ---------------------------------------------------------------- for the content's builder
     def next_number(self) -> int:
         """Draw the next `sequence_number`."""
         return self._parent.next_number()
@@ -173,7 +172,6 @@ class MessageBuilder:
         self._open = None
         self._parts.append(part)
 
-    # ---------------------------------------------------------------- for the response's builder
     def stop_early(self, why: str, /) -> Event | None:
         """Nothing more can come. The message as it stands, and as no event told it; None: it was not announced."""
         self._end_reason = why
@@ -187,7 +185,6 @@ class MessageBuilder:
             key: each for key, each in self._end_event("incomplete").items() if key != _NUMBER_KEY
         }
 
-    # ---------------------------------------------------------------- its state
     @property
     def _is_announced(self) -> bool:
         return _NUMBER_KEY in self._data

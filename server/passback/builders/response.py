@@ -185,7 +185,6 @@ class ResponseBuilder:
         yield message.complete()
         yield self.completed()
 
-    # ---------------------------------------------------------------- for the other builders
     def next_number(self) -> int:
         """Draw the next `sequence_number`."""
         number, self._number = self._number, self._number + 1
@@ -207,7 +206,6 @@ class ResponseBuilder:
         """Leave numbers out, because they may have been sent."""
         self._number += numbers
 
-    # ---------------------------------------------------------------- its states
     def _begin_response(self, response_id: str | None) -> None:
         self._id = (
             f"response_{uuid4()}"

@@ -1,1 +1,1 @@
-"""Plays a recorded run back to a client, without the server and the model that it came from."""
+"""Replay of a recorded run to a client, without the server and the model that it came from."""

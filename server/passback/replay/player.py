@@ -1,6 +1,6 @@
-"""A recording as a server: it answers posts with the recorded frames, in their recorded times."""
+"""A recording as a server: answers posts with the recorded frames, at their recorded times."""
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Sequence
 from itertools import groupby
 from time import monotonic
 
@@ -25,25 +25,29 @@ from passback.streams.sse import opening_comment, stream_headers
 from passback.wire.page import build_page
 
 _KEPT_HEADERS = ("x-owed-tool-calls", "retry-after")
-_MAX_KEYS = 1000
-"""Posts that are known again."""
-_MAX_ID_CHARACTERS = 256
+_MAX_KEYS = 1000  # idempotency keys that are remembered, the newest
+_MAX_ID_CHARACTERS = 256  # of a conversation
 
 _LIMITS = RequestLimits()
 
 
 def replay_site(recording: Recording, /, *, speed: float) -> ASGIApp:
-    """The page, and the routes that a client of the recorded runs needs, for clients of this machine.
+    """Build the playground and the routes that a client of the recorded runs needs.
+
+    Only clients of this machine may use it.
 
     Args:
-        recording: what to play.
-        speed: how many times as fast as it was recorded; 0: at once.
+        recording: the exchanges to play.
+        speed: factor of the recorded speed; 0: without pauses.
     """
     return build_site([_Player(recording, speed).build_wire(), build_page()], Access())
 
 
 class _Player:
-    """One recording. Every conversation's id means the recorded one, since clients choose their own."""
+    """Player of one recording.
+
+    Every conversation id stands for the recorded conversation, because clients choose their own.
+    """
 
     def __init__(self, recording: Recording, speed: float) -> None:
         self._exchanges = recording.exchanges
@@ -58,7 +62,7 @@ class _Player:
         one = "/conversations/{conversation_id}"
         return Wire(
             routes=[
-                # the recording has its answer, whatever a server is asked for beside
+                # any query is accepted: the answer is recorded, whatever it asks for
                 Endpoint("/send-message", self._answer_post, methods=["POST"], query=None),
                 Endpoint(f"{one}/stream", self._answer_follow, methods=["GET"], query=None),
                 Endpoint(f"{one}/messages", self._get_messages, methods=["GET"], query=None),
@@ -76,14 +80,20 @@ class _Player:
             self._begun[index] = monotonic()
         if key:
             self._known[key] = index
+            # dicts keep their order: the first key is the oldest
             if len(self._known) > _MAX_KEYS:
                 del self._known[next(iter(self._known))]
         given = body.get("conversationId")
+        # the server would refuse an illegal id with a 422; here any post is answered
         is_id = isinstance(given, str) and len(given) <= _MAX_ID_CHARACTERS
         return self._play_exchange(request, index, str(given) if is_id else "replay")
 
     def _choose_exchange(self, body: dict[str, JsonValue]) -> int:
-        """Results get the answer to the results of the same calls; messages are answered in turn."""
+        """Return the index of the exchange that answers a post.
+
+        Results get the recorded answer to results of the same calls. Messages get the recorded
+        openings in turn, over and over.
+        """
         if calls := answered_calls(body):
             for index, exchange in enumerate(self._exchanges):
                 if exchange.request.answered_calls & calls:
@@ -110,6 +120,7 @@ class _Player:
 
     def _exchange_of_run(self, run_id: str | None) -> int:
         if run_id is None:
+            # the newest run is the one that was begun last
             return max(self._begun, key=self._begun.__getitem__, default=0)
         for index, exchange in enumerate(self._exchanges):
             if exchange.run_id == run_id:
@@ -121,7 +132,7 @@ class _Player:
     ) -> ASGIApp:
         exchange = self._exchanges[index]
         response = exchange.response
-        assert response is not None  # `load` keeps only those
+        assert response is not None  # `load` keeps only exchanges with a response
         kept = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
         if response.status != 200:
             body = response.body if isinstance(response.body, dict) else {"message": response.body}
@@ -129,12 +140,15 @@ class _Player:
         run_id = RunId(exchange.run_id) if exchange.run_id else None
         conversation = ConversationId(conversation_id)
         headers = stream_headers(request.scope, conversation, run_id) | kept
-        frames = self._timed_frames(index, conversation, list(_frames_after(exchange, after)))
+        seen = (n for n, frame in enumerate(exchange.frames) if frame.id == after)
+        unseen = exchange.frames[max(seen, default=-1) + 1 :]
+        frames = self._timed_frames(index, conversation, unseen)
         return StreamingResponse(frames, headers=headers)
 
     async def _timed_frames(
-        self, index: int, conversation: ConversationId, frames: list[Frame]
+        self, index: int, conversation: ConversationId, frames: Sequence[Frame]
     ) -> AsyncGenerator[str]:
+        # one clock per exchange: a client that connects again is where the others are
         begun = self._begun.setdefault(index, monotonic())
         yield opening_comment(conversation)
         for at, together in groupby(frames, key=lambda frame: frame.at):
@@ -155,19 +169,16 @@ class _Player:
 
 
 def _opening_exchanges(exchanges: tuple[Exchange, ...]) -> list[int]:
-    """The exchanges that answer a user's message, or else what was followed, or else everything."""
+    """Return the indexes of the exchanges that answer a user's message.
+
+    Without any, those of followed runs; without these, of all exchanges.
+    """
     numbered = list(enumerate(exchanges))
     fresh = [each for each in numbered if not each[1].request.answered_calls]
     posts = [index for index, exchange in fresh if exchange.request.method == "POST"]
     return posts or [index for index, _ in fresh or numbered]
 
 
-def _frames_after(exchange: Exchange, after: str | None) -> Iterator[Frame]:
-    """The frames behind the last one with this id."""
-    last = max((n for n, frame in enumerate(exchange.frames) if frame.id == after), default=-1)
-    return iter(exchange.frames[last + 1 :])
-
-
 def _frame_text(frame: Frame) -> str:
-    place = f"id: {frame.id}\n" if frame.id else ""
-    return f"{place}data: {frame.data}\n\n"
+    event_id = f"id: {frame.id}\n" if frame.id else ""
+    return f"{event_id}data: {frame.data}\n\n"

@@ -1,4 +1,7 @@
-"""The file that the playground exports: format `passback-run`, version 1. docs/playground.md describes it."""
+"""The file that the playground exports: format `passback-run`, version 1.
+
+docs/playground.md describes it.
+"""
 
 from pathlib import Path
 from typing import Annotated, Literal, cast
@@ -10,10 +13,10 @@ from passback.core.errors import ConfigurationError
 
 FORMAT = "passback-run"
 VERSION = 1
-MAX_BYTES = 64 * 1024 * 1024
-_DAY = 24 * 60 * 60 * 1000
-"""Milliseconds."""
+MAX_BYTES = 64 * 1024 * 1024  # of a file
+_DAY = 24 * 60 * 60 * 1000  # milliseconds
 
+# a line break would end a field of the server-sent event that is made of it
 _OneLine = Annotated[str, Field(pattern=r"^[^\r\n\x00]*$")]
 _HeaderValue = Annotated[str, Field(pattern=r"^[\x20-\x7e]*$", max_length=8192)]
 _Moment = Annotated[float, Field(ge=0, le=_DAY, allow_inf_nan=False)]
@@ -24,7 +27,7 @@ class _RecordingModel(BaseModel):
 
 
 class Frame(_RecordingModel):
-    """One server-sent event; `at` is in milliseconds since the request."""
+    """One server-sent event. `at` is in milliseconds since the request."""
 
     at: _Moment
     id: _OneLine
@@ -32,7 +35,7 @@ class Frame(_RecordingModel):
 
 
 class RecordedRequest(_RecordingModel):
-    """What was posted, or which run was followed."""
+    """A post, or a request to follow a run."""
 
     method: Literal["GET", "POST"]
     path: str
@@ -40,12 +43,12 @@ class RecordedRequest(_RecordingModel):
 
     @property
     def answered_calls(self) -> frozenset[str]:
-        """The calls whose results it brings."""
+        """The calls whose results the request brings."""
         return answered_calls(self.body or {})
 
 
 class RecordedResponse(_RecordingModel):
-    """How its answer began; `body` is a refusal's."""
+    """Status and headers of the response. `body` is that of a refusal."""
 
     status: Annotated[int, Field(ge=200, le=599)]
     headers: dict[str, _HeaderValue] = Field(default_factory=dict)
@@ -53,7 +56,7 @@ class RecordedResponse(_RecordingModel):
 
 
 class Exchange(_RecordingModel):
-    """A request, and all that was read of its answer, on as many connections as that took."""
+    """A request and all frames of its response, read on one or several connections."""
 
     request: RecordedRequest
     response: RecordedResponse | None
@@ -61,18 +64,18 @@ class Exchange(_RecordingModel):
 
     @property
     def run_id(self) -> str | None:
-        """The run that it shows."""
+        """The run whose frames these are."""
         return self.response.headers.get("x-run-id") if self.response else None
 
 
 class Recording(_RecordingModel):
-    """The exchanges, oldest first: those that have an answer."""
+    """The exchanges that have a response, oldest first."""
 
     exchanges: tuple[Exchange, ...] = Field(strict=False)
 
 
 def answered_calls(body: dict[str, JsonValue], /) -> frozenset[str]:
-    """The calls whose results are in the body of a post, well-formed or not."""
+    """Return the calls whose results are in the body of a post, well-formed or not."""
     messages = body.get("messages")
     if not isinstance(messages, list):
         return frozenset()
@@ -81,14 +84,15 @@ def answered_calls(body: dict[str, JsonValue], /) -> frozenset[str]:
 
 
 def load(path: Path, /) -> Recording:
-    """Read a file.
+    """Read a recording from a file.
 
     Raises:
-        ConfigurationError: it cannot be read, is too large, or is no recording of this version; says why.
+        ConfigurationError: the file cannot be read, is too large, or is not a recording of this
+            version. The text says which.
     """
     try:
         with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1)
+            text = file.read(MAX_BYTES + 1)  # one more shows that a file is too large
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
     if len(text) > MAX_BYTES:
@@ -100,7 +104,7 @@ def load(path: Path, /) -> Recording:
 
 
 def parse(text: bytes, /) -> Recording:
-    """Read what a file holds. Raises ValueError, which says what is wrong."""
+    """Return the recording in a file's content. Raise ValueError with what is wrong."""
     try:
         value = cast("JsonValue", from_json(text, allow_inf_nan=False))
     except ValueError as error:

@@ -86,7 +86,6 @@ from passback.streams.sse import last_event_id, since_of
 _PATHS = ("/send-message", "/v1/aibot/bots/{agentId}/send-message")
 
 
-# ---------------------------------------------------------------- what is posted
 class PostedUserMessage(Posted):
     """With an `id`, a message is known again: a repeat of it is none, and other content under it is refused."""
 
@@ -188,7 +187,6 @@ class SendMessage(PostedBrief):
     )
 
 
-# ---------------------------------------------------------------- the route
 def build(services: Services, /) -> Wire:
     wire = _SendMessage(services)
     return Wire(
@@ -310,7 +308,6 @@ def _given_id(posted: _PostedMessage) -> MessageId | None:
     return MessageId(posted.id)
 
 
-# ---------------------------------------------------------------- its description
 _EXAMPLE_POST: Mapping[str, JsonValue] = {
     "conversationId": "6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51",
     "messages": [{"role": "user", "content": "Change background color to blue"}],

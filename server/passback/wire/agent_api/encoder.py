@@ -179,7 +179,6 @@ class AgentEncoder:
         self._usage: Usage | None = None
         self._final: Event | Failed = {}
 
-    # ---------------------------------------------------------------- the doors
     def feed(self, event: RunEvent, /) -> Sequence[str]:
         """Raises CursorExpired: the answer is longer than one response may be."""
         if isinstance(event, TextDelta):
@@ -207,7 +206,6 @@ class AgentEncoder:
     def document(self, last: Cursor, /) -> Mapping[str, object] | Failed:
         return self._final
 
-    # ---------------------------------------------------------------- words
     def _add_text(self, kind: str, text: str) -> Sequence[str]:
         self._count_chars(text)
         words = self._words
@@ -236,7 +234,6 @@ class AgentEncoder:
                 "this answer is too long for one response; the conversation's messages have it"
             )
 
-    # ---------------------------------------------------------------- all else
     def _feed_other(self, event: RunEvent) -> None:
         match event:
             case TurnStarted(message_id):
@@ -339,7 +336,6 @@ class AgentEncoder:
             WholeTrack(f"msg_{call_id}_output", kind, "tool", whole, first=first, metadata=metadata)
         )
 
-    # ---------------------------------------------------------------- the response
     def _begin_response(self, event: RunQueued | RunStarted | None = None) -> Sequence[str]:
         frames: list[str] = []
         if self._response.status == "new":
@@ -367,7 +363,6 @@ class AgentEncoder:
             self._tracks.popleft()
         return frames
 
-    # ---------------------------------------------------------------- its end
     def _finish_response(self, outcome: Outcome, model: str = "") -> Sequence[str]:
         if isinstance(outcome, Completed | HandedBack) and outcome != Completed("max_tokens"):
             self._end_text()

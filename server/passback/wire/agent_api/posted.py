@@ -24,7 +24,6 @@ class SnakeCased(Posted):
     model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=str)
 
 
-# ---------------------------------------------------------------- content
 class AgentText(SnakeCased):
     type: Literal["text"]
     text: str | None = None
@@ -75,7 +74,6 @@ Part: TypeAlias = Annotated[
 ]
 
 
-# ---------------------------------------------------------------- messages
 RESULT_TYPE: Final = "function_call_output"
 APPROVAL_TYPE: Final = "mcp_approval_response"
 AGENT_TYPES: Final = frozenset(
@@ -140,7 +138,6 @@ class ApprovalData(SnakeCased):
     always: bool = False
 
 
-# ---------------------------------------------------------------- the request
 class AgentRequest(PostedBrief):
     """The new messages, or all of them: only those behind the agent's last words are read. Unknown keys are kept."""
 

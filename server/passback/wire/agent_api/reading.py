@@ -61,7 +61,6 @@ async def read_request(
     )
 
 
-# ---------------------------------------------------------------- what is new
 def new_messages(given: Sequence[AgentInput], /) -> list[tuple[int, AgentInput]]:
     """The messages behind what the agent said last, with their places.
 
@@ -86,7 +85,6 @@ def new_messages(given: Sequence[AgentInput], /) -> list[tuple[int, AgentInput]]
     return new[::-1]
 
 
-# ---------------------------------------------------------------- what is said beside them
 async def _with_context(
     services: Services,
     post: AgentRequest,

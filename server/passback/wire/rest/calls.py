@@ -178,7 +178,6 @@ def _read_page(request: Request) -> tuple[Place | None, int]:
     return Place(int(found[1]), found[2]), limit
 
 
-# ---------------------------------------------------------------- its description
 _CALL_ID_PARAMETER = parameter("callId", "path", "The call's id, percent-encoded.")
 _CLAIMANT_PARAMETER = parameter(
     "claimant", "query", "Who gives the claim back; the body may say it instead."

@@ -216,7 +216,6 @@ class _Rest:
         return write_json(self._services.describe())
 
 
-# ---------------------------------------------------------------- what is told
 def _included_words(request: Request, known: Collection[str]) -> frozenset[str]:
     """Return the words of the query's `include`. Raises InvalidRequest for one that there is not."""
     return included(request.query_params.get("include", "").split(","), known)
@@ -228,7 +227,6 @@ def _active_runs(status: Status) -> tuple[RunId, ...]:
     return (*running, *status.queued)
 
 
-# ---------------------------------------------------------------- its description
 _PATHS: Mapping[str, JsonValue] = {
     "/conversations/{id}": {
         "parameters": [ID_PARAMETER],
