@@ -1,7 +1,8 @@
-"""Builders of the Agent API's events, in the protocol's own order: response, message, content. No I/O.
+"""Builders of the Agent API's events: response, message, content. No I/O.
 
-Every step gives the event to be sent, a JSON object with the next `sequence_number`. An event never changes afterwards. A step
-that is not legal then is a `Misuse`, which says what to do.
+Steps come in the protocol's order. Each one returns the event to send, a JSON object with the next
+`sequence_number`. An event never changes afterwards. A step that is not legal raises `Misuse`,
+whose text says what to do.
 
     builder = ResponseBuilder(session_id="s")
     yield builder.created()

@@ -1,4 +1,4 @@
-"""The innermost builder: one part of a message."""
+"""The builder of one part of a message."""
 
 from collections.abc import Mapping
 from io import StringIO
@@ -27,15 +27,15 @@ FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "file": frozenset({"file_url", "file_id", "filename", "file_data"}),
     "video": frozenset({"video_url"}),
 }
-"""What each type of content holds."""
+"""Fields of each type of content."""
 _TEXT_TYPES: Final = frozenset({"text", "refusal"})
-_TEXT_LABEL: Final = "a text"
+_TEXT_LABEL: Final = "a text"  # name of the value in errors
 
 
 class ContentBuilder:
-    """One part of a message: `MessageBuilder.create_content_builder` makes it.
+    """Builder of one part of a message. `MessageBuilder.create_content_builder` makes it.
 
-    What is set replaces what there was; a delta is appended to it.
+    A setter replaces the content of the part; a delta is appended to it.
     """
 
     def __init__(
@@ -47,24 +47,28 @@ class ContentBuilder:
         self._index = index
         self._fields: Event | None = None
         self._text = StringIO()
-        self._end_reason = ""  # why nothing more can come
+        self._end_reason = ""  # error text of every step once the part has ended
         self._is_complete = False
         self._has_begun = False
+        # the same for every text delta: encoded once
         head = encode(self._make_event({}, "in_progress", delta=True))
         self._delta_head = f'{head.removesuffix("}")},"text":'
 
     def add_text_delta(self, text: str | None) -> Event:
-        """A piece of a text; None: an empty one."""
+        """Append to the text and return the event. None counts as an empty text."""
         piece = self._append_text("" if text is None else text)
         return self._parent.emit(self._make_event({"text": piece}, "in_progress", delta=True))
 
     def encode_text_delta(self, text: str) -> str:
-        """As `encode(add_text_delta(text))`, without the object in between, so `on_event` has none: for servers that send many."""
+        """Append to the text and return the event as JSON, as `encode(add_text_delta(text))` does.
+
+        For servers that send many: no object is made, and so `on_event` is not called.
+        """
         piece = quoted(self._append_text(text))
         return f'{self._delta_head}{piece},"sequence_number":{self._parent.next_number()}}}'
 
     def add_delta(self, text: str | None) -> Event:
-        """As `add_text_delta`."""
+        """Append to the text, as `add_text_delta` does."""
         return self.add_text_delta(text)
 
     def set_text(self, text: str) -> Event:
@@ -79,27 +83,30 @@ class ContentBuilder:
         return self._set_fields("data", {"data": copy_object(data, "data")})
 
     def update_data(self, key: str, value: JsonValue) -> Event:
-        """Set one key of the data."""
+        """Set one key of the data and return the event, which has all of the data."""
         known = self._known_data()
         changed = {require_text(key, "a key of data"): copy_value(value, "data")}
         return self._set_fields("data", {"data": known | changed})
 
     def add_data_delta(self, delta: Event) -> Event:
-        """Merge: texts and lists are appended, numbers added, objects merged, anything else is replaced."""
+        """Merge a delta into the data and return its event.
+
+        Texts and lists are appended, numbers added, objects merged, other values replaced.
+        """
         known, given = self._known_data(), copy_object(delta, "a delta of data")
         self._fields = {"data": _merge_objects(known, given)}
         self._has_begun = True
         return self._parent.emit(self._make_event({"data": given}, "in_progress", delta=True))
 
     def set_image_url(self, image_url: str) -> Event:
-        """An address, or a `data:` URL."""
+        """Set the image by its address or a `data:` URL."""
         return self._set_fields("image", {"image_url": require_filled_text(image_url, "image_url")})
 
     def set_video_url(self, video_url: str) -> Event:
         return self._set_fields("video", {"video_url": require_filled_text(video_url, "video_url")})
 
     def set_audio(self, data: str, format: str) -> Event:  # noqa: A002  # the protocol's word
-        """Base64, and its format such as `wav`."""
+        """Set audio data in base64, and its format such as `wav`."""
         fields: Event = {
             "data": require_filled_text(data, "data"),
             "format": require_filled_text(format, "format"),
@@ -125,7 +132,7 @@ class ContentBuilder:
         return self._set_fields("file", fields)
 
     def complete(self) -> Event:
-        """The whole part."""
+        """End the part and return its last event, which has all of its content."""
         self._require_open(self.type)
         fields = self._require_fields()
         self._is_complete = True
@@ -135,17 +142,24 @@ class ContentBuilder:
         return part
 
     def get_content_data(self) -> Event:
-        """The part as it stands; no event, and without a number."""
+        """Return the part in its present state. It is not an event and has no number."""
         status = "completed" if self._is_complete else "in_progress"
         return self._make_event(self._current_fields(), status, delta=False)
 
     def put_fields(self, fields: Event) -> None:
-        """Set all that the part holds, without an event. For those who do not change it afterwards."""
+        """Set all fields of the part, without an event.
+
+        The fields are not copied: the caller must not change them afterwards.
+        """
         self._text = _new_buffer(require_text(fields.get("text", ""), _TEXT_LABEL))
         self._fields = fields or None
 
     def fill_fields(self, fields: Event) -> None:
-        """As `put`, with any values: raises Misuse for those that a part of this type does not hold, and for none."""
+        """Check and set all fields of the part, without an event.
+
+        Raises:
+            Misuse: a value is not legal in a part of this type, or there is none.
+        """
         for key, value in fields.items():
             if self.type == "data":
                 copy_object(value, key)
@@ -157,7 +171,14 @@ class ContentBuilder:
         self._require_fields()
 
     def stop_early(self, why: str, /) -> Event | None:
-        """Nothing more can come. The part as it stands, and as no event told it; None: it is empty."""
+        """End the part without an event, before it is complete.
+
+        Args:
+            why: error text of every later step.
+
+        Returns:
+            The part as it stands; None if it is empty.
+        """
         self._end_reason = why
         fields = self._current_fields()
         return self._make_event(fields, "completed", delta=False) if fields else None
@@ -168,7 +189,8 @@ class ContentBuilder:
         return self._emit_fields(fields)
 
     def _emit_fields(self, fields: Event) -> Event:
-        # reducers let what is no delta overwrite the last part, whatever its index: a later part has to begin as one
+        # Clients' reducers let an event that is not a delta overwrite the last part, whatever its
+        # index: the first event of a later part has to be a delta.
         begins, self._has_begun = self._index > 0 and not self._has_begun, True
         return self._parent.emit(self._make_event(fields, "in_progress", delta=begins))
 
@@ -184,7 +206,7 @@ class ContentBuilder:
         }
 
     def _append_text(self, text: str) -> str:
-        if self._end_reason or self.type != "text":
+        if self._end_reason or self.type != "text":  # saves a call for each delta
             self._require_open("text")
         piece = require_text(text, _TEXT_LABEL)
         self._text.write(piece)
@@ -213,7 +235,7 @@ class ContentBuilder:
 
 
 def _new_buffer(text: str) -> StringIO:
-    """To be gone on with: much smaller than a list of its pieces."""
+    """Return a buffer to append to. It takes much less memory than a list of pieces."""
     begun = StringIO()
     begun.write(text)
     return begun
@@ -238,4 +260,5 @@ def _merge_values(old: JsonValue, new: JsonValue) -> JsonValue:
 
 
 def _is_number(value: JsonValue) -> TypeGuard[int | float]:
+    # bool is a subclass of int; JSON's true and false are replaced, not added
     return isinstance(value, int | float) and not isinstance(value, bool)

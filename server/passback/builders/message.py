@@ -1,4 +1,4 @@
-"""The builder of one message, which is made of parts."""
+"""The builder of one message, which has parts."""
 
 from enum import StrEnum
 from typing import Final, Literal, TypeAlias, get_args
@@ -21,11 +21,11 @@ Role: TypeAlias = Literal["assistant", "user", "system", "tool"]
 MessageEnd: TypeAlias = Literal["completed", "incomplete", "failed", "canceled", "rejected"]
 _NUMBER_KEY: Final = "sequence_number"
 _DELTA_TYPES: Final = ("text", "data")
-"""The types of parts that come in deltas; each has one field, of the same name."""
+"""Types of parts that come in deltas. Each has one field, named like the type."""
 
 
 class MessageType(StrEnum):
-    """The types of messages that the protocol has."""
+    """Types of messages in the protocol."""
 
     MESSAGE = "message"
     FUNCTION_CALL = "function_call"
@@ -47,15 +47,16 @@ class MessageType(StrEnum):
 
     @classmethod
     def all_values(cls) -> list[str]:
-        """Return all types, as plain texts."""
+        """Return all types as plain texts."""
         return [each.value for each in cls]
 
 
 class MessageBuilder:
-    """One message: `ResponseBuilder.create_message_builder` makes it.
+    """Builder of one message. `ResponseBuilder.create_message_builder` makes it.
 
-    Its first event announces it. Send what `get_message_data` gives before the first part's event, or let the response's
-    `on_event` send all: a message that nobody has announced announces itself with its first content.
+    The first event announces the message. Either send the event that `get_message_data` returns
+    before the first event of a part, or let the response's `on_event` send all events: it gets the
+    first event with the first content at the latest.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class MessageBuilder:
         self._parent = parent
         self._parts = list[JsonValue]()
         self._open: ContentBuilder | None = None
-        self._end_reason = ""  # why nothing more can come
+        self._end_reason = ""  # error text of every step once the message has ended
         self._is_first_event_given = False
         said = {} if metadata is None else copy_object(metadata, "metadata")
         self._data: Event = {
@@ -88,7 +89,10 @@ class MessageBuilder:
         return str(self._data["id"])
 
     def get_message_data(self) -> Event:
-        """Return the first event, which announces the message; also when it has announced itself. Once: it is sent once."""
+        """Return the first event, which announces the message.
+
+        It may be called once, because the event is sent once, also after `on_event` has got it.
+        """
         self._refuse_ended()
         if self._is_first_event_given:
             raise Misuse("get_message_data() has given the message's first event: send it once")
@@ -99,7 +103,10 @@ class MessageBuilder:
     def create_content_builder(
         self, content_type: str = "text", index: int | None = None
     ) -> ContentBuilder:
-        """The next part. The one before has to be complete; an `index` has to be this one's place."""
+        """Begin the next part and return its builder.
+
+        The part before must be complete. `index`, if given, must be that of the new part.
+        """
         self._refuse_ended()
         self._refuse_open_part("before the next one begins")
         require_one_of(content_type, "the type of a part", FIELDS)
@@ -112,11 +119,12 @@ class MessageBuilder:
         return self._open
 
     def add_content(self, content: Event) -> Event:
-        """Add a part that was made elsewhere, whole; gives its event."""
+        """Add a whole part and return its event."""
         self._refuse_ended()
         self._refuse_open_part("before the next one begins")
         given = copy_object(content, "a part")
         part = self._next_part(require_one_of(given.get("type"), "the type of a part", FIELDS))
+        # a field that is null counts as missing
         part.fill_fields(
             {key: given[key] for key in FIELDS[part.type] if given.get(key) is not None}
         )
@@ -124,15 +132,18 @@ class MessageBuilder:
         return part.complete()
 
     def add_delta_content(self, content: Event) -> Event:
-        """Append a piece of a text or of data, `{"type", "text" or "data", "index"?}`; gives its event.
+        """Append a delta of text or data and return its event.
 
-        With an `index` it goes to the open part, which has to have it; without one it begins the next part.
+        The delta is `{"type", "text" or "data", "index"?}`. With an `index` it goes to the open
+        part, which must have that index; without one it begins the next part.
         """
         given = copy_object(content, "a delta")
         content_type = require_one_of(given.get("type"), "the type of a delta", _DELTA_TYPES)
         piece, index = given.get(content_type), given.get("index")
         check = require_text if content_type == "text" else copy_object
-        check(piece, f"the {content_type} of a delta")  # before a part is begun for it
+        check(
+            piece, f"the {content_type} of a delta"
+        )  # first: an illegal delta must not begin a part
         part = (
             self.create_content_builder(content_type)
             if index is None
@@ -143,11 +154,16 @@ class MessageBuilder:
         return part.add_text_delta(str(piece))
 
     def content_completed(self, content_index: int) -> Event:
-        """Complete the open part, which has to have this index; gives its event, the whole part."""
+        """Complete the open part, which must have this index, and return its last event."""
         return self._require_open_part(content_index).complete()
 
     def complete(self, status: MessageEnd = "completed", *, usage: Event | None = None) -> Event:
-        """The message with all its parts; another `status` where it was cut."""
+        """End the message and return its last event, which has all its parts.
+
+        Args:
+            status: `completed`, or how the message ended early.
+            usage: tokens that it took.
+        """
         self._refuse_ended()
         self._refuse_open_part("before its message ends")
         require_one_of(status, "the status of a message's end", get_args(MessageEnd))
@@ -160,20 +176,27 @@ class MessageBuilder:
         return self._data
 
     def next_number(self) -> int:
-        """Draw the next `sequence_number`."""
+        """Return the next `sequence_number`; for the part's builder."""
         return self._parent.next_number()
 
     def emit(self, event: Event, /) -> Event:
-        """Number an event and tell it; returns it."""
+        """Number an event, call `on_event`, and return the event; for the part's builder."""
         return self._parent.emit(event)
 
     def close_child(self, part: Event, /) -> None:
-        """A part has ended."""
+        """Add a part that has ended; for the part's builder."""
         self._open = None
         self._parts.append(part)
 
     def stop_early(self, why: str, /) -> Event | None:
-        """Nothing more can come. The message as it stands, and as no event told it; None: it was not announced."""
+        """End the message without an event, before it is complete; for the response's builder.
+
+        Args:
+            why: error text of every later step.
+
+        Returns:
+            The message as it stands; None if it was not announced.
+        """
         self._end_reason = why
         if self._open is not None:
             part = self._open.stop_early(why)

@@ -1,4 +1,4 @@
-"""The outermost builder: a response, which is made of messages."""
+"""The builder of a response, which has messages."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +18,7 @@ from passback.builders.events import (
 from passback.builders.message import MessageBuilder, MessageEnd, MessageType, Role
 
 _END_STATES: Final = frozenset({"completed", "failed", "canceled", "rejected", "incomplete"})
+# legal in every state from created on; the other ends need a response in progress
 _EARLY_ENDS: Final = _END_STATES - {"completed", "incomplete"}
 _NEXT_STATES: Final[Mapping[str, frozenset[str]]] = {
     "new": frozenset({"created"}),
@@ -26,8 +27,7 @@ _NEXT_STATES: Final[Mapping[str, frozenset[str]]] = {
     "in_progress": _END_STATES,
     **{end: frozenset[str]() for end in _END_STATES},
 }
-"""What may follow each state of a response."""
-
+"""Legal transitions from each state of a response."""
 
 _MESSAGE_VALUES: Final[Mapping[str, Sequence[str]]] = {
     "type": MessageType.all_values(),
@@ -37,13 +37,14 @@ _MESSAGE_VALUES: Final[Mapping[str, Sequence[str]]] = {
 
 
 class ResponseBuilder:
-    """One response: created, perhaps queued, in progress, then one of its ends.
+    """Builder of one response: created, perhaps queued, in progress, then one of its ends.
 
     Args:
-        session_id: which session it belongs to; None: one of its own, whose id is made.
-        response_id: None: one is made.
-        clock: seconds since 1970.
-        on_event: called with each event as it is made, in order, also with the one by which a message announces itself.
+        session_id: id of the session. None: a new one.
+        response_id: id of the response. None: a new one.
+        clock: returns seconds since 1970.
+        on_event: called with each event as it is made, in order, the first event of each message
+            included.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class ResponseBuilder:
 
     @property
     def status(self) -> str:
-        """`new` before `created()`."""
+        """The present state; `new` before `created()`."""
         return self._status
 
     def created(self) -> Event:
@@ -85,20 +86,20 @@ class ResponseBuilder:
         return self._end_response("completed", usage=usage, metadata=metadata)
 
     def incomplete(self, *, usage: Event | None = None, metadata: Event | None = None) -> Event:
-        """It was cut by a limit."""
+        """End the response because a limit was reached."""
         return self._end_response("incomplete", usage=usage, metadata=metadata)
 
     def canceled(self, *, usage: Event | None = None) -> Event:
         return self._end_response("canceled", usage=usage)
 
     def rejected(self, *, usage: Event | None = None) -> Event:
-        """The agent will not answer this."""
+        """End the response because the agent refuses to answer."""
         return self._end_response("rejected", usage=usage)
 
     def failed(
         self, code: str, message: str, *, usage: Event | None = None, **more: JsonValue
     ) -> Event:
-        """`more` are further keys of the error."""
+        """End the response with an error; `more` are further keys of the error."""
         error: Event = {
             "code": require_filled_text(code, "code"),
             "message": require_text(message, "message"),
@@ -107,7 +108,7 @@ class ResponseBuilder:
         return self._end_response("failed", usage=usage, error=error)
 
     def reset(self) -> None:
-        """Begin another response, with an id of its own. The builders of this one can do nothing more."""
+        """Begin another response with a new id. The old builders raise Misuse from then on."""
         if self._open is not None:
             self._open.stop_early(
                 "the response was reset: create_message_builder() begins another message"
@@ -122,7 +123,7 @@ class ResponseBuilder:
         message_id: str | None = None,
         metadata: Event | None = None,
     ) -> MessageBuilder:
-        """The next message, in progress. The one before has to be complete."""
+        """Begin the next message and return its builder. The message before must be complete."""
         if self._status != "in_progress":
             needed = (
                 "reset() begins another"
@@ -141,24 +142,25 @@ class ResponseBuilder:
         return self._open
 
     def add_message(self, message: Event) -> None:
-        """Put a finished message that was made elsewhere into the output, in the place of one with its id."""
+        """Add a finished message to the output; it replaces a message with the same id."""
         self._add_output(copy_object(message, "a message"))
 
     def update_message(self, message: Event) -> None:
-        """As `add_message`."""
+        """Replace a finished message, as `add_message` does."""
         self.add_message(message)
 
     def get_response_data(self) -> Event:
-        """The response as it stands, with the number of its last event."""
+        """Return the response in its present state, with the number of its last event."""
         return {**self._data, "output": list(self._output.values())}
 
     def generate_streaming_response(
         self, text_tokens: Iterable[str], role: Role = "assistant"
     ) -> Iterator[Event]:
-        """All events of an answer that is one text; it is a response of its own, behind one that has ended.
+        """Return all events of an answer that is one text. After an end, it is a new response.
 
-        When the tokens raise an error, the message is ended as `incomplete`, and the error is raised. `failed`, `canceled`
-        or another end is then up to the caller, as it is when he stops reading.
+        If the tokens raise an error, the message ends as `incomplete` and the error is raised. The
+        caller then ends the response by `failed`, `canceled` or another end, as he does if he stops
+        reading early.
         """
         require_one_of(role, "role", get_args(Role))
         if not isinstance(cast("object", text_tokens), Iterable):
@@ -176,7 +178,7 @@ class ResponseBuilder:
         try:
             for token in text_tokens:
                 yield content.add_text_delta(token)
-        except Exception:
+        except Exception:  # the caller's tokens may raise anything; it is raised again below
             if self._open is message:
                 yield content.complete()
                 yield message.complete("incomplete")
@@ -186,24 +188,24 @@ class ResponseBuilder:
         yield self.completed()
 
     def next_number(self) -> int:
-        """Draw the next `sequence_number`."""
+        """Return the next `sequence_number`; for the message's builder."""
         number, self._number = self._number, self._number + 1
         return number
 
     def emit(self, event: Event, /) -> Event:
-        """Number an event and tell it; returns it."""
+        """Number an event, call `on_event`, and return the event; for the message's builder."""
         event["sequence_number"] = self.next_number()
         if self._on_event is not None:
             self._on_event(event)
         return event
 
     def close_child(self, message: Event, /) -> None:
-        """A message has ended."""
+        """Add a message that has ended; for the message's builder."""
         self._open = None
         self._add_output(message)
 
     def skip_numbers(self, numbers: int, /) -> None:
-        """Leave numbers out, because they may have been sent."""
+        """Leave numbers out that another process may have sent."""
         self._number += numbers
 
     def _begin_response(self, response_id: str | None) -> None:
@@ -252,19 +254,23 @@ class ResponseBuilder:
         error: Event | None = None,
     ) -> Event:
         given = (("usage", usage), ("metadata", metadata), ("error", error))
-        said: Event = {key: copy_object(value, key) for key, value in given if value is not None}
-        self._refuse_transition(status)
+        checked: Event = {key: copy_object(value, key) for key, value in given if value is not None}
+        self._refuse_transition(status)  # first: a refused step must not end the open message
         self._end_open_message(status)
         more: Event = {
             "completed_at": int(self._clock()),
             "output": list[JsonValue](self._output.values()),
         }
         return self._enter_state(
-            status, more | {key: value for key, value in said.items() if value}
+            status, more | {key: value for key, value in checked.items() if value}
         )
 
     def _end_open_message(self, status: str) -> None:
-        """An end that is none of the answer may come at any time: what there is of the open message goes with it."""
+        """End the open message with the response; its content so far goes into the output.
+
+        Raises:
+            Misuse: the response is to be completed, which needs a message that is complete.
+        """
         if self._open is None:
             return
         if status == "completed":

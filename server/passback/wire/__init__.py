@@ -1,1 +1,1 @@
-"""One module per protocol. Each has `build(services) -> Wire`; they do not know each other."""
+"""One module per protocol, each with `build(services) -> Wire`. None imports another."""

@@ -1,7 +1,8 @@
 """The playground at `/`, and the JavaScript library that it uses.
 
-Static files by an allow-list made at start, so that no path can lead elsewhere. Their addresses are as their folders lie
-to each other, so that the imports mean the same here and in a checkout.
+The files are listed once at start and served from that list, so that no path can leave their
+folders. Their URLs have the layout of the folders, so that imports between them work both here and
+in a checkout.
 """
 
 import logging
@@ -20,8 +21,8 @@ from passback.native.openapi import REQUEST_ID_HEADER
 logger = logging.getLogger(__name__)
 
 _PACKAGE = Path(__file__).parent.parent
+# in an installed package, in a checkout
 _FILE_ROOTS = (_PACKAGE / "page", _PACKAGE.parent.parent / "client_tools")
-"""In an installed package, in a checkout."""
 _FILE_FOLDERS = ("playground", "js/src")
 
 _MEDIA_TYPES = {
@@ -57,16 +58,17 @@ def build(_: Services, /) -> Wire:
 
 
 def build_page() -> Wire:
-    """Serve the files that are there now."""
+    """Build the wire of the playground with the files that exist at this moment."""
     return wire_of(files_of(_FILE_ROOTS))
 
 
 def wire_of(files: Mapping[str, "File"], /) -> Wire:
-    """The page, or nothing where its files are missing."""
+    """Return the wire that serves these files by their paths; an empty one without files."""
     if not files:
         logger.warning("the playground's files are missing: no page is served")
     return Wire(
-        # links that lead to a page are lengthened on their way, and browsers are made to pass a cache by
+        # any query is accepted: sites add tracking parameters to links, and a made-up one
+        # gets past a cache
         routes=[
             Endpoint(path, file.serve_file, methods=["GET"], query=None)
             for path, file in files.items()
@@ -77,6 +79,8 @@ def wire_of(files: Mapping[str, "File"], /) -> Wire:
 
 
 class File:
+    """A static file, held in memory."""
+
     def __init__(self, content: bytes, media_type: str) -> None:
         self._content = content
         self._media_type = media_type
@@ -87,7 +91,7 @@ class File:
 
 
 def files_of(roots: tuple[Path, ...]) -> dict[str, File]:
-    """The files below the first root that has the page, by their paths."""
+    """Read the files below the first root that has the page; return them by their URL paths."""
     index = Path("playground", "index.html")
     root = next((root for root in roots if (root / index).is_file()), None)
     if root is None:

@@ -1,6 +1,7 @@
-"""The `/send-message` protocol (AG-Kit style): a post brings what is new, the answer is a stream of events.
+"""The `/send-message` protocol (AG-Kit style).
 
-The client executes its own tools: their calls end the stream, and the next post brings the results.
+A post has the new messages only, and the answer is a stream of events. The client executes its own
+tools: their calls end the stream, and the next post brings the results.
 """
 
 from collections.abc import Mapping, Sequence
@@ -87,7 +88,10 @@ _PATHS = ("/send-message", "/v1/aibot/bots/{agentId}/send-message")
 
 
 class PostedUserMessage(Posted):
-    """With an `id`, a message is known again: a repeat of it is none, and other content under it is refused."""
+    """A message of the user.
+
+    With an `id`, a repeated message is ignored, and other content with the same `id` is refused.
+    """
 
     role: Literal["user"]
     content: PostedContent
@@ -95,7 +99,7 @@ class PostedUserMessage(Posted):
 
 
 class PostedSystemMessage(Posted):
-    """Only where the server's settings allow this role."""
+    """A system message. Only where the server's settings allow this role."""
 
     role: Literal["system"]
     content: PostedContent
@@ -103,14 +107,14 @@ class PostedSystemMessage(Posted):
 
 
 class PostedCallFunction(Posted):
-    """`arguments` is the text of a JSON object."""
+    """The function of a call. `arguments` is the text of a JSON object."""
 
     name: str
     arguments: str
 
 
 class PostedCall(Posted):
-    """A call that the agent made elsewhere; its `id` is known in this post only."""
+    """A call that the agent made elsewhere. Its `id` is valid in this post only."""
 
     id: Annotated[str, Field(min_length=1, max_length=256)]
     type: Literal["function"] = "function"
@@ -118,7 +122,10 @@ class PostedCall(Posted):
 
 
 class PostedAssistantMessage(Posted):
-    """Only where the server's settings allow this role, and in a new conversation: part of a history that comes along."""
+    """A message of the agent, as part of a posted history.
+
+    Only in a new conversation, and where the server's settings allow this role.
+    """
 
     role: Literal["assistant"]
     content: PostedContent | None = None
@@ -129,7 +136,10 @@ class PostedAssistantMessage(Posted):
 
 
 class PostedToolMessage(Posted):
-    """The result of a client tool's call: a text, a list of parts, or any other JSON; `Answers` to an `ask_user`."""
+    """The result of a client tool's call: a text, a list of parts, or any other JSON.
+
+    The result of `ask_user` is an `Answers` object.
+    """
 
     role: Literal["tool"]
     content: PostedResult
@@ -144,7 +154,7 @@ _PostedMessage: TypeAlias = Annotated[
 
 
 class PostedResume(Posted):
-    """The answer to an interrupt: whether the call of that id may be made."""
+    """The answer to an interrupt: approves or denies the call of that id."""
 
     interrupt_id: Annotated[str, Field(min_length=1, max_length=256)]
     payload: Annotated[JsonValue, described_as(Approval | bool | str)]
@@ -155,35 +165,38 @@ class SendMessage(PostedBrief):
 
     conversation_id: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
         None,
-        description="Missing: a new conversation, named in the header `X-Conversation-Id`; a repeat with the same "
-        "`Idempotency-Key` finds it again.",
+        description="Missing: a new conversation, named in the header `X-Conversation-Id`; "
+        "a repeat with the same `Idempotency-Key` finds it again.",
     )
     messages: Annotated[list[_PostedMessage], Field(fail_fast=True, max_length=MAX_ITEMS)] = []
     tools: list[DeclaredTool] | None = Field(
         None,
-        description="The client's tools. They replace the conversation's; without the key those stay; `[]` clears.",
+        description="The client's tools. They replace the conversation's; without the key "
+        "those stay; `[]` clears.",
     )
     resume: Annotated[list[PostedResume], Field(fail_fast=True, max_length=MAX_ITEMS)] | (
         PostedResume | None
     ) = Field(None, description="The answer to an interrupt, or a list of answers.")
     on_busy: OnBusy | None = Field(
         None,
-        description="What a new message means while a run goes on. `reject`: 409. The others wait in the queue, and two "
-        "of them stop what runs: `interrupt` keeps its partial answer, `rollback` takes it back together with the "
-        "message that it answered. Missing: as the server is set up.",
+        description="What a new message means while a run goes on. `reject`: 409. With the other "
+        "values it waits in the queue, and two of them stop the run: `interrupt` keeps its partial "
+        "answer, `rollback` removes it together with the message that it answered. Missing: the "
+        "server's setting.",
     )
     on_disconnect: OnDisconnect | None = Field(
         None,
-        description="`cancel`: the run is cancelled when nobody has followed it for a grace time. Missing: `continue`.",
+        description="`cancel`: the run is cancelled when nobody has followed it for a grace time. "
+        "Missing: `continue`.",
     )
     include: list[str] = Field(
-        default_factory=list,  # a default would be copied for each post, which takes longer
+        default_factory=list,  # faster than `default=[]`, which pydantic copies for each post
         json_schema_extra={"default": []},
         fail_fast=True,
         max_length=100,
         description="More kinds of events: "
         + ", ".join(sorted(INCLUDABLE))
-        + ". Another word is a 422.",
+        + ". Any other word is a 422.",
     )
 
 
@@ -246,7 +259,10 @@ class _SendMessage:
     async def _read_messages(
         self, post: SendMessage, agent: str
     ) -> tuple[Sequence[HistoryMessage], Sequence[PostedMessage]]:
-        """The history that comes along, and what is new."""
+        """Return the posted history, and the new messages.
+
+        A post without messages of the agent has no history: all of it is new.
+        """
         new: list[PostedMessage] = []
         read: list[Placed] = []
         for position, posted in enumerate(post.messages):
@@ -278,6 +294,7 @@ class _SendMessage:
                     read_content(content, limits.attachment_bytes),
                 )
             case PostedAssistantMessage(content=content, tool_calls=calls):
+                # clients write blank content beside calls, where the agent said nothing
                 stripped = content if not isinstance(content, str) else content.strip()
                 return AssistantMessage(
                     _given_id(posted) or new_message_id(),
@@ -302,7 +319,7 @@ def _resume_list(post: SendMessage) -> Sequence[PostedResume]:
 
 
 def _given_id(posted: _PostedMessage) -> MessageId | None:
-    """What the client calls a message; a result is known by its call."""
+    """Return the client's id of a message. Results have none: their call identifies them."""
     if isinstance(posted, PostedToolMessage) or posted.id is None:
         return None
     return MessageId(posted.id)
@@ -345,7 +362,7 @@ def _describe_paths() -> dict[str, JsonValue]:
 
 
 _AGENT_PARAMETER = parameter(
-    "agentId", "path", "Who is asked; any, where the server has one agent."
+    "agentId", "path", "The agent's name; any, where the server has one agent."
 )
 
 

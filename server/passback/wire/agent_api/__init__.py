@@ -1,7 +1,8 @@
-"""The Agent API protocol (AgentScope Runtime): `POST /process`. A session is a conversation, the same as on every wire.
+"""The Agent API protocol (AgentScope Runtime): `POST /process`.
 
-The client executes its own tools: their calls are `function_call` messages that end the response, and the next request
-brings a `function_call_output` for each.
+A session is a conversation, shared with every other wire. The client executes its own tools: their
+calls are `function_call` messages that end the response, and the next request brings a
+`function_call_output` for each.
 """
 
 from functools import partial
@@ -82,13 +83,14 @@ class _Process:
         started = await self._runs.start(command)
         if isinstance(started, Parked):
             return _parked_response(request, started, post.id, streams=streams)
-        # only a run that goes on with calls tells of some that were made before it
+        # only a run that goes on after answers has events of calls that an earlier run made
         answers = any(isinstance(message, Answer) for message in command.messages)
         known = await known_calls(self._runs, started) if answers else None
         since = since_of(started, seen)
         return await self._answer_run(started, post.id, known, since=since, streams=streams)
 
     async def follow_run(self, request: Request) -> ASGIApp:
+        """Answer with a run of a session: from its start, or from the last event that was seen."""
         streams, given = (
             _wants_stream(request, asked=_stream_parameter(request)),
             _response_id_parameter(request),
@@ -107,7 +109,10 @@ class _Process:
         since: EventId | None,
         streams: bool,
     ) -> ASGIApp:
-        """One response; a document is always of the whole run, whatever the client has seen."""
+        """Answer with one response: a stream, or a document of the whole run.
+
+        A document ignores `since`: it has what the client has seen, too.
+        """
         services = self._services
         encoder = partial(
             AgentEncoder,
@@ -132,7 +137,15 @@ class _Process:
 
 
 def _wants_stream(request: Request, *, asked: bool) -> bool:
-    """Whether the answer is a stream: as it was asked for, if the client takes it so. Raises NotAcceptable."""
+    """Return True for a stream, False for a document.
+
+    Args:
+        request: its `Accept` header decides.
+        asked: what the client asked for otherwise; decides where `Accept` allows both.
+
+    Raises:
+        NotAcceptable: `Accept` allows neither.
+    """
     offers = (EVENTS_TYPE, DOCUMENT_TYPE) if asked else (DOCUMENT_TYPE, EVENTS_TYPE)
     return accepted(", ".join(headers_of(request.scope).all(b"accept")), offers) == EVENTS_TYPE
 
@@ -148,7 +161,7 @@ def _stream_parameter(request: Request) -> bool:
 
 
 def _response_id_parameter(request: Request) -> str | None:
-    """The response's id, as a request may name it."""
+    """Return the response id of the query, or None."""
     given = request.query_params.get("id")
     if given is not None and len(given) > ID_CHARACTERS:
         raise InvalidRequest(f"id has at most {ID_CHARACTERS} characters")
@@ -158,7 +171,7 @@ def _response_id_parameter(request: Request) -> str | None:
 def _parked_response(
     request: Request, parked: Parked, response_id: str | None, *, streams: bool
 ) -> Response:
-    """The answer to results that are stored while others are still owed: no run, no message."""
+    """Answer results that are stored while other calls are still owed: no run, no message."""
     events = _parked_events(parked, response_id or f"response_{uuid4()}")
     missing = {"x-owed-tool-calls": ",".join(owed.id for owed in parked.owed)}
     if not streams:

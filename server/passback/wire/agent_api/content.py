@@ -1,4 +1,4 @@
-"""The protocol's parts as those of core."""
+"""Conversion of the protocol's messages and parts to those of core."""
 
 import mimetypes
 from collections.abc import Callable, Mapping, Sequence
@@ -47,14 +47,14 @@ from passback.wire.agent_api.posted import (
     SnakeCased,
 )
 
+# without the machine's own tables, so that a post means the same on every machine
 _FILE_TYPES: Final = mimetypes.MimeTypes(())
-"""Without what a machine knows besides: a post means the same everywhere."""
 _Media: TypeAlias = posted.AgentImage | posted.AgentVideo | posted.AgentAudio | posted.AgentFile
 _AUDIO_TYPES: Final = {"mp3": "audio/mpeg"}
 
 
 def read_part(part: posted.Part, /) -> Part:
-    """Raises InvalidRequest: it has neither data nor an address, or one that is none."""
+    """Return a part. Raise InvalidRequest if it has neither data nor a URL, or an illegal one."""
     match part:
         case posted.AgentText(text=text):
             return TextPart(text or "")
@@ -127,6 +127,7 @@ def _read_file(part: posted.AgentFile) -> Part:
 
 
 def _is_address(text: str) -> bool:
+    # the protocol has no field of its own for a URL of audio, and clients put one into file_data
     return text.startswith(("http://", "https://", "data:"))
 
 
@@ -135,15 +136,15 @@ BodyT = TypeVar("BodyT", bound=SnakeCased)
 
 
 def read_at(place: str, read: Callable[..., T], *given: object) -> T:
-    """What `read` gives; an error of it tells the place."""
+    """Return `read(*given)`. An error that it raises gets the place in front of its text."""
     try:
         return read(*given)
     except PassbackError as error:
-        if type(error) is not InvalidRequest:  # one that says more by its code
+        if type(error) is not InvalidRequest:  # keep the type: its code says more
             raise type(error)(f"{place}: {error.message}", details=error.details) from None
         problems = [_place_problem(place, each) for each in _problems_of(error)]
-        told = f"{problems[0]['at']}: {problems[0]['problem']}"
-        raise InvalidRequest(told, details={"problems": list[JsonValue](problems)}) from None
+        first = f"{problems[0]['at']}: {problems[0]['problem']}"
+        raise InvalidRequest(first, details={"problems": list[JsonValue](problems)}) from None
 
 
 def _problems_of(error: PassbackError) -> Sequence[Mapping[str, JsonValue]]:
@@ -152,13 +153,17 @@ def _problems_of(error: PassbackError) -> Sequence[Mapping[str, JsonValue]]:
 
 
 def _place_problem(place: str, problem: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """A problem, whose place is within another one."""
+    """Return a problem with its place below another one."""
     at = f"{place}.{problem['at']}" if problem.get("at") else place
     return {**problem, "at": at}
 
 
 def read_message(services: Services, message: AgentInput, agent: str, /) -> PostedMessage:
-    """Raises ClientError: says what is wrong with it, and where."""
+    """Return a message of the user, a result or a decision.
+
+    Raises:
+        ClientError: the message is not legal. The text says what is wrong, and where.
+    """
     if message.type == RESULT_TYPE:
         return read_result_message(services, message)
     if message.type == APPROVAL_TYPE:
@@ -169,7 +174,7 @@ def read_message(services: Services, message: AgentInput, agent: str, /) -> Post
 def read_text_message(
     services: Services, message: AgentInput, agent: str, /
 ) -> SystemMessage | UserMessage:
-    """Raises ClientError: says what is wrong with it, and where."""
+    """Return a message of the user or a system message. Raise ClientError as `read_message`."""
     role = message.role or "user"
     if role == "tool":
         raise InvalidRequest(f"a result is a message of the type {RESULT_TYPE!r}")
@@ -186,7 +191,7 @@ def read_text_message(
 
 
 def read_result_message(services: Services, message: AgentInput, /) -> ToolMessage:
-    """Raises InvalidRequest, ResultTooLarge."""
+    """Return a result. Raise InvalidRequest or ResultTooLarge."""
     given = read_body(message, ResultData)
     content = read_result(given.output, services.limits.result_bytes)
     failed = given.is_error or message.status == "failed"
@@ -204,7 +209,11 @@ def _read_decision(message: AgentInput) -> PostedMessage:
 
 
 def read_body(message: AgentInput, form: type[BodyT], /) -> BodyT:
-    """The data of a call or an answer: its only part, or the only one of data. Raises InvalidRequest."""
+    """Return the data of a call or an answer.
+
+    Raises:
+        InvalidRequest: there is not exactly one part of type `data`, or its data are not legal.
+    """
     parts = enumerate(message.content or ())
     found = [(at, part.data) for at, part in parts if isinstance(part, AgentData)]
     if len(found) != 1:
@@ -216,10 +225,11 @@ def read_body(message: AgentInput, form: type[BodyT], /) -> BodyT:
 async def read_history(
     services: Services, post: AgentRequest, /
 ) -> tuple[tuple[HistoryMessage, ...], str]:
-    """Return what can be stored before the new messages, where clients may bring it along; and else why not.
+    """Return the history to store before the new messages, and the reason if there cannot be one.
 
-    Most clients send all that was said each time, also what no history can have: what is wrong with it matters only where
-    there is no such conversation.
+    There is a history only where the settings let clients bring one. Most clients send the whole
+    conversation each time, with messages that no history can have. So an error is returned rather
+    than raised: it matters only if the conversation does not exist.
     """
     said = any(each.is_from_agent for each in post.input)
     if not said or "assistant" not in services.allow_roles:
@@ -237,7 +247,7 @@ async def read_history(
 def _add_to_history(
     read: list[Placed], place: str, services: Services, message: AgentInput
 ) -> None:
-    """Add a message to those that were read; a turn's calls belong to the words before them."""
+    """Append a message to the history. Calls go to the agent's message before them."""
     if message.type in RESULT_TYPES:
         read.append((place, read_at(place, read_result_message, services, message)))
     elif message.type in CALL_TYPES:
@@ -254,7 +264,7 @@ def _add_to_history(
             if message.type == "message"
             else None
         )
-        if said is not None:  # of what was thought and asked, nothing is stored
+        if said is not None:  # reasoning and requests for approval are not stored
             read.append((place, said))
     elif message.type not in IGNORED_TYPES and message.type != APPROVAL_TYPE:
         read.append((place, read_at(place, read_text_message, services, message, "")))
@@ -266,7 +276,7 @@ def _read_call(message: AgentInput) -> ToolCall:
 
 
 def _read_agent_text(services: Services, message: AgentInput) -> AssistantMessage | None:
-    """None: the agent says nothing."""
+    """Return a message of the agent, or None if its text is blank."""
     parts = tuple(
         read_at(f"content.{at}", read_part, part) for at, part in enumerate(message.content or ())
     )

@@ -1,4 +1,4 @@
-"""The protocol's part of the OpenAPI document."""
+"""OpenAPI document of the protocol."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, NotRequired, TypeAlias
@@ -24,7 +24,7 @@ from passback.native.responses import FOLLOWING
 
 
 class AgentError(TypedDict):
-    """`code` is one of the server's error codes."""
+    """An error. `code` is one of the server's error codes."""
 
     code: str
     message: str
@@ -33,7 +33,10 @@ class AgentError(TypedDict):
 
 
 class AgentUsage(TypedDict):
-    """Tokens of all model calls; `estimated` is there when an answer was cut before its provider counted."""
+    """Tokens of all model calls.
+
+    `estimated`: an answer was cut before the provider reported its tokens.
+    """
 
     input_tokens: int
     output_tokens: int
@@ -44,7 +47,7 @@ class AgentUsage(TypedDict):
 
 
 class AgentContent(TypedDict):
-    """A part. `delta` true: append it; false: it replaces what there is; `completed`: the whole."""
+    """A part. `delta` true: append it; false: replace the part; `completed`: the whole part."""
 
     object: Literal["content"]
     status: Literal["in_progress", "completed"]
@@ -58,13 +61,16 @@ class AgentContent(TypedDict):
 
 
 class AgentMessageMetadata(TypedDict):
-    """The call on which the sub-agent works that says this."""
+    """The call of the sub-agent that sends this message."""
 
     parent_call_id: str
 
 
 class AgentMessage(TypedDict):
-    """A message; with all its parts when it has ended. `incomplete`: it was cut; `rejected`: a call that was not valid."""
+    """A message. The event of its end has all its parts.
+
+    `incomplete`: it was cut. `rejected`: a call that was not valid.
+    """
 
     object: Literal["message"]
     status: Literal["in_progress", "completed", "incomplete", "rejected"]
@@ -78,14 +84,18 @@ class AgentMessage(TypedDict):
 
 
 class AgentResponseMetadata(TypedDict):
-    """`requires_action`: the calls that the client has to answer now. `reason`: why an answer is incomplete."""
+    """Metadata of a response.
+
+    `requires_action`: the calls that the client has to answer. `reason`: the reason of an
+    incomplete answer.
+    """
 
     requires_action: NotRequired[list[str]]
     reason: NotRequired[str]
 
 
 class AgentResponse(TypedDict):
-    """The response. Its last event has the whole `output`, and the name of the `model` that spoke last."""
+    """A response. Its last event has the whole `output`, and the name of the last `model`."""
 
     object: Literal["response"]
     status: Literal[
@@ -148,7 +158,7 @@ def _example_answer() -> dict[str, JsonValue]:
 
 
 def describe_paths(path: str) -> dict[str, JsonValue]:
-    """The routes below a path."""
+    """Return the OpenAPI paths of the routes below `path`."""
     return {
         path: {
             "post": operation(
@@ -167,8 +177,8 @@ def describe_paths(path: str) -> dict[str, JsonValue]:
             "parameters": [_SESSION_PARAMETER],
             "get": operation(
                 "followResponse",
-                "Follow a run of a session as events of the Agent API: the newest or another one from its start, or any "
-                "from the last event that was seen.",
+                "Follow a run of a session as events of the Agent API: the newest or another one "
+                "from its start, or any from the last event that was seen.",
                 _describe_responses(),
                 "invalid_request",
                 "bad_request",
@@ -205,8 +215,8 @@ def _describe_responses() -> dict[str, JsonValue]:
     }
     return {
         "200": {
-            "description": "The response, to its end: its events, of which the last is a response that has ended; with "
-            "`stream: false` that one alone.",
+            "description": "The response, to its end: its events, of which the last is a response "
+            "that has ended; with `stream: false` that one alone.",
             "headers": dict(headers),
             "content": whole,
         },

@@ -1,4 +1,7 @@
-"""Run events to the events of one response. No I/O; it remembers the answer, which the protocol says again at its end."""
+"""Encoder of run events as the events of one response. No I/O.
+
+It keeps the whole answer in memory, because the protocol repeats it in the last event.
+"""
 
 import time
 from collections import deque
@@ -57,19 +60,21 @@ from passback.core.ports import Runs
 from passback.streams.frames import EventId, SseEncoder
 from passback.wire.agent_api.tracks import CallTrack, TextTrack, Track, WholeTrack
 
-_PAGE_MESSAGES = 100
-"""Messages that are read in one go."""
-_MOST_MESSAGES = 2_000
-"""Messages that are looked at."""
+_PAGE_MESSAGES = 100  # messages per read of the store
+_MOST_MESSAGES = 2_000  # messages that are searched for calls, from the end
 
 Calls = Mapping[CallId, ToolCall]
 
 
 async def known_calls(runs: Runs, run: RunRef, /) -> Calls:
-    """The calls of the turn that a run goes on with; none where there is no such conversation. Raises StoreError.
+    """Return the calls that a run may have results of, though an earlier run made them.
 
-    Of the newest run it is known where it began, and that is the last turn before. For another one the end of the
-    conversation is looked through.
+    For the newest run the first message is known: the calls are those of the last turn before. For
+    any other run, all calls in the last messages of the conversation are returned. Without such a
+    conversation there are none.
+
+    Raises:
+        StoreError: the messages cannot be read.
     """
     calls: dict[CallId, ToolCall] = {}
     try:
@@ -89,11 +94,11 @@ async def known_calls(runs: Runs, run: RunRef, /) -> Calls:
 
 
 async def _read_range(runs: Runs, key: ConversationKey, start: int, end: int) -> Sequence[Message]:
-    """The messages from one place to another; where they are large, a page has fewer than were asked for."""
+    """Return the messages from `start` to `end`, with several reads where they are large."""
     found: list[Message] = []
     while len(found) < end - start:
         page = await runs.messages(key, start=start + len(found), limit=end - start - len(found))
-        if not page.messages:
+        if not page.messages:  # the conversation was deleted or has been cut since
             break
         found += page.messages
     return found
@@ -110,10 +115,19 @@ def _iterate_calls(messages: Iterable[Message]) -> Iterator[ToolCall]:
 async def refuse_invented_event(
     runs: Runs, run: RunRef, since: EventId, encoder: SseEncoder, /
 ) -> None:
-    """Return if an event has more frames than those that the client has of it; `encoder` is a fresh one.
+    """Refuse an event id that this server did not send.
+
+    One run event becomes several frames, and the id has the number of those that the client has. An
+    event with no more frames than that would have had another id.
+
+    Args:
+        runs: reads the run's log.
+        run: the run.
+        since: the id.
+        encoder: a fresh one; it is fed the run's events.
 
     Raises:
-        InvalidCursor: it has not, or the run cannot be followed from there.
+        InvalidCursor: this server did not send the id, or the run cannot be followed from there.
         UnknownRun, CursorExpired: there is nothing to follow.
     """
     async with runs.follow(run) as batches:
@@ -125,7 +139,11 @@ async def refuse_invented_event(
 async def _count_frames(
     batches: AsyncIterator[Sequence[Logged]], place: Position, encoder: SseEncoder
 ) -> float:
-    """How many the first event behind a place has; after a take-over nobody knows how many there were."""
+    """Return how many frames the first event after a position has.
+
+    Infinite if another worker has taken the run over since: the log does not say how many the old
+    worker's event had.
+    """
     async for batch in batches:
         for position, event in batch:
             frames = encoder.feed(event)
@@ -136,21 +154,21 @@ async def _count_frames(
 
 _CallEvent: TypeAlias = ToolCallStarted | ToolCallArguments | ToolCallEnded | ToolResulted
 
+# upper bound of the average frames of a log event: a message begins and ends with two each
 MOST_FRAMES: Final = 8
-"""What the log's events have at most on average: a message begins with two, and ends with two."""
 
 
 class AgentEncoder:
-    """Implements `SseEncoder`, with a memory, and `Gatherer`.
+    """Encoder of one response. Implements `SseEncoder`, with a memory, and `Gatherer`.
 
     Args:
-        session_id: the conversation.
-        response_id: the response's.
-        known: the calls that were made before this run.
-        mcp_servers: names of MCP servers, by which their tools are known.
-        most: characters that an answer may have.
-        seen: how many events of the run's log the client has seen at most, if it comes back.
-        clock: seconds since 1970.
+        session_id: id of the conversation.
+        response_id: id of the response.
+        known: calls that were made before this run.
+        mcp_servers: names of MCP servers. Their tools' names begin with them.
+        most: characters of an answer, at most.
+        seen: for a client that comes back: events of the run's log that it has seen, at most.
+        clock: returns seconds since 1970.
     """
 
     def __init__(
@@ -167,7 +185,9 @@ class AgentEncoder:
         self.chars = 0
         self._response = ResponseBuilder(session_id, response_id, clock=clock)
         self._tracks: deque[Track] = deque()
-        self._sending: Track | None = None  # the message that is on its way
+        self._sending: Track | None = (
+            None  # the message whose first events were sent, and whose last were not
+        )
         self._words: TextTrack | None = None
         self._calls: dict[CallId, CallTrack] = {}
         self._known = known or {}
@@ -180,7 +200,11 @@ class AgentEncoder:
         self._final: Event | Failed = {}
 
     def feed(self, event: RunEvent, /) -> Sequence[str]:
-        """Raises CursorExpired: the answer is longer than one response may be."""
+        """Return the frames of an event.
+
+        Raises:
+            CursorExpired: the answer is longer than one response may be.
+        """
         if isinstance(event, TextDelta):
             return self._add_text("message", event.text)
         if isinstance(event, ReasoningDelta):
@@ -193,7 +217,8 @@ class AgentEncoder:
         return self._send_ready()
 
     def rewind(self, to: Cursor, /) -> Sequence[str]:
-        # there is no word for it; the log has no trace of what is void, and its numbers were sent
+        # The protocol cannot take back what was sent. The log has no trace of void events, but
+        # their sequence numbers were sent and must not come again.
         self._response.skip_numbers(self._seen * MOST_FRAMES)
         return ()
 
@@ -201,7 +226,7 @@ class AgentEncoder:
         return self._finish_response(failed)
 
     def end(self) -> Sequence[str]:
-        return ()  # the response itself has ended
+        return ()  # the response's last event ends the stream
 
     def document(self, last: Cursor, /) -> Mapping[str, object] | Failed:
         return self._final
@@ -210,7 +235,7 @@ class AgentEncoder:
         self._count_chars(text)
         words = self._words
         if words is not None and words.type == kind:
-            if self._tracks[0] is words:
+            if self._tracks[0] is words:  # the common case: no other message is being sent
                 return (words.encode_delta(text),)
             words.add_text(text)
             return ()
@@ -223,7 +248,7 @@ class AgentEncoder:
         return self._send_ready()
 
     def _end_text(self) -> None:
-        """What is said next is another message."""
+        """End the message of text: text that follows begins another one."""
         if self._words is not None:
             self._words.done, self._words = True, None
 
@@ -253,11 +278,11 @@ class AgentEncoder:
                 self._tracks.append(
                     WholeTrack(f"{self._turn}_output", "message", "assistant", data)
                 )
-            case _:  # the protocol has no word for it
+            case _:  # the protocol has no event for it
                 pass
 
     def _feed_nested(self, parent: CallId, event: RunEvent) -> None:
-        """Of a sub-agent, its calls are told, and what it used: its words are not the answer."""
+        """Show a sub-agent's calls and count its usage. Its text is not part of the answer."""
         match event:
             case Nested(call_id, inner):
                 self._feed_nested(call_id, inner)
@@ -301,21 +326,22 @@ class AgentEncoder:
         return call
 
     def _start_approved_call(self, call_id: CallId, metadata: Event | None) -> None:
-        """A call that was approved is made now."""
+        """Show an approved call, which an earlier run asked for, as made by this run."""
         if call_id in self._calls:
             return
         known = self._known[call_id]
         self._start_call(call_id, known.name, known.client, metadata).add_arguments(known.arguments)
 
     def _server_label(self, name: str) -> str:
-        """The MCP server whose tool this is; empty: none."""
+        """Return the MCP server whose tool has this name, or an empty text."""
         return next((each for each in self._mcp_servers if name.startswith(f"{each}__")), "")
 
     def _feed_result(self, result: ToolResulted, metadata: Event | None) -> None:
         call_id = result.call_id
         call = self._calls.get(call_id)
         if call is not None and not call.done:
-            call.stop_early("rejected")  # it was never executed: its arguments are not valid
+            # a result before the end of the arguments: they are not valid, nothing was executed
+            call.stop_early("rejected")
         data: Event = {"call_id": call_id}
         if call is not None:
             data["name"], kind = call.data["name"], f"{call.type}_output"
@@ -347,7 +373,7 @@ class AgentEncoder:
         return frames
 
     def _send_ready(self) -> Sequence[str]:
-        """Send what can be sent now: all of the messages that are done, and the beginning of the next one."""
+        """Return the events of all messages that are done, and the first ones of the next."""
         if not self._tracks:
             return ()
         frames = [] if self._response.status == "in_progress" else [*self._begin_response()]
@@ -366,12 +392,14 @@ class AgentEncoder:
     def _finish_response(self, outcome: Outcome, model: str = "") -> Sequence[str]:
         if isinstance(outcome, Completed | HandedBack) and outcome != Completed("max_tokens"):
             self._end_text()
+        # what is open here was cut: the outcomes that end a text have ended it above
         for track in self._tracks:
             if not track.done:
                 track.stop_early("incomplete")
         if isinstance(outcome, HandedBack):
             self._add_requests(outcome.owed)
         frames = [*self._send_ready()]
+        # a response may fail or be cancelled while it is queued, but completes in progress only
         if self._response.status == "new" or isinstance(outcome, Completed | HandedBack):
             frames += self._begin_response()
         final = {**self._terminal_event(outcome), **({"model": model} if model else {})}
@@ -398,7 +426,7 @@ class AgentEncoder:
                         metadata=metadata,
                     )
                 )
-            elif each.id not in self._calls:  # it was told by an earlier run
+            elif each.id not in self._calls:  # an earlier run made it: this response lacks it
                 call = self._start_call(
                     each.id, each.name, client=True, metadata=_parent_metadata(each)
                 )
@@ -429,7 +457,7 @@ class AgentEncoder:
 
 
 def requires_action(owed: Sequence[Owed], /) -> Event:
-    """What the client has to answer, in a response that is over."""
+    """Return the response metadata that names the calls the client has to answer."""
     return {"requires_action": [each.id for each in owed]}
 
 

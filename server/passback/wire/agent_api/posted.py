@@ -1,4 +1,4 @@
-"""What is posted: `AgentRequest` and its messages. Pure shapes; `reading` says what they mean."""
+"""Models of requests: `AgentRequest` and its messages. `reading` turns them into commands."""
 
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
@@ -10,16 +10,15 @@ from passback.native.declarations import DeclaredTool
 from passback.native.message_context import PostedBrief
 from passback.native.parts import MAX_ITEMS, Posted
 
-_MAX_MESSAGES: Final = 10_000
-"""Messages of a request: some clients send all that was said."""
-ID_CHARACTERS: Final = 256
+_MAX_MESSAGES: Final = 10_000  # of a request: some clients send the whole conversation each time
+ID_CHARACTERS: Final = 256  # of an id, at most
 _ShortText: TypeAlias = Annotated[str, Field(max_length=ID_CHARACTERS)]
 _CallId: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
 _Penalty: TypeAlias = Annotated[float, Field(ge=-2, le=2)]
 
 
 class SnakeCased(Posted):
-    """Names are as they are here: the protocol writes them with underscores."""
+    """Base of models whose JSON keys are their field names: the protocol writes underscores."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=str)
 
@@ -40,7 +39,7 @@ class AgentData(SnakeCased):
 
 
 class AgentAudio(SnakeCased):
-    """`data` is base64, whose `format` is such as `wav`, or an address."""
+    """Audio. `data` is base64 with a `format` such as `wav`, or a URL."""
 
     type: Literal["audio"]
     data: str | None = None
@@ -48,7 +47,10 @@ class AgentAudio(SnakeCased):
 
 
 class AgentFile(SnakeCased):
-    """By `file_url`, or by `file_data` in base64. There is no store of files, and so no `file_id`."""
+    """A file, by `file_url` or by `file_data` in base64.
+
+    The server keeps no files: a `file_id` is refused.
+    """
 
     type: Literal["file"]
     file_url: str | None = None
@@ -83,17 +85,17 @@ AGENT_TYPES: Final = frozenset(
         *("mcp_call", "mcp_call_output"),
     }
 )
-"""Beside its words, what the agent says."""
+"""Types of the agent's messages within a turn, its texts excepted."""
 CALL_TYPES: Final = frozenset({"function_call", "plugin_call", "component_call", "mcp_call"})
 RESULT_TYPES: Final = frozenset(f"{kind}_output" for kind in CALL_TYPES)
 IGNORED_TYPES: Final = frozenset({"heartbeat", "error"})
 
 
 class AgentInput(SnakeCased):
-    """A user's words (`message`), a result (`function_call_output`), or a decision (`mcp_approval_response`).
+    """A user's text (`message`), a result (`function_call_output`), or a decision.
 
-    Messages of the agent are passed over, as the server keeps the conversation; where its settings allow them, they begin a
-    new one.
+    A decision has the type `mcp_approval_response`. Messages of the agent are ignored, because the
+    server keeps the conversation. Where the server's settings allow them, they begin a new one.
     """
 
     role: Literal["user", "assistant", "system", "tool"] | None = None
@@ -114,7 +116,7 @@ class AgentInput(SnakeCased):
 
 
 class ResultData(SnakeCased):
-    """The body of a `function_call_output`. `is_error` says that the tool failed."""
+    """The body of a `function_call_output`. `is_error`: the tool failed."""
 
     call_id: _CallId
     output: JsonValue
@@ -130,7 +132,10 @@ class CallData(SnakeCased):
 
 
 class ApprovalData(SnakeCased):
-    """The body of an `mcp_approval_response`. `always` is for later calls of the tool in this session, too."""
+    """The body of an `mcp_approval_response`.
+
+    `always`: the decision also holds for later calls of the tool in this session.
+    """
 
     approval_request_id: _CallId
     approve: bool
@@ -139,7 +144,10 @@ class ApprovalData(SnakeCased):
 
 
 class AgentRequest(PostedBrief):
-    """The new messages, or all of them: only those behind the agent's last words are read. Unknown keys are kept."""
+    """A request with the new messages, or with the whole conversation.
+
+    Only the messages after the agent's last text are read. Unknown keys are kept.
+    """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=str, extra="allow")
 
@@ -149,9 +157,11 @@ class AgentRequest(PostedBrief):
     session_id: Annotated[str, Field(max_length=256)] | None = Field(
         None, description="The conversation; missing or empty: a new one."
     )
-    user_id: _ShortText | None = Field(None, description="Accepted; who asks is said by the key.")
+    user_id: _ShortText | None = Field(
+        None, description="Accepted and ignored: the API key names the owner."
+    )
     agent_id: _ShortText | None = Field(
-        None, description="Who is asked, where the server has several agents."
+        None, description="The agent's name, where the server has several agents."
     )
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -170,7 +180,8 @@ class AgentRequest(PostedBrief):
     n: int | None = Field(1, description="1: there is one answer.")
     tools: list[DeclaredTool] | None = Field(
         None,
-        description="The client's tools. They replace the session's; without the key those stay; `[]` clears.",
+        description="The client's tools. They replace the session's; without the key those stay; "
+        "`[]` clears.",
     )
     on_busy: OnBusy | None = Field(
         None, description="What a new message means while a run goes on, as in `/send-message`."

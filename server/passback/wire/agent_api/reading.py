@@ -1,4 +1,4 @@
-"""What a request means: which of its messages are new, and what they are."""
+"""Reading of a request as a command: finds the messages that are new, and converts them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,10 +24,10 @@ from passback.wire.agent_api.posted import AGENT_TYPES, IGNORED_TYPES, AgentInpu
 async def read_request(
     services: Services, owner: OwnerId, key: str | None, post: AgentRequest, /
 ) -> StartRun:
-    """The command of a request.
+    """Return the command of a request.
 
     Raises:
-        ClientError: says what is wrong with it; of a message, its place.
+        ClientError: the request is not legal. The text names the place in a message.
     """
     if post.n not in {None, 1}:
         raise InvalidRequest("n has to be 1: there is one answer to a request")
@@ -62,9 +62,10 @@ async def read_request(
 
 
 def new_messages(given: Sequence[AgentInput], /) -> list[tuple[int, AgentInput]]:
-    """The messages behind what the agent said last, with their places.
+    """Return the messages after the agent's last text, with their indexes.
 
-    Answers may stand between the calls that are answered. What the user said before these calls is history.
+    Answers may stand between the calls that they answer. Messages of the user before these calls
+    are history.
     """
     new: list[tuple[int, AgentInput]] = []
     behind_calls = False
@@ -75,7 +76,7 @@ def new_messages(given: Sequence[AgentInput], /) -> list[tuple[int, AgentInput]]
         elif message.type in IGNORED_TYPES:
             continue
         elif message.is_from_agent:
-            if message.type not in AGENT_TYPES:
+            if message.type not in AGENT_TYPES:  # a text of the agent: all before it is history
                 break
             behind_calls = True
         elif behind_calls:
@@ -92,7 +93,7 @@ async def _with_context(
     key: ConversationKey,
 ) -> tuple[PostedMessage, ...]:
     brief = await read_brief(post, services.limits, key)
-    # without a user message, what the one before said of its answer still holds
+    # without a user message, the context of the last one counts: results only continue its run
     if any(isinstance(each, UserMessage) for each in messages):
         if (generation := _generation_options(post)) != Generation():
             brief = replace(brief, generation=generation)

@@ -1,6 +1,7 @@
-"""The messages of an answer. One is on its way at a time: what comes meanwhile waits for its turn.
+"""The messages of an answer. They are sent one after the other; later ones wait.
 
-A client's readers of the stream mend only the last part of the last message; the engine may tell of several calls at once.
+Clients of this protocol add an event to the last part of the last message, whereas the engine may
+report several calls at once.
 """
 
 from collections.abc import Sequence
@@ -13,29 +14,29 @@ from passback.builders.message import MessageEnd, Role
 
 
 class Track(Protocol):
-    """One message: begun when its turn comes, ended when it is `done`."""
+    """One message. Sent from its first event, when the one before has ended, until it is `done`."""
 
     done: bool
 
     def begin_events(self, response: ResponseBuilder, /) -> Sequence[str]:
-        """Its first events, with what it holds by then."""
+        """Return the first events, with the content so far."""
         ...
 
     def new_events(self) -> Sequence[str]:
-        """What it has got since."""
+        """Return the events of the content since the last events."""
         ...
 
     def end_events(self) -> Sequence[str]:
-        """Its last events."""
+        """Return the last events."""
         ...
 
     def stop_early(self, status: MessageEnd, /) -> None:
-        """Nothing more will come, and it is not what it should be."""
+        """End the message with this status: no more content will come."""
         ...
 
 
 class _MessageTrack:
-    """What all kinds have in common: a message of one part."""
+    """A message of one part; base of all kinds."""
 
     part = "data"
 
@@ -50,7 +51,7 @@ class _MessageTrack:
         self._status: MessageEnd = "completed"
 
     def _open_message(self, response: ResponseBuilder) -> str:
-        """Gives the message's first event."""
+        """Create the builders and return the message's first event."""
         self._message: MessageBuilder = response.create_message_builder(
             self._role, self.type, message_id=self._id, metadata=self._metadata
         )
@@ -70,7 +71,7 @@ class _MessageTrack:
 
 
 class TextTrack(_MessageTrack):
-    """What the model says, or thinks."""
+    """Text or reasoning of the model."""
 
     part = "text"
     usage: Event | None = None
@@ -83,7 +84,7 @@ class TextTrack(_MessageTrack):
         self._unsent.append(text)
 
     def encode_delta(self, text: str) -> str:
-        """The event of a piece, at once. Only while it is on its way."""
+        """Return the event of a delta. Only between the first and the last events."""
         return self._content.encode_text_delta(text)
 
     def begin_events(self, response: ResponseBuilder, /) -> Sequence[str]:
@@ -100,9 +101,10 @@ class TextTrack(_MessageTrack):
 
 
 class CallTrack(_MessageTrack):
-    """A call, whose arguments are shown whole each time: no two clients append to data alike.
+    """A call. Each event has the whole arguments, because clients append to data differently.
 
-    Not after every piece: what is sent stays a few times as long as the arguments are.
+    An event is sent only once the arguments have grown by a quarter, so that all events together
+    stay a few times as long as the arguments.
     """
 
     def __init__(
@@ -135,18 +137,20 @@ class CallTrack(_MessageTrack):
 
     def _data_with_arguments(self) -> Event:
         arguments = "".join(self._arguments)
-        self._arguments = [arguments]
+        self._arguments = [arguments]  # joined once: the next call adds to this text
         self._sent = len(arguments)
         return {**self.data, "arguments": arguments}
 
 
 class WholeTrack(_MessageTrack):
-    """What is known at once: the output of a call, a request for approval, an accepted value.
+    """A message whose content is known at once.
+
+    The output of a call, a request for approval, or an accepted value.
 
     Args:
-        message_id, message_type, role, metadata: the message's.
-        data: all of it.
-        first: what is shown of it before it is complete; None: all.
+        message_id, message_type, role, metadata: of the message.
+        data: the content.
+        first: content of the first event; None: all of `data`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Our own routes, for the conversations of every wire."""
+"""Routes for the conversations of every wire, in a vocabulary of our own."""
 
 from passback.http.wires import Services, Wire
 from passback.wire.rest import calls, commands, conversations

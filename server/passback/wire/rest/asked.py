@@ -1,4 +1,4 @@
-"""What several of these routes are asked, and how that is described."""
+"""Parameters that several of these routes share, and their descriptions."""
 
 from starlette.requests import Request
 
@@ -18,12 +18,18 @@ CONVERSATION_ERRORS = ("invalid_request", "conversation_not_found", "bad_request
 
 
 def conversation_key(request: Request) -> ConversationKey:
+    """Return the conversation of the path. Raise InvalidRequest for an illegal id."""
     return ConversationKey(owner_of(request), conversation_id(request.path_params["id"]))
 
 
 def number_parameter(
     request: Request, name: str, default: int, *, most: int, least: int = 0
 ) -> int:
+    """Return a number of the query, or its default.
+
+    Raises:
+        InvalidRequest: it is not a whole number from `least` to `most`.
+    """
     given = request.query_params.get(name)
     if given is None:
         return default

@@ -1,4 +1,8 @@
-"""The routes of what clients owe: the inbox of all that waits, and claims, by which one client runs a call and no other."""
+"""The routes of owed calls.
+
+The inbox lists all calls that wait for an answer. A claim makes sure that one client, and no other,
+runs a call.
+"""
 
 import re
 from collections.abc import Mapping
@@ -46,20 +50,26 @@ _Claimant = Annotated[str, Field(min_length=1, max_length=128)]
 
 
 class ClaimCall(Posted):
-    """Who claims: any text that the client keeps while it works, such as a UUID. It is no secret."""
+    """A claim. `claimant` is any text that the client keeps while it works, such as a UUID.
+
+    It is not a secret.
+    """
 
     claimant: _Claimant
     seconds: Annotated[int, Field(ge=1, le=_MAX_SECONDS)] = 30
 
 
 class DropClaim(Posted):
-    """Whose claim is given back; the address may say it instead."""
+    """The claimant that gives its claim back; the query may name it instead."""
 
     claimant: _Claimant | None = None
 
 
 class ClaimView(TypedDict):
-    """The claim holds until `expiresAt`, an RFC 3339 time in UTC; claiming again before that renews it."""
+    """A claim that holds until `expiresAt`, an RFC 3339 time in UTC.
+
+    Claiming again before that renews it.
+    """
 
     callId: str
     claimant: str
@@ -67,7 +77,7 @@ class ClaimView(TypedDict):
 
 
 class InboxCallView(TypedDict):
-    """A call that waits for an answer, as in its conversation, and where that is."""
+    """A call that waits for an answer, as its conversation shows it, with the conversation's id."""
 
     conversationId: str
     runId: str | None
@@ -82,7 +92,7 @@ class InboxCallView(TypedDict):
 
 
 class InboxView(TypedDict):
-    """Some of the calls, oldest first. `next` is the `after` of the next page, null at the end."""
+    """A page of calls, oldest first. `next` is the `after` of the next page, null at the end."""
 
     toolCalls: list[InboxCallView]
     next: str | None
@@ -116,6 +126,7 @@ class _Calls:
         self._runs = services.runs
 
     async def get_inbox(self, request: Request) -> Response:
+        # without keys everybody has the same owner, and the ids of its conversations are secrets
         if not self._services.inbox:
             raise KeysNeeded("without API keys, ids of conversations are told on loopback only")
         after, limit = _read_page(request)
@@ -147,7 +158,10 @@ class _Calls:
         return json_answer(request.scope, shown)
 
     async def _read_claimant(self, request: Request) -> str:
-        """Whose claim is given back: many programs send no body with a DELETE."""
+        """Return the claimant of a DELETE, from its body or its query.
+
+        The query may name it because many programs cannot send a body with a DELETE.
+        """
         posted = validated(
             DropClaim,
             await read_optional_object(request, self._services.limits, self._services.bodies),
@@ -155,15 +169,16 @@ class _Calls:
         named = request.query_params.get("claimant")
         if named is not None and posted.claimant not in {None, named}:
             raise InvalidRequest("the body and the address name two different claimants")
+        # `ClaimCall` has the bounds of a claimant, and refuses a missing one
         return validated(ClaimCall, {"claimant": posted.claimant or named}).claimant
 
 
 def _read_page(request: Request) -> tuple[Place | None, int]:
-    """Where the page begins, and how many calls it may have.
+    """Return the place where the page begins, and its size limit.
 
     Raises:
-        InvalidRequest: a parameter that is missing or out of bounds.
-        InvalidCursor: an `after` that is none of ours.
+        InvalidRequest: a parameter is missing or out of bounds.
+        InvalidCursor: `after` is not the `next` of a page.
     """
     given = request.query_params
     if given.get("status") != "owed":
@@ -189,7 +204,7 @@ _EXAMPLE_CLAIM: Mapping[str, JsonValue] = {
 }
 _CLAIM_ERRORS = (
     *CONVERSATION_ERRORS,
-    *BODY_ERRORS[1:],
+    *BODY_ERRORS[1:],  # the first is in CONVERSATION_ERRORS
     "tool_call_not_found",
     "tool_result_conflict",
     "call_claimed",
@@ -202,7 +217,8 @@ _PATHS: Mapping[str, JsonValue] = {
             "Every call that waits for its result, in all conversations, oldest first.",
             {
                 "200": json_response(
-                    "A page: whole conversations, so one that owes more than `limit` is a page of its own.",
+                    "A page of whole conversations. One that owes more than `limit` calls is a "
+                    "page of its own.",
                     reference("InboxView"),
                 )
             },
@@ -231,7 +247,8 @@ _PATHS: Mapping[str, JsonValue] = {
         "parameters": [ID_PARAMETER, _CALL_ID_PARAMETER],
         "post": operation(
             "claimToolCall",
-            "Claim a call that waits for its result, or renew the claim: no other client can, until it is over.",
+            "Claim a call that waits for its result, or renew the claim: no other client can, "
+            "until it is over.",
             {
                 "200": json_response(
                     "The claim holds.", reference("ClaimView"), example=dict(_EXAMPLE_CLAIM)

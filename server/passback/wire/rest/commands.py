@@ -1,4 +1,4 @@
-"""The route of what users may say by a slash: for menus."""
+"""The route that lists slash commands, for menus."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The routes of conversations: look, page through, follow, cancel, delete; health."""
+"""The routes of conversations: status, messages, stream, cancel, delete; and health checks."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -52,7 +52,7 @@ _MAX_LIMIT = 1000
 
 
 class MessagesView(TypedDict):
-    """Some messages, oldest first. `next` is the `after` of the next page, null at the end."""
+    """A page of messages, oldest first. `next` is the `after` of the next page, null at the end."""
 
     messages: list[MessageView]
     next: int | None
@@ -60,13 +60,13 @@ class MessagesView(TypedDict):
 
 
 class CancelRun(Posted):
-    """Which run to cancel; without it, the one that goes on, or else the first that waits."""
+    """The run to cancel; without it, the current one, or else the first in the queue."""
 
     run_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
 
 
 class CancelView(TypedDict):
-    """`cancelled` is false when nothing ran and nothing waited."""
+    """The result of a cancel. `cancelled` is false if no run went on and none waited."""
 
     cancelled: bool
 
@@ -104,7 +104,7 @@ def build(services: Services, /) -> Wire:
                 methods=["POST"],
                 query={"POST": ["runId"]},
             ),
-            # asked for every few seconds by whoever watches the server
+            # load balancers ask for these every few seconds: kept out of the log at INFO
             Endpoint("/healthz", wire.report_alive, methods=["GET"], log_level=logging.DEBUG),
             Endpoint("/readyz", wire.report_ready, methods=["GET"], log_level=logging.DEBUG),
             Endpoint("/openapi.json", wire.get_openapi, methods=["GET"]),
@@ -138,7 +138,7 @@ class _Rest:
         return json_answer(request.scope, shown)
 
     async def retract_permission(self, request: Request) -> Response:
-        """Take back what was answered for good about a tool."""
+        """Remove the lasting permission or denial of a tool."""
         await self._runs.retract(conversation_key(request), request.path_params["name"])
         return empty_answer(request.scope)
 
@@ -155,7 +155,11 @@ class _Rest:
         return json_answer(request.scope, shown)
 
     async def follow_run(self, request: Request) -> ASGIApp:
-        """A run from its start, the newest if none is named, or the one that the client followed, from where it stopped."""
+        """Stream a run.
+
+        With a last event id: the run of that event, from the next event on. Else the named run, or
+        the newest one, from its start.
+        """
         asked, key, include = (
             asked_form(request),
             conversation_key(request),
@@ -165,11 +169,11 @@ class _Rest:
         return run_answer(self._services, asked, run, include=include, since=since)
 
     async def cancel_run(self, request: Request) -> Response:
-        """Cancel the run that the request names, else what runs or waits.
+        """Cancel the run that the request names, else the current or the first queued one.
 
         Raises:
-            UnknownRun: there is no such run in this conversation, or its log has expired.
-            Conflict: it has ended.
+            UnknownRun: the conversation has no such run, or the run's log has expired.
+            Conflict: the run has ended.
         """
         key = conversation_key(request)
         named = await self._read_run_id(request)
@@ -182,7 +186,12 @@ class _Rest:
         return json_answer(request.scope, shown, status=202 if cancelled else 200)
 
     async def _read_run_id(self, request: Request) -> RunId | None:
-        """Raises InvalidRequest, and UnknownRun for an id that no run can have."""
+        """Return the run that the body or the query names, None without one.
+
+        Raises:
+            InvalidRequest: body and query name different runs.
+            UnknownRun: the id is not one that a run can have.
+        """
         posted = validated(
             CancelRun,
             await read_optional_object(request, self._services.limits, self._services.bodies),
@@ -194,8 +203,9 @@ class _Rest:
         return run_id(named) if named else None
 
     async def _ended_conflict(self, run: RunRef) -> Conflict:
-        """What to tell of a run that cannot be cancelled. Raises UnknownRun."""
-        with suppress(CursorExpired):  # a log without its beginning is one, too
+        """Return the error for a run that exists but has ended. Raise UnknownRun for any other."""
+        # a log whose beginning has expired still proves that the run existed
+        with suppress(CursorExpired):
             async with self._runs.follow(run):
                 pass
         return Conflict("this run has ended")
@@ -212,17 +222,17 @@ class _Rest:
 
     @cached_property
     def _openapi_text(self) -> str:
-        """The OpenAPI document, written once: it takes as long as a run to make, and is always the same."""
+        """The OpenAPI document as JSON. Made once: it takes as long as a run, and never changes."""
         return write_json(self._services.describe())
 
 
 def _included_words(request: Request, known: Collection[str]) -> frozenset[str]:
-    """Return the words of the query's `include`. Raises InvalidRequest for one that there is not."""
+    """Return the words of the query's `include`. Raise InvalidRequest for an unknown one."""
     return included(request.query_params.get("include", "").split(","), known)
 
 
 def _active_runs(status: Status) -> tuple[RunId, ...]:
-    """The run that goes on, then those that wait."""
+    """Return the current run, then those in the queue."""
     running = (status.run_id,) if status.running and status.run_id is not None else ()
     return (*running, *status.queued)
 
@@ -232,7 +242,7 @@ _PATHS: Mapping[str, JsonValue] = {
         "parameters": [ID_PARAMETER],
         "get": operation(
             "getConversation",
-            "How a conversation stands, and what the client owes.",
+            "The status of a conversation, and the calls that the client owes.",
             {
                 "200": json_response(
                     "The conversation.",
@@ -277,7 +287,7 @@ _PATHS: Mapping[str, JsonValue] = {
                 parameter(
                     "include",
                     "query",
-                    f"`{_STRUCTURED_DATA}`: also the structured data that counts, whole.",
+                    f"`{_STRUCTURED_DATA}`: adds the whole structured data.",
                 )
             ],
         ),
@@ -331,7 +341,8 @@ _PATHS: Mapping[str, JsonValue] = {
         "parameters": [ID_PARAMETER],
         "get": operation(
             "streamRun",
-            "Follow a run: the newest or another one from its start, or any from the last event that was seen.",
+            "Follow a run: the newest or another one from its start, or any from the last event "
+            "that was seen.",
             run_responses(
                 headers={
                     "X-Conversation-Id": {"schema": {"type": "string"}},
@@ -369,7 +380,7 @@ _PATHS: Mapping[str, JsonValue] = {
                 ),
             },
             *CONVERSATION_ERRORS,
-            *BODY_ERRORS[1:],
+            *BODY_ERRORS[1:],  # the first is in CONVERSATION_ERRORS
             "run_not_found",
             "conflict",
             parameters=[parameter("runId", "query", "Which run; the body may name it instead.")],
@@ -390,7 +401,8 @@ _PATHS: Mapping[str, JsonValue] = {
     "/readyz": {
         "get": operation(
             "isReady",
-            "Whether new posts can be served: the store answers, and the server is not about to stop.",
+            "Whether new posts can be served: the store answers, and the server is not about to "
+            "stop.",
             {
                 "200": json_response(
                     "They can.", reference("HealthView"), example={"status": "ready"}
