@@ -198,6 +198,7 @@ class Agent:
         """
         functions = [one if isinstance(one, FunctionTool) else tool(one) for one in self.tools]
         servers = [one for one in self.toolsets if isinstance(one, MCPServer)]
+        # sub-agents are tools for the model: their names count
         others = [one.name or "" for one in self.agents]
         refuse_clashes(servers, [*(one.spec.name for one in functions), *others])
         own = [Functions(functions)] if functions else []
@@ -251,6 +252,7 @@ class Agent:
         if given is None:
             return None
         try:
+            # a model is given as its schema; its own validators are in `answer_check`
             return fit(given.model_json_schema() if isinstance(given, type) else dict(given))
         except Unfit as problem:
             raise ConfigurationError(f"the agent's output_schema: {problem}") from None

@@ -70,18 +70,14 @@ def _import_module(target: str, module: str) -> ModuleType:
         # a module that the user's module imports may be missing instead: then its name is told
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{module}.".startswith(f"{missing}."):
-            raise ConfigurationError(
-                f"{target!r}: {_missing_module_text(target, module)}"
-            ) from error
+            if module.endswith(".py"):
+                problem = f"leave .py out, as in {target.replace('.py:', ':')}"
+            else:
+                problem = f"there is no module {module!r}, neither in {Path.cwd()} nor installed"
+            raise ConfigurationError(f"{target!r}: {problem}") from error
         raise ConfigurationError(
             f"{target!r} cannot be loaded: {_describe_failure(error)}"
         ) from error
-
-
-def _missing_module_text(target: str, module: str) -> str:
-    if module.endswith(".py"):
-        return f"leave .py out, as in {target.replace('.py:', ':')}"
-    return f"there is no module {module!r}, neither in {Path.cwd()} nor installed"
 
 
 def _describe_failure(error: BaseException) -> str:

@@ -61,6 +61,7 @@ class Places:
         Raises:
             TimeoutError: no place became free in time, or too many tasks of the owner wait.
         """
+        # waiting tasks hold their input in memory: one owner must not fill it
         if sum(each.key.owner == key.owner for each in self._waiting) >= self._most_waiting:
             raise TimeoutError
         waiter = _Waiter(key)

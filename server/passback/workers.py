@@ -264,7 +264,13 @@ class WorkerPool:
                 return
             failed_starts = 0 if worker.ready else failed_starts + 1
             if failed_starts == self._policy.failed_starts:
-                self._give_up(code)
+                _log.error(
+                    "workers end again and again before they are ready, the last one by %s: "
+                    "stopping",
+                    _describe_exit(code),
+                )
+                self._exit_code = EXIT_FAILED
+                self._pass_on_signal(signal.SIGTERM)
                 return
             short_lives = 0 if worker.seconds >= self._policy.steady else short_lives
             pause = min(
@@ -329,14 +335,6 @@ class WorkerPool:
         if code < 0:
             _log.error("the first worker ended before it was ready (%s)", _describe_exit(code))
         self._exit_code = code if code >= 0 else 128 - code
-
-    def _give_up(self, code: int) -> None:
-        _log.error(
-            "workers end again and again before they are ready, the last one by %s: stopping",
-            _describe_exit(code),
-        )
-        self._exit_code = EXIT_FAILED
-        self._pass_on_signal(signal.SIGTERM)
 
     async def _kill_late_workers(self) -> None:
         await self._stop.wait()

@@ -128,7 +128,7 @@ class MessageBuilder:
         part.fill_fields(
             {key: given[key] for key in FIELDS[part.type] if given.get(key) is not None}
         )
-        self._announce_once()
+        self._announce_once()  # last: an illegal part must not announce the message
         return part.complete()
 
     def add_delta_content(self, content: Event) -> Event:
@@ -202,7 +202,7 @@ class MessageBuilder:
             part = self._open.stop_early(why)
             self._open = None
             self._parts += [] if part is None else [part]
-        if not self._is_announced:
+        if not self._is_announced:  # no client knows of it: it is not in the output either
             return None
         return {
             key: each for key, each in self._end_event("incomplete").items() if key != _NUMBER_KEY

@@ -110,6 +110,7 @@ class ResponseBuilder:
     def reset(self) -> None:
         """Begin another response with a new id. The old builders raise Misuse from then on."""
         if self._open is not None:
+            # otherwise its builder would go on with numbers of the new response
             self._open.stop_early(
                 "the response was reset: create_message_builder() begins another message"
             )
@@ -163,6 +164,7 @@ class ResponseBuilder:
         reading early.
         """
         require_one_of(role, "role", get_args(Role))
+        # here and not in the generator, which would raise at its first `next` only
         if not isinstance(cast("object", text_tokens), Iterable):
             raise Misuse("text_tokens are not iterable: collect what comes asynchronously first")
         return self._stream_text(text_tokens, role)
@@ -179,7 +181,7 @@ class ResponseBuilder:
             for token in text_tokens:
                 yield content.add_text_delta(token)
         except Exception:  # the caller's tokens may raise anything; it is raised again below
-            if self._open is message:
+            if self._open is message:  # else the caller has ended it, by reset() for one
                 yield content.complete()
                 yield message.complete("incomplete")
             raise

@@ -117,13 +117,10 @@ def parse(text: bytes, /) -> Recording:
     try:
         recording = Recording.model_validate(value)
     except ValidationError as error:
-        raise ValueError(_first_problem(error)) from None
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{place}: {first['msg']}") from None
     answered = tuple(each for each in recording.exchanges if each.response)
     if not answered:
         raise ValueError("no request in it has an answer")
     return Recording(exchanges=answered)
-
-
-def _first_problem(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

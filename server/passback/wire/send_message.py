@@ -207,7 +207,7 @@ def build(services: Services, /) -> Wire:
             Endpoint(path, wire.send_message, methods=["POST"], query={"POST": ["wait"]})
             for path in _PATHS
         ],
-        paths=_describe_paths(),
+        paths={path: {"post": _describe_post(path)} for path in _PATHS},
         schemas=schemas_of(SendMessage, Questions),
     )
 
@@ -218,7 +218,7 @@ class _SendMessage:
 
     async def send_message(self, request: Request) -> ASGIApp:
         """Admit the post, then answer with the run that it began or joined."""
-        asked = asked_form(request)
+        asked = asked_form(request)  # refuses a client that takes neither form, before any work
         key, seen = idempotency_key(headers_of(request.scope)), last_event_id(request)
         post = validated(
             SendMessage, await read_object(request, self._services.limits, self._services.bodies)
@@ -229,6 +229,7 @@ class _SendMessage:
         started = await self._services.runs.start(command)
         if isinstance(started, Parked):
             return parked_answer(request.scope, asked, started, include=include)
+        # a repeated post joins its run: the stream goes on behind what the client has seen
         since = since_of(started, seen)
         return run_answer(self._services, asked, started, include=include, since=since)
 
@@ -244,12 +245,14 @@ class _SendMessage:
         limits = self._services.limits
         history, new = await self._read_messages(post, agent)
         messages = briefed(new, await read_brief(post, limits, conversation))
+        # no `tools` keeps the conversation's, an empty list clears them
         tools = None if post.tools is None else await parse_tools(post.tools, limits, conversation)
         return StartRun(
             conversation,
             (*approvals, *messages),
             tools,
             idempotency_key=key,
+            # ids of the client's only: those made here cannot be repeated
             named=frozenset(filter(None, map(_given_id, post.messages))),
             on_busy=post.on_busy or self._services.on_busy,
             on_disconnect=post.on_disconnect or "continue",
@@ -299,17 +302,17 @@ class _SendMessage:
                 return AssistantMessage(
                     _given_id(posted) or new_message_id(),
                     read_content(content, limits.attachment_bytes) if content and stripped else "",
-                    tuple(_read_call(each) for each in calls or ()),
+                    tuple(
+                        ToolCall(CallId(each.id), each.function.name, each.function.arguments)
+                        for each in calls or ()
+                    ),
                 )
             case PostedToolMessage(content=content, tool_call_id=call_id, is_error=is_error):
                 result = read_result(content, limits.result_bytes)
+                # clients have no id for a result: its call identifies it
                 return ToolMessage(new_message_id(), CallId(call_id), result, is_error)
             case _:
                 assert_never(posted)
-
-
-def _read_call(posted: PostedCall) -> ToolCall:
-    return ToolCall(CallId(posted.id), posted.function.name, posted.function.arguments)
 
 
 def _resume_list(post: SendMessage) -> Sequence[PostedResume]:
@@ -355,10 +358,6 @@ def _example_stream() -> str:
     framer = SseFramer(NativeEncoder(), run_id)
     batch = [Logged(Position(1, number), event) for number, event in enumerate(events, 3)]
     return framer.batch(batch) + framer.end()
-
-
-def _describe_paths() -> dict[str, JsonValue]:
-    return {path: {"post": _describe_post(path)} for path in _PATHS}
 
 
 _AGENT_PARAMETER = parameter(

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from passback.builders import Event, ResponseBuilder, encode
+from passback.builders import ResponseBuilder, encode
 from passback.core.errors import InvalidRequest
 from passback.core.messages import Answer, ConversationKey, RunRef
 from passback.core.ports import Parked
@@ -91,10 +91,10 @@ class _Process:
 
     async def follow_run(self, request: Request) -> ASGIApp:
         """Answer with a run of a session: from its start, or from the last event that was seen."""
-        streams, given = (
-            _wants_stream(request, asked=_stream_parameter(request)),
-            _response_id_parameter(request),
-        )
+        streams = _wants_stream(request, asked=_stream_parameter(request))
+        given = request.query_params.get("id")
+        if given is not None and len(given) > ID_CHARACTERS:
+            raise InvalidRequest(f"id has at most {ID_CHARACTERS} characters")
         key = ConversationKey(owner_of(request), conversation_id(request.path_params["session_id"]))
         run, since = await followed_run(request, self._runs, key)
         known = await known_calls(self._runs, run)
@@ -123,8 +123,10 @@ class _Process:
             most=services.limits.answer_chars,
             seen=since.cursor.position.seq + 1 if since else 0,
         )
+        # the client has some frames of an event: only this encoder knows whether it can have them
         if streams and since and since.frames:
             await refuse_invented_event(self._runs, run, since, encoder())
+        # the encoder's answer so far cannot be restored from an id: it is fed from the run's start
         if streams:
             return EventStream(services, run, encoder(), since, remembers=True)
         return WaitedAnswer(
@@ -160,28 +162,16 @@ def _stream_parameter(request: Request) -> bool:
             raise InvalidRequest("stream has to be true or false")
 
 
-def _response_id_parameter(request: Request) -> str | None:
-    """Return the response id of the query, or None."""
-    given = request.query_params.get("id")
-    if given is not None and len(given) > ID_CHARACTERS:
-        raise InvalidRequest(f"id has at most {ID_CHARACTERS} characters")
-    return given
-
-
 def _parked_response(
     request: Request, parked: Parked, response_id: str | None, *, streams: bool
 ) -> Response:
     """Answer results that are stored while other calls are still owed: no run, no message."""
-    events = _parked_events(parked, response_id or f"response_{uuid4()}")
+    response = ResponseBuilder(parked.key.id, response_id or f"response_{uuid4()}")
+    begun = [response.created(), response.in_progress()]
+    events = [*begun, response.completed(metadata=requires_action(parked.owed))]
     missing = {"x-owed-tool-calls": ",".join(owed.id for owed in parked.owed)}
     if not streams:
         headers = run_headers(parked.key.id, None) | missing
         return json_answer(request.scope, events[-1], headers=headers)
     frames = [opening_comment(parked.key.id), *(f"data: {encode(event)}\n\n" for event in events)]
     return Response("".join(frames), headers=stream_headers(request.scope, parked.key.id) | missing)
-
-
-def _parked_events(parked: Parked, response_id: str) -> list[Event]:
-    response = ResponseBuilder(parked.key.id, response_id)
-    begun = [response.created(), response.in_progress()]
-    return [*begun, response.completed(metadata=requires_action(parked.owed))]

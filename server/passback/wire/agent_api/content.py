@@ -85,7 +85,7 @@ def _media_by_url(kind: str, field: str, url: str | None, name: str | None = Non
         raise InvalidRequest(f"{field} is missing")
     try:
         part = read_media(validated(PostedMedia, {"type": kind, "url": url, "name": name}))
-    except InvalidRequest:
+    except InvalidRequest:  # its text names a field that this protocol does not have
         raise InvalidRequest(
             f"{field} has to be an http:, https: or data: URL, without control characters"
         ) from None
@@ -142,20 +142,16 @@ def read_at(place: str, read: Callable[..., T], *given: object) -> T:
     except PassbackError as error:
         if type(error) is not InvalidRequest:  # keep the type: its code says more
             raise type(error)(f"{place}: {error.message}", details=error.details) from None
-        problems = [_place_problem(place, each) for each in _problems_of(error)]
+        found = cast(
+            "Sequence[Mapping[str, JsonValue]]",
+            error.details.get("problems") or [{"problem": error.message}],
+        )
+        # a problem may have a place of its own, which is below this one
+        problems = [
+            {**each, "at": f"{place}.{each['at']}" if each.get("at") else place} for each in found
+        ]
         first = f"{problems[0]['at']}: {problems[0]['problem']}"
         raise InvalidRequest(first, details={"problems": list[JsonValue](problems)}) from None
-
-
-def _problems_of(error: PassbackError) -> Sequence[Mapping[str, JsonValue]]:
-    found = error.details.get("problems") or [{"problem": error.message}]
-    return cast("Sequence[Mapping[str, JsonValue]]", found)
-
-
-def _place_problem(place: str, problem: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return a problem with its place below another one."""
-    at = f"{place}.{problem['at']}" if problem.get("at") else place
-    return {**problem, "at": at}
 
 
 def read_message(services: Services, message: AgentInput, agent: str, /) -> PostedMessage:
@@ -167,7 +163,13 @@ def read_message(services: Services, message: AgentInput, agent: str, /) -> Post
     if message.type == RESULT_TYPE:
         return read_result_message(services, message)
     if message.type == APPROVAL_TYPE:
-        return _read_decision(message)
+        given = read_body(message, ApprovalData)
+        decision: JsonValue = {
+            "approved": given.approve,
+            "reason": given.reason or "",
+            "always": given.always,
+        }
+        return read_approval(CallId(given.approval_request_id), decision)
     return read_text_message(services, message, agent)
 
 
@@ -194,18 +196,9 @@ def read_result_message(services: Services, message: AgentInput, /) -> ToolMessa
     """Return a result. Raise InvalidRequest or ResultTooLarge."""
     given = read_body(message, ResultData)
     content = read_result(given.output, services.limits.result_bytes)
+    # a failed tool is reported by the flag or by the message's status
     failed = given.is_error or message.status == "failed"
     return ToolMessage(new_message_id(), CallId(given.call_id), content, failed)
-
-
-def _read_decision(message: AgentInput) -> PostedMessage:
-    given = read_body(message, ApprovalData)
-    decision: JsonValue = {
-        "approved": given.approve,
-        "reason": given.reason or "",
-        "always": given.always,
-    }
-    return read_approval(CallId(given.approval_request_id), decision)
 
 
 def read_body(message: AgentInput, form: type[BodyT], /) -> BodyT:
@@ -253,6 +246,7 @@ def _add_to_history(
     elif message.type in CALL_TYPES:
         call = read_at(place, _read_call, message)
         first, turn = read[-1] if read else (place, None)
+        # the protocol sends each call as a message; core keeps a turn's text and calls together
         if isinstance(turn, AssistantMessage):
             turn = AssistantMessage(turn.id, turn.content, (*turn.tool_calls, call))
             read[-1] = (first, turn)

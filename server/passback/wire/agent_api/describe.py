@@ -152,11 +152,6 @@ def _example_stream() -> str:
     return "".join(f"{place}\ndata: {encode(event)}\n\n" for event in events)
 
 
-def _example_answer() -> dict[str, JsonValue]:
-    *_, last = _example_builder().generate_streaming_response(["On it."])
-    return last
-
-
 def describe_paths(path: str) -> dict[str, JsonValue]:
     """Return the OpenAPI paths of the routes below `path`."""
     return {
@@ -205,8 +200,9 @@ def describe_paths(path: str) -> dict[str, JsonValue]:
 
 def _describe_responses() -> dict[str, JsonValue]:
     headers = answer_headers(POST_HEADERS)
+    *_, last = _example_builder().generate_streaming_response(["On it."])
     whole: dict[str, JsonValue] = {
-        "application/json": {"schema": reference("AgentResponse"), "example": _example_answer()},
+        "application/json": {"schema": reference("AgentResponse"), "example": last},
         "text/event-stream": {
             "schema": {"type": "string"},
             "x-event-schema": dict(_EVENT_SCHEMA),

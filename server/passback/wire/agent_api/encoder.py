@@ -47,7 +47,6 @@ from passback.core.messages import (
     CallId,
     ChildMessage,
     ConversationKey,
-    MediaPart,
     Message,
     Owed,
     RunRef,
@@ -303,8 +302,11 @@ class AgentEncoder:
                 self._count_chars(delta)
                 self._calls[call_id].add_arguments(delta)
             case ToolCallEnded():
-                if call_id in self._known:
-                    self._start_approved_call(call_id, metadata)
+                known = self._known.get(call_id)
+                # an approved call, which an earlier run asked for: this run tells its end only
+                if known is not None and call_id not in self._calls:
+                    made = self._start_call(call_id, known.name, known.client, metadata)
+                    made.add_arguments(known.arguments)
                 if call := self._calls.get(call_id):
                     call.done = True
             case ToolResulted():
@@ -325,13 +327,6 @@ class AgentEncoder:
         self._tracks.append(call)
         return call
 
-    def _start_approved_call(self, call_id: CallId, metadata: Event | None) -> None:
-        """Show an approved call, which an earlier run asked for, as made by this run."""
-        if call_id in self._calls:
-            return
-        known = self._known[call_id]
-        self._start_call(call_id, known.name, known.client, metadata).add_arguments(known.arguments)
-
     def _server_label(self, name: str) -> str:
         """Return the MCP server whose tool has this name, or an empty text."""
         return next((each for each in self._mcp_servers if name.startswith(f"{each}__")), "")
@@ -350,7 +345,7 @@ class AgentEncoder:
             data["name"], kind = known.name, "mcp_call_output" if label else "plugin_call_output"
         else:
             kind = "plugin_call_output"
-        output = as_text(result.content, media=_media_url)
+        output = as_text(result.content, media=lambda part: part.url)
         self._count_chars(output)
         whole: Event = {**data, "output": output}
         if result.is_error:
@@ -474,7 +469,3 @@ def _usage_view(usage: Usage) -> Event:
         "reasoning_tokens": usage.reasoning_tokens,
     }
     return view | ({"estimated": True} if usage.estimated else {})
-
-
-def _media_url(part: MediaPart) -> str:
-    return part.url

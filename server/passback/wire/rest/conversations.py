@@ -12,7 +12,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 from typing_extensions import TypedDict
 
-from passback.core.changes import Status
 from passback.core.errors import Conflict, CursorExpired, InvalidRequest
 from passback.core.messages import RunId, RunRef
 from passback.http.answers import empty_answer, json_answer, write_json, written_answer
@@ -133,7 +132,7 @@ class _Rest:
             return empty_answer(request.scope)
         include = _included_words(request, {_STRUCTURED_DATA})
         shown = conversation_view(key.id, await self._runs.status(key))
-        if _STRUCTURED_DATA in include:
+        if _STRUCTURED_DATA in include:  # a read of its own: the data may be large
             shown["structuredData"] = await self._runs.data(key)
         return json_answer(request.scope, shown)
 
@@ -149,6 +148,7 @@ class _Rest:
         end = page.start + len(page.messages)
         shown: MessagesView = {
             "messages": [view(message) for message in page.messages],
+            # a page without messages must not name itself as the next one
             "next": end if page.messages and end < page.total else None,
             "total": page.total,
         }
@@ -177,11 +177,18 @@ class _Rest:
         """
         key = conversation_key(request)
         named = await self._read_run_id(request)
-        active = _active_runs(await self._runs.status(key))
+        status = await self._runs.status(key)
+        running = (status.run_id,) if status.running and status.run_id is not None else ()
+        active = (*running, *status.queued)
         meant = [run_id for run_id in active if named in {None, run_id}][:1]
         cancelled = bool(meant) and await self._runs.cancel(RunRef(key, meant[0]))
         if named and not cancelled:
-            raise await self._ended_conflict(RunRef(key, named))
+            # a log whose beginning has expired still proves that the run existed
+            with suppress(CursorExpired):
+                async with self._runs.follow(RunRef(key, named)):  # raises UnknownRun
+                    pass
+            raise Conflict("this run has ended")
+        # 202: a running run ends later, when its worker has seen the cancel
         shown: CancelView = {"cancelled": cancelled}
         return json_answer(request.scope, shown, status=202 if cancelled else 200)
 
@@ -202,14 +209,6 @@ class _Rest:
         named = asked or posted.run_id
         return run_id(named) if named else None
 
-    async def _ended_conflict(self, run: RunRef) -> Conflict:
-        """Return the error for a run that exists but has ended. Raise UnknownRun for any other."""
-        # a log whose beginning has expired still proves that the run existed
-        with suppress(CursorExpired):
-            async with self._runs.follow(run):
-                pass
-        return Conflict("this run has ended")
-
     async def report_alive(self, request: Request) -> Response:
         return json_answer(request.scope, {"status": "ok"})
 
@@ -229,12 +228,6 @@ class _Rest:
 def _included_words(request: Request, known: Collection[str]) -> frozenset[str]:
     """Return the words of the query's `include`. Raise InvalidRequest for an unknown one."""
     return included(request.query_params.get("include", "").split(","), known)
-
-
-def _active_runs(status: Status) -> tuple[RunId, ...]:
-    """Return the current run, then those in the queue."""
-    running = (status.run_id,) if status.running and status.run_id is not None else ()
-    return (*running, *status.queued)
 
 
 _PATHS: Mapping[str, JsonValue] = {
