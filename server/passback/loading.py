@@ -67,7 +67,7 @@ def _import_module(target: str, module: str) -> ModuleType:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:  # the user's module may raise anything on import
         logger.debug("the module failed", exc_info=True)
-        # a module that the user's module imports may be missing instead: then its name is told
+        # if a module that the user's module imports is missing, the error names that one
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{module}.".startswith(f"{missing}."):
             if module.endswith(".py"):

@@ -24,6 +24,7 @@ class _WorkQueue:
             self._waiting.append(mine)
             await mine
         else:
+            # the first task continues at once; tasks that come during its rest wait
             self._is_resting = True
             self._rest_then_wake(_REST_TURNS)
 

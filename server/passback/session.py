@@ -187,11 +187,11 @@ class Session:
         are not legal in a post are an InvalidRequest.
         """
         data = {} if structured_data is None else {"structured_data": structured_data}
-        said = {"content": message, "intent": intent, "model": model, **data}
-        asked = {"constraints": constraints, "instructions": instructions}
+        content = {"content": message, "intent": intent, "model": model, **data}
+        rules = {"constraints": constraints, "instructions": instructions}
         return self._run_events(
             partial(
-                read_submission, {**said, **asked, "output_schema": output_schema}, key=self._key
+                read_submission, {**content, **rules, "output_schema": output_schema}, key=self._key
             )
         )
 

@@ -72,7 +72,7 @@ class MessageBuilder:
         self._open: ContentBuilder | None = None
         self._end_reason = ""  # error text of every step once the message has ended
         self._is_first_event_given = False
-        said = {} if metadata is None else copy_object(metadata, "metadata")
+        checked = {} if metadata is None else copy_object(metadata, "metadata")
         self._data: Event = {
             "object": "message",
             "status": "in_progress",
@@ -81,7 +81,7 @@ class MessageBuilder:
             else require_filled_text(message_id, "message_id"),
             "type": require_one_of(message_type, "message_type", MessageType.all_values()),
             "role": require_one_of(role, "role", get_args(Role)),
-            **({"metadata": said} if said else {}),
+            **({"metadata": checked} if checked else {}),
         }
 
     @property

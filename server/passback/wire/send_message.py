@@ -229,7 +229,7 @@ class _SendMessage:
         started = await self._services.runs.start(command)
         if isinstance(started, Parked):
             return parked_answer(request.scope, asked, started, include=include)
-        # a repeated post joins its run: the stream goes on behind what the client has seen
+        # a repeated post joins its run: the stream continues after what the client has seen
         since = since_of(started, seen)
         return run_answer(self._services, asked, started, include=include, since=since)
 

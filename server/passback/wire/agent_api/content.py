@@ -109,7 +109,7 @@ def _read_audio(part: posted.AgentAudio) -> Part:
         return _media_by_url("audio", "data", part.data)
     audio_format = (part.format or "").lower()
     if not audio_format:
-        raise InvalidRequest("format is missing: what kind of sound data is, such as wav")
+        raise InvalidRequest("format is missing: name the audio format, such as wav")
     media_type = _AUDIO_TYPES.get(audio_format, f"audio/{audio_format}")
     return _media_by_data("audio", "data", part.data, media_type)
 
@@ -127,7 +127,7 @@ def _read_file(part: posted.AgentFile) -> Part:
 
 
 def _is_address(text: str) -> bool:
-    # the protocol has no field of its own for a URL of audio, and clients put one into file_data
+    # audio has no field for a URL, and clients of this protocol put URLs into file_data, too
     return text.startswith(("http://", "https://", "data:"))
 
 
@@ -224,8 +224,8 @@ async def read_history(
     conversation each time, with messages that no history can have. So an error is returned rather
     than raised: it matters only if the conversation does not exist.
     """
-    said = any(each.is_from_agent for each in post.input)
-    if not said or "assistant" not in services.allow_roles:
+    has_history = any(each.is_from_agent for each in post.input)
+    if not has_history or "assistant" not in services.allow_roles:
         return (), ""
     read: list[Placed] = []
     try:
@@ -253,13 +253,13 @@ def _add_to_history(
         else:
             read.append((place, AssistantMessage(new_message_id(), "", (call,))))
     elif message.is_from_agent:
-        said = (
+        spoken = (
             read_at(place, _read_agent_text, services, message)
             if message.type == "message"
             else None
         )
-        if said is not None:  # reasoning and requests for approval are not stored
-            read.append((place, said))
+        if spoken is not None:  # reasoning and requests for approval are not stored
+            read.append((place, spoken))
     elif message.type not in IGNORED_TYPES and message.type != APPROVAL_TYPE:
         read.append((place, read_at(place, read_text_message, services, message, "")))
 

@@ -217,7 +217,7 @@ def _describe_responses() -> dict[str, JsonValue]:
             "content": whole,
         },
         "202": json_response(
-            "The wait is over, the run goes on.",
+            "The wait timed out, and the run continues.",
             reference("RunGoesOn"),
             headers={**headers, "Location": {"schema": {"type": "string"}}},
         ),

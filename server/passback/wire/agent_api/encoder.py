@@ -97,7 +97,7 @@ async def _read_range(runs: Runs, key: ConversationKey, start: int, end: int) ->
     found: list[Message] = []
     while len(found) < end - start:
         page = await runs.messages(key, start=start + len(found), limit=end - start - len(found))
-        if not page.messages:  # the conversation was deleted or has been cut since
+        if not page.messages:  # the conversation was deleted, or a rollback has shortened it
             break
         found += page.messages
     return found
@@ -255,7 +255,7 @@ class AgentEncoder:
         self.chars += len(text)
         if self.chars > self._most_chars:
             raise CursorExpired(
-                "this answer is too long for one response; the conversation's messages have it"
+                "this answer is too long for one response: read it from the conversation's messages"
             )
 
     def _feed_other(self, event: RunEvent) -> None:
@@ -303,7 +303,7 @@ class AgentEncoder:
                 self._calls[call_id].add_arguments(delta)
             case ToolCallEnded():
                 known = self._known.get(call_id)
-                # an approved call, which an earlier run asked for: this run tells its end only
+                # an approved call, which an earlier run asked for: this run has only its end
                 if known is not None and call_id not in self._calls:
                     made = self._start_call(call_id, known.name, known.client, metadata)
                     made.add_arguments(known.arguments)
@@ -387,7 +387,7 @@ class AgentEncoder:
     def _finish_response(self, outcome: Outcome, model: str = "") -> Sequence[str]:
         if isinstance(outcome, Completed | HandedBack) and outcome != Completed("max_tokens"):
             self._end_text()
-        # what is open here was cut: the outcomes that end a text have ended it above
+        # what is still open was interrupted: a text that is complete was ended above
         for track in self._tracks:
             if not track.done:
                 track.stop_early("incomplete")

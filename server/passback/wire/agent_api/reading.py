@@ -34,7 +34,7 @@ async def read_request(
     new = new_messages(post.input)
     if post.input and not new:
         raise NothingToDo(
-            "input has nothing new: nothing of the user's comes behind what the agent said last"
+            "input has nothing new: add a user's message or a result after the agent's last one"
         )
     messages = [
         read_at(f"input.{at}", read_message, services, each, post.agent_id or "")
@@ -54,6 +54,7 @@ async def read_request(
         named=frozenset(MessageId(each.id) for _, each in new if each.id and not each.is_answer),
         on_busy=post.on_busy or services.on_busy,
         on_disconnect=post.on_disconnect or "continue",
+        # a client of this protocol sends the conversation each time, and most give no ids
         resends=True,
         continues=not history and any(each.is_from_agent for each in post.input),
         history=history,

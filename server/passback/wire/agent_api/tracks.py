@@ -127,6 +127,7 @@ class CallTrack(_MessageTrack):
 
     @override
     def new_events(self) -> Sequence[str]:
+        # once done, `end_events` sends all of the arguments
         if self.done or self._size - self._sent <= self._sent // 4:
             return super().new_events()
         return (encode(self._content.set_data(self._data_with_arguments())),)
@@ -164,7 +165,7 @@ class WholeTrack(_MessageTrack):
         metadata: Event | None = None,
     ) -> None:
         super().__init__(message_id, message_type, role, metadata)
-        self.done = True
+        self.done = True  # from the start: nothing is added to it
         self._data = data
         self._first = data if first is None else first
 

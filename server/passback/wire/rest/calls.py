@@ -128,7 +128,10 @@ class _Calls:
     async def get_inbox(self, request: Request) -> Response:
         # without keys everybody has the same owner, and the ids of its conversations are secrets
         if not self._services.inbox:
-            raise KeysNeeded("without API keys, ids of conversations are told on loopback only")
+            raise KeysNeeded(
+                "the inbox shows the ids of all conversations: it needs API keys, or a server that "
+                "listens on loopback only"
+            )
         after, limit = _read_page(request)
         page = await self._runs.inbox(owner_of(request), after=after, limit=limit)
         shown: InboxView = {
@@ -264,7 +267,7 @@ _PATHS: Mapping[str, JsonValue] = {
             "Give a claim back. A call that is answered has none: that is no error.",
             {
                 "204": {
-                    "description": "This claim holds no longer.",
+                    "description": "The claim is given back.",
                     "headers": dict(REQUEST_ID_HEADER),
                 }
             },

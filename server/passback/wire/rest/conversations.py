@@ -286,7 +286,7 @@ _PATHS: Mapping[str, JsonValue] = {
         ),
         "delete": operation(
             "deleteConversation",
-            "Remove a conversation, its runs and what they said.",
+            "Delete a conversation with its runs and messages.",
             {"204": {"description": "It is gone.", "headers": dict(REQUEST_ID_HEADER)}},
             *CONVERSATION_ERRORS,
         ),
@@ -295,8 +295,13 @@ _PATHS: Mapping[str, JsonValue] = {
         "parameters": [ID_PARAMETER, parameter("name", "path", "The tool's name.")],
         "delete": operation(
             "retractPermission",
-            "Take back what was answered for good about a tool, a denial as well as an approval.",
-            {"204": {"description": "Nothing holds for good.", "headers": dict(REQUEST_ID_HEADER)}},
+            "Remove a tool's lasting permission, a denial as well as an approval.",
+            {
+                "204": {
+                    "description": "The tool has no lasting permission.",
+                    "headers": dict(REQUEST_ID_HEADER),
+                }
+            },
             *CONVERSATION_ERRORS,
             "conversation_busy",
             "server_busy",
@@ -359,7 +364,7 @@ _PATHS: Mapping[str, JsonValue] = {
         "parameters": [ID_PARAMETER],
         "post": operation(
             "cancelRun",
-            "Stop a run, the one that goes on if none is named; what it said so far is kept.",
+            "Stop a run, the current one if none is named. Its answer so far is kept.",
             {
                 "200": json_response(
                     "No run was named, and none went on or waited.",
@@ -388,7 +393,11 @@ _PATHS: Mapping[str, JsonValue] = {
         "get": operation(
             "isAlive",
             "Whether the process is alive.",
-            {"200": json_response("It is.", reference("HealthView"), example={"status": "ok"})},
+            {
+                "200": json_response(
+                    "The process is alive.", reference("HealthView"), example={"status": "ok"}
+                )
+            },
         )
     },
     "/readyz": {
@@ -398,7 +407,7 @@ _PATHS: Mapping[str, JsonValue] = {
             "stop.",
             {
                 "200": json_response(
-                    "They can.", reference("HealthView"), example={"status": "ready"}
+                    "New posts can be served.", reference("HealthView"), example={"status": "ready"}
                 )
             },
             *STORE_ERRORS,
@@ -409,7 +418,7 @@ _PATHS: Mapping[str, JsonValue] = {
         "get": operation(
             "describe",
             "This document.",
-            {"200": json_response("It.", {"type": "object"})},
+            {"200": json_response("The OpenAPI document.", {"type": "object"})},
         )
     },
 }
