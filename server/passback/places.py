@@ -90,16 +90,17 @@ class Places:
         self._turns = {part: turn for part, turn in self._turns.items() if part in known}
 
     def _give_places(self) -> None:
-        while self._taken.total() < self._number and (waiter := self._next_waiter()) is not None:
+        while self._taken.total() < self._number:
+            # the last place is kept for another owner
+            admitted = (each for each in self._waiting if self._taken[each.key.owner] < self._most)
+            waiter = min(admitted, key=self._waiter_rank, default=None)
+            if waiter is None:
+                return
             self._waiting.remove(waiter)
             self._last_turn += 1
             self._turns[waiter.key] = self._turns[waiter.key.owner] = self._last_turn
             self._taken[waiter.key.owner] += 1
             waiter.given.set()
-
-    def _next_waiter(self) -> _Waiter | None:
-        admitted = (each for each in self._waiting if self._taken[each.key.owner] < self._most)
-        return min(admitted, key=self._waiter_rank, default=None)
 
     def _waiter_rank(self, waiter: _Waiter) -> tuple[int, int, int]:
         key, turns = waiter.key, self._turns

@@ -155,7 +155,10 @@ class _Player:
             if self._speed:
                 due = begun + at / 1000 / self._speed
                 await anyio.sleep(max(0, due - monotonic()))
-            yield "".join(map(_frame_text, together))
+            yield "".join(
+                (f"id: {frame.id}\n" if frame.id else "") + f"data: {frame.data}\n\n"
+                for frame in together
+            )
 
     async def _get_conversation(self, request: Request) -> ASGIApp:
         conversation_id = ConversationId(request.path_params["conversation_id"])
@@ -177,8 +180,3 @@ def _opening_exchanges(exchanges: tuple[Exchange, ...]) -> list[int]:
     fresh = [each for each in numbered if not each[1].request.answered_calls]
     posts = [index for index, exchange in fresh if exchange.request.method == "POST"]
     return posts or [index for index, _ in fresh or numbered]
-
-
-def _frame_text(frame: Frame) -> str:
-    event_id = f"id: {frame.id}\n" if frame.id else ""
-    return f"{event_id}data: {frame.data}\n\n"

@@ -239,9 +239,8 @@ class _SendMessage:
         conversation = ConversationKey(
             owner, posted_conversation_id(owner, key, post.conversation_id)
         )
-        approvals = tuple(
-            read_approval(CallId(each.interrupt_id), each.payload) for each in _resume_list(post)
-        )
+        resume = [post.resume] if isinstance(post.resume, PostedResume) else post.resume or []
+        approvals = tuple(read_approval(CallId(each.interrupt_id), each.payload) for each in resume)
         limits = self._services.limits
         history, new = await self._read_messages(post, agent)
         messages = briefed(new, await read_brief(post, limits, conversation))
@@ -313,12 +312,6 @@ class _SendMessage:
                 return ToolMessage(new_message_id(), CallId(call_id), result, is_error)
             case _:
                 assert_never(posted)
-
-
-def _resume_list(post: SendMessage) -> Sequence[PostedResume]:
-    if post.resume is None:
-        return ()
-    return post.resume if isinstance(post.resume, list) else (post.resume,)
 
 
 def _given_id(posted: _PostedMessage) -> MessageId | None:
