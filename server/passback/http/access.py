@@ -1,4 +1,7 @@
-"""Who may talk to the server: the settings and the rules. Foreign pages and rebound names are refused (P13)."""
+"""Access rules: settings and checks of host, origin and key.
+
+Pages of other sites and rebound host names are refused (P13).
+"""
 
 import hmac
 import re
@@ -17,25 +20,27 @@ from passback.http.headers import Headers
 ANONYMOUS = OwnerId("anonymous")
 _DEFAULT_PORTS = (":80", ":443")
 _FOREIGN_SITES = frozenset({"cross-site", "same-site"})
-_MAX_HOST = 512
-"""Characters: more than a name of the DNS has, and few enough to be remembered."""
+_MAX_HOST_CHARACTERS = 512  # more than a DNS name has, and few enough to be cached
 _LOOPBACK_ORIGIN = re.compile(
     r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?", re.ASCII
 )
-_HOST = re.compile(r"[a-z0-9._-]{1,253}|\[[0-9a-f:]{2,39}\]", re.ASCII)
-_ORIGIN = re.compile(r"https?://[\w.:\[\]-]{1,255}", re.ASCII)
-"""What the settings can list: the log shows nothing else that a stranger sends as a host or an origin."""
+# Values that the settings can list. The log shows no other host or origin that a stranger sends.
+_LISTABLE_HOST = re.compile(r"[a-z0-9._-]{1,253}|\[[0-9a-f:]{2,39}\]", re.ASCII)
+_LISTABLE_ORIGIN = re.compile(r"https?://[\w.:\[\]-]{1,255}", re.ASCII)
+# Browsers send this for a page without an origin. It identifies no page.
+_OPAQUE_ORIGIN = "null"
 
 
 @value
 class Access:
-    """Who may talk to the server.
+    """The access settings of a server.
 
     Args:
         hosts: names that a `Host` header may have beside loopback, without port, lower case.
         origins: origins of other sites whose pages may call us, exactly as browsers send them.
-        keys: bearer keys and whose they are; none: everyone is the owner `anonymous`.
-        loopback_only: the server is bound to a loopback address; otherwise `Host` may be any IP address.
+        keys: bearer keys and their owners. Without keys everyone is the owner `anonymous`.
+        loopback_only: the server is bound to a loopback address. Otherwise `Host` may be any
+            IP address.
         loopback_pages: pages of loopback origins may call us, too, at an address of loopback.
     """
 
@@ -47,44 +52,40 @@ class Access:
 
 
 def check_host(headers: Headers, access: Access, /) -> None:
-    """Refuse a name that is not ours: a hostile page can make its own name lead to this machine.
+    """Refuse a host name that is not ours.
+
+    Without this check a hostile page could let its own name resolve to this machine.
 
     Raises:
         ForeignHost: the `Host` header is missing, doubled, or names neither us nor an address.
     """
     name = _named_host(headers)
-    if name is None or not _is_ours(name, access):
+    if name is None or not _is_own_host(name, access):
         raise ForeignHost(
             "this server does not answer for the host that the request names; "
             "PASSBACK_ALLOWED_HOSTS lists those that it answers for"
         )
 
 
-_NO_ORIGIN = "null"
-"""What a browser sends for a page without an origin; no page of an origin can be told by it."""
-
-
 def may_read(origin: str, headers: Headers, access: Access, /) -> bool:
-    """Return whether a page of this origin, which is not our own, may call us and read our answers.
-
-    That the request names us by loopback, too, keeps out the pages of a visitor's own machine where a proxy beside us
-    serves others.
-    """
+    """Return whether a page of this origin, which is not our own, may call us and read answers."""
     if origin in access.origins:
         return True
+    # The request has to name us by loopback, too. Otherwise a page on a visitor's own machine
+    # would pass where a proxy on this machine makes us public.
     return (
         access.loopback_pages
         and _LOOPBACK_ORIGIN.fullmatch(origin) is not None
         and _is_loopback_host(headers)
-        and not _is_same(origin, headers.get(b"host"))
+        and not _is_same_host(origin, headers.get(b"host"))
     )
 
 
 def foreign_origin(headers: Headers, access: Access, /) -> str | None:
-    """Return the first `Origin` of a request whose pages may not call us; None if there is none."""
+    """Return the first `Origin` of a request whose pages may not call us, or None."""
     host = headers.get(b"host")
     for origin in headers.all(b"origin"):
-        if not _is_same(origin, host) and not may_read(origin, headers, access):
+        if not _is_same_host(origin, host) and not may_read(origin, headers, access):
             return origin
     return None
 
@@ -96,99 +97,107 @@ def check_origin(headers: Headers, access: Access, /) -> None:
         ForeignOrigin: the `Origin` header is neither our own nor one that the settings allow.
     """
     origin = foreign_origin(headers, access)
-    if origin == _NO_ORIGIN:
+    if origin == _OPAQUE_ORIGIN:
         raise ForeignOrigin(
-            "the page has no origin, as one that was opened as a file or stands in a sandboxed frame: serve it over "
-            "HTTP, from an origin that PASSBACK_ALLOWED_ORIGINS lists"
+            "the page has no origin, as one that was opened as a file or stands in a sandboxed "
+            "frame: serve it over HTTP, from an origin that PASSBACK_ALLOWED_ORIGINS lists"
         )
     if origin is not None:
         raise ForeignOrigin(
-            "pages of this origin may not call this server; PASSBACK_ALLOWED_ORIGINS lists those that may"
+            "pages of this origin may not call this server; PASSBACK_ALLOWED_ORIGINS lists those "
+            "that may"
         )
 
 
 def check_site(headers: Headers, access: Access, /, *, is_open: bool) -> None:
-    """Refuse what another site makes a browser ask for: an `Origin` does not come with a picture, an object or a link.
+    """Refuse a cross-site request by its `Sec-Fetch-Site` header.
+
+    Pictures, objects and links are requested without an `Origin`, so `check_origin` misses them.
 
     Args:
-        headers: the request's.
-        access: the rules; a page that `may_read` our answers may ask from any site, by CORS.
-        is_open: the path needs no credentials, so that a link may lead to it.
+        headers: of the request.
+        access: the rules. A page that `may_read` our answers may ask from any site, by CORS.
+        is_open: the path needs no credentials, so a link may lead to it.
 
     Raises:
-        ForeignOrigin: the browser says that a page of another site, or of another port of this host, asks.
+        ForeignOrigin: the browser says that a page of another site, or of another port of this
+            host, asks.
     """
     asks = headers.all(b"sec-fetch-site")
     if _FOREIGN_SITES.isdisjoint(asks) or may_read(headers.get(b"origin"), headers, access):
         return
     if not (is_open and headers.get(b"sec-fetch-dest") == "document"):
         raise ForeignOrigin(
-            "pages of another site may not ask for this without an Origin; open it by its address, or ask by fetch "
-            "from a page that PASSBACK_ALLOWED_ORIGINS lists"
+            "pages of another site may not ask for this without an Origin; open it by its address, "
+            "or ask by fetch from a page that PASSBACK_ALLOWED_ORIGINS lists"
         )
 
 
-# ---------------------------------------------------------------- what was refused, for the log
-def shown_host(headers: Headers, /) -> str | None:
-    """Return the host that a request names, as PASSBACK_ALLOWED_HOSTS can list it; None if it cannot."""
+def listable_host(headers: Headers, /) -> str | None:
+    """Return the request's host as PASSBACK_ALLOWED_HOSTS can list it, or None if it cannot."""
     name = _named_host(headers)
     shown = f"[{name}]" if name and ":" in name else name
-    return shown if shown and _HOST.fullmatch(shown) else None
+    return shown if shown and _LISTABLE_HOST.fullmatch(shown) else None
 
 
-def shown_origin(headers: Headers, access: Access, /) -> str | None:
-    """Return the refused origin, as PASSBACK_ALLOWED_ORIGINS can list it; None if it cannot, or there is none."""
+def listable_origin(headers: Headers, access: Access, /) -> str | None:
+    """Return the refused origin as PASSBACK_ALLOWED_ORIGINS can list it.
+
+    Returns None if the setting cannot list it, or no origin was refused.
+    """
     origin = foreign_origin(headers, access)
-    return origin if origin is not None and _ORIGIN.fullmatch(origin) else None
+    return origin if origin is not None and _LISTABLE_ORIGIN.fullmatch(origin) else None
 
 
-# ---------------------------------------------------------------- keys
 def authenticate(headers: Headers, access: Access, /) -> OwnerId:
-    """Whose bearer key this is. All keys are compared, in constant time.
+    """Return the owner of the bearer key that a request presents.
 
     Raises:
-        Unauthenticated: keys are configured, and this is none of them, or more than one is presented: a proxy in front
-            may have checked the other one.
+        Unauthenticated: keys are configured, and the request presents none of them, or several.
     """
     if not access.keys:
         return ANONYMOUS
+    # a proxy in front of us may have checked another one of several headers
     if len(headers.all(b"authorization")) > 1:
         raise Unauthenticated("one Authorization header is needed, and this request has several")
     scheme, _, presented = headers.get(b"authorization").partition(" ")
-    digest = _digest(presented.strip() if scheme.lower() == "bearer" else "")
+    digest = _key_digest(presented.strip() if scheme.lower() == "bearer" else "")
     found: OwnerId | None = None
+    # no early exit: the time must not depend on which key matches
     for key, owner in access.keys.items():
-        if hmac.compare_digest(_digest(key), digest):
+        if hmac.compare_digest(_key_digest(key), digest):
             found = owner
     if found is None:
         raise Unauthenticated("a valid bearer key is needed")
     return found
 
 
-def _digest(key: str) -> bytes:
-    """Of one length for all keys, so that not even that is told by the time of a comparison."""
+def _key_digest(key: str) -> bytes:
+    # digests have one length, so the time of a comparison does not reveal the length of a key
     return sha256(key.encode()).digest()
 
 
 def _named_host(headers: Headers) -> str | None:
-    """The name of the only `Host`; None when there is none, or it is malformed."""
+    """Return the name in the only `Host` header, or None if it is missing or malformed."""
     given = headers.all(b"host")
-    return _host_name(given[0]) if len(given) == 1 and len(given[0]) <= _MAX_HOST else None
+    if len(given) != 1 or len(given[0]) > _MAX_HOST_CHARACTERS:
+        return None
+    return _host_name(given[0])
 
 
 @lru_cache(maxsize=256)
 def _host_name(authority: str) -> str | None:
-    """The host of `host[:port]`, lower case; None when it is malformed."""
+    """Return the host of `host[:port]` in lower case, or None if it is malformed."""
     try:
         parts = urlsplit(f"//{authority}")
-        _ = parts.port
+        _ = parts.port  # raises for a port that is no number
     except ValueError:
         return None
     is_plain = parts.netloc == authority and "@" not in authority
     return parts.hostname if is_plain else None
 
 
-def _is_ours(name: str, access: Access) -> bool:
+def _is_own_host(name: str, access: Access) -> bool:
     if name == "localhost" or not access.hosts.isdisjoint({name, f"[{name}]"}):
         return True
     is_loopback = _is_loopback(name)
@@ -197,7 +206,7 @@ def _is_ours(name: str, access: Access) -> bool:
 
 @lru_cache(maxsize=256)
 def _is_loopback(name: str) -> bool | None:
-    """Whether it is an address of this machine only; None when it is no address."""
+    """Return whether an address is one of this machine only, or None if it is no IP address."""
     try:
         return ip_address(name).is_loopback
     except ValueError:
@@ -209,8 +218,9 @@ def _is_loopback_host(headers: Headers) -> bool:
     return name is not None and (name == "localhost" or _is_loopback(name) is True)
 
 
-def _is_same(origin: str, host: str) -> bool:
-    """Whether an origin is the host itself; the scheme is set aside, for a proxy may have taken TLS away."""
+def _is_same_host(origin: str, host: str) -> bool:
+    """Return whether an origin is the host itself."""
+    # any scheme: a proxy in front of us may have terminated TLS
     scheme, _, authority = origin.lower().partition("://")
     return scheme in {"http", "https"} and _without_default_port(
         authority

@@ -1,6 +1,6 @@
-"""The access log: one line for each request, when its answer has ended.
+"""The access log: one line for each request, written when its answer has ended.
 
-A line has ids and codes, and the pattern of the route: no address, no header and nothing of a body.
+A line has ids, codes and the pattern of the route. It has no address, no header and no content.
 """
 
 import logging
@@ -15,14 +15,14 @@ from passback.http.routing import Endpoint, route_of
 
 logger = logging.getLogger(__name__)
 
-_NAMED = {b"x-conversation-id": "conversation_id", b"x-run-id": "run_id"}
-"""Headers of an answer whose values are in its line."""
+# headers of an answer that its line repeats
+_LOGGED_HEADERS = {b"x-conversation-id": "conversation_id", b"x-run-id": "run_id"}
 
 
 class AccessLog:
-    """Logs the requests that `app` answers, at the level of their route; a refusal has its code.
+    """Middleware that logs each request at the level of its route, and refusals with their code.
 
-    Where `info` is not logged, a request costs one look at the logger's level.
+    Where the level `info` is off, a request only costs the check of the level.
     """
 
     def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute], /) -> None:
@@ -33,35 +33,34 @@ class AccessLog:
         if scope["type"] != "http" or not logger.isEnabledFor(logging.INFO):
             await self._app(scope, receive, send)
             return
-        answer, begun = _Answer(send), monotonic()
+        answer, begun = _ObservedAnswer(send), monotonic()
         try:
             await self._app(scope, receive, answer.send)
         finally:
-            self._log(scope, answer, round((monotonic() - begun) * 1000, 1))
+            self._log_request(scope, answer, round((monotonic() - begun) * 1000, 1))
 
-    def _log(self, scope: Scope, answer: "_Answer", milliseconds: float) -> None:
-        route = route_of(scope) or self._route_meant(scope)
+    def _log_request(self, scope: Scope, answer: "_ObservedAnswer", milliseconds: float) -> None:
+        route = route_of(scope)
+        if route is None:  # the gate refused it: find the route that it was meant for
+            found = (each for each in self._endpoints if each.matches(scope)[0] is not Match.NONE)
+            route = next(found, None)
         is_plain = route is not None and not noted_code(scope)
+        # a refusal is logged even where the route's own level is off
         level = route.log_level if route is not None and is_plain else logging.INFO
         if logger.isEnabledFor(level):
-            logger.log(level, "request", extra=_fields(scope, route, answer, milliseconds))
-
-    def _route_meant(self, scope: Scope) -> Endpoint | None:
-        """Return the route of a request that was refused in front of it."""
-        found = (each for each in self._endpoints if each.matches(scope)[0] is not Match.NONE)
-        return next(found, None)
+            logger.log(level, "request", extra=_log_fields(scope, route, answer, milliseconds))
 
 
 def log_unread(scope: Scope, status: int, /) -> None:
-    """Log a request that was refused because it cannot be read as one."""
+    """Log a request that was refused because it could not be parsed."""
     logger.info(
         "request",
         extra={"status": status, "code": noted_code(scope), "request_id": request_id(scope)},
     )
 
 
-class _Answer:
-    """Notes what is sent, on its way."""
+class _ObservedAnswer:
+    """Records status, headers and end of an answer while it is sent."""
 
     __slots__ = ("_send", "complete", "headers", "status")
 
@@ -79,21 +78,21 @@ class _Answer:
         return self._send(message)
 
 
-def _fields(
-    scope: Scope, route: Endpoint | None, answer: _Answer, milliseconds: float
+def _log_fields(
+    scope: Scope, route: Endpoint | None, answer: _ObservedAnswer, milliseconds: float
 ) -> dict[str, object]:
-    """Return what the line says; what is not known is left out."""
+    """Return the fields of the line. Unknown ones are left out."""
     fields: dict[str, object | None] = {
         "method": scope["method"],
         "route": route and route.path,
         "status": answer.status,
         "code": noted_code(scope),
         "duration_ms": milliseconds,
-        "complete": None if answer.complete else False,
+        "complete": None if answer.complete else False,  # named only where it broke off
         "owner": known_owner(scope),
         "request_id": request_id(scope),
     }
     for name, text in answer.headers:
-        if name in _NAMED:
-            fields[_NAMED[name]] = text.decode("latin-1")
+        if name in _LOGGED_HEADERS:
+            fields[_LOGGED_HEADERS[name]] = text.decode("latin-1")
     return {name: field for name, field in fields.items() if field is not None}

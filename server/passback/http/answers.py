@@ -1,4 +1,4 @@
-"""Answers that are not streams: JSON, and errors as JSON. Every one names its request."""
+"""Answers that are not streams: JSON documents, and errors as JSON. Each has its request's id."""
 
 import json
 import logging
@@ -19,6 +19,7 @@ from passback.http.headers import headers_of, is_plain_id
 
 logger = logging.getLogger(__name__)
 
+# The HTTP status of each code of `core.errors`.
 STATUS: Mapping[str, int] = {
     "bad_request": 400,
     "body_too_large": 413,
@@ -65,7 +66,8 @@ STATUS: Mapping[str, int] = {
     "foreign_origin": 403,
     "store_error": 503,
     "store_unavailable": 503,
-    # not 507: generic clients and proxies know 503 and repeat later, which is right for a store that has no room now
+    # not 507: generic clients and proxies know 503 and repeat later, which is right for a store
+    # that has no room at the moment
     "store_full": 503,
     "lease_lost": 503,
     "model_error": 502,
@@ -86,83 +88,83 @@ STATUS: Mapping[str, int] = {
     "configuration_error": 500,
     "internal": 500,
 }
-"""The status of each code of `core.errors`."""
 
+# Headers of every answer: a browser guesses no other type, and gives the answer to no page of
+# another origin. Pages of `Access.origins` use CORS, which the policy leaves alone.
 SAFE_HEADERS: Mapping[str, str] = {
     "x-content-type-options": "nosniff",
     "cross-origin-resource-policy": "same-origin",
 }
-"""Of every answer: a browser takes it for nothing but what it is, and gives it to no page of another origin. Pages of
-`Access.origins` ask by CORS, which the policy leaves alone."""
-_UNCACHED: Mapping[str, str] = {**SAFE_HEADERS, "cache-control": "no-store"}
+_UNCACHED_HEADERS: Mapping[str, str] = {**SAFE_HEADERS, "cache-control": "no-store"}
 
-_REPEATABLE = frozenset({429, 503})
-_RETRY_AFTER = 1
-"""Seconds, where the error itself names no time."""
+_REPEATABLE_STATUSES = frozenset({429, 503})
+_DEFAULT_RETRY_AFTER = 1  # seconds, where the error itself names no time
 
 _EXTRA_HEADERS: Mapping[str, Mapping[str, str]] = {
     "unauthenticated": {"www-authenticate": "Bearer"},
-    # not for a body that is too large: to close on a client that still sends is to reset, and it would miss the answer
+    # Not for a body that is too large: its client still sends, so closing would reset the
+    # connection, and the client would miss the answer.
     "request_timeout": {"connection": "close"},
 }
 
-_REQUEST_ID = "passback.request_id"
-_OWNER = "passback.owner"
-_CODE = "passback.code"
-_VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
+_REQUEST_ID_KEY = "passback.request_id"
+_OWNER_KEY = "passback.owner"
+_CODE_KEY = "passback.code"
+_VISIBLE_CHARACTERS = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
 
 
-# ---------------------------------------------------------------- what is known of a request
 def request_id(scope: Scope, /) -> str:
-    """The id of this request: the client's `X-Request-Id` if it is sane, else one of ours; the same on every call."""
-    known: str | None = scope.get(_REQUEST_ID)
+    """Return the id of this request, the same on every call.
+
+    It is the client's `X-Request-Id` if that is plain, else a new one.
+    """
+    known: str | None = scope.get(_REQUEST_ID_KEY)
     if known is None:
         given = headers_of(scope).get(b"x-request-id")
         known = given if is_plain_id(given) else f"req_{secrets.token_hex(12)}"
-        scope[_REQUEST_ID] = known
+        scope[_REQUEST_ID_KEY] = known
     return known
 
 
 def set_owner(scope: Scope, owner: OwnerId, /) -> None:
-    """Say whose request this is; only the gate does."""
-    scope[_OWNER] = owner
+    """Record the owner of this request. Only the gate calls this."""
+    scope[_OWNER_KEY] = owner
 
 
 def owner_of(request: Request, /) -> OwnerId:
-    """Whose request this is. A KeyError means that the route is not behind the gate."""
-    owner: OwnerId = request.scope[_OWNER]
+    """Return the owner of this request. Raises KeyError for a route that is not behind the gate."""
+    owner: OwnerId = request.scope[_OWNER_KEY]
     return owner
 
 
 def known_owner(scope: Scope, /) -> OwnerId | None:
-    """Return whose request this is; None if the gate refused it before that was known."""
-    owner: OwnerId | None = scope.get(_OWNER)
+    """Return the owner of this request, or None if the gate refused it before that was known."""
+    owner: OwnerId | None = scope.get(_OWNER_KEY)
     return owner
 
 
 def note_code(scope: Scope, code: str, /) -> None:
-    """Record the code of the error with which a request is answered: its line in the access log has it."""
-    scope[_CODE] = code
+    """Record the code of the error that answers a request, for its line in the access log."""
+    scope[_CODE_KEY] = code
 
 
 def noted_code(scope: Scope, /) -> str | None:
-    code: str | None = scope.get(_CODE)
+    code: str | None = scope.get(_CODE_KEY)
     return code
 
 
 def visible_id(conversation_id: ConversationId, /) -> str:
-    """Return a conversation's id for a header: what is not visible ASCII is percent-encoded."""
+    """Return a conversation's id for a header, percent-encoded where it is not visible ASCII."""
     is_plain = is_plain_id(conversation_id)
-    return conversation_id if is_plain else quote(conversation_id, safe=_VISIBLE)
+    return conversation_id if is_plain else quote(conversation_id, safe=_VISIBLE_CHARACTERS)
 
 
 def run_headers(conversation_id: ConversationId, run_id: RunId | None, /) -> dict[str, str]:
-    """What an answer is about; the conversation's id is percent-encoded where a header needs it."""
+    """Return the headers that name the conversation and the run of an answer."""
     headers = {"x-conversation-id": visible_id(conversation_id)}
     return headers if run_id is None else headers | {"x-run-id": run_id}
 
 
-# ---------------------------------------------------------------- answers
 def json_answer(
     scope: Scope,
     body: Mapping[str, object],
@@ -171,7 +173,7 @@ def json_answer(
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """A JSON object that no cache keeps."""
+    """Return a response with a JSON object that no cache keeps."""
     return written_answer(scope, write_json(body), status=status, headers=headers)
 
 
@@ -187,32 +189,32 @@ def written_answer(
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """As `json_answer`, of an object that `write_json` has written."""
+    """Return a response as `json_answer` does, of an object that `write_json` has written."""
     return Response(
         content,
         status,
-        {**_UNCACHED, "x-request-id": request_id(scope), **(headers or {})},
+        {**_UNCACHED_HEADERS, "x-request-id": request_id(scope), **(headers or {})},
         media_type="application/json",
     )
 
 
 def empty_answer(scope: Scope, /, *, headers: Mapping[str, str] | None = None) -> Response:
-    """204: it is done, and there is nothing to say."""
-    known = {**_UNCACHED, "x-request-id": request_id(scope), **(headers or {})}
+    """Return a response without content (204)."""
+    known = {**_UNCACHED_HEADERS, "x-request-id": request_id(scope), **(headers or {})}
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=known)
 
 
 def error_answer(
     scope: Scope, error: PassbackError, /, *, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """What the client is told of an error: `{"code", "message", "details"?, "request_id"}`."""
+    """Return an error as the response `{"code", "message", "details"?, "request_id"}`."""
     if STATUS[error.code] >= HTTPStatus.INTERNAL_SERVER_ERROR:
         logger.warning("request %s failed: %s", request_id(scope), error.code)
     return _error_document(scope, error, headers)
 
 
 def internal_error_answer(scope: Scope, /) -> Response:
-    """The answer to an exception that the log has already: nothing of it is told."""
+    """Return the response to an exception that was logged already. It reveals nothing of it."""
     return _error_document(scope, PassbackError("the server met an unexpected error"), None)
 
 
@@ -221,8 +223,9 @@ def _error_document(
 ) -> Response:
     status = STATUS[error.code]
     note_code(scope, error.code)
-    wait = error.retry_after or (_RETRY_AFTER if status in _REPEATABLE else None)
-    headers = {**(headers or {}), **_EXTRA_HEADERS.get(error.code, {}), **_retry_after(wait)}
+    wait = error.retry_after or (_DEFAULT_RETRY_AFTER if status in _REPEATABLE_STATUSES else None)
+    extra = _EXTRA_HEADERS.get(error.code, {})
+    headers = {**(headers or {}), **extra, **_retry_after_header(wait)}
     body: dict[str, object] = {"code": error.code, "message": error.message}
     if error.details:
         body["details"] = error.details
@@ -232,16 +235,19 @@ def _error_document(
 
 
 def failure_answer(scope: Scope, failed: Failed, /, *, headers: Mapping[str, str]) -> Response:
-    """An error of a run of which nothing was sent yet, as any other error; a repeat is only spoken of if the run did."""
+    """Return the failure of a run, of which nothing was sent yet, as an error's response.
+
+    It has `Retry-After` only if the failure itself names a time.
+    """
     note_code(scope, failed.code)
     body = {"code": failed.code, "message": failed.message, "request_id": request_id(scope)}
     return json_answer(
         scope,
         body,
         status=STATUS.get(failed.code, STATUS["internal"]),
-        headers={**headers, **_retry_after(failed.retry_after)},
+        headers={**headers, **_retry_after_header(failed.retry_after)},
     )
 
 
-def _retry_after(seconds: float | None) -> dict[str, str]:
+def _retry_after_header(seconds: float | None) -> dict[str, str]:
     return {} if seconds is None else {"retry-after": str(max(1, math.ceil(seconds)))}

@@ -1,4 +1,4 @@
-"""Reading a JSON body: bounded in size, time and depth, and strict about what JSON is."""
+"""Reading a JSON body: bounded in size, time and depth, and strict about JSON's grammar."""
 
 import asyncio
 import json
@@ -21,60 +21,60 @@ from passback.http.wires import Bodies, RequestLimits
 _Args = TypeVarTuple("_Args")
 _Result = TypeVar("_Result")
 
-_AT_ONCE = 16 * 1024  # characters that are worked on where the event loop runs
-_EACH = 100  # characters that a text counts as more
+_INLINE_CHARACTERS = 16 * 1024  # more are worked on in a thread, not on the event loop
+_CHARACTERS_PER_TEXT = 100  # added for each text, however short
 
 
 async def work_on(
     texts: Iterable[str], work: Callable[[*_Args], _Result], /, *args: *_Args
 ) -> _Result:
-    """Return what `work` returns for its arguments, whose texts are `texts`; where they are large, it runs in a thread."""
-    if sum(_EACH + len(text) for text in texts) <= _AT_ONCE:
+    """Return `work(*args)`. It runs in a thread if `texts`, which it works on, are large."""
+    if sum(_CHARACTERS_PER_TEXT + len(text) for text in texts) <= _INLINE_CHARACTERS:
         return work(*args)
     return await anyio.to_thread.run_sync(work, *args)
 
 
-_CONTAINERS = 100_000
-"""Arrays and objects in one body: each costs far more memory than its two bytes."""
+# Arrays and objects in one body. Each costs far more memory than its two bytes.
+_MAX_CONTAINERS = 100_000
+_MAX_LENGTH_DIGITS = 19  # of a Content-Length; more are not converted to an integer
 
 _TOO_LARGE = (
     "a number in the JSON is too large: beyond 1.79e308, or an integer of more than 4300 digits"
 )
 
 _PLACE = re.compile(r"at line \d+ column \d+\Z")
+# A large exponent or 200 digits: a number without either is less than 1e300. The pattern begins
+# with a digit because that is found fast. The lookbehind counts the digits of a run from its
+# first one only, not again from each of the others.
 _PERHAPS_INFINITE = re.compile(rb"[0-9](?:[eE]\+?[0-9]{3}|(?<![0-9][0-9])[0-9]{199})")
-"""A large exponent or 200 digits: without either a number is less than 1e300. Begun by a digit, it is looked for fast.
 
-Digits are counted from the first of a run only, or one run of them would be counted from each of its digits.
-"""
-
+# A JSON string, or the beginning of one that does not end. Possessive, so it cannot backtrack.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+_CURLY_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 
 
 async def read_object(
     request: Request, limits: RequestLimits, bodies: Bodies, /
 ) -> dict[str, JsonValue]:
-    """The body of a request as a JSON object.
+    """Return the body of a request as a JSON object.
 
     Raises:
-        UnsupportedMedia: not declared as plain UTF-8 JSON. This keeps out posts that a foreign page may send
-            without asking (forms, text/plain).
-        BodyTooLarge: more than `limits.body_bytes`.
-        RequestTimeout: not here within `limits.body_seconds`.
-        ServerBusy: a part of it is here, and `bodies` has no room to wait for the rest.
-        BadRequest: not a JSON object.
+        UnsupportedMedia: it is not declared as plain UTF-8 JSON.
+        BodyTooLarge: it has more than `limits.body_bytes`.
+        RequestTimeout: it did not arrive within `limits.body_seconds`.
+        ServerBusy: a part of it has arrived, and `bodies` has no room to wait for the rest.
+        BadRequest: it is no JSON object.
     """
     _check_media_type(headers_of(request.scope))
-    return _parse_object(await _read(request, limits, bodies), limits)
+    return _parse_object(await _read_bytes(request, limits, bodies), limits)
 
 
 async def read_optional_object(
     request: Request, limits: RequestLimits, bodies: Bodies, /
 ) -> dict[str, JsonValue]:
-    """As `read_object`; a body without a byte is an empty object, whatever it is declared as."""
-    text = await _read(request, limits, bodies)
+    """Return the body as `read_object` does. An empty body is an empty object of any media type."""
+    text = await _read_bytes(request, limits, bodies)
     if not text:
         return {}
     _check_media_type(headers_of(request.scope))
@@ -89,6 +89,7 @@ def _parse_object(text: bytes, limits: RequestLimits) -> dict[str, JsonValue]:
 
 
 def _check_media_type(headers: Headers) -> None:
+    # Forms and text/plain are the media types that a foreign page may post without a preflight.
     media_type, *parameters = headers.get(b"content-type").lower().split(";")
     if media_type.strip() != "application/json":
         raise UnsupportedMedia("the content type has to be application/json")
@@ -100,28 +101,28 @@ def _check_media_type(headers: Headers) -> None:
         raise UnsupportedMedia("the body has to come without a content encoding")
 
 
-async def _read(request: Request, limits: RequestLimits, bodies: Bodies) -> bytes:
+async def _read_bytes(request: Request, limits: RequestLimits, bodies: Bodies) -> bytes:
     if _declared_length(headers_of(request.scope)) > limits.body_bytes:
         raise _too_large(limits)
-    if BODY_CAME in request.scope.get("extensions", ()):  # what is there does not wait
-        _, body = await _receive(request)
+    if BODY_CAME in request.scope.get("extensions", ()):  # all of it is here: no timeout needed
+        _, body = await _receive_piece(request)
         if len(body) > limits.body_bytes:
             raise _too_large(limits)
         return body
     try:
         async with asyncio.timeout(limits.body_seconds):
-            return await _gather(request, limits, bodies)
+            return await _read_in_time(request, limits, bodies)
     except TimeoutError:
         late = f"the body did not arrive within {limits.body_seconds:g} seconds"
         raise RequestTimeout(late) from None
 
 
-async def _gather(request: Request, limits: RequestLimits, bodies: Bodies) -> bytes:
-    """Wait for all of a body; what is here of it is counted until the rest is."""
+async def _read_in_time(request: Request, limits: RequestLimits, bodies: Bodies) -> bytes:
+    """Return a body when all of it has arrived. Until then `bodies` counts what is here."""
     owner, body, held, more = owner_of(request), bytearray(), 0, True
     try:
         while more:
-            more, chunk = await _receive(request)
+            more, chunk = await _receive_piece(request)
             body += chunk
             if len(body) > limits.body_bytes:
                 raise _too_large(limits)
@@ -134,8 +135,8 @@ async def _gather(request: Request, limits: RequestLimits, bodies: Bodies) -> by
     return bytes(body)
 
 
-async def _receive(request: Request) -> tuple[bool, bytes]:
-    """A piece of the body, and whether there is more of it."""
+async def _receive_piece(request: Request) -> tuple[bool, bytes]:
+    """Return whether more of the body follows, and the next piece of it."""
     message = await request.receive()
     if message["type"] == "http.disconnect":
         raise BadRequest("the body broke off")
@@ -149,18 +150,20 @@ def _too_large(limits: RequestLimits) -> BodyTooLarge:
 
 
 def _declared_length(headers: Headers) -> float:
-    """Infinite for one that no integer should be made of."""
-    declared = headers.get(b"content-length", "0").strip(" \t")  # blanks belong to no value
-    return int(declared) if len(declared) < 20 and declared.isdecimal() else math.inf
+    """Return the declared length of the body, infinite if it is absurd or malformed."""
+    declared = headers.get(b"content-length", "0").strip(" \t")  # RFC 9110, section 5.5
+    is_sane = len(declared) <= _MAX_LENGTH_DIGITS and declared.isdecimal()
+    return int(declared) if is_sane else math.inf
 
 
 def parse_json(text: bytes, /, *, depth: int) -> JsonValue:
-    """Parse strictly: UTF-8 without a mark, no NaN, no number beyond a double, no lone surrogates.
+    """Parse JSON strictly.
 
-    Of equal keys in one object the last one counts, as in every common parser.
+    Refused are a byte order mark, NaN, numbers beyond a double and lone surrogates. Of equal keys
+    in one object the last one counts, as in every common parser.
 
     Raises:
-        BadRequest: not JSON, nested deeper than `depth`, or with a number that is too large.
+        BadRequest: it is not JSON, nested deeper than `depth`, or has a number that is too large.
     """
     _check_depth(text, depth)
     try:
@@ -173,25 +176,22 @@ def parse_json(text: bytes, /, *, depth: int) -> JsonValue:
             _TOO_LARGE if is_number else f"the text is not valid JSON in UTF-8{at}"
         ) from None
     if _PERHAPS_INFINITE.search(text):
-        _refuse_infinity(value)
+        try:
+            json.dumps(value, allow_nan=False)  # `from_json` reads 1e999 as infinity
+        except ValueError:
+            raise BadRequest(_TOO_LARGE) from None
     return value
 
 
-def _refuse_infinity(value: JsonValue) -> None:
-    try:
-        json.dumps(value, allow_nan=False)  # 1e999 was read as infinity
-    except ValueError:
-        raise BadRequest(_TOO_LARGE) from None
-
-
 def _check_depth(text: bytes, depth: int) -> None:
-    """Raise when brackets are nested too deep: peel pairs off, one level in each round."""
+    """Raise BadRequest if brackets are nested too deep, or are too many."""
+    # a text cannot be nested deeper than it has brackets; those in strings do no harm here
     if text.count(b"[") + text.count(b"{") <= depth:
         return
-    brackets = _STRING.sub(b"", text).translate(_ONE_KIND, _NOT_BRACKETS)
-    if len(brackets) > 2 * _CONTAINERS:
-        raise BadRequest(f"the JSON has more than {_CONTAINERS} arrays and objects")
-    for _ in range(depth):
+    brackets = _STRING.sub(b"", text).translate(_CURLY_TO_SQUARE, _NOT_BRACKETS)
+    if len(brackets) > 2 * _MAX_CONTAINERS:
+        raise BadRequest(f"the JSON has more than {_MAX_CONTAINERS} arrays and objects")
+    for _ in range(depth):  # each round removes the innermost pairs, which is one level
         brackets = brackets.replace(b"[]", b"")
     if brackets:
         raise BadRequest(f"the JSON is nested deeper than {depth} levels, or is not valid")

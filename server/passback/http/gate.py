@@ -1,4 +1,7 @@
-"""The gate in front of all routes, pure ASGI: host, origin, cross-origin headers, key. Streams pass unwrapped."""
+"""The gate in front of all routes: checks host, origin and key, and adds the headers of CORS.
+
+It is pure ASGI, so streams pass through it without a wrapper around each chunk.
+"""
 
 import logging
 
@@ -14,9 +17,9 @@ from passback.http.access import (
     check_host,
     check_origin,
     check_site,
+    listable_host,
+    listable_origin,
     may_read,
-    shown_host,
-    shown_origin,
 )
 from passback.http.answers import empty_answer, error_answer, set_owner
 from passback.http.headers import Headers, headers_of
@@ -24,12 +27,12 @@ from passback.http.sending import forget_send_now
 
 logger = logging.getLogger(__name__)
 
-_MOST_NAMED = 100  # hosts, and as many origins, in the log of a process
-_EXPOSED = (
+_MAX_WARNINGS = 100  # hosts that a process names in its log, and as many origins
+_EXPOSED_HEADERS = (
     "X-Conversation-Id, X-Run-Id, X-Request-Id, X-Owed-Tool-Calls, X-Budget-Left-Tokens, "
     "X-Budget-Left-Seconds, X-Budget-Left-Cost, Retry-After, Location"
 )
-_PREFLIGHT = {
+_PREFLIGHT_HEADERS = {
     "access-control-allow-methods": "GET, POST, DELETE",
     "access-control-allow-headers": (
         "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Request-Id"
@@ -39,10 +42,10 @@ _PREFLIGHT = {
 
 
 def protect(app: ASGIApp, access: Access, /, *, public: frozenset[str] = frozenset()) -> ASGIApp:
-    """Let only those requests through to `app` that `access` allows.
+    """Return an application that passes on to `app` only the requests that `access` allows.
 
     Args:
-        app: what answers them; `http.owner_of` then tells it whose request it has.
+        app: answers them; `answers.owner_of` returns the owner of a request to it.
         access: the rules.
         public: paths that answer GET and HEAD without credentials.
     """
@@ -54,69 +57,69 @@ class _Gate:
         self._app = app
         self._access = access
         self._public = public
-        self._hosts = _Refused("host", "PASSBACK_ALLOWED_HOSTS")
-        self._origins = _Refused("origin", "PASSBACK_ALLOWED_ORIGINS")
+        self._hosts = _RefusedNames("host", "PASSBACK_ALLOWED_HOSTS")
+        self._origins = _RefusedNames("origin", "PASSBACK_ALLOWED_ORIGINS")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await self._serve(scope, receive, send)
+            await self._serve_request(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         else:  # no route of ours is a WebSocket
             await send({"type": "websocket.close", "code": 1008})
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = headers_of(scope)
         origin = headers.get(b"origin")
         if origin and may_read(origin, headers, self._access):
-            send = _readable_by(origin, send)
+            send = _with_cors_headers(origin, send)
         try:
-            answer = self._admit(scope, headers)
+            answer = self._check_request(scope, headers)
         except ClientError as error:
-            self._warn(error, headers)
+            # logged by name, because mostly it is one that the settings should list
+            if isinstance(error, ForeignHost):
+                self._hosts.warn_once(listable_host(headers))
+            elif isinstance(error, ForeignOrigin):
+                self._origins.warn_once(listable_origin(headers, self._access))
             answer = error_answer(scope, error)
         try:
             await (answer or self._app)(scope, receive, send)
         finally:
             forget_send_now(scope)
 
-    def _admit(self, scope: Scope, headers: Headers) -> Response | None:
-        """Give the answer to a preflight, or None for a request that may pass."""
+    def _check_request(self, scope: Scope, headers: Headers) -> Response | None:
+        """Return the answer to a preflight, or None for a request that may pass.
+
+        Raises ClientError for a request that may not.
+        """
         check_host(headers, self._access)
         check_origin(headers, self._access)
         is_open = scope["method"] in {"GET", "HEAD"} and scope["path"] in self._public
         check_site(headers, self._access, is_open=is_open)
-        if _is_preflight(scope, headers):
-            return empty_answer(scope, headers=_PREFLIGHT)
+        if _is_preflight(scope, headers):  # before the key: browsers send none with a preflight
+            return empty_answer(scope, headers=_PREFLIGHT_HEADERS)
         set_owner(scope, ANONYMOUS if is_open else authenticate(headers, self._access))
         return None
 
-    def _warn(self, error: ClientError, headers: Headers) -> None:
-        """Name a refused host or origin once: mostly it is one that the settings should list."""
-        if isinstance(error, ForeignHost):
-            self._hosts.warn(shown_host(headers))
-        elif isinstance(error, ForeignOrigin):
-            self._origins.warn(shown_origin(headers, self._access))
 
-
-class _Refused:
-    """Warns of each refused name once, and of a bounded number of them: strangers choose them."""
+class _RefusedNames:
+    """Logs each refused name once, and a bounded number of them, because strangers choose them."""
 
     def __init__(self, kind: str, setting: str) -> None:
         self._kind = kind
         self._setting = setting
-        self._named: set[str | None] = set()
+        self._seen_names: set[str | None] = set()
 
-    def warn(self, name: str | None) -> None:
-        """`name` is None where there is none that the setting can list."""
-        if name in self._named or len(self._named) > _MOST_NAMED:
+    def warn_once(self, name: str | None) -> None:
+        """Log that a name was refused. It is None if the setting could not list it."""
+        if name in self._seen_names or len(self._seen_names) > _MAX_WARNINGS:
             return
-        self._named.add(name)
-        if len(self._named) > _MOST_NAMED:
+        self._seen_names.add(name)
+        if len(self._seen_names) > _MAX_WARNINGS:
             logger.warning(
                 "refused more than %s different %ss: no more are named here; "
                 "PASSBACK_LOG_LEVEL=info logs every request",
-                *(_MOST_NAMED, self._kind),
+                *(_MAX_WARNINGS, self._kind),
             )
         elif name is None:
             logger.warning("refused a request: %s can list no %s of it", self._setting, self._kind)
@@ -127,7 +130,7 @@ class _Refused:
 
 
 def _is_preflight(scope: Scope, headers: Headers) -> bool:
-    """A browser asks whether it may send; only pages of other origins make it ask."""
+    """Return whether a browser asks, for a page of another origin, if it may send a request."""
     return (
         scope["method"] == "OPTIONS"
         and b"origin" in headers
@@ -135,12 +138,14 @@ def _is_preflight(scope: Scope, headers: Headers) -> bool:
     )
 
 
-def _readable_by(origin: str, send: Send) -> Send:
+def _with_cors_headers(origin: str, send: Send) -> Send:
+    """Return a `send` whose answer a page of this origin may read."""
+
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             headers["access-control-allow-origin"] = origin
-            headers["access-control-expose-headers"] = _EXPOSED
+            headers["access-control-expose-headers"] = _EXPOSED_HEADERS
             headers.add_vary_header("origin")
         await send(message)
 

@@ -1,4 +1,4 @@
-"""Headers: those of a request, indexed by name once, and those that say what is left of a budget."""
+"""Request headers, indexed by name once, and the headers with the rest of a budget."""
 
 import re
 from collections.abc import Iterable
@@ -7,17 +7,20 @@ from starlette.types import Scope
 
 from passback.core.budgets import Left
 
-_HEADERS = "passback.headers"
+_HEADERS_KEY = "passback.headers"
 _PLAIN_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 def is_plain_id(text: str, /) -> bool:
-    """Return whether an id may stand in a header and in a line of the log as it is; all ids that the server makes are such."""
+    """Return whether an id may stand unquoted in a header or a line of the log.
+
+    All ids that the server makes are plain.
+    """
     return _PLAIN_ID.fullmatch(text) is not None
 
 
 class Headers:
-    """The headers of one request. Names are asked for in lower case, which is how ASGI has them."""
+    """The headers of one request. Names are in lower case, as in ASGI."""
 
     __slots__ = ("_values",)
 
@@ -30,25 +33,28 @@ class Headers:
         return name in self._values
 
     def get(self, name: bytes, default: str = "", /) -> str:
-        """The first header of that name."""
+        """Return the first header of that name."""
         values = self._values.get(name)
         return values[0].decode("latin-1") if values else default
 
     def all(self, name: bytes, /) -> list[str]:
-        """Every header of that name, as they came."""
+        """Return every header of that name, in the order of the request."""
         return [value.decode("latin-1") for value in self._values.get(name, ())]
 
 
 def headers_of(scope: Scope, /) -> Headers:
-    """The headers of a request; the same on every call."""
-    known: Headers | None = scope.get(_HEADERS)
+    """Return the headers of a request, the same object on every call."""
+    known: Headers | None = scope.get(_HEADERS_KEY)
     if known is None:
-        known = scope[_HEADERS] = Headers(scope["headers"])
+        known = scope[_HEADERS_KEY] = Headers(scope["headers"])
     return known
 
 
 def left_headers(left: Left | None, /) -> dict[str, str]:
-    """Return the headers that say what is left of each limit when the answer begins, as plain decimal numbers."""
+    """Return the headers with the rest of each limit when the answer begins.
+
+    They are plain decimal numbers.
+    """
     if left is None:
         return {}
     amounts: dict[str, float | None] = {
@@ -58,11 +64,11 @@ def left_headers(left: Left | None, /) -> dict[str, str]:
         "cost": left.cost,
     }
     return {
-        f"x-budget-left-{kind}": _plain(amount)
+        f"x-budget-left-{kind}": _plain_decimal(amount)
         for kind, amount in amounts.items()
         if amount is not None
     }
 
 
-def _plain(amount: object) -> str:
+def _plain_decimal(amount: object) -> str:
     return f"{amount:f}".rstrip("0").rstrip(".") if isinstance(amount, float) else str(amount)

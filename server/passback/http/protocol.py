@@ -1,5 +1,6 @@
-"""uvicorn's HTTP protocol with what it lacks: bounds on connections, heads, trailers and unread answers, and a way to send
-without a task.
+"""uvicorn's HTTP protocol with bounds, and with a way to send without a task.
+
+The bounds are on connections, heads, trailers, pipelined requests and unread answers.
 """
 
 import asyncio
@@ -17,26 +18,26 @@ from passback.http.access_log import log_unread
 from passback.http.answers import error_answer
 from passback.http.sending import BODY_CAME, SEND_NOW, Signal
 
-HEADERS = 100  # fields of a head
-HEAD_BYTES = 64 * 1024  # of a head, and of what comes behind one without being a part of the body
-HEAD_SECONDS = 10.0  # for a head, and for the rest of a request that is answered already
-READ_BYTES = 1024 * 1024  # that a client reads at least in `send_seconds`, or all there is
-# of answers on all connections together that their clients have not read
-UNREAD_BYTES = 256 * 1024 * 1024
-PIPELINED = 64  # requests on a connection that wait for the answer to the one before them
-_LINGER_SECONDS = 2.0
+HEADERS = 100  # fields in a head
+HEAD_BYTES = 64 * 1024  # in a head, and in what follows one and is no part of the body
+HEAD_SECONDS = 10.0  # for a head, and for the rest of a request that was answered already
+READ_BYTES = 1024 * 1024  # to be read by a client per `send_seconds`, unless fewer are unread
+UNREAD_BYTES = 256 * 1024 * 1024  # not read by their clients, on all connections together
+PIPELINED = 64  # requests of a connection that wait for the answer to the one before them
+_LINGER_SECONDS = 2.0  # in which a client can read a refusal or the end of an answer
 
 
 class OpenConnections:
-    """The connections of one server: how many may be open, which of them wait for a request, and whose answers are not read.
+    """The open connections of one server, which of them are idle, and whose answers are unread.
 
-    When all places are taken, a newcomer gets that of the connection that has waited longest for a request, else of the one
-    whose answer has been unread longest. Requests without a valid key are answered at once: who has none can keep a place
-    only in these two ways, and so cannot keep out those who have one.
+    When `most` are open, a new one replaces the connection that has waited longest for a request,
+    else the one whose answer has been unread longest. Requests without a valid key are answered at
+    once, so a client without a key can hold a connection only in these two ways: it cannot keep
+    out clients that have one.
 
     Args:
         most: connections that may be open.
-        send_seconds: for which a client may leave an answer unread.
+        send_seconds: time for which a client may leave an answer unread.
     """
 
     __slots__ = ("_most", "_unread", "_unread_bytes", "send_seconds", "waiting")
@@ -46,11 +47,11 @@ class OpenConnections:
         self._unread: dict[BoundedHttpProtocol, int] = {}
         self._unread_bytes = 0
         self.send_seconds = send_seconds
+        # a set, in the order in which they began to wait
         self.waiting: dict[BoundedHttpProtocol, None] = {}
-        """A set in the order in which they began to wait."""
 
     def make_room(self, connections: int, /) -> bool:
-        """Close one connection if there are too many. False: all are being answered."""
+        """Close one connection if there are too many. Return False if all are being answered."""
         if connections <= self._most:
             return True
         longest = next(iter(self.waiting), None) or next(iter(self._unread), None)
@@ -61,7 +62,10 @@ class OpenConnections:
         return True
 
     def note_unread(self, connection: "BoundedHttpProtocol", size: int, /) -> None:
-        """Count what a client has not read; those that have not read for longest are dropped if it is too much."""
+        """Count the bytes that a client has not read.
+
+        If all clients together leave too many unread, close those that have not read for longest.
+        """
         self._unread_bytes += size - self._unread.get(connection, 0)
         self._unread[connection] = size
         while self._unread_bytes > UNREAD_BYTES and len(self._unread) > 1:
@@ -72,21 +76,24 @@ class OpenConnections:
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """Refuses a head that is too large with 431, one that cannot be read with 400, both as our JSON errors.
+    """uvicorn's protocol with bounds on what a client may send and leave unread.
 
-    A connection is closed when a head, or the rest of a request that is answered already, does not come in time: nobody is
-    there to read an answer. It is aborted when an answer is not read in time.
+    A head that is too large is refused with 431, a malformed one with 400, both as our JSON
+    errors. A connection is closed when a head, or the rest of a request that was answered already,
+    does not arrive in time, because nobody is there to read an answer. It is aborted when an
+    answer is not read in time.
     """
 
-    # beside uvicorn's own they would be more than 30: the dictionary of each connection then takes 1,584 bytes, not 288
+    # Slots, because these and uvicorn's own attributes are more than 30: the dictionary of each
+    # connection would take 1,584 bytes instead of 288.
     __slots__ = (
         "_answering",
-        "_beside",
         "_deadline",
         "_fault",
         "_head_bytes",
         "_in_head",
         "_open",
+        "_overhead_bytes",
         "_refused",
         "_unread",
         "left",
@@ -110,7 +117,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.left = Signal()
-        self._head_bytes = self._beside = 0
+        self._head_bytes = self._overhead_bytes = 0
         self._in_head = True
         self._refused = False
         self._fault: ClientError | None = None
@@ -121,15 +128,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             transport.abort()
             return
         self._open.waiting[self] = None
-        self._expect_request()
+        self._start_deadline()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._open.waiting.pop(self, None)
-        self._request_has_come()
+        self._stop_deadline()
         self._stop_watching()
         if self._answering is not None and not self._answering.response_complete:
-            # uvicorn tells only the request that came last
+            # uvicorn only informs the request that came last
             self._answering.disconnected = True
             self._answering.message_event.set()
         self.pipeline.clear()
@@ -144,7 +151,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     @override
     def resume_writing(self) -> None:
         super().resume_writing()
-        # one that is closing still waits until the rest is read
+        # a closing connection still waits until the rest is read
         if not self.transport.is_closing():
             self._stop_watching()
 
@@ -155,9 +162,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._in_head:
             self._head_bytes += len(data)
         else:
-            self._beside += len(data)
-            # what this read brings may be a part of the body
-            if self._beside > HEAD_BYTES + len(data):
+            self._overhead_bytes += len(data)
+            # the bytes of this read may be a part of the body
+            if self._overhead_bytes > HEAD_BYTES + len(data):
                 self.transport.abort()
                 return
         super().data_received(data)
@@ -165,9 +172,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             return
         in_head = self._in_head and self._head_bytes > 0
         if in_head and self._head_bytes > HEAD_BYTES:
-            self._refuse(_head_too_large())
+            self._refuse_request(_head_too_large())
         elif self._deadline is None and self._answering is None:
-            self._expect_request()
+            self._start_deadline()
 
     @override
     def on_message_begin(self) -> None:
@@ -178,18 +185,19 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     @override
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
-            return  # a trailer: it must not pass for a field of the head (RFC 9110, section 6.5.1)
+            return  # a trailer: it must not act as a field of the head (RFC 9110, section 6.5.1)
         super().on_header(name, value)
         if len(self.headers) > HEADERS:
             self._break_off_head(
                 HeadersTooLarge(f"the request has more than {HEADERS} header fields")
             )
         if self.headers[-1][0] == b"transfer-encoding" and value.lower() != b"chunked":
+            # nothing behind us decodes another one
             self._break_off_head(BadRequest("the only transfer coding that is taken is chunked"))
 
     @override
     def on_headers_complete(self) -> None:
-        # one read may bring a whole head that is too large, or a small one with a part of the body
+        # the bytes of this read may be a head that is too large, or a small one and some body
         if self._head_bytes > HEAD_BYTES:
             fields = sum(len(name) + len(value) + 4 for name, value in self.headers)
             if len(self.url) + fields > HEAD_BYTES:
@@ -197,7 +205,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED:
             self._break_off_head(BadRequest("too many requests wait on this connection"))
         self._in_head = False
-        self._request_has_come()
+        self._stop_deadline()
         self._open.waiting.pop(self, None)
         super().on_headers_complete()
         if not self.pipeline:
@@ -207,15 +215,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     @override
     def on_body(self, body: bytes) -> None:
-        self._beside = 0
+        self._overhead_bytes = 0
         super().on_body(body)
 
     @override
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self.scope.setdefault("extensions", {})[BODY_CAME] = {}
-        self._in_head, self._head_bytes, self._beside = True, 0, 0
-        # a large body has paused it, and who waits for the client's leave does not ask for more of the body
+        self._in_head, self._head_bytes, self._overhead_bytes = True, 0, 0
+        # A large body has paused reading. A task that waits for the client to disconnect does not
+        # ask for more of the body, so nothing else would resume it.
         if not self.pipeline:
             self.flow.resume_reading()
 
@@ -228,9 +237,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         elif self._answering is None:
             self._open.waiting[self] = None
             if self._deadline is None and (not self._in_head or self._head_bytes):
-                self._expect_request()
+                self._start_deadline()
         elif self.pipeline:
-            self.flow.pause_reading()  # each answer would let in as many requests as one read brings
+            # otherwise each answer would let in as many requests as one read brings
+            self.flow.pause_reading()
 
     @override
     def timeout_keep_alive_handler(self) -> None:
@@ -238,47 +248,47 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     @override
     def send_400_response(self, msg: str) -> None:
-        self._refuse(self._fault or BadRequest("this cannot be read as HTTP/1.1"))
+        self._refuse_request(self._fault or BadRequest("this cannot be read as HTTP/1.1"))
 
     @override
     def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: anybody can ask for an upgrade, and gets his answer."""
+        """Log nothing: anybody can ask for an upgrade, and gets an ordinary answer."""
 
     def give_way(self) -> None:
-        """Close the connection for another one: at once where something is unread, or it would keep its place for that."""
+        """Close the connection in favour of another one."""
         self._stop_watching()
+        # `close` would hold the connection until all is read
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
             self.transport.close()
 
     def close(self) -> None:
-        """Close the connection behind what was written to it, which the client has to read in time."""
+        """Close the connection when the client has read all of it, or does not read in time."""
         self.transport.close()
         self._watch_reading()
 
-    def _expect_request(self) -> None:
+    def _start_deadline(self) -> None:
         self._deadline = self.loop.call_later(HEAD_SECONDS, self.close)
 
-    def _request_has_come(self) -> None:
+    def _stop_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    # ---------------------------------------------------------------- what is not read
     def _watch_reading(self) -> None:
         if self._unread is None:
-            self._look_at_reading(self.transport.get_write_buffer_size() + READ_BYTES)
+            self._check_reading(self.transport.get_write_buffer_size() + READ_BYTES)
 
-    def _look_at_reading(self, before: int) -> None:
-        """Abort a connection whose client has not read enough since its buffer held `before` bytes."""
+    def _check_reading(self, before: int) -> None:
+        """Abort the connection if too little was read since its buffer held `before` bytes."""
         unread = self.transport.get_write_buffer_size()
         if before - unread < READ_BYTES:
             self.transport.abort()
             return
         self._open.note_unread(self, unread)
         seconds = self._open.send_seconds
-        self._unread = self.loop.call_later(seconds, self._look_at_reading, unread)
+        self._unread = self.loop.call_later(seconds, self._check_reading, unread)
 
     def _stop_watching(self) -> None:
         self._open.forget_unread(self)
@@ -286,19 +296,19 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._unread.cancel()
             self._unread = None
 
-    # ---------------------------------------------------------------- what is refused
     def _break_off_head(self, fault: ClientError) -> None:
-        """Let the parser stop within a head; `_refuse` then says why."""
+        """Make the parser stop within a head. `send_400_response` then answers with `fault`."""
         self._fault = fault
         raise ValueError(fault.code)
 
-    def _refuse(self, error: ClientError) -> None:
-        """Answer what is no request, and close; nothing is written into an answer that is on its way."""
+    def _refuse_request(self, error: ClientError) -> None:
+        """Answer a request that could not be read with an error, and close the connection."""
         if self._answering is not None:
+            # nothing may be written into an answer that has begun
             if self.pipeline or self._answering.response_started:
                 self.transport.abort()
                 return
-            self._answering.disconnected = True  # what is written here is its answer
+            self._answering.disconnected = True  # it gets the error for its answer
             self._answering.message_event.set()
         scope: dict[str, Any] = {"type": "http", "headers": []}
         answer = error_answer(scope, error)
@@ -306,9 +316,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         status = HTTPStatus(answer.status_code)
         head = [f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode("ascii")]
         head += [b"%b: %b\r\n" % header for header in answer.raw_headers]
-        self._request_has_come()
+        self._stop_deadline()
         self.transport.write(b"".join((*head, b"connection: close\r\n\r\n", answer.body)))
-        # closed at once, a connection on which more arrives is reset, and the client never sees the answer
+        # A connection that is closed at once is reset when more arrives, and the client never sees
+        # the answer.
         self._refused = True
         self.transport.write_eof()
         self._deadline = self.loop.call_later(_LINGER_SECONDS, self.close)
@@ -319,7 +330,7 @@ def _head_too_large() -> HeadersTooLarge:
 
 
 class _SendNow:
-    """`SendNow` for one response of uvicorn's: its own sending, less what a message pays for being of any kind."""
+    """The `SendNow` of one uvicorn response. It writes chunks without an ASGI message for each."""
 
     def __init__(self, connection: BoundedHttpProtocol, cycle: RequestResponseCycle) -> None:
         self._connection = connection
@@ -336,39 +347,38 @@ class _SendNow:
         return self._connection.left
 
     async def begin(self, head: Awaitable[None], chunk: bytes, /) -> None:
-        # to send a head, uvicorn asks a transport for nothing but `write`
+        # uvicorn calls nothing but `write` of the transport to send a head
         cycle, transport = self._cycle, self._cycle.transport
         gathered: list[bytes] = []
-        cycle.transport = cast("asyncio.Transport", _Gathering(gathered.append))
+        cycle.transport = cast("asyncio.Transport", _GatheringTransport(gathered.append))
         try:
             await head
         finally:
             cycle.transport = transport
-        if gathered:  # else the client has left
+        if gathered:  # else the client has disconnected
             assert cycle.chunked_encoding
-            self._write(b"".join((*gathered, _framed(chunk))))
+            self._write(b"".join((*gathered, _encode_chunk(chunk))))
 
     def break_off(self) -> None:
-        self._cycle.disconnected = (
-            True  # else uvicorn takes the missing end for a fault, and logs it
-        )
+        # otherwise uvicorn logs the missing end as a fault of the application
+        self._cycle.disconnected = True
         self._connection.close()
-        # a server that stops does not wait until all was read
+        # a server that stops does not wait until all is read
         self._connection.loop.call_later(_LINGER_SECONDS, self._connection.transport.abort)
 
     def drop(self) -> None:
         self._connection.transport.abort()
 
     def send(self, chunk: bytes, /) -> None:
-        self._write(_framed(chunk))
+        self._write(_encode_chunk(chunk))
 
 
-class _Gathering(NamedTuple):
-    """Stands in for a transport while what is written is not to go out yet."""
+class _GatheringTransport(NamedTuple):
+    """A substitute for a transport that gathers what is written."""
 
     write: Callable[[bytes], None]
 
 
-def _framed(chunk: bytes) -> bytes:
-    """In the chunked transfer coding."""
+def _encode_chunk(chunk: bytes) -> bytes:
+    """Return a chunk in the chunked transfer coding."""
     return b"%x\r\n%b\r\n" % (len(chunk), chunk)

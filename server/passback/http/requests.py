@@ -1,4 +1,4 @@
-"""What several wires read from a request: checked values, ids, an idempotency key."""
+"""Readers that several wires share: validated models, media types, ids, idempotency keys."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -15,16 +15,22 @@ from passback.core.text import plain_problem
 from passback.core.values import value
 from passback.http.headers import Headers, is_plain_id
 
-_SHOWN_CHARACTERS = 200
-_TAGS: Final = ("role", "type")
-"""The keys by whose values the posted forms are told apart."""
+_SHOWN_CHARACTERS = 200  # of one problem, in an error
+_SHOWN_PROBLEMS = 5  # in an error
+_TAGS: Final = ("role", "type")  # keys whose values select one of several posted forms
 
 _Place: TypeAlias = tuple[int | str, ...]
 
 
 @value
 class Misfit:
-    """`at` joins the keys and positions that lead to it by dots; `is_kind` says that the value is of a wrong kind."""
+    """One place where a value does not fit a model.
+
+    Args:
+        place: the keys and positions that lead to it.
+        problem: the reason, without the value.
+        is_kind: the value is of a wrong type.
+    """
 
     place: _Place
     problem: str
@@ -32,29 +38,30 @@ class Misfit:
 
     @property
     def at(self) -> str:
+        """The place, joined by dots."""
         return ".".join(map(str, self.place))
 
 
-def misfits(error: ValidationError, value: JsonValue, /) -> Sequence[Misfit]:
-    """Where a value does not fit a model, and why; never what was there.
+def find_misfits(error: ValidationError, value: JsonValue, /) -> Sequence[Misfit]:
+    """Return the places where a value does not fit a model, with the reasons but without values.
 
-    Where there are several forms, the complaints of those that the value was not meant to have are left out.
+    If the model allows several forms, only the form that the value fits best is reported.
     """
     details = error.errors(include_url=False, include_input=False)
-    found = [_misfit(detail, value) for detail in details]
-    return [each for each in found if not any(_says_more(other, each) for other in found)]
+    found = [_describe_misfit(detail, value) for detail in details]
+    return [each for each in found if not any(_fits_better(other, each) for other in found)]
 
 
-def _says_more(other: Misfit, one: Misfit) -> bool:
-    """Whether another form fits better than that of which one tells: it got further, or has the right kind."""
+def _fits_better(other: Misfit, one: Misfit) -> bool:
+    """Return whether the form of `other` fits better: it got further, or has the right type."""
     if not one.is_kind or other.place[: len(one.place)] != one.place:
         return False
     return len(other.place) > len(one.place) or not other.is_kind
 
 
-def _misfit(detail: ErrorDetails, value: JsonValue) -> Misfit:
+def _describe_misfit(detail: ErrorDetails, value: JsonValue) -> Misfit:
     kind, context = detail["type"], detail.get("ctx", {})
-    place = _place(detail["loc"], value, is_missing=kind == "missing")
+    place = _keys_of(detail["loc"], value, is_missing=kind == "missing")
     problem = plain_problem(detail)
     if "discriminator" in context:
         place = (*place, context["discriminator"].strip("'"))
@@ -63,8 +70,8 @@ def _misfit(detail: ErrorDetails, value: JsonValue) -> Misfit:
     return Misfit(place, problem[:_SHOWN_CHARACTERS], kind.endswith("_type"))
 
 
-def _place(location: _Place, value: JsonValue, *, is_missing: bool) -> _Place:
-    """A location without the names of forms, which stand between its keys."""
+def _keys_of(location: _Place, value: JsonValue, *, is_missing: bool) -> _Place:
+    """Return pydantic's location without the names of forms that it puts between the keys."""
     place: list[int | str] = []
     inside: JsonValue = value
     form_is_known = False
@@ -73,22 +80,26 @@ def _place(location: _Place, value: JsonValue, *, is_missing: bool) -> _Place:
         if isinstance(inside, list) and isinstance(step, int):
             inside, form_is_known = inside[step], False
         elif (
-            isinstance(inside, dict) and not form_is_known and not is_last and _names(step, inside)
+            isinstance(inside, dict)
+            and not form_is_known
+            and not is_last
+            and _is_form_name(step, inside)
         ):
-            form_is_known = True
+            form_is_known = True  # a second step of this name is a key
             continue
         elif isinstance(inside, dict) and isinstance(step, str) and step in inside:
             inside, form_is_known = inside[step], False
-        elif not (is_last and is_missing):
+        elif not (is_last and is_missing):  # the last step of a missing key is not in the value
             continue
         place.append(step)
     return tuple(place)
 
 
-def _names(step: int | str, inside: dict[str, JsonValue]) -> bool:
+def _is_form_name(step: int | str, inside: dict[str, JsonValue]) -> bool:
     return any(inside.get(tag) == step for tag in _TAGS)
 
 
+# media ranges and weights of an `Accept` header (RFC 9110, section 12.5.1)
 _RANGE = re.compile(r"\s*([^\s;,/]+)/([^\s;,/]+)\s*((?:;[^,]*)?)", re.ASCII)
 _WEIGHT = re.compile(
     r";\s*q\s*=\s*(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)\s*(?:;|$)", re.ASCII | re.IGNORECASE
@@ -97,44 +108,43 @@ _ANY_WEIGHT = re.compile(r";\s*q\s*=", re.IGNORECASE)
 
 
 def accepted(header: str, offers: Sequence[str], /) -> str:
-    """The offered media type that the client likes best; of those that it likes alike, the first.
+    """Return the offered media type that the client prefers; of equal ones, the first.
 
     Args:
-        header: the client's; empty: it takes anything. What cannot be read in it accepts nothing.
-        offers: types without parameters, lower case; those of the client's ranges do not matter, but for `q`.
+        header: the client's `Accept`. An empty one accepts anything. An element that cannot be
+            parsed accepts nothing. Parameters other than `q` are ignored.
+        offers: media types without parameters, in lower case.
 
     Raises:
-        NotAcceptable: it takes none of them.
+        NotAcceptable: the client accepts none of them.
     """
-    if header.strip() in {"", "*/*", offers[0]}:
+    if header.strip() in {"", "*/*", offers[0]}:  # most clients: nothing to weigh
         return offers[0]
-    weights = _weights(header.lower())
-    best = max(offers, key=lambda offer: _liking(offer, weights))
-    if _liking(best, weights) == 0:
+    weights = _parse_weights(header.lower())
+    best = max(offers, key=lambda offer: _offer_weight(offer, weights))
+    if _offer_weight(best, weights) == 0:
         raise NotAcceptable(
             f"the answer can be {' or '.join(offers)}", details={"available": list(offers)}
         )
     return best
 
 
-def _weights(header: str) -> dict[str, float]:
-    """The weight of each range, the largest where one is named twice."""
+def _parse_weights(header: str) -> dict[str, float]:
+    """Return the weight of each media range, the largest if one is named twice."""
     weights: dict[str, float] = {}
     for element in header.split(","):
         if found := _RANGE.fullmatch(element):
             kind, parameters = f"{found[1]}/{found[2]}", found[3]
-            weights[kind] = max(weights.get(kind, 0), _weight(parameters))
+            if given := _WEIGHT.search(parameters):
+                weight = float(given[1])
+            else:  # a malformed weight accepts nothing, a missing one is 1
+                weight = 0 if _ANY_WEIGHT.search(parameters) else 1
+            weights[kind] = max(weights.get(kind, 0), weight)
     return weights
 
 
-def _weight(parameters: str) -> float:
-    if found := _WEIGHT.search(parameters):
-        return float(found[1])
-    return 0 if _ANY_WEIGHT.search(parameters) else 1
-
-
-def _liking(offer: str, weights: dict[str, float]) -> float:
-    """The weight of the range that names an offer most exactly."""
+def _offer_weight(offer: str, weights: dict[str, float]) -> float:
+    """Return the weight of the most specific range that matches an offer."""
     ranges = (offer, f"{offer.partition('/')[0]}/*", "*/*")
     return next((weights[each] for each in ranges if each in weights), 0)
 
@@ -142,46 +152,44 @@ def _liking(offer: str, weights: dict[str, float]) -> float:
 _ID_CHARACTERS = 256
 _KEY_CHARACTERS = 256
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_SHOWN_PROBLEMS = 5
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
-def _printable(text: str) -> str:
+def _check_printable(text: str) -> str:
     if not text.isprintable():
         raise ValueError("has characters that cannot be printed")
     return text
 
 
+# a client's id of a message
 PostedId: TypeAlias = Annotated[
-    str, Field(min_length=1, max_length=256), AfterValidator(_printable)
+    str, Field(min_length=1, max_length=256), AfterValidator(_check_printable)
 ]
-"""What a client calls a message."""
-
-MaybeId: TypeAlias = Annotated[str, Field(max_length=256), AfterValidator(_printable)]
-"""The same; empty: nothing."""
+# the same, or empty for none
+MaybeId: TypeAlias = Annotated[str, Field(max_length=256), AfterValidator(_check_printable)]
 
 
 def validated(model: type[ModelT], value: JsonValue, /) -> ModelT:
-    """The value in the model's shape.
+    """Return a value as a model.
 
     Raises:
-        InvalidRequest: says where it does not fit, never what was there.
+        InvalidRequest: it does not fit. The error names the places, never the values.
     """
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        shown = misfits(error, value)[:_SHOWN_PROBLEMS]
+        shown = find_misfits(error, value)[:_SHOWN_PROBLEMS]
         problems: list[JsonValue] = [{"at": each.at, "problem": each.problem} for each in shown]
-        told = f"{shown[0].at}: {shown[0].problem}"
-        raise InvalidRequest(told, details={"problems": problems}) from None
+        message = f"{shown[0].at}: {shown[0].problem}"
+        raise InvalidRequest(message, details={"problems": problems}) from None
 
 
 def included(words: Iterable[str], known: Collection[str], /) -> frozenset[str]:
-    """Return what an `include` asks for; empty words ask for nothing.
+    """Return the words of an `include`, without empty ones.
 
     Raises:
-        InvalidRequest: it asks for what there is not; says what there is.
+        InvalidRequest: a word is not `known`. The error lists those that are.
     """
     wanted = frozenset(filter(None, words))
     if not wanted <= frozenset(known):
@@ -192,10 +200,11 @@ def included(words: Iterable[str], known: Collection[str], /) -> frozenset[str]:
 
 
 def conversation_id(text: str, /) -> ConversationId:
-    """Check an id that a client chose.
+    """Return a conversation id that a client chose, checked.
 
     Raises:
-        InvalidRequest: empty, longer than 256 characters, with control characters or braces, or a step in a path.
+        InvalidRequest: it is empty, longer than 256 characters, has control characters or braces,
+            or is a step in a path.
     """
     if not 1 <= len(text) <= _ID_CHARACTERS:
         raise InvalidRequest(f"a conversation id has 1 to {_ID_CHARACTERS} characters")
@@ -203,44 +212,45 @@ def conversation_id(text: str, /) -> ConversationId:
         raise InvalidRequest("a conversation id has no control characters")
     if text in {".", ".."}:
         raise InvalidRequest("a conversation id is not . or .., which URLs cannot hold")
-    if "{" in text or "}" in text:  # mostly a template that was not filled in
+    if "{" in text or "}" in text:  # mostly a template without its value
         raise InvalidRequest("a conversation id has no braces")
     return ConversationId(text)
 
 
 def run_id(text: str, /) -> RunId:
-    """Check the id of a run that a client names: an answer's header repeats it.
+    """Return the id of a run that a client names, checked.
 
     Raises:
         UnknownRun: no run of this server can have it.
     """
-    if not is_plain_id(text):
+    if not is_plain_id(text):  # a header of the answer repeats it
         raise UnknownRun("there is no such run: a run id has 1 to 128 letters, digits and . _ -")
     return RunId(text)
 
 
 def whole_number(text: str, /, *, least: int, most: int) -> int | None:
-    """A number of a query, in digits; None when it is none, or out of bounds."""
+    """Return a number in digits from a query, or None if it is none or out of bounds."""
     is_number = text.isascii() and text.isdigit() and len(text) <= 16
     return int(text) if is_number and least <= int(text) <= most else None
 
 
-# ---------------------------------------------------------------- idempotency keys
-# a string as structured fields write it (RFC 9651), or the bare text that most clients send
-_KEY = re.compile(r'"((?:[!#-\[\]-~]|\\["\\])+)"|([!#-+\--:<-\[\]-~]+)')
+# a string of structured fields (RFC 9651), or the bare text that most clients send
+_IDEMPOTENCY_KEY = re.compile(r'"((?:[!#-\[\]-~]|\\["\\])+)"|([!#-+\--:<-\[\]-~]+)')
 
 
 def idempotency_key(headers: Headers, /) -> str | None:
-    """What a client calls its post, so that a repeat of it is known again; quoted and bare, a key is the same.
+    """Return the client's key of a post, by which a repeat is recognized.
+
+    A key is the same in quotes and bare.
 
     Raises:
-        BadRequest: not one text of 1 to 256 visible ASCII characters. It is not 422: that says that the key was used
-            with other content.
+        BadRequest: it is not one text of 1 to 256 visible ASCII characters. This is not a 422,
+            which would mean that the key was used with other content.
     """
     given = headers.all(b"idempotency-key")
     if not given:
         return None
-    found = _KEY.fullmatch(given[0]) if len(given) == 1 else None
+    found = _IDEMPOTENCY_KEY.fullmatch(given[0]) if len(given) == 1 else None
     key = re.sub(r"\\(.)", r"\1", found[1] or found[2]) if found else ""
     if not 1 <= len(key) <= _KEY_CHARACTERS:
         raise BadRequest(
@@ -250,13 +260,17 @@ def idempotency_key(headers: Headers, /) -> str | None:
 
 
 def keyed_conversation_id(owner: OwnerId, key: str, /) -> ConversationId:
-    """The conversation that a keyed post without one begins: a repeat has to find it."""
+    """Return the id for a conversation that a post with a key begins, so that a repeat finds it."""
     digest = sha256(f"{owner}\0{key}".encode()).hexdigest()
     return ConversationId(f"conv_{digest[:24]}")
 
 
 def posted_conversation_id(owner: OwnerId, key: str | None, given: str | None, /) -> ConversationId:
-    """The conversation of a post; a new one where the post, which may have a key, names none. Raises InvalidRequest."""
+    """Return the `given` conversation id, checked, or a new one for a post that names none.
+
+    Raises:
+        InvalidRequest: as `conversation_id` raises it.
+    """
     if given is not None:
         return conversation_id(given)
     return new_conversation_id() if key is None else keyed_conversation_id(owner, key)

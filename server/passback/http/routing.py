@@ -1,4 +1,4 @@
-"""A route whose endpoint gives an ASGI response, and whose errors are told as JSON."""
+"""A route whose endpoint returns an ASGI response, and whose errors become JSON."""
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -24,18 +24,17 @@ from passback.http.sending import send_now
 
 logger = logging.getLogger(__name__)
 
+# The names of a route's query parameters, by its methods. None: unknown ones are ignored.
 Query: TypeAlias = Mapping[str, Collection[str]] | None
-"""The names of the query parameters that a route takes, by its methods; None: any, and what it does not know is ignored."""
 
 _NO_PARAMETERS: Final[Query] = MappingProxyType({})
-_ROUTE = "passback.route"
-_SHOWN = 64  # characters of a parameter's name in an error
+_ROUTE_KEY = "passback.route"
+_SHOWN_CHARACTERS = 64  # of a parameter's name, in an error
 
 
-# ---------------------------------------------------------------- the route of a request
 def route_of(scope: Scope, /) -> "Endpoint | None":
     """Return the route that answers a request; None if none was reached."""
-    route: Endpoint | None = scope.get(_ROUTE)
+    route: Endpoint | None = scope.get(_ROUTE_KEY)
     return route
 
 
@@ -44,23 +43,24 @@ def relative_reference(scope: Scope, path: str, /) -> str:
 
     It leads to the same place behind a proxy that serves us below a prefix and strips it.
     """
-    route: Endpoint = scope[_ROUTE]
+    route: Endpoint = scope[_ROUTE_KEY]
     return "../" * (route.path.count("/") - 1) + path.removeprefix("/")
 
 
 class Endpoint(Route):
     """Matches a path as it was sent, so that a parameter may hold an encoded slash.
 
-    What the endpoint raises, or its response before that has sent anything, becomes an answer: a `PassbackError` with
-    its own code, anything else as `internal`. What a response raises later breaks it off, so that the client sees that
-    it is not whole. This is in the place of Starlette's exception handling, which wraps `send` three times: three
+    An error of the endpoint, or of its response before anything was sent, becomes an answer: a
+    `PassbackError` with its own code, anything else with `internal`. An error of a response that
+    has begun breaks it off, so that the client sees that it is not whole.
+    This replaces Starlette's exception handling, which wraps `send` three times: three
     coroutines for every chunk.
 
     Args:
         path: its pattern.
         endpoint: gives the response.
         methods: HEAD comes with GET.
-        query: what it takes; another parameter, or one that comes twice, is refused with 422.
+        query: the parameters that it takes. Others, and doubled ones, are refused with 422.
         log_level: the level of a request's line in the access log.
     """
 
@@ -74,13 +74,15 @@ class Endpoint(Route):
         log_level: int = logging.INFO,
     ) -> None:
         super().__init__(path, endpoint, methods=methods)
-        self._answer = endpoint
-        self._allowed = self.methods or set()
+        self._endpoint = endpoint
+        self._allowed_methods = self.methods or set()
         self.query = query
         self.log_level = log_level
 
     @override
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        # The raw path, because an escaped slash in a parameter is no separator. `_call_endpoint`
+        # decodes the parameters.
         raw: bytes | None = scope.get("raw_path")
         if scope["type"] != "http" or raw is None:
             return super().matches(scope)
@@ -89,7 +91,7 @@ class Endpoint(Route):
     @override
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
-        scope[_ROUTE] = self
+        scope[_ROUTE_KEY] = self
 
         def noted(message: Message) -> Awaitable[None]:  # no coroutine of its own
             nonlocal begun
@@ -97,7 +99,7 @@ class Endpoint(Route):
             return send(message)
 
         try:
-            response = await self._response(scope, receive)
+            response = await self._call_endpoint(scope, receive)
             await response(scope, receive, noted)
             return
         except PassbackError as error:
@@ -105,37 +107,42 @@ class Endpoint(Route):
                 logger.warning("answer to request %s broken off: %s", request_id(scope), error.code)
             refusal = None if begun else error_answer(scope, error)
         except Exception:  # the request's boundary: the log gets the error, the client does not
-            told = "answer to request %s broken off" if begun else "request %s failed"
-            logger.exception(told, request_id(scope))
+            text = "answer to request %s broken off" if begun else "request %s failed"
+            logger.exception(text, request_id(scope))
             refusal = None if begun else internal_error_answer(scope)
         if refusal is not None:
             await refusal(scope, receive, send)
         elif (direct := send_now(scope)) is not None:
-            direct.break_off()  # elsewhere the server sees to it when the application returns
+            direct.break_off()  # other servers break it off when the application returns
 
-    async def _response(self, scope: Scope, receive: Receive) -> ASGIApp:
-        if scope["method"] not in self._allowed:
-            return _wrong_method(scope, self._allowed)
+    async def _call_endpoint(self, scope: Scope, receive: Receive) -> ASGIApp:
+        if scope["method"] not in self._allowed_methods:
+            return _wrong_method_answer(scope, self._allowed_methods)
         if scope.get("raw_path") is not None:
-            scope["path_params"] = _decoded(scope["path_params"])
+            given: Mapping[str, str] = scope["path_params"]
+            try:
+                decoded = {name: unquote(text, errors="strict") for name, text in given.items()}
+            except UnicodeDecodeError:
+                raise BadRequest("the path is not valid UTF-8") from None
+            scope["path_params"] = decoded
         request = Request(scope, receive)
         if self.query is not None and scope.get("query_string"):
             method = "GET" if request.method == "HEAD" else request.method
             _check_query(request, self.query.get(method, ()))
-        return await self._answer(request)
+        return await self._endpoint(request)
 
 
 async def nothing_there(scope: Scope, receive: Receive, send: Send) -> None:
-    """The answer at an address that no route has."""
+    """Answer a request for an address that no route has."""
     error = NotFound("there is nothing at this address")
     await error_answer(scope, error)(scope, receive, send)
 
 
 def _check_query(request: Request, names: Collection[str]) -> None:
-    """Raises InvalidRequest for a parameter that is none of these, or that comes twice."""
+    """Raise InvalidRequest for a parameter that is not in `names`, or that comes twice."""
     given = request.query_params
     if strange := given.keys() - set(names):
-        name = min(strange)[:_SHOWN]
+        name = min(strange)[:_SHOWN_CHARACTERS]
         takes = f"it takes {', '.join(names)}" if names else "it takes none"
         raise InvalidRequest(
             f"this address has no query parameter {name!r}: {takes}",
@@ -148,7 +155,7 @@ def _check_query(request: Request, names: Collection[str]) -> None:
             )
 
 
-def _wrong_method(scope: Scope, allowed: Collection[str]) -> ASGIApp:
+def _wrong_method_answer(scope: Scope, allowed: Collection[str]) -> ASGIApp:
     status = HTTPStatus.METHOD_NOT_ALLOWED
     note_code(scope, "method_not_allowed")
     body: dict[str, object] = {
@@ -157,10 +164,3 @@ def _wrong_method(scope: Scope, allowed: Collection[str]) -> ASGIApp:
         "request_id": request_id(scope),
     }
     return json_answer(scope, body, status=status, headers={"allow": ", ".join(sorted(allowed))})
-
-
-def _decoded(parameters: Mapping[str, str]) -> dict[str, str]:
-    try:
-        return {name: unquote(value, errors="strict") for name, value in parameters.items()}
-    except UnicodeDecodeError:
-        raise BadRequest("the path is not valid UTF-8") from None

@@ -1,4 +1,4 @@
-"""Sending without a task: the server's own way out, and a signal that it stops."""
+"""Sending without a task: the server's extension for it, and a signal with listeners."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
@@ -8,10 +8,10 @@ from starlette.types import Scope
 
 
 class Signal:
-    """Set once, or never.
+    """An event that happens once or never, and calls its listeners.
 
     Attributes:
-        is_set: whether it has happened.
+        is_set: it has happened.
     """
 
     __slots__ = ("_listeners", "is_set")
@@ -26,12 +26,15 @@ class Signal:
             listener()
 
     def telling(self, listener: Callable[[], object], /) -> AbstractContextManager[None]:
-        """While the context is open, call `listener` when it happens, or on entering if it has; it must not raise."""
-        return _Telling(self, self._listeners, listener)
+        """Return a context in which `listener` is called when the event happens.
+
+        It is called on entering if the event has happened already. It must not raise.
+        """
+        return _Subscription(self, self._listeners, listener)
 
 
-class _Telling:
-    # no generator: each response is in two for all its life
+class _Subscription:
+    # a class, not a generator, to save memory: each response is in two contexts all its life
     __slots__ = ("_listener", "_listeners", "_signal")
 
     def __init__(
@@ -50,49 +53,56 @@ class _Telling:
         self._listeners.discard(self._listener)
 
 
+# Keys in `scope["extensions"]`.
+# A `SendNow`. Only a server that runs our application bare, without middleware, may set it.
 SEND_NOW = "passback.send_now"
-"""Its key in `scope["extensions"]`. Only a server that runs our application bare, without middleware, may give it."""
-
+# The whole body of the request has arrived: reading it does not wait.
 BODY_CAME = "passback.body_came"
-"""A key beside it: the whole body of the request is there, and no reading of it waits."""
 
 
 class SendNow(Protocol):
-    """The server's own way to a client. It drops one that does not read in time by itself, which is to leave."""
+    """A server's extension to write to a client without awaiting.
+
+    The server itself drops a client that does not read in time. `left` is then set.
+    """
 
     @property
     def ready(self) -> bool:
-        """Whether the answer has begun, the client is there, and the connection's buffer has room."""
+        """The answer has begun, the client is connected, and the connection's buffer has room."""
         ...
 
     @property
     def left(self) -> Signal:
-        """The client has closed the connection, or it broke."""
+        """Set when the client has closed the connection, or it broke."""
         ...
 
     async def begin(self, head: Awaitable[None], chunk: bytes, /) -> None:
-        """Begin the answer: send the head, as `head` does when it is awaited, together with a first part of the body."""
+        """Begin the answer: await `head`, which sends its head, and send both it and `chunk`."""
         ...
 
     def send(self, chunk: bytes, /) -> None:
-        """Send a part of the body at once. Only while it is `ready`; not empty."""
+        """Send a part of the body, which is not empty, at once. Allowed only while `ready`."""
         ...
 
     def break_off(self) -> None:
-        """Close the connection behind what was sent, without an end of the answer: the client sees that it broke."""
+        """Close the connection behind what was sent, without ending the answer.
+
+        The client then sees that the answer is incomplete.
+        """
         ...
 
     def drop(self) -> None:
-        """Close the connection now: what the client has not read is lost."""
+        """Abort the connection. What the client has not read is lost."""
         ...
 
 
 def send_now(scope: Scope, /) -> SendNow | None:
-    """The server's, if it has one."""
+    """Return the server's extension, or None if it has none."""
     extension: SendNow | None = scope.get("extensions", {}).get(SEND_NOW)
     return extension
 
 
 def forget_send_now(scope: Scope, /) -> None:
-    """When the request is over: the way to send knows its request, which would stay until cycles are looked for."""
+    """Remove the extension from the scope of a request that has ended."""
+    # it refers to its request, so both would stay in memory until the collector looks for cycles
     scope.get("extensions", {}).pop(SEND_NOW, None)

@@ -26,7 +26,7 @@ def build_site(
     Raises:
         ConfigurationError: two routes have one address.
     """
-    routes = [route for wire in wires for route in wire.routes]
+    routes = [route_request for wire in wires for route_request in wire.routes]
     _refuse_doubles(routes)
     router = Router(
         routes,
@@ -40,7 +40,7 @@ def build_site(
 
 
 def _refuse_doubles(routes: Sequence[BaseRoute]) -> None:
-    """Of two routes at one address, one would never be found."""
+    """Raise ConfigurationError if two routes have one address, as one would never be reached."""
     served: set[str] = set()
     endpoints = [each for each in routes if isinstance(each, Endpoint)]
     for place in (
@@ -54,16 +54,20 @@ def _refuse_doubles(routes: Sequence[BaseRoute]) -> None:
 
 
 def _with_shortcuts(router: Router, routes: Sequence[BaseRoute]) -> ASGIApp:
-    """Find endpoints without parameters by a look into a table: the router tries one pattern after the other."""
+    """Return an application that finds endpoints without parameters in a table.
+
+    The router finds the others: it tries one pattern after the other, which takes longer.
+    """
     plain = [each for each in routes if isinstance(each, Endpoint) and not each.param_convertors]
     uses = Counter(each.path for each in plain)
     endpoints = {each.path.encode("ascii"): each for each in plain if uses[each.path] == 1}
 
-    def route(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    def route_request(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        # below a root path, the raw path has a prefix that no route_request has
         path = scope.get("raw_path") if not scope.get("root_path") else None
         if path is not None and (endpoint := endpoints.get(path)):
             scope["path_params"] = {}
             return endpoint.handle(scope, receive, send)
         return router(scope, receive, send)
 
-    return route
+    return route_request

@@ -1,7 +1,7 @@
-"""What a wire is given and what it gives back.
+"""The arguments and the result of a wire's `build`.
 
-A wire is a module `passback.wire.<name>` with `build(services: Services) -> Wire`. `transport.site.build_site`
-puts the wires together into one ASGI application.
+A wire is a module `passback.wire.<name>` with `build(services: Services) -> Wire`.
+`http.site.build_site` mounts the wires as one ASGI application.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,15 +17,15 @@ from passback.core.posts import OnBusy
 from passback.core.values import value
 from passback.http.sending import Signal
 
-MOST_BYTES = 64 * 1024 * 1024
+MOST_BYTES = 64 * 1024 * 1024  # of request bodies that are arriving
 
 
 class Bodies:
-    """The bytes of all bodies of this process of which a part is here and the rest is not.
+    """A count of the bytes of all request bodies that have arrived in part.
 
     Args:
-        most: bytes of all together.
-        most_of_owner: bytes of one owner's.
+        most: bytes of all bodies together.
+        most_of_owner: bytes of the bodies of one owner.
     """
 
     def __init__(self, most: int = MOST_BYTES, most_of_owner: int = MOST_BYTES) -> None:
@@ -36,11 +36,15 @@ class Bodies:
 
     @property
     def held(self) -> int:
-        """Bytes that are counted at this moment."""
+        """The bytes that are counted at this moment."""
         return self._held
 
     def take(self, owner: OwnerId, size: int, /) -> None:
-        """Count `size` more bytes. Raises ServerBusy, and counts nothing, when there is no room for them."""
+        """Count `size` more bytes.
+
+        Raises:
+            ServerBusy: there is no room for them. Nothing is counted then.
+        """
         of_owner = self._held_of.get(owner, 0) + size
         if of_owner > self._most_of_owner or self._held + size > self._most:
             raise ServerBusy("too many bodies are arriving at once; send this one again later")
@@ -50,17 +54,17 @@ class Bodies:
     def release(self, owner: OwnerId, size: int, /) -> None:
         """Forget `size` bytes that were counted."""
         self._held -= size
-        left = self._held_of.pop(owner) - size
+        left = self._held_of.pop(owner) - size  # an owner without bytes keeps no entry
         if left:
             self._held_of[owner] = left
 
 
 @value
 class RequestLimits:
-    """How much one request may ask of us. Sizes in bytes, times in seconds.
+    """Limits for one request. Sizes are in bytes, times in seconds.
 
-    A body has room for attachments of one and a half times their limit, in base64: what is too large is refused as that,
-    and not as a body.
+    A body has room for attachments of one and a half times their limit, in base64, so that
+    attachments that are too large are refused as such and not as a body.
     """
 
     body_bytes: int = 6 * 1024 * 1024
@@ -77,21 +81,24 @@ class RequestLimits:
 
 @value
 class Services:
-    """What a wire may use.
+    """The services and settings that a wire may use.
 
     Args:
-        runs: the only door to the agent.
-        limits: how much one request may ask.
+        runs: the only way to the agents.
+        limits: of one request.
         bodies: counts the bodies of all requests that are still arriving.
-        stopping: set when the server is about to stop; open streams then end so that clients reconnect.
-        describe: gives the OpenAPI document of all wires together; called once, at the first request for it.
+        stopping: set when the server is about to stop. Open streams then end, and clients
+            reconnect.
+        describe: returns the OpenAPI document of all wires together. Called once, at the first
+            request for it.
         ping_seconds: silence after which a stream sends a comment.
-        allow_roles: roles of messages that a client may post: `user`, `tool`, and if wanted `system` and `assistant`, which begins
-            a conversation with a history.
-        on_busy: what a post means that comes during a run and does not say it itself.
-        inbox: whether it is told which conversations there are: not where everyone who reaches the server is one owner.
-        process_path: where the Agent API is.
-        mcp_servers: names of the agents' MCP servers, by which their tools are known: `<name>__<tool>`.
+        allow_roles: roles of messages that a client may post: `user`, `tool`, and optionally
+            `system` and `assistant`, with which a conversation begins with a history.
+        on_busy: default for a post that arrives during a run.
+        inbox: conversations may be listed. False where everyone who reaches the server is the
+            same owner.
+        process_path: path of the Agent API.
+        mcp_servers: names of the agents' MCP servers. Their tools are named `<name>__<tool>`.
     """
 
     runs: Runs
@@ -114,7 +121,7 @@ class Wire:
     Args:
         routes: Starlette routes, mostly `routing.Endpoint`.
         paths: its part of the OpenAPI document's `paths`.
-        schemas: its part of `components.schemas`; two wires may name the same schema if it is the same.
+        schemas: its part of `components.schemas`. Two wires may have one name for one schema.
         public: paths that answer GET and HEAD without credentials.
     """
 
