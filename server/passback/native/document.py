@@ -221,12 +221,12 @@ class WaitedAnswer:
         self._headers = run_headers(run.key.id, run.run_id) | left
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        line = ResponseWriter(self._services, scope, receive, send)
-        answer = await line.hold(partial(self._wait, scope))
+        writer = ResponseWriter(self._services, scope, receive, send)
+        answer = await writer.run(partial(self._wait_for_end, scope))
         if answer or self._services.stopping.is_set:
             await (answer or self._goes_on(scope))(scope, receive, send)
 
-    async def _wait(self, scope: Scope) -> Response:
+    async def _wait_for_end(self, scope: Scope) -> Response:
         answer: Response | None = None
         with anyio.move_on_after(self._seconds):
             try:

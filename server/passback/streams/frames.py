@@ -1,4 +1,4 @@
-"""From batches of a run's log to the text of server-sent events, or another text. No I/O."""
+"""Encoding batches of a run's log as server-sent events, or as another text. No I/O."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
@@ -14,37 +14,42 @@ from passback.pacing import LARGE
 
 
 class SseEncoder(Encoder[str], Protocol):
-    """Run events to the `data` of server-sent events: one line of ASCII each.
+    """An encoder of run events as the `data` of server-sent events: one line of ASCII each.
 
-    Without memory of earlier events, for a stream may begin anywhere in a run. One with a memory is told of the whole
-    run: see `SseFramer`. What `feed` raises, a `PassbackError`, ends the stream.
+    It keeps no state between events, because a stream may begin anywhere in a run. One that does
+    is fed the whole run: see `SseFramer`. A `PassbackError` that `feed` raises ends the stream.
     """
 
     def rewind(self, to: Cursor, /) -> Sequence[str]:
-        """What tells that all behind a place is void; nothing where the protocol has no word for it."""
+        """Return data saying that all after `to` is void, or nothing if the protocol cannot."""
         ...
 
     def fail(self, failed: Failed, /) -> Sequence[str]:
-        """What tells that the stream cannot go on, though its run may; `end` follows."""
+        """Return data saying that the stream cannot go on, though its run may. `end` follows."""
         ...
 
     def end(self) -> Sequence[str]:
-        """What follows the last event of the log; it has the last event's id."""
+        """Return the data after the last event of the log. It gets that event's id."""
         ...
 
 
 class EventId(NamedTuple):
-    """The `id:` of a frame: the last event that was sent whole, and how many frames of the next one were sent."""
+    """The `id:` of a frame.
+
+    Args:
+        cursor: the last event that was sent whole.
+        frames: number of frames of the next event that were sent.
+    """
 
     cursor: Cursor
     frames: int = 0
 
     @classmethod
     def parse(cls, text: str, /) -> Self:
-        """Read a `Last-Event-ID` back.
+        """Parse a `Last-Event-ID`.
 
         Raises:
-            InvalidCursor: not of our form.
+            InvalidCursor: it is not of our form.
             UnknownRun: no run can have the id that it names.
         """
         place, mark, frames = text.partition("~")
@@ -55,27 +60,33 @@ class EventId(NamedTuple):
         return cls(cursor, int(frames or 0))
 
 
+# The end of a stream whose protocol has no event for a rewind.
 REWOUND = Failed(
     "rewound",
-    "another worker took this run over, and a part of what was sent is void: read the run again from its start",
+    "another worker took this run over, and a part of what was sent is void: "
+    "read the run again from its start",
     retryable=True,
 )
-"""The end of a stream whose reader cannot be told what is void."""
 
 
 def sse_frame(event_id: str, data: str, /) -> str:
+    """Return one server-sent event."""
     return f"id: {event_id}\ndata: {data}\n\n"
 
 
 class SseFramer:
-    """Writes one stream's frames, each with its id.
+    """Frames the events of one stream, each with its id.
+
+    Attributes:
+        position: the last event that was framed whole.
+        ended: the stream has got its end, though the log may go on.
 
     Args:
-        encoder: gives the data.
+        encoder: returns the data of the frames.
         run_id: the run whose log this is.
-        since: what the client has already; the batches must begin right after it.
-        frame: writes a frame from its id and its data.
-        remembers: whether the encoder has a memory. Then `recall` comes before the batches.
+        since: the last event that the client has. The batches must begin right after it.
+        frame: formats a frame from its id and its data.
+        remembers: the encoder keeps state between events. `recall` then comes before the batches.
     """
 
     def __init__(
@@ -94,18 +105,19 @@ class SseFramer:
         self._prefix = f"{run_id}."
         self._skip = since.frames if since else 0
         self.position = since.cursor.position if since else START
-        """The last event that was written whole."""
-        self._shown = _seen(since) if since else START
+        self._shown = _last_shown(since) if since else START
         self.ended = False
-        """Whether the stream has got its end, though the log may go on."""
 
     @property
     def recalls(self) -> bool:
-        """Whether the encoder has to be told first what the client has already."""
+        """The encoder needs `recall` first, because the client has some of the run already."""
         return self._remembers and self.position > START
 
     def recall(self, batch: Sequence[Logged], /) -> bool:
-        """Tell the encoder what the client has already, from the start of the log on. False: that was all of it."""
+        """Feed the encoder what the client has already, from the start of the log on.
+
+        Return whether more is needed.
+        """
         for position, event in batch:
             if position > self.position:
                 return False
@@ -113,65 +125,75 @@ class SseFramer:
         return batch[-1].position < self.position
 
     def batch(self, batch: Sequence[Logged], /) -> str:
-        """The frames of the next events of the log; nothing once it has `ended`."""
+        """Return the frames of the next events of the log, or nothing once it has `ended`."""
         chunk: list[str] = []
         for position, event in () if self.ended else coalesced(batch):
             try:
                 frames = (
-                    self._rewind(event) if isinstance(event, Rewound) else self._encoder.feed(event)
+                    self._rewind_frames(event)
+                    if isinstance(event, Rewound)
+                    else self._encoder.feed(event)
                 )
             except PassbackError as error:
                 self.ended = True
                 return "".join((*chunk, self.failure(error)))
             if self.ended:
-                return "".join((*chunk, self._failure(REWOUND)))
+                return "".join((*chunk, self._failure_frames(REWOUND)))
             for number, data in enumerate(frames[self._skip :], self._skip + 1):
+                # only the last frame of an event has the event's own id: a client that comes
+                # back with it has the event whole
                 place = position if number == len(frames) else f"{self.position}~{number}"
                 chunk.append(self._frame(f"{self._prefix}{place}", data))
             self._skip = 0
             self.position = position
-            if frames or self._remembers:  # what is only remembered may become void, too
+            if frames or self._remembers:  # events that were only remembered may become void, too
                 self._shown = position
         return "".join(chunk)
 
     def begins_anew(self, batch: Sequence[Logged], /) -> bool:
-        """Whether the log goes on under another lease: only then may it be rewound."""
+        """Return whether the log goes on under another lease. Only then can it be rewound."""
         return batch[-1].position.epoch != self.position.epoch
 
     def end(self) -> str:
-        """The frames after the end of the log."""
-        return self._at_position(self._encoder.end())
+        """Return the frames after the end of the log."""
+        return self._frames_at_position(self._encoder.end())
 
     def failure(self, error: PassbackError, /) -> str:
-        """The end for a reader whose run cannot be read any more; its ids are of what was read last."""
-        return self._failure(Failed(error.code, error.message))
+        """Return the frames that end a stream whose run cannot be read on.
 
-    def _rewind(self, event: Rewound) -> Sequence[str]:
-        """Tell of a rewind, if any frame of the client's is void; end the stream where it cannot be told."""
+        They have the id of the last event.
+        """
+        return self._failure_frames(Failed(error.code, error.message))
+
+    def _rewind_frames(self, event: Rewound) -> Sequence[str]:
+        """Return the frames of a rewind. End the stream if the encoder has none for it."""
         self._skip = 0
-        if self._shown <= event.to:
+        if self._shown <= event.to:  # the client has nothing of what is void
             return ()
         frames = self._encoder.rewind(Cursor(self._run_id, event.to))
         if not frames:
             self.ended = True
-            self.position = START  # a client that comes back by itself gets the run from its start
+            self.position = START  # a client that reconnects by itself gets the run from its start
         return frames
 
-    def _failure(self, failed: Failed) -> str:
-        return self._at_position((*self._encoder.fail(failed), *self._encoder.end()))
+    def _failure_frames(self, failed: Failed) -> str:
+        return self._frames_at_position((*self._encoder.fail(failed), *self._encoder.end()))
 
-    def _at_position(self, frames: Sequence[str]) -> str:
+    def _frames_at_position(self, frames: Sequence[str]) -> str:
         return "".join(self._frame(f"{self._prefix}{self.position}", data) for data in frames)
 
 
-def _seen(since: EventId) -> Position:
-    """The place up to which a client has frames; some frames of an event are a piece of the next one."""
+def _last_shown(since: EventId) -> Position:
+    """Return the position of the last event of which the client has any frame."""
     position = since.cursor.position
     return Position(position.epoch, position.seq + 1) if since.frames else position
 
 
 def parts(batch: Sequence[Logged], /) -> Iterator[tuple[Sequence[Logged], bool]]:
-    """A batch in parts that may each be written at once, and whether that is large work. An event is not divided."""
+    """Yield the parts of a batch that may each be encoded at once, and whether a part is large.
+
+    Events are not divided.
+    """
     start, size = 0, 0
     for end, logged in enumerate(batch, 1):
         if isinstance(logged.event, TextDelta):
@@ -184,7 +206,10 @@ def parts(batch: Sequence[Logged], /) -> Iterator[tuple[Sequence[Logged], bool]]
 
 
 def coalesced(batch: Sequence[Logged], /) -> Sequence[Logged]:
-    """The batch with neighbouring pieces of one text or of one call's arguments joined, at the last one's place."""
+    """Return the batch with adjacent deltas of one text, or of one call's arguments, joined.
+
+    They are joined at the position of the last one.
+    """
     if len(batch) == 1:
         return batch
     joined: list[Logged] = []

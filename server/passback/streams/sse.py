@@ -1,11 +1,12 @@
-"""A run's log as a response that is sent while the run goes on: as server-sent events, or in another form.
+"""A response that follows a run while it goes on, as server-sent events or in another format.
 
-Written by hand, because the ready-made response doubles the cost of sending: it works per event, this per batch.
+It is written by hand, because a response that works per event costs twice as much to send as this
+one, which works per batch.
 """
 
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
 from starlette.requests import Request
@@ -24,14 +25,15 @@ from passback.streams.writer import PING, ResponseWriter
 
 logger = logging.getLogger(__name__)
 
+# The end of a response whose run goes on: the client has seen no end, and reconnects after 1000 ms.
 CUT = "retry: 1000\n\n"
-"""The end of a response whose run goes on: the client comes back after a second, and saw no end of the run."""
 
 
 def opening_comment(conversation_id: ConversationId, /) -> str:
-    """Return the comment that begins a stream of events: who reads it without its headers learns how to go on.
+    """Return the comment that begins a stream of events and names the conversation.
 
-    The id is written as in a JSON text, to be copied into the next post.
+    It is for people who read a stream without its headers. The id is escaped as in JSON, to be
+    copied into the next post.
     """
     plain = is_plain_id(conversation_id)
     named = conversation_id if plain else json.dumps(conversation_id)[1:-1]
@@ -40,16 +42,17 @@ def opening_comment(conversation_id: ConversationId, /) -> str:
 
 @value
 class ResponseFormat:
-    """How a stream is written.
+    """The format of a stream.
 
     Args:
         media_type: its content type.
-        frame: writes a frame from its id and its data.
-        opening: gives what is sent of a conversation before the run says anything. None: the response begins with the
-            first words, and a run that fails before these is answered with an error's status.
-        ping: what fills a silence; empty where nothing can.
-        cut: what ends a response whose run goes on. None: nothing can say so, and the transfer is broken off; it is,
-            too, when the run was cancelled or failed.
+        frame: formats a frame from its id and its data.
+        opening: returns the text that is sent before the run has any output. None: the response
+            begins with the first output, and a run that fails before it is answered with the
+            status of an error.
+        ping: text sent after a silence. Empty if the format has none.
+        cut: text that ends a response whose run goes on. None: the format has none, and the
+            transfer is broken off, also when the run was cancelled or failed.
     """
 
     media_type: str
@@ -63,13 +66,19 @@ EVENTS = ResponseFormat("text/event-stream; charset=utf-8", sse_frame, opening_c
 
 
 def last_event_id(request: Request, /) -> EventId | None:
-    """What the client saw last, by its `Last-Event-ID` header. Raises InvalidCursor."""
+    """Return the id in the `Last-Event-ID` header, or None.
+
+    Raises:
+        InvalidCursor: it is not of our form.
+        UnknownRun: no run can have the id that it names.
+    """
     given = headers_of(request.scope).get(b"last-event-id")
     return EventId.parse(given) if given else None
 
 
 def since_of(run: RunRef, seen: EventId | None, /) -> EventId | None:
-    """What a client that posts has seen of the run that it gets; an id of another run is of what it followed before."""
+    """Return the last event that a posting client has seen of its run, or None."""
+    # an id of another run is that of the run which the client followed before
     return seen if seen and seen.cursor.run_id == run.run_id else None
 
 
@@ -81,29 +90,31 @@ def stream_headers(
     *,
     media_type: str = EVENTS.media_type,
 ) -> dict[str, str]:
-    """The headers of every stream."""
+    """Return the headers of a stream."""
     return {
         "content-type": media_type,
-        "cache-control": "no-store, no-transform",
+        "cache-control": "no-store, no-transform",  # a proxy that compresses would buffer
         **SAFE_HEADERS,
-        "x-accel-buffering": "no",
+        "x-accel-buffering": "no",  # nginx would buffer
         **run_headers(conversation_id, run_id),
         "x-request-id": request_id(scope),
     }
 
 
 class EventStream:
-    """Follows a run to its end: an ASGI callable, as Starlette's responses are.
+    """A response that follows a run to its end, an ASGI callable as Starlette's are.
 
-    The run never notices its readers. The stream ends early, without the encoder's `end`, when the client leaves
-    or does not read for `limits.send_seconds`, when the server stops, and when the store fails.
+    Readers do not affect the run. The stream ends early, without the encoder's `end`, when the
+    client disconnects or does not read for `limits.send_seconds`, when the server stops, and when
+    the store fails.
 
-    Calling it raises `UnknownRun`, `InvalidCursor` or `CursorExpired` before anything is sent.
+    An encoder that `remembers` is fed the whole run, even if the client has seen the beginning.
 
-    An encoder that `remembers` what it was fed is fed the whole run, also where the client has seen the beginning.
+    Raises:
+        UnknownRun, InvalidCursor, CursorExpired: on calling it, before anything is sent.
     """
 
-    _line: ResponseWriter
+    _writer: ResponseWriter
     _scope: Scope
     _send: Send
 
@@ -121,7 +132,7 @@ class EventStream:
         self._services = services
         self._run = run
         self._form = form
-        self._left = left_headers(services.runs.left(run))
+        self._left_headers = left_headers(services.runs.left(run))
         self._framer = SseFramer(encoder, run.run_id, since, frame=form.frame, remembers=remembers)
         self._begun = False
         self._outcome: Outcome | None = None
@@ -129,57 +140,59 @@ class EventStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         runs, position = self._services.runs, self._framer.position
         self._scope, self._send = scope, send
-        self._line = ResponseWriter(self._services, scope, receive, send, ping=self._form.ping)
-        async with runs.follow(self._run, after=position, take=self._take) as batches:
-            await self._recall()
+        self._writer = ResponseWriter(self._services, scope, receive, send, ping=self._form.ping)
+        async with runs.follow(self._run, after=position, take=self._send_at_once) as batches:
+            if self._framer.recalls:
+                await self._recall_run()
             is_head = scope["method"] == "HEAD"
-            say, opening = self._form.opening, ""
-            if say is not None or is_head:
-                opening = await self._begin(say(self._run.key.id) if say and not is_head else "")
+            open_with, opening = self._form.opening, ""
             if is_head:
-                await self._line.end("")
+                await self._begin_response()
+                await self._writer.end("")
                 return
-            said = await self._line.hold(partial(self._pump, batches, opening))
-            last_words = self._parting() if said is None else said
-            if last_words is not None:
-                await self._end(last_words, receive)
+            if open_with is not None:
+                opening = await self._begin_response(open_with(self._run.key.id))
+            last_chunk = await self._writer.run(partial(self._send_log, batches, opening))
+            if last_chunk is None and self._services.stopping.is_set:
+                last_chunk = self._cut_short(ShuttingDown("this worker stops; the run goes on"))
+            if last_chunk is not None:  # otherwise no client is there to read it
+                await self._end_response(last_chunk, receive)
 
-    async def _recall(self) -> None:
-        if not self._framer.recalls:
-            return
+    async def _recall_run(self) -> None:
         async with self._services.runs.follow(self._run) as batches:
             while (batch := await anext(batches, None)) and self._framer.recall(batch):
                 pass
 
-    async def _pump(self, batches: AsyncIterator[Sequence[Logged]], opening: str) -> str:
-        """Send what the log says, a chunk per batch; gives the last one, unsent."""
+    async def _send_log(self, batches: AsyncIterator[Sequence[Logged]], opening: str) -> str:
+        """Send the log, a chunk per batch. Return the last chunk, unsent."""
         if opening:
-            await self._line.send(opening)
+            await self._writer.send(opening)
         chunk = ""
         try:
             async for batch in batches:
-                one = len(batch) == 1
-                chunk = self._framer.batch(batch) if one else await self._written(batch)
+                is_single = len(batch) == 1  # most are: such a batch has no parts
+                chunk = self._framer.batch(batch) if is_single else await self._frame_parts(batch)
                 if self._framer.ended:
                     return chunk
                 if isinstance(last := batch[-1].event, RunFinished):
                     self._outcome = last.outcome
                     break
                 if chunk:
-                    await self._say(chunk)
+                    await self._send_chunk(chunk)
                     chunk = ""
         except PassbackError as error:
             logger.warning("reading run %s failed: %s", self._run.run_id, error.code)
-            cut = self._cut(error)
+            cut = self._cut_short(error)
+            # a client may come back after a retryable error, so it must not see an end
             return cut if error.retryable else self._framer.failure(error)
         return chunk + self._framer.end()
 
-    async def _written(self, batch: Sequence[Logged]) -> str:
-        """Write a batch; of a large one all parts but the last are sent, each when the client has room for it."""
+    async def _frame_parts(self, batch: Sequence[Logged]) -> str:
+        """Return the frames of a batch. Of a large one, all parts but the last are sent."""
         chunk = ""
         for part, is_large in parts(batch):
             if chunk:
-                await self._say(chunk)
+                await self._send_chunk(chunk)
             if is_large:
                 await large_work()
             chunk = self._framer.batch(part)
@@ -187,50 +200,45 @@ class EventStream:
                 break
         return chunk
 
-    def _take(self, batch: Sequence[Logged]) -> bool:
-        """Send a batch from within the run's own step, if the connection takes it at once."""
+    def _send_at_once(self, batch: Sequence[Logged]) -> bool:
+        """Send a batch within the run's own step, and return True, if the connection is ready."""
         framer = self._framer
-        if not self._line.ready or framer.ended or framer.begins_anew(batch):
+        # under another lease a rewind may come, which may have to end the stream
+        if not self._writer.ready or framer.ended or framer.begins_anew(batch):
             return False
         if chunk := framer.batch(batch):
-            self._line.send_now(chunk)
+            self._writer.send_now(chunk)
         return True
 
-    async def _say(self, chunk: str) -> None:
+    async def _send_chunk(self, chunk: str) -> None:
         if not self._begun:
-            await self._begin()
-        await self._line.send(chunk)
+            await self._begin_response()
+        await self._writer.send(chunk)
 
-    async def _begin(self, opening: str = "") -> str:
+    async def _begin_response(self, opening: str = "") -> str:
+        """Send the head, and `opening` if it goes at once. Return what is still to be sent."""
         self._begun = True
         key, media_type = self._run.key, self._form.media_type
         headers = stream_headers(self._scope, key.id, self._run.run_id, media_type=media_type)
-        return await self._line.begin(_start(headers | self._left), opening)
+        headers |= self._left_headers
+        raw = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+        start: Message = {"type": "http.response.start", "status": 200, "headers": raw}
+        return await self._writer.begin(start, opening)
 
-    def _parting(self) -> str | None:
-        """The last words of a stream that did not come to an end; None: nobody is there to hear them."""
-        if not self._services.stopping.is_set:
-            return None
-        return self._cut(ShuttingDown("this worker stops; the run goes on"))
-
-    def _cut(self, error: PassbackError) -> str:
-        """The last words of a response that ends before its run."""
+    def _cut_short(self, error: PassbackError) -> str:
+        """Record the error, and return the last chunk of a response that ends before its run."""
         self._outcome = Failed(error.code, error.message, error.retryable)
         return self._form.cut or ""
 
-    async def _end(self, last_words: str, receive: Receive) -> None:
+    async def _end_response(self, last_chunk: str, receive: Receive) -> None:
         outcome = self._outcome
+        # nothing was sent yet: the failure can have the status of an error
         if not self._begun and isinstance(outcome, Failed):
-            headers = run_headers(self._run.key.id, self._run.run_id) | self._left
+            headers = run_headers(self._run.key.id, self._run.run_id) | self._left_headers
             refusal = failure_answer(self._scope, outcome, headers=headers)
             await refusal(self._scope, receive, self._send)
             return
         if not self._begun:
-            await self._begin()
+            await self._begin_response()
         is_whole = isinstance(outcome, Completed | HandedBack)
-        await self._line.end(last_words, whole=is_whole or self._form.cut is not None)
-
-
-def _start(headers: Mapping[str, str]) -> Message:
-    raw = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
-    return {"type": "http.response.start", "status": 200, "headers": raw}
+        await self._writer.end(last_chunk, whole=is_whole or self._form.cut is not None)

@@ -1,6 +1,7 @@
-"""The way from a stream to its client: sends, fills silences, and notices when nobody is there to read.
+"""Writing a response: sending, pings in silences, and the detection of clients that are gone.
 
-`passback serve` drops a client that does not read by itself (`protocol`); elsewhere the line has to notice.
+With `passback serve`, the server itself drops a client that does not read (`http.protocol`). With
+other servers the writer has to detect it.
 """
 
 import asyncio
@@ -18,88 +19,91 @@ from passback.http.wires import Services
 
 PING = ": ping\n\n"
 
-Said = TypeVar("Said")
+ResultT = TypeVar("ResultT")
 
-_TICK = 0.001
-"""Seconds: a timer may ring that much too early."""
-
-_LAST_WORDS_SECONDS = 2
-"""How long a stopping server waits for a client to take them."""
+_TIMER_ERROR = 0.001  # seconds; a timer may fire that much too early
+_FINAL_SEND_SECONDS = 2  # in which a client has to take the last chunk of a stopping server
 
 
 class ResponseWriter:
-    """One response's line, open while it is held.
+    """The writer of one response.
 
-    It costs no task where the server can send without one; elsewhere one task waits for the client's leave.
+    It needs no task where the server has the extension `SendNow`. Elsewhere one task waits for the
+    client to disconnect.
 
     Args:
-        services: what bounds its patience.
-        scope, receive, send: the request's.
-        ping: what fills a silence; empty where nothing can.
+        services: with the time for which a client may leave an answer unread, and `stopping`.
+        scope, receive, send: of the request.
+        ping: text sent after a silence. Empty if the format has none.
     """
 
     def __init__(
         self, services: Services, scope: Scope, receive: Receive, send: Send, /, *, ping: str = ""
     ) -> None:
         self._stopping = services.stopping
-        self._patience = services.limits.send_seconds
+        self._timeout = services.limits.send_seconds
         self._ping = ping
         self._ping_seconds = services.ping_seconds if ping else math.inf
         self._direct = send_now(scope)
         self._receive = receive
         self._send = send
-        self._talking: asyncio.Task[Any] | None = None
+        self._body_task: asyncio.Task[Any] | None = None
         self._gone = False
         self._sending_since: float | None = None
         self._last_sent = monotonic()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def hold(self, talk: Callable[[], Awaitable[Said]]) -> Said | None:
-        """Give what `talk` gives; None when the client left or did not read, or the server stopped, before its end."""
-        said = None
-        with self._stopping.telling(self._let_go):
+    async def run(self, body: Callable[[], Awaitable[ResultT]]) -> ResultT | None:
+        """Run `body()` to its end and return its result.
+
+        Returns None if the client disconnects or stalls, or the server stops.
+        """
+        result = None
+        with self._stopping.telling(self._cancel_body):
             if self._direct is None:
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._watch)
-                    said = await self._unless_let_go(talk)
+                    tasks.start_soon(self._watch_client)
+                    result = await self._run_cancellable(body)
                     tasks.cancel_scope.cancel()
-                return said
-            with self._direct.left.telling(self._let_go):
+                return result
+            with self._direct.left.telling(self._cancel_body):
                 if self._ping:
-                    self._ring_later(self._direct, self._ping_seconds)
+                    self._start_ping_timer(self._direct, self._ping_seconds)
                 try:
-                    return await self._unless_let_go(talk)
+                    return await self._run_cancellable(body)
                 finally:
                     if self._timer is not None:
                         self._timer.cancel()
 
-    async def _unless_let_go(self, talk: Callable[[], Awaitable[Said]]) -> Said | None:
-        """By asyncio's own cancellation: a scope of anyio's costs as much as all else that a line does."""
+    async def _run_cancellable(self, body: Callable[[], Awaitable[ResultT]]) -> ResultT | None:
+        """Return the result of `body()`, or None if `_cancel_body` was called."""
+        # asyncio's own cancellation: a cancel scope of anyio costs as much as the rest of a writer
         if self._gone:
             return None
-        task = self._talking = asyncio.current_task()
+        task = self._body_task = asyncio.current_task()
         assert task is not None
         others = task.cancelling()
         try:
-            return await talk()
+            return await body()
         except asyncio.CancelledError:
+            # somebody else cancels the task, too, or instead
             if not self._gone or task.uncancel() > others:
                 raise
             return None
         finally:
-            self._talking = None
+            self._body_task = None
 
-    def _let_go(self) -> None:
-        if self._talking is not None and not self._gone:
-            self._talking.cancel()
+    def _cancel_body(self) -> None:
+        if self._body_task is not None and not self._gone:
+            self._body_task.cancel()
         self._gone = True
 
     async def begin(self, head: Message, opening: str = "") -> str:
-        """Send the head of the response, with what opens its body where that goes at once; gives what is still to be sent."""
+        """Send the head, and `opening` with it if possible. Return what is still to be sent."""
         if self._direct is None or not opening:
             await self._send(head)
             return opening
-        # as one: a sending is a system call, and wakes the client
+        # in one piece: each sending is a system call, and wakes the client
         await self._direct.begin(self._send(head), opening.encode())
         self._last_sent = monotonic()
         return ""
@@ -107,90 +111,85 @@ class ResponseWriter:
     async def send(self, chunk: str) -> None:
         """Send a part of the body, when the client has room for it."""
         self._sending_since = monotonic()
-        await self._send(body(chunk))
+        await self._send(body_message(chunk))
         self._sending_since = None
         self._last_sent = monotonic()
 
     def send_now(self, chunk: str) -> None:
-        """Send at once. Only while it is `ready`."""
+        """Send a part of the body at once. Allowed only while `ready`."""
         assert self._direct is not None
         self._direct.send(chunk.encode(errors="replace"))
         self._last_sent = monotonic()
 
     @property
     def ready(self) -> bool:
-        """Whether a chunk can be sent without waiting."""
+        """A chunk can be sent without waiting."""
         return self._direct is not None and self._direct.ready
 
     async def end(self, chunk: str, *, whole: bool = True) -> None:
-        """Send the last words, if the client takes them; a stopping server does not wait long for that.
+        """Send the last chunk, if the client takes it. A stopping server waits only briefly.
 
-        Not `whole`: the answer gets no end, so that the client sees that it broke off. A server that cannot be told
-        so sees to it when the application returns.
+        Without `whole` the answer gets no end, so that the client sees that it broke off. Servers
+        without `SendNow` break it off when the application returns.
         """
-        last = body(chunk, more=not whole)
-        # what is ready does not wait
-        with nullcontext() if self.ready else anyio.move_on_after(self._last_patience) as waiting:
+        last = body_message(chunk, more=not whole)
+        timeout = self._timeout
+        if self._stopping.is_set:
+            timeout = min(timeout, _FINAL_SEND_SECONDS)
+        # no cancel scope where the sending does not wait
+        with nullcontext() if self.ready else anyio.move_on_after(timeout) as waiting:
             await self._send(last)
         if waiting is not None and waiting.cancelled_caught:
-            self._drop()
+            # dropped, because a connection that is closed in the usual way waits for its reader
+            if self._direct is not None:
+                self._direct.drop()
         elif not whole and self._direct is not None:
             self._direct.break_off()
 
-    @property
-    def _last_patience(self) -> float:
-        """Seconds for the last words."""
-        stops = self._stopping.is_set
-        return min(self._patience, _LAST_WORDS_SECONDS) if stops else self._patience
+    def _start_ping_timer(self, direct: SendNow, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._send_ping, direct)
 
-    # ---------------------------------------------------------------- who is there
-    def _ring_later(self, direct: SendNow, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._fill_silence, direct)
-
-    def _fill_silence(self, direct: SendNow) -> None:
-        """Send the ping if nothing was sent for long enough. One timer rings for all silences of an answer."""
+    def _send_ping(self, direct: SendNow) -> None:
+        """Send the ping if nothing was sent for long enough, and start the timer again."""
+        # sending does not restart the timer, which would cost more than one that fires for nothing
         left = self._last_sent + self._ping_seconds - monotonic()
-        if left > _TICK:
-            self._ring_later(direct, left)
+        if left > _TIMER_ERROR:
+            self._start_ping_timer(direct, left)
             return
         if direct.ready:
             self.send_now(self._ping)
-        self._ring_later(direct, self._ping_seconds)
+        self._start_ping_timer(direct, self._ping_seconds)
 
-    def _drop(self) -> None:
-        """A connection that is closed in the usual way waits until all was read."""
-        if self._direct is not None:
-            self._direct.drop()
-
-    async def _watch(self) -> None:
-        """Notice in a task that the client leaves or does not read, and fill silences."""
-        while not self._is_unread():
+    async def _watch_client(self) -> None:
+        """Cancel the body when the client disconnects or does not read. Send pings in silences."""
+        while not self._is_stalled():
             with anyio.move_on_after(self._seconds_until_due()):
                 message = await self._receive()
                 if message["type"] == "http.disconnect":
                     break
                 continue
+            # timed out: a ping is due, or a client has stalled
             if self._sending_since is None and monotonic() - self._last_sent >= self._ping_seconds:
-                with anyio.move_on_after(self._patience) as sending:
-                    await self._send(body(self._ping))
+                with anyio.move_on_after(self._timeout) as sending:
+                    await self._send(body_message(self._ping))
                 if sending.cancelled_caught:
                     break
                 self._last_sent = monotonic()
-        self._let_go()
+        self._cancel_body()
 
-    def _is_unread(self) -> bool:
+    def _is_stalled(self) -> bool:
         since = self._sending_since
-        return since is not None and monotonic() - since >= self._patience
+        return since is not None and monotonic() - since >= self._timeout
 
     def _seconds_until_due(self) -> float:
-        """Return how long no silence has to be filled, and no patience can end."""
+        """Return the time in which no ping is due, and no sending can time out."""
         now = monotonic()
         if self._sending_since is not None:
-            return min(self._ping_seconds, self._sending_since + self._patience - now)
-        # no later than its patience: a client may stop to read meanwhile
-        return min(self._patience, max(0.0, self._last_sent + self._ping_seconds - now))
+            return min(self._ping_seconds, self._sending_since + self._timeout - now)
+        # no later than the timeout, because a sending may begin meanwhile and stall
+        return min(self._timeout, max(0.0, self._last_sent + self._ping_seconds - now))
 
 
-def body(chunk: str, *, more: bool = True) -> Message:
-    """A part of a response's body; not `more`: the last one."""
+def body_message(chunk: str, *, more: bool = True) -> Message:
+    """Return the ASGI message with a part of the body, the last one without `more`."""
     return {"type": "http.response.body", "body": chunk.encode(errors="replace"), "more_body": more}
