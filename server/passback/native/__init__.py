@@ -1,1 +1,1 @@
-"""The native vocabulary: requests, events, documents, history and OpenAPI of `POST /send-message`."""
+"""The native protocol of `POST /send-message`: requests, events, documents, history, OpenAPI."""

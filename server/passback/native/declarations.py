@@ -1,4 +1,7 @@
-"""What a post declares: the client's tools, and what the answer has to fit. A schema is data, and never fetched."""
+"""The declarations of a post: the client's tools, and the schema of the answer.
+
+A schema is data. Nothing that it refers to is fetched.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -26,25 +29,19 @@ from passback.native.parts import Posted, described_as
 from passback.places import Places, places_of
 from passback.schemas.declared import Unfit, fit, size
 
-_DECLARED = ("name", "description", "parameters")
+_DECLARED_KEYS = ("name", "description", "parameters")
 _DESCRIPTION_CHARACTERS = 16_384
-_POST_VALUES = 2_000
-"""Objects, arrays and booleans in the schemas of all tools of one post."""
-
-WAIT = 5.0
-"""Seconds in which the schemas of a post are judged that nobody posted before; then it is refused."""
-
+_POST_VALUES = 2_000  # objects, arrays and booleans in the schemas of all tools of one post
+WAIT = 5.0  # seconds in which the unknown schemas of one post are checked, or it is refused
 _RETRY_AFTER = 2.0  # seconds
 
+# Those of an event loop. The default is one place, because a check keeps the interpreter busy.
 PLACES: RunVar[Places] = RunVar("places for schemas")
-"""Those of an event loop. Where none are set, there is one: to judge a schema keeps the interpreter busy."""
 
 _NO_PARAMETERS: Final = '{"type":"object","properties":{}}'
-_Fit: TypeAlias = tuple[JsonObject, int]
-"""A schema, and how many parts it has."""
+_Fit: TypeAlias = tuple[JsonObject, int]  # a schema, and the number of its parts
 
 
-# ---------------------------------------------------------------- for the OpenAPI document
 class PostedTool(Posted):
     """A tool that the client executes."""
 
@@ -52,7 +49,8 @@ class PostedTool(Posted):
     description: Annotated[str, Field(max_length=_DESCRIPTION_CHARACTERS)] | None = None
     parameters: dict[str, JsonValue] | str | None = Field(
         None,
-        description="A JSON Schema of type object, or its text; null for a tool without parameters.",
+        description="A JSON Schema of type object, or its text; "
+        "null for a tool without parameters.",
     )
 
 
@@ -63,33 +61,34 @@ class PostedFunction(Posted):
     function: PostedTool
 
 
+# A tool of a post, which `parse_tools` reads. No model, so that an error names the tool.
 DeclaredTool: TypeAlias = Annotated[JsonValue, described_as(PostedTool | PostedFunction)]
-"""A tool of a post, which `parse_tools` reads."""
 
 
-# ---------------------------------------------------------------- tools
 async def parse_tools(
     declared: Sequence[JsonValue], limits: RequestLimits, key: ConversationKey, /
 ) -> tuple[ToolSpec, ...]:
-    """Read the declarations `{name, description?, parameters?}`; `parameters` is a JSON Schema or its text.
+    """Return the tools of the declarations `{name, description?, parameters?}`.
 
-    Each may stand in an object `{"type": "function", "function": {...}}`, as chat completions have it.
-    `ask_user` without parameters means the built-in tool of that name.
+    `parameters` is a JSON Schema or its text. A declaration may be wrapped in an object
+    `{"type": "function", "function": {...}}`, as in chat completions. `ask_user` without
+    parameters is the built-in tool of that name.
 
-    A schema that is not known is judged in a thread, for a hostile one may take long; owners take turns with each of them.
+    A schema that is not known is checked in a thread, because a hostile one may take long. Owners
+    take turns after each schema.
 
     Raises:
-        InvalidTool: names the tool and says what is wrong with it.
+        InvalidTool: a declaration is wrong. The error names the tool and the reason.
         ToolNameClash: two tools have names that look alike.
-        SchemasBusy: not all schemas could be judged in time.
+        SchemasBusy: not all schemas could be checked in time.
     """
     if len(declared) > limits.tools:
         raise InvalidTool(f"there are more than {limits.tools} tools")
     specs: dict[str, ToolSpec] = {}
     total = 0
-    judging = _Judging(limits, key)
+    checker = _SchemaChecker(limits, key)
     for position, declaration in enumerate(declared):
-        spec, size_of = await _parse_one(position, declaration, judging)
+        spec, size_of = await _parse_tool(position, declaration, checker)
         folded_name = folded(spec.name)
         if folded_name in specs:
             raise ToolNameClash(f"two tools are named {spec.name!r}, or look alike")
@@ -102,11 +101,11 @@ async def parse_tools(
     return tuple(specs.values())
 
 
-async def _parse_one(
-    position: int, declaration: JsonValue, judging: "_Judging"
+async def _parse_tool(
+    position: int, declaration: JsonValue, checker: "_SchemaChecker"
 ) -> tuple[ToolSpec, int]:
     """A tool, and how many parts its schema has."""
-    place, declaration = _unwrapped(f"tools[{position}]", declaration)
+    place, declaration = _unwrap_function(f"tools[{position}]", declaration)
     name = declaration.get("name")
     if not isinstance(name, str) or not TOOL_NAME.fullmatch(name):
         raise InvalidTool(f"{place} has no name of 1 to 64 letters, digits, '_' or '-'")
@@ -114,19 +113,23 @@ async def _parse_one(
         return ASK_USER, 0
     description = declaration.get("description") or ""
     if not isinstance(description, str) or len(description) > _DESCRIPTION_CHARACTERS:
-        raise _invalid(
+        raise _invalid_tool(
             name, f"its description is not a text of {_DESCRIPTION_CHARACTERS} characters at most"
         )
     parameters = declaration.get("parameters")
     try:
-        schema, parts = await judging.fit(_NO_PARAMETERS if parameters is None else parameters)
+        schema, parts = await checker.check(_NO_PARAMETERS if parameters is None else parameters)
     except Unfit as problem:
-        raise _invalid(name, str(problem)) from None
+        raise _invalid_tool(name, str(problem)) from None
     return ToolSpec(name, description, schema), parts
 
 
-def _unwrapped(place: str, declaration: JsonValue) -> tuple[str, dict[str, JsonValue]]:
-    """The declaration itself, and its place. Raises InvalidTool where it stands in two places, or in none."""
+def _unwrap_function(place: str, declaration: JsonValue) -> tuple[str, dict[str, JsonValue]]:
+    """Return the declaration inside its wrapper, if it has one, and its place.
+
+    Raises:
+        InvalidTool: it is declared both in the wrapper and beside it, or in neither.
+    """
     if not isinstance(declaration, dict):
         raise InvalidTool(f"{place} is not an object")
     function = declaration.get("function")
@@ -136,65 +139,71 @@ def _unwrapped(place: str, declaration: JsonValue) -> tuple[str, dict[str, JsonV
         raise InvalidTool(f"{place}.function is not an object with the tool's name")
     if declaration.get("type", "function") != "function":
         raise InvalidTool(f"{place} has a function, so its type has to be 'function'")
-    if doubled := [name for name in _DECLARED if declaration.get(name) is not None]:
+    if doubled := [name for name in _DECLARED_KEYS if declaration.get(name) is not None]:
         raise InvalidTool(
-            f"{place} has a function and {' and '.join(doubled)} beside it: put them into the function"
+            f"{place} has a function and {' and '.join(doubled)} beside it: "
+            "put them into the function"
         )
     return f"{place}.function", function
 
 
-def _invalid(name: str, reason: str) -> InvalidTool:
+def _invalid_tool(name: str, reason: str) -> InvalidTool:
     return InvalidTool(f"tool {name!r}: {reason}", details={"tool": name, "reason": reason})
 
 
 async def parse_output_schema(
     declared: JsonValue, limits: RequestLimits, called: str, key: ConversationKey, /
 ) -> JsonObject:
-    """What an answer has to fit: a JSON Schema of type object or its text, judged as those of tools are.
+    """Return the schema of the answer: a JSON Schema of type object, or its text.
 
-    `called` is the client's name for it.
+    It is checked as the schemas of tools are. `called` is the client's name for it.
 
     Raises:
-        InvalidOutputSchema: says what is wrong with it.
-        SchemasBusy: it could not be judged in time.
+        InvalidOutputSchema: it is wrong. The error has the reason.
+        SchemasBusy: it could not be checked in time.
     """
     try:
-        schema, _ = await _Judging(limits, key).fit(declared)
+        schema, _ = await _SchemaChecker(limits, key).check(declared)
     except Unfit as problem:
         raise InvalidOutputSchema(f"{called} is refused: {problem}") from None
     return schema
 
 
-# ---------------------------------------------------------------- schemas
-class _Judging:
-    """Judges the schemas of one post."""
+class _SchemaChecker:
+    """Checks the schemas of one post."""
 
     def __init__(self, limits: RequestLimits, key: ConversationKey) -> None:
         self._limits = limits
         self._key = key
-        self._until: float | None = None
+        self._deadline: float | None = None
 
-    async def fit(self, declared: JsonValue) -> _Fit:
-        """A schema, or its text. Does not wait for one that is known. Raises Unfit or SchemasBusy."""
+    async def check(self, declared: JsonValue) -> _Fit:
+        """Return a schema, given itself or its text. A known one is returned without waiting.
+
+        Raises:
+            Unfit: the schema is refused.
+            SchemasBusy: it could not be checked in time.
+        """
         text = declared if isinstance(declared, str) else json.dumps(declared)
         most = self._limits.schema_bytes
         if len(text) > most or (not text.isascii() and len(text.encode()) > most):
             raise Unfit(f"its schema is larger than {most} bytes")
-        judgement = _judgements_of(self._key.owner)(text, self._limits.depth)
-        found = judgement.found or await self._judged(judgement)
+        known = _known_schemas(self._key.owner)(text, self._limits.depth)
+        found = known.found or await self._check_in_thread(known)
         if isinstance(found, str):
             raise Unfit(found)
         return found
 
-    async def _judged(self, judgement: "_Judgement") -> _Fit | str:
+    async def _check_in_thread(self, schema: "_CheckedSchema") -> _Fit | str:
         places = places_of(PLACES, 1, WAIT)
-        if self._until is None:
-            self._until = anyio.current_time() + places.seconds
+        # one deadline for all schemas of the post, from its first unknown one
+        if self._deadline is None:
+            self._deadline = anyio.current_time() + places.seconds
         try:
-            with anyio.fail_after(self._until - anyio.current_time()):
+            with anyio.fail_after(self._deadline - anyio.current_time()):
                 async with places.one(self._key):
                     alone = anyio.CapacityLimiter(1)  # the places say how many there are
-                    return await anyio.to_thread.run_sync(judgement.judge, limiter=alone)
+                    return await anyio.to_thread.run_sync(schema.check, limiter=alone)
         except TimeoutError:
             raise SchemasBusy(
                 "the schemas of this post could not be checked in time; try again later",
@@ -203,31 +212,31 @@ class _Judging:
 
 
 @dataclass(eq=False, slots=True)
-class _Judgement:
-    """What was found out about a schema's text: the schema, or what is wrong with it. None: nothing yet."""
+class _CheckedSchema:
+    """The text of a schema, and the result of its check, which `check` sets.
+
+    The result is the schema, or the reason why it is refused.
+    """
 
     text: str
     depth: int
     found: _Fit | str | None = None
 
-    def judge(self) -> _Fit | str:
-        """Find it out, unless another post has."""
+    def check(self) -> _Fit | str:
+        """Check the schema, unless another post has."""
         if self.found is None:
-            self.found = self._judged()
+            try:
+                schema = fit(parse_json(self.text.encode(), depth=self.depth))
+                self.found = schema, size(schema)
+            except BadRequest as error:
+                self.found = f"its schema cannot be read: {error.message}"
+            except Unfit as problem:
+                self.found = str(problem)
         return self.found
-
-    def _judged(self) -> _Fit | str:
-        try:
-            schema = fit(parse_json(self.text.encode(), depth=self.depth))
-            return schema, size(schema)
-        except BadRequest as error:
-            return f"its schema cannot be read: {error.message}"
-        except Unfit as problem:
-            return str(problem)
 
 
 @lru_cache(maxsize=64)
-def _judgements_of(owner: OwnerId) -> Callable[[str, int], _Judgement]:
-    """Return what is remembered of an owner's schemas: the same tools come with every post, and no other owner's push them out."""
-    del owner
-    return lru_cache(maxsize=128)(_Judgement)
+def _known_schemas(owner: OwnerId) -> Callable[[str, int], _CheckedSchema]:
+    """Return the cache of an owner's schemas, because the same tools come with every post."""
+    del owner  # a cache for each owner, so that nobody's schemas displace another one's
+    return lru_cache(maxsize=128)(_CheckedSchema)

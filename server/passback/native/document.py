@@ -1,4 +1,4 @@
-"""A run's answer as one JSON document, for clients that wait for its end instead of reading a stream."""
+"""A run's answer as one JSON document, for clients that wait for its end."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -42,25 +42,24 @@ from passback.native.encoder import owed_call
 from passback.native.shapes import LeftView, OwedCall, UsageView, left_view, usage_view
 from passback.streams.writer import ResponseWriter
 
-MOST_SECONDS = 3600
-"""How long a client may wait."""
+MOST_SECONDS = 3600  # that a client may wait
 
 
-# ---------------------------------------------------------------- shapes
 class RunUsageView(UsageView):
-    """Of all model calls of a run; `left` is what was left of its limits at the end of the last one."""
+    """Usage of all model calls of a run. `left` is the rest of its limits after the last one."""
 
     left: NotRequired[LeftView]
 
 
 class RunAnswer(TypedDict):
-    """What a run said, whole.
+    """The whole answer of a run.
 
-    `owed` is what the client has to answer now, with complete arguments; `reason` is there when the run completed.
-    `runId` and `lastEventId` are null when results were stored, no run began, and others are still owed. `usage` is of
-    all model calls of the run, those of sub-agents included, null when the model told nothing of it. `model` is the name
-    of the model that spoke last, null when none did. `output` is there when an answer was asked for by a schema, and fits
-    it.
+    `owed` are the calls that the client has to answer, with complete arguments. `reason` is set
+    when the run completed. `runId` and `lastEventId` are null when results were stored, others are
+    still owed, and so no run began. `usage` is that of all model calls of the run, those of
+    sub-agents included, or null when the model reported none. `model` is the name of the model
+    that answered last, or null when none did. `output` is there when the post had an output
+    schema, and the answer fits it.
     """
 
     runId: str | None
@@ -76,9 +75,9 @@ class RunAnswer(TypedDict):
 
 
 class RunGoesOn(TypedDict):
-    """The wait is over, the run is not: `follow` is where to read it, or to wait again.
+    """The time to wait is over, and the run goes on. Read it, or wait again, at `follow`.
 
-    It is a reference relative to the address of the request that is answered (RFC 3986, section 5).
+    `follow` is a reference relative to the address of the request (RFC 3986, section 5).
     """
 
     runId: str
@@ -86,19 +85,21 @@ class RunGoesOn(TypedDict):
     follow: str
 
 
-# ---------------------------------------------------------------- run events to one document
 class Gatherer(Protocol):
-    """Gathers what one run says, from its start, for a document."""
+    """Gathers the events of one run, from its start, for a document."""
 
     @property
     def chars(self) -> int:
-        """How much text was gathered."""
+        """Number of characters of text that were gathered."""
         ...
 
     def feed(self, event: RunEvent, /) -> object: ...
 
     def document(self, last: Cursor, /) -> Mapping[str, object] | Failed:
-        """The document, or the failure of the run; `last` is the place of its end, which has been fed."""
+        """Return the document, or the failure of the run, after its last event was fed.
+
+        `last` is the place of that event.
+        """
         ...
 
 
@@ -126,24 +127,29 @@ class AnswerEncoder:
     def feed(self, event: RunEvent, /) -> None:
         if isinstance(event, TextDelta):
             self._text.write(event.text)
-        elif isinstance(told := innermost(event), UsageReported):
-            self._usage = together(self._usage, told.usage)
-            self._left = self._left_of(told.left, is_own=told is event)
+        elif isinstance(reported := innermost(event), UsageReported):
+            self._usage = together(self._usage, reported.usage)
+            self._left = self._left_of_run(reported.left, is_own=reported is event)
         elif isinstance(event, OutputAccepted):
             self._output = event
         elif isinstance(event, RunFinished):
             self._outcome, self._model = event.outcome, event.model or None
 
-    def _left_of(self, left: Left | None, *, is_own: bool) -> Left | None:
-        """What is left of the run's limits; a sub-agent tells of turns that are its own."""
+    def _left_of_run(self, left: Left | None, *, is_own: bool) -> Left | None:
         if is_own or left is None:
             return left
+        # a sub-agent reports the turns of its own limit, which are not those of the run
         return replace(left, turns=None if self._left is None else self._left.turns)
 
     def document(self, last: Cursor, /) -> Mapping[str, object] | Failed:
         outcome = self._outcome
         if isinstance(outcome, Failed):
             return outcome
+        usage: RunUsageView | None = None
+        if self._usage is not None:
+            usage = cast("RunUsageView", usage_view(self._usage))
+            if self._left is not None:
+                usage["left"] = left_view(self._left)
         answer: RunAnswer = {
             "runId": self._run.run_id,
             "conversationId": self._run.key.id,
@@ -151,7 +157,7 @@ class AnswerEncoder:
             "reason": outcome.reason if isinstance(outcome, Completed) else None,
             "text": self._text.getvalue(),
             "owed": _owed_calls(outcome.owed if isinstance(outcome, HandedBack) else ()),
-            "usage": None if self._usage is None else _run_usage(self._usage, self._left),
+            "usage": usage,
             "model": self._model,
             "lastEventId": str(last),
         }
@@ -160,19 +166,12 @@ class AnswerEncoder:
         return cast("Mapping[str, object]", answer)
 
 
-def _run_usage(usage: Usage, left: Left | None) -> RunUsageView:
-    view = cast("RunUsageView", usage_view(usage))
-    if left is not None:
-        view["left"] = left_view(left)
-    return view
-
-
 def _owed_calls(owed: Sequence[Owed]) -> list[OwedCall]:
     return [owed_call(each) for each in owed]
 
 
 def parked_view(parked: Parked, /) -> RunAnswer:
-    """The document of a post that began no run, because results are still missing."""
+    """Return the document of a post that began no run, because results are still missing."""
     return {
         "runId": None,
         "conversationId": parked.key.id,
@@ -186,20 +185,19 @@ def parked_view(parked: Parked, /) -> RunAnswer:
     }
 
 
-# ---------------------------------------------------------------- the response
 class WaitedAnswer:
-    """Waits for the end of a run, then gives one document: an ASGI callable, as Starlette's responses are.
+    """A response with one document at the end of a run, an ASGI callable as Starlette's are.
 
-    Nothing is sent before: a run that failed has the status of an error. When the wait takes longer than `seconds`,
-    the server stops or the store fails, the answer is 202 with the place where the run can be read on. A client that
-    leaves ends the wait, not the run.
+    Nothing is sent before, so a run that failed has the status of an error. When the wait takes
+    longer than `seconds`, the server stops or the store fails, the answer is 202 with the address
+    where the run can be read on. A client that disconnects ends the wait, not the run.
 
     Args:
-        services: with the run's log, and how large a document may be.
-        run: which one.
-        seconds: how long the wait may take.
-        gatherer: makes what the document is made by, anew when some of what was read became void.
-        follow: where conversations can be followed in the form of this document.
+        services: with the run's log, and the limit of a document.
+        run: the run to wait for.
+        seconds: the longest wait.
+        gatherer: returns a new gatherer. Called again when a part of what was read became void.
+        follow: path of the conversations whose streams have the format of this document.
     """
 
     def __init__(
@@ -215,7 +213,7 @@ class WaitedAnswer:
         self._services = services
         self._run = run
         self._seconds = seconds
-        self._gatherer = gatherer
+        self._new_gatherer = gatherer
         self._follow = follow
         left = left_headers(services.runs.left(run))
         self._headers = run_headers(run.key.id, run.run_id) | left
@@ -224,7 +222,7 @@ class WaitedAnswer:
         writer = ResponseWriter(self._services, scope, receive, send)
         answer = await writer.run(partial(self._wait_for_end, scope))
         if answer or self._services.stopping.is_set:
-            await (answer or self._goes_on(scope))(scope, receive, send)
+            await (answer or self._goes_on_answer(scope))(scope, receive, send)
 
     async def _wait_for_end(self, scope: Scope) -> Response:
         answer: Response | None = None
@@ -232,17 +230,24 @@ class WaitedAnswer:
             try:
                 while answer is None:
                     async with self._services.runs.follow(self._run) as batches:
-                        answer = await self._gather(scope, batches)
+                        answer = await self._read_run(scope, batches)
             except PassbackError as error:
+                # after a retryable one the client can read the run on, as after a timeout
                 if not error.retryable:
                     answer = error_answer(scope, error, headers=self._headers)
-        return answer or self._goes_on(scope)
+        return answer or self._goes_on_answer(scope)
 
-    async def _gather(
+    async def _read_run(
         self, scope: Scope, batches: AsyncIterator[Sequence[Logged]]
     ) -> Response | None:
-        """Read the run to its end. None: some of what was read is void, and the log does not have it any more."""
-        gathered, seen = self._gatherer(self._run), START
+        """Read the run to its end and return the response.
+
+        Returns None if a part of what was read is void. The log does not have it any more.
+
+        Raises:
+            CursorExpired: the answer is too long for one document.
+        """
+        gathered, seen = self._new_gatherer(self._run), START
         async for batch in batches:
             for position, event in batch:
                 if isinstance(event, Rewound) and event.to < seen:
@@ -258,7 +263,7 @@ class WaitedAnswer:
             return failure_answer(scope, document, headers=self._headers)
         return json_answer(scope, document, headers=self._headers)
 
-    def _goes_on(self, scope: Scope) -> Response:
+    def _goes_on_answer(self, scope: Scope) -> Response:
         conversation_id, run_id = self._run.key.id, self._run.run_id
         path = f"{self._follow}/{quote(conversation_id, safe='')}/stream?runId={run_id}"
         follow = relative_reference(scope, path)

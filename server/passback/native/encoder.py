@@ -1,4 +1,4 @@
-"""The encoder of the native events of the `/send-message` protocol, which several routes share."""
+"""The encoder of the native events of `/send-message`, which several routes share."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
-from passback.core.messages import CallId, MediaPart, Owed, as_text
+from passback.core.messages import CallId, Owed, as_text
 from passback.native.shapes import (
     ApprovalPayload,
     ContextEvent,
@@ -54,32 +54,32 @@ from passback.native.shapes import (
     usage_view,
 )
 
+# Events that a request may ask for beyond the protocol's own ones.
 INCLUDABLE = frozenset(
     {
         *("agents", "context", "message-ids", "output", "owed", "plan", "progress"),
         *("reasoning", "rewind", "run", "usage"),
     }
 )
-"""What a request may ask to be told beyond the protocol's own events."""
 
 DONE = "[DONE]"
 
 
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_encode_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def native_data(event: NativeEvent, /) -> str:
-    """An event as one line of ASCII."""
-    return _encode(event)
+    """Return an event as one line of ASCII."""
+    return _encode_json(event)
 
 
-# ---------------------------------------------------------------- run events to native ones
 _CallEvent: TypeAlias = ToolCallStarted | ToolCallArguments | ToolCallEnded | ToolResulted
 _CountedEvent: TypeAlias = UsageReported | ContextWarned | Compacted
 _RunEvent: TypeAlias = RunQueued | RunStarted | OutputAccepted
 _StepEvent: TypeAlias = TurnStarted | ReasoningDelta | ToolProgressed | PlanUpdated | _CountedEvent
 
-_WANTED: Mapping[type[RunEvent], str] = {
+# The word of `INCLUDABLE` that a request needs for an event to be sent.
+_NEEDED_WORD: Mapping[type[RunEvent], str] = {
     RunQueued: "run",
     RunStarted: "run",
     OutputAccepted: "output",
@@ -91,14 +91,13 @@ _WANTED: Mapping[type[RunEvent], str] = {
     ContextWarned: "context",
     Compacted: "context",
 }
-"""What has to be included for an event to be sent."""
 
 
 class NativeEncoder:
-    """Run events to native ones, without a memory, so that a stream may begin anywhere in a run.
+    """Encodes run events as native ones. It keeps no state: a stream may begin anywhere in a run.
 
     Args:
-        include: of `INCLUDABLE`.
+        include: words of `INCLUDABLE`.
     """
 
     def __init__(self, include: frozenset[str] = frozenset()) -> None:
@@ -106,12 +105,12 @@ class NativeEncoder:
 
     def feed(self, event: RunEvent, /) -> Sequence[str]:
         match event:
-            case TextDelta():
+            case TextDelta():  # most events are text: written by hand, which is faster
                 return (f'{{"type":"text","content":{quoted(event.text)}}}',)
             case ToolCallStarted() | ToolCallArguments() | ToolCallEnded() | ToolResulted():
                 return (native_data(_call_event(event)),)
             case RunFinished():
-                return [native_data(native) for native in self._endings(event)]
+                return [native_data(native) for native in self._ending_events(event)]
             case (
                 RunQueued()
                 | RunStarted()
@@ -124,29 +123,33 @@ class NativeEncoder:
                 | ContextWarned()
                 | Compacted()
             ):
-                is_wanted = _WANTED[type(event)] in self._include
-                return (native_data(_asked_event(event)),) if is_wanted else ()
+                is_wanted = _NEEDED_WORD[type(event)] in self._include
+                return (native_data(_included_event(event)),) if is_wanted else ()
             case Nested(call_id, inner):
-                return self._nested(call_id, inner)
-            case Rewound():  # `rewind` tells of it
+                return self._nested_data(call_id, inner)
+            case Rewound():  # `rewind` encodes it
                 return ()
             case _:
                 assert_never(event)
 
-    def _nested(self, parent: CallId, event: RunEvent) -> Sequence[str]:
-        """What a sub-agent says. Its calls are told like all others; its words are not the answer, and have to be asked for."""
+    def _nested_data(self, parent: CallId, event: RunEvent) -> Sequence[str]:
+        """Return the data of a sub-agent's event, if it is included.
+
+        Its calls are sent as all others. Its text is no part of the answer, and has to be asked
+        for.
+        """
         match event:
             case Nested(call_id, inner):
-                return self._nested(call_id, inner)
+                return self._nested_data(call_id, inner)
             case TextDelta(text):
-                wanted: set[str] = {"agents"}
-                said: NativeEvent = {
+                needed: set[str] = {"agents"}
+                native: NativeEvent = {
                     "type": "agent-text",
                     "parentToolCallId": parent,
                     "delta": text,
                 }
             case ToolCallStarted() | ToolCallArguments() | ToolCallEnded() | ToolResulted():
-                wanted, said = set(), _call_event(event, parent)
+                needed, native = set(), _call_event(event, parent)
             case (
                 TurnStarted()
                 | ReasoningDelta()
@@ -155,12 +158,12 @@ class NativeEncoder:
                 | ContextWarned()
                 | Compacted()
             ):
-                wanted, said = {"agents", _WANTED[type(event)]}, _step_event(event, parent)
-            case UsageReported():  # without it, a sum of what was used would be too small
-                wanted, said = {"usage"}, _step_event(event, parent)
-            case _:  # its run is not one of the client's
+                needed, native = {"agents", _NEEDED_WORD[type(event)]}, _step_event(event, parent)
+            case UsageReported():  # even without `agents`, or a sum of the usage would be too small
+                needed, native = {"usage"}, _step_event(event, parent)
+            case _:  # the beginning and end of its run: that run is not one of the client's
                 return ()
-        return (native_data(said),) if wanted <= self._include else ()
+        return (native_data(native),) if needed <= self._include else ()
 
     def rewind(self, to: Cursor, /) -> Sequence[str]:
         if "rewind" not in self._include:
@@ -168,22 +171,24 @@ class NativeEncoder:
         return (native_data({"type": "rewind", "to": str(to)}),)
 
     def fail(self, failed: Failed, /) -> Sequence[str]:
-        return (native_data(_error(failed)),)
+        return (native_data(_error_event(failed)),)
 
     def end(self) -> Sequence[str]:
         return (DONE,)
 
-    def _endings(self, end: RunFinished) -> list[NativeEvent]:
+    def _ending_events(self, end: RunFinished) -> list[NativeEvent]:
         outcome = end.outcome
         endings: list[NativeEvent] = []
         if isinstance(outcome, Failed):
-            endings.append(_error(outcome))
+            endings.append(_error_event(outcome))
         if isinstance(outcome, HandedBack):
-            endings.extend(_interrupt(each) for each in outcome.owed if each.kind == "approval")
+            endings.extend(
+                _interrupt_event(each) for each in outcome.owed if each.kind == "approval"
+            )
             if "owed" in self._include:
                 endings.append(owed_event(outcome.owed))
         if "run" in self._include:
-            endings.append(_run_end(end))
+            endings.append(_run_end_event(end))
         return endings
 
 
@@ -197,7 +202,17 @@ def _call_event(event: _CallEvent, parent: CallId | None = None) -> NativeEvent:
         case ToolCallEnded(call_id):
             native = {"type": "tool-call-end", "toolCallId": call_id}
         case ToolResulted():
-            native = _result(event)
+            text = as_text(event.content, media=lambda part: part.url)
+            result: ToolResultEvent = {
+                "type": "tool-result",
+                "toolCallId": event.call_id,
+                "result": text,
+            }
+            if event.is_error:
+                result["isError"] = True
+            if event.synthetic:
+                result["synthetic"] = event.synthetic
+            native = result
         case _:
             assert_never(event)
     if parent is not None:
@@ -205,21 +220,7 @@ def _call_event(event: _CallEvent, parent: CallId | None = None) -> NativeEvent:
     return native
 
 
-def _result(event: ToolResulted) -> ToolResultEvent:
-    result = as_text(event.content, media=_url)
-    native: ToolResultEvent = {"type": "tool-result", "toolCallId": event.call_id, "result": result}
-    if event.is_error:
-        native["isError"] = True
-    if event.synthetic:
-        native["synthetic"] = event.synthetic
-    return native
-
-
-def _url(part: MediaPart) -> str:
-    return part.url
-
-
-def _asked_event(event: _RunEvent | _StepEvent) -> NativeEvent:
+def _included_event(event: _RunEvent | _StepEvent) -> NativeEvent:
     match event:
         case RunQueued(run_id):
             return {"type": "run-queued", "runId": run_id}
@@ -254,7 +255,7 @@ def _step_event(event: _StepEvent, parent: CallId | None = None) -> NativeEvent:
 def _counted_event(event: _CountedEvent) -> UsageEvent | ContextEvent:
     match event:
         case UsageReported():
-            return _usage(event)
+            return _usage_event(event)
         case ContextWarned(used, window):
             return {"type": "context", "used": used, "window": window}
         case Compacted(step, before, after):
@@ -263,7 +264,7 @@ def _counted_event(event: _CountedEvent) -> UsageEvent | ContextEvent:
             assert_never(event)
 
 
-def _usage(reported: UsageReported) -> UsageEvent:
+def _usage_event(reported: UsageReported) -> UsageEvent:
     view, left = usage_view(reported.usage), reported.left
     event: UsageEvent = {
         "type": "usage",
@@ -281,7 +282,7 @@ def _usage(reported: UsageReported) -> UsageEvent:
     return event
 
 
-def _error(failed: Failed) -> ErrorEvent:
+def _error_event(failed: Failed) -> ErrorEvent:
     error: ErrorEvent = {
         "type": "error",
         "error": failed.message,
@@ -293,7 +294,7 @@ def _error(failed: Failed) -> ErrorEvent:
     return error
 
 
-def _run_end(end: RunFinished) -> RunEndEvent:
+def _run_end_event(end: RunFinished) -> RunEndEvent:
     outcome = end.outcome
     native: RunEndEvent = {"type": "run-end", "outcome": outcome.type}
     if isinstance(outcome, Completed):
@@ -305,7 +306,7 @@ def _run_end(end: RunFinished) -> RunEndEvent:
     return native
 
 
-def _interrupt(owed: Owed) -> InterruptEvent:
+def _interrupt_event(owed: Owed) -> InterruptEvent:
     payload: ApprovalPayload = {
         "kind": "approval",
         "toolCallId": owed.id,

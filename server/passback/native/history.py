@@ -1,4 +1,4 @@
-"""A conversation as clients see it, and its messages: in the forms in which the protocol posts them."""
+"""The views of a conversation and of its messages, in the forms in which they are posted."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Literal, NotRequired, TypeAlias
@@ -17,7 +17,6 @@ from passback.core.messages import (
     SummaryMessage,
     Synthetic,
     SystemMessage,
-    ToolCall,
     ToolMessage,
     UserMessage,
 )
@@ -29,13 +28,12 @@ from passback.native.parts import show_content
 from passback.native.shapes import PlanEntryView, UsageView, plan_entry, usage_view
 
 
-# ---------------------------------------------------------------- the conversation
 class RunningView(TypedDict):
-    """The run that goes on.
+    """The run in progress.
 
-    `firstMessage` counts the messages that were there before it: those behind them are what was posted for it and what
-    it has said so far, which its stream, read from the start, says again. `attempt` is more than 1 when a worker was
-    lost, and another one took the run over.
+    `firstMessage` is the number of messages before it. Behind them are the messages that were
+    posted for it and those of the run so far, which its stream, read from the start, has again.
+    `attempt` is more than 1 when a worker was lost, and another one took the run over.
     """
 
     runId: str
@@ -44,11 +42,12 @@ class RunningView(TypedDict):
 
 
 class OwedView(TypedDict):
-    """A call that the client has to answer; `reason` is why an approval is asked for.
+    """A call that the client has to answer. `reason` is why an approval is asked for.
 
-    Where `kind` is `question`, `arguments` is the JSON text of `Questions`, and `Answers` is the content of the result.
-    Both times are RFC 3339, in UTC: `deadline` is until when it can be answered, null for ever; `claimedUntil` is until
-    when one of the clients has claimed it, null when none has.
+    If `kind` is `question`, `arguments` is the JSON text of `Questions`, and the content of the
+    result is `Answers`. Both times are RFC 3339, in UTC. `deadline` is the last time for an
+    answer, or null if there is none. `claimedUntil` is the end of a client's claim, or null if no
+    client has claimed the call.
     """
 
     id: str
@@ -62,7 +61,7 @@ class OwedView(TypedDict):
 
 
 class RefusalView(TypedDict):
-    """A call that was denied, by a person or by a rule; `reason` is what the model was told."""
+    """A call that a person or a rule denied. `reason` is the text that the model gets."""
 
     toolCallId: str
     name: str
@@ -70,7 +69,7 @@ class RefusalView(TypedDict):
 
 
 class PermissionView(TypedDict):
-    """A person's answer for all calls to come of a tool; `reason` is why they are denied."""
+    """A person's answer for all later calls of a tool. `reason` is why they are denied."""
 
     name: str
     decision: Literal["allow", "deny"]
@@ -80,11 +79,12 @@ class PermissionView(TypedDict):
 class ConversationView(TypedDict):
     """A conversation without its messages.
 
-    `runId` is the newest run that has begun; `owed` is what the client has to answer; `queued` are the runs of those
-    posts that wait, in their order. `usage` is that of all messages together, `cost` of all model calls, in the currency of
-    the server's prices, `seconds` for how long runs have worked on it; `plan` is what the agent means to do. `refusals` are
-    the newest calls that were denied, `permissions` what was answered for good. `structuredData` is there when it was
-    asked for: what counts of the data that was posted.
+    `runId` is the newest run that has begun. `owed` are the calls that the client has to answer.
+    `queued` are the runs of waiting posts, in their order. `usage` is that of all messages,
+    `cost` that of all model calls, in the currency of the server's prices, and `seconds` the time
+    that runs have worked. `plan` is the agent's plan. `refusals` are the newest calls that were
+    denied, `permissions` the answers for all later calls. `structuredData` is the posted data that
+    is in force. It is there when it was asked for.
     """
 
     id: str
@@ -104,13 +104,21 @@ class ConversationView(TypedDict):
 
 
 def conversation_view(conversation_id: ConversationId, status: Status, /) -> ConversationView:
-    """The view without structured data."""
+    """Return the view of a conversation, without its structured data."""
     state = seen_by_owner(status.state)
+    running: RunningView | None = None
+    # `run_id` alone does not tell: it stays that of the last run when none is in progress
+    if status.running and status.run_id is not None:
+        running = {
+            "runId": status.run_id,
+            "firstMessage": status.run_start,
+            "attempt": status.attempt,
+        }
     return {
         "id": conversation_id,
         "status": "running" if status.running else "idle",
         "runId": status.run_id,
-        "running": _running(status),
+        "running": running,
         "queued": list(status.queued),
         "owed": owed_views(status),
         "messageCount": status.message_count,
@@ -122,11 +130,11 @@ def conversation_view(conversation_id: ConversationId, status: Status, /) -> Con
             {"toolCallId": each.call_id, "name": each.tool, "reason": each.reason}
             for each in state.refusals
         ],
-        "permissions": [_permission(each) for each in state.permissions],
+        "permissions": [_permission_view(each) for each in state.permissions],
     }
 
 
-def _permission(answered: LastingPermission) -> PermissionView:
+def _permission_view(answered: LastingPermission) -> PermissionView:
     shown: PermissionView = {
         "name": answered.tool,
         "decision": "allow" if answered.approved else "deny",
@@ -137,6 +145,7 @@ def _permission(answered: LastingPermission) -> PermissionView:
 
 
 def owed_views(status: Status, /) -> list[OwedView]:
+    """Return the views of all calls that the client has to answer."""
     deadline = None if status.answer_by is None else instant(status.answer_by)
     claimed = {claim.call_id: instant(claim.until) for claim in status.claims}
     return [
@@ -146,25 +155,19 @@ def owed_views(status: Status, /) -> list[OwedView]:
 
 
 def instant(milliseconds: int, /) -> str:
-    """A time of the store's clock, such as `2026-01-31T12:00:00.000Z`."""
+    """Return a time of the store's clock as RFC 3339, such as `2026-01-31T12:00:00.000Z`."""
     time = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return time.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
-def _running(status: Status) -> RunningView | None:
-    if not status.running or status.run_id is None:
-        return None
-    return {"runId": status.run_id, "firstMessage": status.run_start, "attempt": status.attempt}
-
-
-# ---------------------------------------------------------------- its messages
 class InputView(BriefView, TypedDict):
-    """What was said to the agent. `content` is a text, or a list of parts as they are posted.
+    """A message to the agent. `content` is a text, or a list of parts as they are posted.
 
-    `agentId` names the agent that was asked, where the server has several. A user's message has what its post said beside
-    it, and where the agent is told the time, `at` is when it came. `synthetic` says that the server wrote a message itself:
-    the answer before it did not fit its output schema. `imported`, here and below, is there in a history that a client brought
-    along.
+    `agentId` names the agent that was asked, where the server has several. A user's message has
+    the other fields of its post, and `at`, the time when it arrived, if the agent is given the
+    time. `synthetic` means that the server wrote the message itself, because the answer before it
+    did not fit its output schema. `imported`, here and below, marks the messages of a history that
+    a client has posted.
     """
 
     id: str
@@ -181,7 +184,10 @@ class FunctionView(TypedDict):
 
 
 class ToolCallView(TypedDict):
-    """`arguments` is JSON text as the model wrote it; `client` says that the client executes the call."""
+    """A call of a tool.
+
+    `arguments` is JSON text as the model wrote it. `client`: the client executes the call.
+    """
 
     id: str
     type: Literal["function"]
@@ -190,9 +196,9 @@ class ToolCallView(TypedDict):
 
 
 class AssistantView(TypedDict):
-    """One answer of the model; `partial` when it was cut short.
+    """One answer of the model. `partial`: it was stopped early.
 
-    `usage` is there where the provider told it, `model` where it is known which one spoke.
+    `usage` is there if the provider reported it, `model` if it is known which one answered.
     """
 
     id: str
@@ -206,7 +212,7 @@ class AssistantView(TypedDict):
 
 
 class ToolView(TypedDict):
-    """The answer to one call; `synthetic` says why the server wrote it itself."""
+    """The result of one call. `synthetic` is the reason why the server wrote it itself."""
 
     id: str
     role: Literal["tool"]
@@ -218,7 +224,7 @@ class ToolView(TypedDict):
 
 
 class ApprovalView(TypedDict):
-    """A person's answer to a call that needed approval; the call's result says what became of it."""
+    """A person's answer to a call that needed approval. The call's result has the outcome."""
 
     id: str
     role: Literal["approval"]
@@ -229,7 +235,7 @@ class ApprovalView(TypedDict):
 
 
 class SummaryView(TypedDict):
-    """In place of what came before it, the model is shown `content` from here on."""
+    """A summary of the messages before it, which the model is given in their place."""
 
     id: str
     role: Literal["summary"]
@@ -237,7 +243,7 @@ class SummaryView(TypedDict):
 
 
 class ChildView(TypedDict):
-    """What a sub-agent was told or has said, that works on the call `toolCallId`."""
+    """A message to or from the sub-agent that works on the call `toolCallId`."""
 
     id: str
     role: Literal["child"]
@@ -252,13 +258,14 @@ MessageView: TypeAlias = Annotated[
 
 
 def view(message: Message, /) -> MessageView:
+    """Return the view of a message."""
     match message:
         case AssistantMessage():
-            return _assistant(message)
+            return _assistant_view(message)
         case ToolMessage():
-            return _tool(message)
+            return _tool_view(message)
         case ApprovalMessage():
-            return _approval(message)
+            return _approval_view(message)
         case SummaryMessage():
             return {"id": message.id, "role": "summary", "content": message.content}
         case ChildMessage(call_id, inner):
@@ -268,11 +275,11 @@ def view(message: Message, /) -> MessageView:
                 "toolCallId": call_id,
                 "message": view(inner),
             }
-        case _:
-            return _input(message)
+        case _:  # a message of the user or of the system
+            return _input_view(message)
 
 
-def _input(message: SystemMessage | UserMessage) -> InputView:
+def _input_view(message: SystemMessage | UserMessage) -> InputView:
     shown: InputView = {
         "id": message.id,
         "role": message.role,
@@ -291,14 +298,22 @@ def _input(message: SystemMessage | UserMessage) -> InputView:
     return shown
 
 
-def _assistant(message: AssistantMessage) -> AssistantView:
+def _assistant_view(message: AssistantMessage) -> AssistantView:
     shown: AssistantView = {
         "id": message.id,
         "role": "assistant",
         "content": show_content(message.content),
     }
     if message.tool_calls:
-        shown["toolCalls"] = [_call(call) for call in message.tool_calls]
+        shown["toolCalls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+                "client": call.client,
+            }
+            for call in message.tool_calls
+        ]
     if message.partial:
         shown["partial"] = True
     if message.usage is not None:
@@ -310,16 +325,7 @@ def _assistant(message: AssistantMessage) -> AssistantView:
     return shown
 
 
-def _call(call: ToolCall) -> ToolCallView:
-    return {
-        "id": call.id,
-        "type": "function",
-        "function": {"name": call.name, "arguments": call.arguments},
-        "client": call.client,
-    }
-
-
-def _tool(message: ToolMessage) -> ToolView:
+def _tool_view(message: ToolMessage) -> ToolView:
     shown: ToolView = {
         "id": message.id,
         "role": "tool",
@@ -335,7 +341,7 @@ def _tool(message: ToolMessage) -> ToolView:
     return shown
 
 
-def _approval(message: ApprovalMessage) -> ApprovalView:
+def _approval_view(message: ApprovalMessage) -> ApprovalView:
     shown: ApprovalView = {
         "id": message.id,
         "role": "approval",

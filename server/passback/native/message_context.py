@@ -1,4 +1,4 @@
-"""What a post says beside its words (`MessageContext`): how it is posted, and how it is shown."""
+"""The fields of a post beside its content (`MessageContext`): how they are read and shown."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,26 +17,28 @@ from passback.native.declarations import parse_output_schema
 from passback.native.parts import Posted
 
 _NOTHING = MessageContext()
+# Fields that many clients send with each post. Without a user message the last ones stay in force.
 _OF_ANY_POST = frozenset({"model"})
-"""What many clients say in each post; where there is no user message, the one before still holds."""
+# Stands for an empty name. No model has it: the agent refuses it if clients may choose a model.
+_BLANK_NAME = " "
+_PLACE_CHARACTERS = 200  # of a table's place, in an error
 
-_BLANK = " "  # an empty name is one that no model has: the agent refuses it where there is a choice
-
-_PLACE = 200
-
-_Words: TypeAlias = Annotated[str, Field(max_length=4_000)]
+_ShortText: TypeAlias = Annotated[str, Field(max_length=4_000)]
 
 
 class PostedBrief(Posted):
-    """It belongs to the post's last user message."""
+    """The fields that belong to the post's last user message."""
 
     structured_data: JsonValue = Field(
         None,
-        description="Data to work on, any JSON; null: none any more. It is shown to the model, and to data tools. "
-        '`{"mediaType": "text/csv" or "text/tab-separated-values", "text"}`, also as the value of a key, is a table.',
+        description="Data to work on, any JSON; null: forget earlier data. It is shown to the "
+        'model, and to data tools. `{"mediaType": "text/csv" or "text/tab-separated-values", '
+        '"text"}`, also as the value of a key, is a table.',
     )
-    intent: _Words | None = Field(None, description="What the user wants, in the client's words.")
-    constraints: Annotated[list[_Words], Field(fail_fast=True, max_length=100)] | None = Field(
+    intent: _ShortText | None = Field(
+        None, description="What the user wants, in the client's words."
+    )
+    constraints: Annotated[list[_ShortText], Field(fail_fast=True, max_length=100)] | None = Field(
         None, description="What the agent has to keep to."
     )
     instructions: Annotated[str, Field(max_length=32_768)] | None = Field(
@@ -44,34 +46,37 @@ class PostedBrief(Posted):
     )
     output_schema: dict[str, JsonValue] | str | None = Field(
         None,
-        description="A JSON Schema of type object, or its text: the answer is JSON that fits it, or the run fails. Its "
-        "value comes in the event `output` (include: output) and in the document's `output`.",
+        description="A JSON Schema of type object, or its text: the answer is JSON that fits it, "
+        "or the run fails. Its value comes in the event `output` (include: output) and in the "
+        "document's `output`.",
     )
     model: str | None = Field(
         None,
-        description="The model that answers this message, where the server lets clients choose: by its name, such as "
-        "`openai:gpt-5`, or by the part behind the colon, where that is one model's only. Missing or null: the server's "
-        "own. Where there is nothing to choose, any text is passed over.",
+        description="The model that answers this message, where the server lets clients choose: "
+        "its name, such as `openai:gpt-5`, or the part behind the colon if only one model has it. "
+        "Missing or null: the server's own. Ignored where there is nothing to choose.",
     )
 
 
 async def read_brief(
     posted: PostedBrief, limits: RequestLimits, key: ConversationKey, /
 ) -> MessageContext:
-    """What was posted in a conversation; an empty brief, if that is nothing.
+    """Return the posted fields, checked. The result is empty if none was posted.
 
     Raises:
-        DataTooLarge: more than `limits.data_bytes`, as compact JSON.
+        DataTooLarge: the data has more than `limits.data_bytes`, as compact JSON.
         InvalidRequest: it has a table that cannot be read.
-        InvalidOutputSchema: says what is wrong with it.
-        SchemasBusy: it could not be judged in time.
+        InvalidOutputSchema: the schema is wrong. The error has the reason.
+        SchemasBusy: the schema could not be checked in time.
     """
+    # most posts have none of them
     if posted.model_fields_set.isdisjoint(PostedBrief.model_fields):
         return _NOTHING
     data, schema = posted.structured_data, posted.output_schema
-    name = _name(type(posted), "structured_data")
+    name = _client_name(type(posted), "structured_data")
     refuse_large(name, data, limits)
-    await _refuse_bad_tables(name, data)
+    tables = [(f"{name}.{at}" if at else name, table) for at, table in tables_in(data)]
+    await work_on((table.text for _, table in tables), _check_tables, tables)
     return MessageContext(
         data,
         (posted.intent or "").strip(),
@@ -79,24 +84,22 @@ async def read_brief(
         (posted.instructions or "").strip(),
         None
         if schema is None
-        else await parse_output_schema(schema, limits, _name(type(posted), "output_schema"), key),
+        else await parse_output_schema(
+            schema, limits, _client_name(type(posted), "output_schema"), key
+        ),
+        # null forgets the data, a missing key leaves it as it is
         forgets=data is None and "structured_data" in posted.model_fields_set,
-        model="" if posted.model is None else posted.model or _BLANK,
+        model="" if posted.model is None else posted.model or _BLANK_NAME,
     )
 
 
 def refuse_large(name: str, data: JsonValue, limits: RequestLimits, /) -> None:
-    """Raises DataTooLarge."""
+    """Raise DataTooLarge for data with more than `limits.data_bytes`, as compact JSON."""
     if data is not None and len(to_json(data)) > limits.data_bytes:
         raise DataTooLarge(
             f"{name} is larger than {limits.data_bytes} bytes (PASSBACK_MAX_DATA_BYTES)",
             details={"limit": limits.data_bytes},
         )
-
-
-async def _refuse_bad_tables(name: str, data: JsonValue) -> None:
-    tables = [(f"{name}.{key}" if key else name, table) for key, table in tables_in(data)]
-    await work_on((table.text for _, table in tables), _check_tables, tables)
 
 
 def _check_tables(tables: Sequence[tuple[str, Table]]) -> None:
@@ -105,7 +108,7 @@ def _check_tables(tables: Sequence[tuple[str, Table]]) -> None:
             check_table(table)
         except BadTable as problem:
             raise InvalidRequest(
-                f"{place[:_PLACE]} is a table that cannot be read: {problem}"
+                f"{place[:_PLACE_CHARACTERS]} is a table that cannot be read: {problem}"
             ) from None
 
 
@@ -115,36 +118,41 @@ def briefed(
     form: type[PostedBrief] = PostedBrief,
     /,
 ) -> tuple[PostedMessage, ...]:
-    """The messages, of which the last one of the user says it; `form` is how it was posted.
+    """Return the messages with the context in the last one of the user.
+
+    Args:
+        messages: of the post.
+        brief: the context.
+        form: the model that was posted. It has the client's names of the fields.
 
     Raises:
-        InvalidRequest: there is none.
+        InvalidRequest: there is no user message, and the context is not empty.
     """
     if brief == _NOTHING:
         return tuple(messages)
     for position in reversed(range(len(messages))):
         message = messages[position]
         if isinstance(message, UserMessage):
-            said = replace(message, brief=brief)
-            return (*messages[:position], said, *messages[position + 1 :])
+            with_context = replace(message, brief=brief)
+            return (*messages[:position], with_context, *messages[position + 1 :])
     if replace(brief, forgets=False, model="") == _NOTHING:
-        return tuple(messages)  # many clients write null for what they do not have
+        return tuple(messages)  # many clients post null for fields that they do not use
     *names, last = (
-        _name(form, field) for field in PostedBrief.model_fields if field not in _OF_ANY_POST
+        _client_name(form, field) for field in PostedBrief.model_fields if field not in _OF_ANY_POST
     )
     raise InvalidRequest(f"{', '.join(names)} and {last} need a user message")
 
 
-def _name(form: type[PostedBrief], field: str) -> str:
-    """What clients call a field."""
+def _client_name(form: type[PostedBrief], field: str) -> str:
+    """Return the client's name of a field."""
     return form.model_fields[field].alias or field
 
 
 class BriefView(TypedDict):
-    """What was posted beside a user's words; `at` is when it came, where the agent is told the time.
+    """The fields that were posted beside a user's content.
 
-    `model` is the one that was chosen. `extras` are the keys of a request that its protocol does not have, where it keeps
-    them.
+    `at` is the time when it arrived, if the agent is given the time. `model` is the one that was
+    chosen. `extras` are unknown keys of the request, if its protocol keeps them.
     """
 
     structuredData: NotRequired[JsonValue]
@@ -158,9 +166,9 @@ class BriefView(TypedDict):
 
 
 def show_brief(brief: MessageContext, /) -> BriefView:
-    """What was posted, as it could be posted again."""
+    """Return the view of a context, with the fields that were posted as they were posted."""
     view = _show_texts(brief)
-    if brief.data is not None or brief.forgets:
+    if brief.data is not None or brief.forgets:  # null is shown only if it was posted
         view["structuredData"] = brief.data
     if brief.constraints:
         view["constraints"] = list(brief.constraints)

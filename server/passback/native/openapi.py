@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document: composed of the wires' parts, with what they share."""
+"""The OpenAPI 3.1 document, composed of the wires' parts and of what they share."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,6 +15,8 @@ from passback.http.wires import Wire
 from passback.native.document import MOST_SECONDS, RunAnswer, RunGoesOn
 from passback.native.shapes import NATIVE_EVENT
 
+# Codes with which any request may be answered. `invalid_request` is for a query parameter that a
+# route does not take.
 GATE_ERRORS = (
     "headers_too_large",
     "unauthenticated",
@@ -23,9 +25,10 @@ GATE_ERRORS = (
     "invalid_request",
     "internal",
 )
-"""Codes with which any request may be answered; `invalid_request` is for a query parameter that a route does not take."""
 
 STORE_ERRORS = ("store_unavailable", "store_full", "store_error")
+# Codes with which the answer of a run may be refused, or its failure reported before anything else
+# was sent.
 RUN_ERRORS = (
     "not_acceptable",
     "model_error",
@@ -39,7 +42,6 @@ RUN_ERRORS = (
     "context_too_large",
     "lost",
 )
-"""Codes with which the answer of a run may be refused, or tell of its failure before anything else was sent."""
 
 BODY_ERRORS = (
     "bad_request",
@@ -48,6 +50,7 @@ BODY_ERRORS = (
     "request_timeout",
     "server_busy",
 )
+# Codes with which the post of a conversation's new messages may be answered.
 POST_ERRORS = (
     *BODY_ERRORS,
     "invalid_request",
@@ -79,13 +82,13 @@ POST_ERRORS = (
     *STORE_ERRORS,
     "shutting_down",
 )
-"""Codes with which the post of a conversation's new messages may be answered."""
 
-_REF = "#/components/schemas/{model}"
+_REFERENCE_TEMPLATE = "#/components/schemas/{model}"
 
-_ERROR: JsonObject = {
+_ERROR_SCHEMA: JsonObject = {
     "type": "object",
-    "description": "Every error before a stream begins, and the failure of a run that was waited for.",
+    "description": "Every error before a stream begins, "
+    "and the failure of a run that was waited for.",
     "required": ["code", "message", "request_id"],
     "properties": {
         "code": {"type": "string", "description": "Stable, for programs."},
@@ -97,19 +100,22 @@ _ERROR: JsonObject = {
 
 REQUEST_ID_HEADER: JsonObject = {
     "X-Request-Id": {
-        "description": "The request's own, when it had a sane one (`[A-Za-z0-9._-]{1,128}`), else a new one.",
+        "description": "The request's own, when it had a sane one (`[A-Za-z0-9._-]{1,128}`), "
+        "else a new one.",
         "schema": {"type": "string"},
     }
 }
 
 _LEFT_HEADERS: JsonObject = {
     f"X-Budget-Left-{kind}": {
-        "description": f"{what} that are left to conversation and owner, where that is limited and known.",
+        "description": f"{unit} that are left to conversation and owner, "
+        "where that is limited and known.",
         "schema": {"type": "number"},
     }
-    for kind, what in (("Tokens", "Tokens"), ("Seconds", "Seconds"), ("Cost", "Costs"))
+    for kind, unit in (("Tokens", "Tokens"), ("Seconds", "Seconds"), ("Cost", "Costs"))
 }
 
+# Headers of the answer to a post of new messages.
 POST_HEADERS: JsonObject = {
     "X-Conversation-Id": {
         "description": "The conversation; what is not visible ASCII is percent-encoded.",
@@ -120,11 +126,11 @@ POST_HEADERS: JsonObject = {
         "schema": {"type": "string"},
     },
     "X-Owed-Tool-Calls": {
-        "description": "The results are stored, no run began: these calls have to be answered first.",
+        "description": "The results are stored, no run began: "
+        "these calls have to be answered first.",
         "schema": {"type": "string"},
     },
 }
-"""Of the answer to such a post."""
 
 _RETRY_AFTER: JsonObject = {
     "Retry-After": {
@@ -132,15 +138,14 @@ _RETRY_AFTER: JsonObject = {
         "schema": {"type": "integer", "minimum": 1},
     }
 }
-_PASSING = frozenset({"409", "429", "503"})
-"""Statuses of errors that may be over soon."""
+_TRANSIENT_STATUSES = frozenset({"409", "429", "503"})
 
 
 def compose(wires: Sequence[Wire], /, *, version: str = "dev") -> JsonObject:
-    """The document of all wires together.
+    """Return the document of all wires together.
 
     Raises:
-        ConfigurationError: two wires claim one path, or give one name to two schemas.
+        ConfigurationError: two wires describe one path, or one name of a schema, differently.
     """
     return {
         "openapi": "3.1.0",
@@ -151,9 +156,9 @@ def compose(wires: Sequence[Wire], /, *, version: str = "dev") -> JsonObject:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "security": [{}, {"bearer": []}],
-        "paths": _merged(wire.paths for wire in wires),
+        "paths": _merge_parts(wire.paths for wire in wires),
         "components": {
-            "schemas": _merged([_shared_schemas(), *(wire.schemas for wire in wires)]),
+            "schemas": _merge_parts([_shared_schemas(), *(wire.schemas for wire in wires)]),
             "securitySchemes": {
                 "bearer": {
                     "type": "http",
@@ -165,7 +170,7 @@ def compose(wires: Sequence[Wire], /, *, version: str = "dev") -> JsonObject:
     }
 
 
-def _merged(parts: Iterable[Mapping[str, JsonValue]]) -> dict[str, JsonValue]:
+def _merge_parts(parts: Iterable[Mapping[str, JsonValue]]) -> dict[str, JsonValue]:
     merged: dict[str, JsonValue] = {}
     for part in parts:
         for name, value in part.items():
@@ -174,39 +179,40 @@ def _merged(parts: Iterable[Mapping[str, JsonValue]]) -> dict[str, JsonValue]:
     return merged
 
 
-# ---------------------------------------------------------------- schemas
 class _Schemas(GenerateJsonSchema):
-    """Leaves empty texts out as defaults: they mean that nothing is said, and may not be posted everywhere."""
+    """A generator of schemas that leaves out empty strings as defaults."""
 
     @override
     def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        # "" is how Python says that a key is missing, and not every key may be posted empty
         if schema.get("default") == "":
             return self.generate_inner(schema["schema"])
         return super().default_schema(schema)
 
 
 def schemas_of(*types: type) -> dict[str, JsonValue]:
-    """The schemas of classes, by their names, with all that they are made of."""
+    """Return the schemas of classes and of all classes that they consist of, by name."""
     _, document = TypeAdapter.json_schemas(
         [(kind, "validation", TypeAdapter[Any](kind)) for kind in types],
-        ref_template=_REF,
+        ref_template=_REFERENCE_TEMPLATE,
         schema_generator=_Schemas,
     )
     return dict(document["$defs"])
 
 
 def _shared_schemas() -> dict[str, JsonValue]:
-    """What answers of several wires are made of; the union of native events has one name, and each of them has."""
-    union = NATIVE_EVENT.json_schema(ref_template=_REF)
+    """Return the schemas that answers of several wires consist of."""
+    # each native event has a name, and their union has one
+    union = NATIVE_EVENT.json_schema(ref_template=_REFERENCE_TEMPLATE)
     events = {**union.pop("$defs"), "NativeEvent": union}
-    return {"Error": dict(_ERROR), **events, **schemas_of(RunAnswer, RunGoesOn)}
+    return {"Error": dict(_ERROR_SCHEMA), **events, **schemas_of(RunAnswer, RunGoesOn)}
 
 
 def reference(name: str, /) -> dict[str, JsonValue]:
-    return {"$ref": _REF.format(model=name)}
+    """Return a reference to the schema of this name."""
+    return {"$ref": _REFERENCE_TEMPLATE.format(model=name)}
 
 
-# ---------------------------------------------------------------- answers
 def json_response(
     description: str,
     schema: JsonObject,
@@ -215,6 +221,7 @@ def json_response(
     example: JsonValue = None,
     headers: JsonObject = REQUEST_ID_HEADER,
 ) -> dict[str, JsonValue]:
+    """Return the description of an answer with a JSON document."""
     content: dict[str, JsonValue] = {"schema": dict(schema)}
     if example is not None:
         content["example"] = example
@@ -226,7 +233,8 @@ def json_response(
 
 
 def error_responses(*codes: str) -> dict[str, JsonValue]:
-    """One answer per status, with its codes: these are beside the schema, so that all errors are one type."""
+    """Return one answer for each status of these codes."""
+    # the codes stand beside the schema, so that generated clients have one type for all errors
     by_status: dict[str, list[JsonValue]] = {}
     for code in dict.fromkeys(codes):
         by_status.setdefault(str(STATUS[code]), []).append(code)
@@ -236,7 +244,10 @@ def error_responses(*codes: str) -> dict[str, JsonValue]:
             **json_response(
                 ", ".join(f"`{code}`" for code in listed),
                 reference("Error"),
-                headers={**REQUEST_ID_HEADER, **(_RETRY_AFTER if status in _PASSING else {})},
+                headers={
+                    **REQUEST_ID_HEADER,
+                    **(_RETRY_AFTER if status in _TRANSIENT_STATUSES else {}),
+                },
             ),
         }
         for status, listed in sorted(by_status.items())
@@ -244,17 +255,18 @@ def error_responses(*codes: str) -> dict[str, JsonValue]:
 
 
 def answer_headers(headers: JsonObject, /) -> JsonObject:
-    """Those of every answer that follows a run, and `headers`."""
+    """Return the headers of every answer that follows a run, and `headers`."""
     return {**REQUEST_ID_HEADER, **_LEFT_HEADERS, **headers}
 
 
 def run_responses(*, headers: JsonObject, example: str) -> dict[str, JsonValue]:
-    """The answers that follow a run, in each of their forms; `x-event-schema` describes the `data` of each event.
+    """Return the answers that follow a run, in each of their formats.
 
-    The document comes first: what generates clients mostly takes the first form that it knows.
+    `x-event-schema` describes the `data` of each event.
     """
     headers = answer_headers(headers)
-    whole: JsonObject = {
+    # the document is the first one: most generators of clients take the first format they know
+    formats: JsonObject = {
         "application/json": {"schema": reference("RunAnswer"), "example": _EXAMPLE_ANSWER},
         "text/event-stream": {
             "schema": {"type": "string"},
@@ -265,10 +277,11 @@ def run_responses(*, headers: JsonObject, example: str) -> dict[str, JsonValue]:
     }
     return {
         "200": {
-            "description": "The run, to its end: its events, `[DONE]` is last; with `wait` (or where the client accepts "
-            "only this) one JSON document; or as plain text what the agent says.",
+            "description": "The run, to its end: its events, `[DONE]` is last; with `wait` "
+            "(or where the client accepts only this) one JSON document; "
+            "or the agent's answer as plain text.",
             "headers": dict(headers),
-            "content": dict(whole),
+            "content": dict(formats),
         },
         "202": json_response(
             "The wait is over, the run goes on.",
@@ -308,11 +321,11 @@ _EXAMPLE_ANSWER: dict[str, JsonValue] = {
 }
 _EXAMPLE_GOES_ON: dict[str, JsonValue] = {
     **_EXAMPLE_IDS,
-    "follow": "conversations/6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51/stream?runId=run_5f0c2a9be1d84f6a7c3e9b10",
+    "follow": "conversations/6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51/stream"
+    "?runId=run_5f0c2a9be1d84f6a7c3e9b10",
 }
 
 
-# ---------------------------------------------------------------- requests
 def operation(
     operation_id: str,
     summary: str,
@@ -320,7 +333,15 @@ def operation(
     *codes: str,
     **more: JsonValue,
 ) -> dict[str, JsonValue]:
-    """One method of a path; `codes` are its errors beside those of the gate, `more` its `parameters` and the like."""
+    """Return the description of one method of a path.
+
+    Args:
+        operation_id: its name.
+        summary: one sentence for people.
+        responses: its answers that are no errors, by status.
+        codes: of its errors, without those of the gate.
+        more: other keys of the description, such as `parameters`.
+    """
     return {
         "operationId": operation_id,
         "summary": summary,
@@ -337,6 +358,7 @@ def parameter(
     *,
     required: bool = False,
 ) -> JsonValue:
+    """Return the description of a parameter. One in a path is always required."""
     return {
         "name": name,
         "in": where,
@@ -349,30 +371,31 @@ def parameter(
 WAIT = parameter(
     "wait",
     "query",
-    "Answer with one JSON document at the run's end, or after so many seconds (`true`: the most) with where to go on.",
+    "Answer with one JSON document at the run's end, or after so many seconds (`true`: the most) "
+    "with the address to go on.",
     {"anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 1, "maximum": MOST_SECONDS}]},
 )
 
-
+# The headers by which a post may be repeated.
 REPEATS: tuple[JsonValue, ...] = (
     parameter(
         "Idempotency-Key",
         "header",
-        "Names the post, so that a repeat of it is known again and joins its run: 1 to 256 visible ASCII characters, "
-        "in quotes or bare. Use one that cannot be guessed, such as a UUID.",
+        "Names the post, so that a repeat of it is recognized and joins its run: 1 to 256 visible "
+        "ASCII characters, in quotes or bare. Use one that cannot be guessed, such as a UUID.",
     ),
     parameter(
         "Last-Event-ID",
         "header",
-        "When a post is repeated: the `id` that was seen last; what came after it is sent.",
+        "When a post is repeated: the last `id` that was seen. The events after it are sent.",
     ),
 )
-"""By which a post may be repeated."""
 
 
 def json_body(
     schema: JsonObject, /, *, required: bool = True, example: JsonValue
 ) -> dict[str, JsonValue]:
+    """Return the description of a JSON body."""
     return {
         "required": required,
         "content": {"application/json": {"schema": dict(schema), "example": example}},

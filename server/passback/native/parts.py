@@ -1,8 +1,7 @@
-"""Content in JSON: what clients may post as parts, and how parts are shown to them."""
+"""Content in JSON: the parts that clients may post, and the form in which they get parts."""
 
 import re
 import string
-from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal, TypeAlias, assert_never
 
 from pydantic import (
@@ -23,11 +22,11 @@ from passback.core.messages import Content, DataPart, MediaPart, Part, TextPart
 from passback.core.questions import Answers
 
 _MediaType: TypeAlias = Annotated[str, Field(pattern=r"^[\w.+-]{1,64}/[\w.+-]{1,64}$")]
-# no control character could go into a provider's request, nor could an address without a host
+# a provider's request can hold neither control characters nor an address without a host
 _ADDRESS = re.compile(r"https?://[^\s\x00-\x1f\x7f/?#][^\s\x00-\x1f\x7f]*|data:[^\x00-\x1f\x7f]*")
 
 
-def _address(text: str) -> str:
+def _check_address(text: str) -> str:
     if not _ADDRESS.fullmatch(text):
         raise ValueError(
             "Input should be an http:, https: or data: URL, without control characters"
@@ -37,16 +36,16 @@ def _address(text: str) -> str:
 
 _Url: TypeAlias = Annotated[
     str,
-    AfterValidator(_address),
+    AfterValidator(_check_address),
     Field(json_schema_extra={"pattern": f"^({_ADDRESS.pattern})$"}),
 ]
 _DATA_URL = re.compile(r"data:([\w.+-]{1,64}/[\w.+-]{1,64}|)(?:;[^,;]{1,64}){0,4};base64,")
 _Base64: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$")]
-_BASE64: Final = (string.ascii_letters + string.digits + "+/").encode()
+_BASE64_DIGITS: Final = (string.ascii_letters + string.digits + "+/").encode()
 
 
 class Posted(BaseModel):
-    """Base of what clients post: camelCase, no value of a wrong kind is bent into shape, unknown keys are fine."""
+    """The base of posted models: camelCase, no conversion of wrong types, unknown keys ignored."""
 
     model_config = ConfigDict(
         extra="ignore", strict=True, frozen=True, alias_generator=to_camel, validate_by_name=True
@@ -102,20 +101,19 @@ PostedPart: TypeAlias = Annotated[
     PostedText | PostedMedia | PostedImageUrl | PostedInputAudio | PostedData,
     Field(discriminator="type"),
 ]
-MAX_ITEMS = 1000
-"""Messages of a post, parts of a message."""
+MAX_ITEMS = 1000  # messages of a post, parts of a message
 
-# the first wrong item ends the look at a list: telling of a million takes seconds
+# validation stops at the first wrong item: to report a million of them takes seconds
 _Parts: TypeAlias = Annotated[list[PostedPart], Field(fail_fast=True, max_length=MAX_ITEMS)]
 PostedContent: TypeAlias = str | _Parts
 
 
 def described_as(form: Any, /) -> PlainValidator:
-    """Marks a value that is read by other means than a model; the OpenAPI document tells of it as `form`."""
-    return PlainValidator(_as_it_is, json_schema_input_type=form)
+    """Mark a value that is validated elsewhere, and described as `form` in the OpenAPI document."""
+    return PlainValidator(_pass_through, json_schema_input_type=form)
 
 
-def _as_it_is(value: JsonValue) -> JsonValue:
+def _pass_through(value: JsonValue) -> JsonValue:
     return value
 
 
@@ -123,74 +121,78 @@ PostedResult: TypeAlias = Annotated[
     JsonValue, described_as(str | Answers | list[PostedPart | Any] | Any)
 ]
 
-_parts: TypeAdapter[list[PostedPart]] = TypeAdapter(_Parts)
+_parts_adapter: TypeAdapter[list[PostedPart]] = TypeAdapter(_Parts)
 
 
-# ---------------------------------------------------------------- from the client
 def read_content(posted: PostedContent, most: int, /) -> Content:
-    """The content of a user's message; blank texts between other parts are left out.
+    """Return the content of a user's message, without blank texts between other parts.
 
     Raises:
         AttachmentTooLarge: its inline media have more than `most` bytes together.
-        InvalidRequest: nothing is left, or media have neither an address nor typed data, or are not what they say.
+        InvalidRequest: nothing is left, or media have neither an address nor typed data, or not
+            the declared type.
     """
     return checked(posted if isinstance(posted, str) else tuple(map(_read_part, posted)), most)
 
 
 def checked(content: Content, most: int, /) -> Content:
-    """What was read, without blank texts between other parts. Raises as `read_content`."""
+    """Return content without blank texts between other parts. Raises as `read_content`."""
     if isinstance(content, tuple):
-        content = tuple(each for each in content if _says(each))
-        _check_media(content, most)
+        content = tuple(
+            each for each in content if not isinstance(each, TextPart) or each.text.strip()
+        )
+        size = sum(_inline_bytes(part) for part in content if isinstance(part, MediaPart))
+        if size > most:
+            raise AttachmentTooLarge(
+                f"the inline attachments of a message are larger than {most} bytes "
+                "(PASSBACK_MAX_ATTACHMENT_BYTES)",
+                details={"limit": most},
+            )
     if not content or (isinstance(content, str) and not content.strip()):
         raise InvalidRequest("the content of a message is empty")
     return content
 
 
-def _check_media(content: Iterable[Part], most: int) -> None:
-    size = sum(_inline_bytes(part) for part in content if isinstance(part, MediaPart))
-    if size > most:
-        raise AttachmentTooLarge(
-            f"the inline attachments of a message are larger than {most} bytes (PASSBACK_MAX_ATTACHMENT_BYTES)",
-            details={"limit": most},
-        )
-
-
 def _inline_bytes(part: MediaPart) -> int:
-    """How large a medium is that a message holds itself. Raises InvalidRequest when it is not what it says."""
+    """Return the size of an inline medium, 0 for one at an address.
+
+    Raises:
+        InvalidRequest: its data is malformed, or does not have the declared type.
+    """
     media_type, size = part.media_type, 0
     if part.url.startswith("data:"):
         found = data_url(part.url)
         if found is None:
             raise InvalidRequest(f"a part of type {part.type!r} has a data: URL that is not base64")
-        declared, media_type = media_type, found[1].lower() or "text/plain"
+        declared, media_type = media_type, found[1].lower() or "text/plain"  # RFC 2397
         if declared is not None and declared.lower() != media_type:
             raise InvalidRequest(
-                f"a part of type {part.type!r} is declared as {declared}, and its data as {media_type}"
+                f"a part of type {part.type!r} is declared as {declared}, "
+                f"and its data as {media_type}"
             )
-        size = (len(part.url) - found.end()) * 3 // 4
+        size = (len(part.url) - found.end()) * 3 // 4  # 4 digits of base64 are 3 bytes
     if media_type and part.type != "file" and not media_type.lower().startswith(f"{part.type}/"):
         raise InvalidRequest(f"a part of type {part.type!r} cannot be {media_type}")
     return size
 
 
 def data_url(url: str, /) -> re.Match[str] | None:
-    """The head of a `data:` URL, with its type, if base64 follows it."""
+    """Return the match of a `data:` URL's head, with its type, or None if no base64 follows it."""
     found = _DATA_URL.match(url)
     if found is None or not url.isascii():
         return None
     digits = url[found.end() :].encode("ascii")
-    # at once, not by a pattern: there may be millions
+    # not by a pattern, which takes longer: there may be millions of digits
     bare = digits.rstrip(b"=")
-    is_base64 = bare and len(digits) - len(bare) <= 2 and not bare.translate(None, _BASE64)
+    is_base64 = bare and len(digits) - len(bare) <= 2 and not bare.translate(None, _BASE64_DIGITS)
     return found if is_base64 else None
 
 
 def read_result(posted: JsonValue, most: int, /) -> Content:
-    """The content of a tool's result, nothing left out: text, parts, or else any JSON as data.
+    """Return the content of a tool's result, complete: text, parts, or any other JSON as data.
 
     Raises:
-        ResultTooLarge: more than `most` bytes, in UTF-8: of a text itself, of everything else as JSON.
+        ResultTooLarge: it has more than `most` bytes in UTF-8, as text or as JSON.
     """
     if len(posted.encode() if isinstance(posted, str) else to_json(posted)) > most:
         raise ResultTooLarge(
@@ -200,23 +202,20 @@ def read_result(posted: JsonValue, most: int, /) -> Content:
         return posted
     if isinstance(posted, list) and posted:
         try:
-            parts = _parts.validate_python(posted)
-            if all(map(_is_whole, posted, parts)):
+            parts = _parts_adapter.validate_python(posted)
+            if all(map(_has_known_keys, posted, parts)):
                 return tuple(map(_read_part, parts))
         except (ValidationError, InvalidRequest):
             pass  # a list that is not one of parts is data like any other
     return (DataPart(posted),)
 
 
-def _is_whole(posted: JsonValue, part: PostedPart) -> bool:
-    """Whether nothing of what was posted is unknown here: a tool may list things that only look like parts."""
+def _has_known_keys(posted: JsonValue, part: PostedPart) -> bool:
+    """Return whether a part has all keys that were posted."""
+    # a tool may return a list of objects that only look like parts
     fields = type(part).model_fields.items()
     known = {key for name, info in fields for key in (name, info.alias)}
     return isinstance(posted, dict) and posted.keys() <= known
-
-
-def _says(part: Part) -> bool:
-    return not isinstance(part, TextPart) or bool(part.text.strip())
 
 
 def _read_part(part: PostedPart) -> Part:
@@ -229,7 +228,7 @@ def _read_part(part: PostedPart) -> Part:
             return MediaPart("image", image if isinstance(image, str) else image.url)
         case PostedInputAudio(input_audio=audio):
             media_type = "audio/wav" if audio.format == "wav" else "audio/mpeg"
-            return MediaPart("audio", _data_url(media_type, audio.data), media_type)
+            return MediaPart("audio", _build_data_url(media_type, audio.data), media_type)
         case PostedMedia():
             return read_media(part)
         case _:
@@ -237,22 +236,25 @@ def _read_part(part: PostedPart) -> Part:
 
 
 def read_media(part: PostedMedia, /) -> MediaPart:
-    """Raises InvalidRequest: it has neither an address nor typed data."""
+    """Return a posted medium.
+
+    Raises:
+        InvalidRequest: it has neither an address nor typed data.
+    """
     url = part.url
     if url is None and part.data and part.media_type:
-        url = _data_url(part.media_type, part.data)
+        url = _build_data_url(part.media_type, part.data)
     if url is None:
         raise InvalidRequest(f"a part of type {part.type!r} needs a url, or data and mediaType")
     return MediaPart(part.type, url, part.media_type, part.name)
 
 
-def _data_url(media_type: str, data: str) -> str:
+def _build_data_url(media_type: str, data: str) -> str:
     return f"data:{media_type};base64,{data}"
 
 
-# ---------------------------------------------------------------- to the client
 def show_content(content: Content, /) -> JsonValue:
-    """Content as it could be posted again."""
+    """Return content in the form in which it can be posted."""
     return content if isinstance(content, str) else [_show_part(part) for part in content]
 
 

@@ -1,4 +1,4 @@
-"""The forms of a run's answer: a stream of events, one JSON document, plain text."""
+"""The formats of a run's answer: a stream of events, one JSON document, plain text."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from passback.core.events import (
     RunFinished,
     TextDelta,
 )
-from passback.core.messages import ConversationKey, RunId, RunRef
+from passback.core.messages import ConversationKey, RunRef
 from passback.core.ports import Parked, Runs
 from passback.core.values import value
 from passback.http.answers import json_answer, run_headers
@@ -39,29 +39,32 @@ from passback.streams.sse import (
     stream_headers,
 )
 
+# ASCII's record separator, in front of the last line as in JSON text sequences (RFC 7464). It is
+# removed from the answer's text.
 MARK = "\x1e"
-"""ASCII's record separator, in front of the last line as in JSON text sequences (RFC 7464). No text holds it."""
 
 
-def _plain(_: str, text: str, /) -> str:
+def _frame_text(_: str, text: str, /) -> str:
     return text
 
 
-TEXT = ResponseFormat("text/plain; charset=utf-8", _plain)
+TEXT = ResponseFormat("text/plain; charset=utf-8", _frame_text)
 
 
 class PlainEncoder:
-    """Run events to text: pieces of the answer, a newline at its end.
+    """Encodes run events as plain text: the text of the answer, and a newline at its end.
 
     An outcome other than the end of an answer is one more line: the mark, then a JSON object.
     """
 
     def __init__(self) -> None:
-        self._last = "\n"
+        self._last_character = "\n"
 
     def feed(self, event: RunEvent, /) -> Sequence[str]:
         if isinstance(event, TextDelta):
-            return self._words(event.text)
+            text = event.text.replace(MARK, "")
+            self._last_character = text[-1:] or self._last_character
+            return (text,) if text else ()
         return self._ending(event.outcome) if isinstance(event, RunFinished) else ()
 
     def rewind(self, to: Cursor, /) -> Sequence[str]:
@@ -73,19 +76,14 @@ class PlainEncoder:
     def end(self) -> Sequence[str]:
         return ()
 
-    def _words(self, text: str) -> Sequence[str]:
-        words = text.replace(MARK, "")
-        self._last = words[-1:] or self._last
-        return (words,) if words else ()
-
     def _ending(self, outcome: Outcome) -> Sequence[str]:
-        newline = "" if self._last == "\n" else "\n"
-        told = _told(outcome)
-        return (f"{newline}{MARK}{json.dumps(told)}\n",) if told else (newline,)
+        newline = "" if self._last_character == "\n" else "\n"
+        view = _outcome_view(outcome)
+        return (f"{newline}{MARK}{json.dumps(view)}\n",) if view else (newline,)
 
 
-def _told(outcome: Outcome) -> Mapping[str, object] | None:
-    """What is said of an outcome; nothing of an answer that ended by itself."""
+def _outcome_view(outcome: Outcome) -> Mapping[str, object] | None:
+    """Return an outcome as JSON, or None for an answer that ended by itself."""
     match outcome:
         case Completed("end_turn"):
             return None
@@ -101,47 +99,42 @@ def _told(outcome: Outcome) -> Mapping[str, object] | None:
             assert_never(outcome)
 
 
-_SINCE = "The `id` of the event that was seen last: what came after it is sent."
+_SINCE = "The `id` of the last event that was seen: the events after it are sent."
+# The parameters of following a run, for the OpenAPI document.
 FOLLOWING = (
     parameter("runId", "query", "Which run; it may still wait in the queue."),
     parameter("Last-Event-ID", "header", _SINCE),
     parameter("lastEventId", "query", f"{_SINCE} For the first connect."),
 )
-"""How a run is asked for, for the OpenAPI document."""
-FOLLOWED = ("runId", "lastEventId")
-"""Those of its parameters that are in the query."""
+FOLLOWED = ("runId", "lastEventId")  # those of them that are in the query
 
 
 async def followed_run(
     request: Request, runs: Runs, key: ConversationKey, /
 ) -> tuple[RunRef, EventId | None]:
-    """The run that the client followed, with the place where it stopped; else the one that it names, else the newest.
+    """Return the run that a request follows, and the last event that the client has seen of it.
+
+    It is the run of the event id, else the one that the request names, else the newest.
 
     Raises:
-        InvalidCursor: an event id that is none of ours, or of another run than the named one.
+        InvalidCursor: the event id is none of ours, or of another run than the named one.
         UnknownConversation, UnknownRun: there is nothing to follow.
     """
-    since = last_event_id(request) or _first_connect(request)
+    since = last_event_id(request)
+    # an EventSource cannot set headers when it first connects
+    in_query = request.query_params.get("lastEventId")
+    if since is None and in_query:
+        since = EventId.parse(in_query)
     given = request.query_params.get("runId")
     named = run_id(given) if given else None
     if since is None:
-        return RunRef(key, named or await _newest_run(runs, key)), None
+        newest = named or (await runs.status(key)).run_id
+        if newest is None:
+            raise UnknownRun("this conversation has had no run")
+        return RunRef(key, newest), None
     if given not in {None, since.cursor.run_id}:
         raise InvalidCursor("the event id is of another run")
     return RunRef(key, since.cursor.run_id), since
-
-
-async def _newest_run(runs: Runs, key: ConversationKey) -> RunId:
-    newest = (await runs.status(key)).run_id
-    if newest is None:
-        raise UnknownRun("this conversation has had no run")
-    return newest
-
-
-def _first_connect(request: Request) -> EventId | None:
-    """An EventSource cannot set headers when it first connects."""
-    given = request.query_params.get("lastEventId")
-    return EventId.parse(given) if given else None
 
 
 EVENTS_TYPE, DOCUMENT_TYPE, TEXT_TYPE = "text/event-stream", "application/json", "text/plain"
@@ -149,28 +142,34 @@ EVENTS_TYPE, DOCUMENT_TYPE, TEXT_TYPE = "text/event-stream", "application/json",
 
 @value
 class Asked:
-    """What a client wants to get: a media type, and for a document how many seconds it may take."""
+    """The format that a client asks for: a media type, and the longest wait for a document."""
 
     media_type: str
     seconds: int
 
 
 def asked_form(request: Request, /) -> Asked:
-    """Read `?wait=` and `Accept`.
+    """Return the format that `?wait=` and `Accept` ask for.
 
     Raises:
         InvalidRequest: `wait` is neither true, false nor a number of seconds.
-        NotAcceptable: the client takes none of the forms, or not the one document that it wants to wait for.
+        NotAcceptable: the client accepts none of the formats, or waits for a document that it does
+            not accept.
     """
-    # mostly there is no query, and none is parsed
+    # most requests have no query, and none is parsed
     asked = request.query_params.get("wait") if request.scope["query_string"] else None
-    seconds = None if asked is None else _wait(asked)
+    seconds = None if asked is None else _parse_wait(asked)
     offers = [DOCUMENT_TYPE] if seconds else [EVENTS_TYPE, DOCUMENT_TYPE, TEXT_TYPE]
     media_type = accepted(", ".join(headers_of(request.scope).all(b"accept")), offers)
     return Asked(media_type, seconds or MOST_SECONDS)
 
 
-def _wait(given: str) -> int | None:
+def _parse_wait(given: str) -> int | None:
+    """Return the seconds of `?wait=`, or None for no wait.
+
+    Raises:
+        InvalidRequest: it is neither true, false nor a number of seconds.
+    """
     match given:
         case "false":
             return None
@@ -194,8 +193,8 @@ def run_answer(
     include: frozenset[str],
     since: EventId | None,
 ) -> ASGIApp:
-    """The answer that follows a run; a document is always of the whole run, whatever the client has seen."""
-    if asked.media_type == DOCUMENT_TYPE:
+    """Return the answer that follows a run, in the format that was asked for."""
+    if asked.media_type == DOCUMENT_TYPE:  # always of the whole run, whatever the client has seen
         return WaitedAnswer(services, run, seconds=asked.seconds)
     if asked.media_type == TEXT_TYPE:
         return EventStream(services, run, PlainEncoder(), since, form=TEXT)
@@ -205,7 +204,7 @@ def run_answer(
 def parked_answer(
     scope: Scope, asked: Asked, parked: Parked, /, *, include: frozenset[str]
 ) -> Response:
-    """The answer to results that are stored while others are still owed: no run, no events."""
+    """Return the answer to stored results while others are still owed: no run, no events."""
     ids = [owed.id for owed in parked.owed]
     missing = {"x-owed-tool-calls": ",".join(ids)}
     if asked.media_type == DOCUMENT_TYPE:

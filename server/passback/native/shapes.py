@@ -1,6 +1,6 @@
-"""The shapes of the native events of the `/send-message` protocol.
+"""The types of the native events of the `/send-message` protocol.
 
-Only `text` has a field `content`: a published client prints that field of whatever event it meets.
+Only `text` has a field `content`, because a published client prints that field of any event.
 """
 
 from typing import Annotated, Literal, NotRequired, TypeAlias
@@ -12,9 +12,11 @@ from passback.core.budgets import Left
 from passback.core.events import CompactionStep
 from passback.core.messages import OwedKind, PlanEntry, PlanPriority, PlanStatus, Synthetic, Usage
 
+_DIGITS = 6  # decimals of amounts; the others are the error of summing floats
+
 
 class LeftView(TypedDict):
-    """What is left of the tightest limit of each kind; what is not limited is not there."""
+    """The rest of the tightest limit of each kind. Kinds without a limit are left out."""
 
     turns: NotRequired[int]
     tokens: NotRequired[int]
@@ -23,24 +25,21 @@ class LeftView(TypedDict):
 
 
 def left_view(left: Left, /) -> LeftView:
+    """Return the rest of the limits, with seconds and cost rounded to 6 digits."""
     view: LeftView = {}
     if left.turns is not None:
         view["turns"] = left.turns
     if left.tokens is not None:
         view["tokens"] = left.tokens
     if left.seconds is not None:
-        view["seconds"] = _round(left.seconds)
+        view["seconds"] = round(left.seconds, _DIGITS)
     if left.cost is not None:
-        view["cost"] = _round(left.cost)
+        view["cost"] = round(left.cost, _DIGITS)
     return view
 
 
-def _round(number: float) -> float:
-    return round(number, 6)
-
-
 class PlanEntryView(TypedDict):
-    """One thing that the agent means to do."""
+    """One step of the agent's plan."""
 
     content: str
     priority: PlanPriority
@@ -48,11 +47,15 @@ class PlanEntryView(TypedDict):
 
 
 def plan_entry(entry: PlanEntry, /) -> PlanEntryView:
+    """Return the view of one step of a plan."""
     return {"content": entry.content, "priority": entry.priority, "status": entry.status}
 
 
 class UsageView(TypedDict):
-    """Tokens of model calls, as the provider counts them; `estimated` is there when an answer was cut before it said."""
+    """Tokens of model calls, as the provider counts them.
+
+    `estimated` is there when an answer was stopped before the provider had reported them.
+    """
 
     inputTokens: int
     outputTokens: int
@@ -74,7 +77,7 @@ def usage_view(usage: Usage, /) -> UsageView:
 
 
 class TextEvent(TypedDict):
-    """A piece of the answer; the pieces joined are the whole."""
+    """A piece of the answer. The pieces joined are the whole answer."""
 
     type: Literal["text"]
     content: str
@@ -90,7 +93,7 @@ class ToolCallStartEvent(TypedDict):
 
 
 class ToolCallArgsEvent(TypedDict):
-    """A piece of the call's arguments: at least one comes, and joined they are one JSON text."""
+    """A piece of the call's arguments. There is at least one. Joined they are one JSON text."""
 
     type: Literal["tool-call-args"]
     toolCallId: str
@@ -107,7 +110,10 @@ class ToolCallEndEvent(TypedDict):
 
 
 class ToolResultEvent(TypedDict):
-    """The server answered a call itself: its own tool ran, or `synthetic` says why there is a result without that."""
+    """The result of a call that the server answered itself.
+
+    Its own tool ran, or `synthetic` is the reason why there is a result without that.
+    """
 
     type: Literal["tool-result"]
     toolCallId: str
@@ -118,7 +124,7 @@ class ToolResultEvent(TypedDict):
 
 
 class ApprovalPayload(TypedDict):
-    """The call that needs approval; `arguments` is JSON text."""
+    """The call that needs approval. `arguments` is JSON text."""
 
     kind: Literal["approval"]
     toolCallId: str
@@ -127,7 +133,7 @@ class ApprovalPayload(TypedDict):
 
 
 class InterruptEvent(TypedDict):
-    """A person has to say whether a call of a server tool may be made. `resume` answers; `id` is the call's."""
+    """A call of a server tool needs a person's approval. `resume` answers it by the call's `id`."""
 
     type: Literal["interrupt"]
     id: str
@@ -136,7 +142,10 @@ class InterruptEvent(TypedDict):
 
 
 class ErrorEvent(TypedDict):
-    """The run failed; `[DONE]` follows. The conversation stays usable. `retryAfter` is in seconds, where known."""
+    """The run failed, and `[DONE]` follows. The conversation stays usable.
+
+    `retryAfter` is in seconds, if known.
+    """
 
     type: Literal["error"]
     error: str
@@ -146,7 +155,7 @@ class ErrorEvent(TypedDict):
 
 
 class ToolProgressEvent(TypedDict):
-    """How far a server tool's call is (include: progress)."""
+    """The progress of a server tool's call (include: progress)."""
 
     type: Literal["tool-progress"]
     toolCallId: str
@@ -155,7 +164,7 @@ class ToolProgressEvent(TypedDict):
 
 
 class AgentTextEvent(TypedDict):
-    """A piece of what a sub-agent says that works on a call (include: agents)."""
+    """A piece of the text of a sub-agent that works on a call (include: agents)."""
 
     type: Literal["agent-text"]
     parentToolCallId: str
@@ -163,7 +172,7 @@ class AgentTextEvent(TypedDict):
 
 
 class PlanEvent(TypedDict):
-    """What the agent means to do now; it replaces what it said before (include: plan)."""
+    """The agent's plan, which replaces the one before it (include: plan)."""
 
     type: Literal["plan"]
     entries: list[PlanEntryView]
@@ -179,10 +188,10 @@ class ReasoningEvent(TypedDict):
 
 
 class UsageEvent(TypedDict):
-    """Tokens of the model call that just ended (include: usage), and what is left then of the run's limits.
+    """Tokens of the model call that just ended, and the rest of the run's limits (include: usage).
 
-    `estimated` is there when its answer was cut before the provider had counted it. `model` is the name of the one that
-    was called, and not there where the tokens are of several.
+    `estimated` is there when the answer was stopped before the provider had counted it. `model` is
+    the name of the model that was called. It is left out where the tokens are of several models.
     """
 
     type: Literal["usage"]
@@ -197,9 +206,9 @@ class UsageEvent(TypedDict):
 
 
 class ContextEvent(TypedDict):
-    """How full the model's window is, in estimated tokens (include: context).
+    """The use of the model's context window, in estimated tokens (include: context).
 
-    With `window`: a warning. With `step` and `before`: the model is shown less from here on.
+    With `window`, it is a warning. With `step` and `before`, the prompt was compacted.
     """
 
     type: Literal["context"]
@@ -211,14 +220,14 @@ class ContextEvent(TypedDict):
 
 
 class OutputEvent(TypedDict):
-    """The answer fits the output schema that was asked for: this is it; its text was a draft (include: output)."""
+    """The answer, which fits the output schema. Its text was a draft (include: output)."""
 
     type: Literal["output"]
     value: JsonValue
 
 
 class MessageEvent(TypedDict):
-    """What follows belongs to this assistant message (include: message-ids)."""
+    """The id of the assistant message to which the next events belong (include: message-ids)."""
 
     type: Literal["message"]
     messageId: str
@@ -240,9 +249,11 @@ class RunStartEvent(TypedDict):
 
 
 class RunEndEvent(TypedDict):
-    """The last event of a run (include: run). `reason` is there when it completed, or failed: then it is the code.
+    """The last event of a run (include: run).
 
-    `model` is the name of the model that spoke last in the run, sub-agents aside; it is left out when none did.
+    `reason` is there when the run completed, and when it failed: then it is the error's code.
+    `model` is the name of the model that answered last in the run, sub-agents aside. It is left
+    out when none did.
     """
 
     type: Literal["run-end"]
@@ -254,8 +265,9 @@ class RunEndEvent(TypedDict):
 class OwedCall(TypedDict):
     """A call that the client has to answer.
 
-    `arguments` is JSON text: that of `Questions`, to be answered by `Answers`, where `kind` is `question`. `reason` is why an approval is asked for, and `parentToolCallId` is the call of the sub-agent
-    that makes this one.
+    `arguments` is JSON text. If `kind` is `question`, it is that of `Questions`, to be answered by
+    `Answers`. `reason` is why an approval is asked for, and `parentToolCallId` is the call of the
+    sub-agent that makes this one.
     """
 
     id: str
@@ -267,14 +279,14 @@ class OwedCall(TypedDict):
 
 
 class OwedEvent(TypedDict):
-    """What the client has to answer before the conversation goes on (include: owed)."""
+    """The calls that the client has to answer before the conversation goes on (include: owed)."""
 
     type: Literal["owed"]
     toolCalls: list[OwedCall]
 
 
 class RewindEvent(TypedDict):
-    """Another worker took the run over: of this run, all is void that came behind the id `to` (include: rewind)."""
+    """Another worker took the run over: its events after the id `to` are void (include: rewind)."""
 
     type: Literal["rewind"]
     to: str

@@ -1,4 +1,4 @@
-"""What a caller in Python says, checked as what clients post is: the same forms, limits and errors."""
+"""The input of callers in Python, checked as posts are: the same models, limits and errors."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,15 +28,18 @@ from passback.native.message_context import PostedBrief, briefed, read_brief
 from passback.native.parts import Posted, PostedContent, read_content, read_result, show_content
 
 _YES: Final = frozenset({"yes", "true", "approve", "approved", "allow"})
-_EXPECTED: Final = 'the payload of resume has to be {"approved": true or false, "reason"?: text of at most 10,000 characters, "always"?: true or false}'
+_EXPECTED: Final = (
+    'the payload of resume has to be {"approved": true or false, '
+    '"reason"?: text of at most 10,000 characters, "always"?: true or false}'
+)
 _NO: Final = frozenset({"no", "false", "deny", "denied", "reject", "rejected"})
 
 
 class Approval(Posted):
-    """Whether a call may be made. `reason` is what the model is told of a denial.
+    """A person's decision on a call. `reason` is the text that the model gets for a denial.
 
-    `always` is an answer for all later calls of the tool in the conversation, too: they are made, or denied, and nobody is
-    asked.
+    `always` decides all later calls of the tool in the conversation, too: they are made, or
+    denied, without asking.
     """
 
     approved: bool
@@ -45,22 +48,25 @@ class Approval(Posted):
 
 
 def read_approval(call_id: CallId, payload: JsonValue, /) -> ApprovalMessage:
-    """The answer in any of its forms: an `Approval`, its JSON text, true or false, or a word for one of these.
+    """Return a decision, given as an `Approval`, its JSON text, true or false, or a word for one.
 
     Raises:
-        InvalidRequest: none of them; says what is expected.
+        InvalidRequest: it is none of them. The error describes them.
     """
-    approval = _read_approval(payload)
+    approval = _parse_approval(payload)
     reason = approval.reason.strip()
     return ApprovalMessage(new_message_id(), call_id, approval.approved, reason, approval.always)
 
 
-def _read_approval(payload: JsonValue) -> Approval:
+def _parse_approval(payload: JsonValue) -> Approval:
     if isinstance(payload, str):
         word = payload.strip().lower()
         if word in _YES | _NO:
             return Approval(approved=word in _YES)
-        payload = _parsed(payload)
+        try:
+            payload = cast("JsonValue", from_json(payload, allow_inf_nan=False))
+        except ValueError:
+            raise InvalidRequest(_EXPECTED) from None
     if isinstance(payload, bool):
         return Approval(approved=payload)
     try:
@@ -69,29 +75,21 @@ def _read_approval(payload: JsonValue) -> Approval:
         raise InvalidRequest(_EXPECTED) from None
 
 
-def _parsed(text: str) -> JsonValue:
-    try:
-        value: JsonValue = from_json(text, allow_inf_nan=False)
-    except ValueError:
-        return None
-    return value
-
-
 SubmissionT = TypeVar("SubmissionT", bound=Posted)
 
-# a caller knows the names of Python only
-_PYTHON = ConfigDict(loc_by_alias=False)
+# errors name the fields as in Python: a caller does not know the aliases
+_PYTHON_NAMES = ConfigDict(loc_by_alias=False)
 _CallId = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class _Submission(PostedBrief):
-    model_config = _PYTHON
+    model_config = _PYTHON_NAMES
 
     content: PostedContent
 
 
 class _Result(Posted):
-    model_config = _PYTHON
+    model_config = _PYTHON_NAMES
 
     call_id: _CallId
     content: JsonValue
@@ -99,7 +97,7 @@ class _Result(Posted):
 
 
 class _Decision(Approval):
-    model_config = _PYTHON
+    model_config = _PYTHON_NAMES
 
     call_id: _CallId
 
@@ -107,63 +105,77 @@ class _Decision(Approval):
 async def read_submission(
     given: Mapping[str, object], limits: RequestLimits, /, *, key: ConversationKey
 ) -> PostedMessage:
-    """A user's message in a conversation; `given` is its `content` and what `PostedBrief` has, by the names of Python.
+    """Return a user's message in a conversation.
+
+    `given` has its `content` and the fields of `PostedBrief`, by their names in Python.
 
     Raises:
         BodyTooLarge: all of it is larger than the body of a post may be.
-        InvalidRequest, AttachmentTooLarge, DataTooLarge, InvalidOutputSchema, SchemasBusy: as for a post.
+        InvalidRequest, AttachmentTooLarge, DataTooLarge, InvalidOutputSchema, SchemasBusy: as for
+            a post.
     """
     plain = {
         **given,
-        "content": _plain(given["content"]),
-        "constraints": _plain(given["constraints"]),
+        "content": _plain_content(given["content"]),
+        "constraints": _plain_content(given["constraints"]),
         "output_schema": _plain_schema(given["output_schema"]),
     }
-    said = _read(_Submission, plain, limits)
-    message = UserMessage(new_message_id(), read_content(said.content, limits.attachment_bytes))
-    [briefly] = briefed([message], await read_brief(said, limits, key))
-    return briefly
+    posted = _validate_submission(_Submission, plain, limits)
+    message = UserMessage(new_message_id(), read_content(posted.content, limits.attachment_bytes))
+    [with_context] = briefed([message], await read_brief(posted, limits, key))
+    return with_context
 
 
 async def read_answer(given: Mapping[str, object], limits: RequestLimits, /) -> PostedMessage:
-    """The result of a call: `call_id`, `content` (a text, parts, or any JSON) and `is_error`.
+    """Return the result of a call.
+
+    `given` has `call_id`, `content` (a text, parts, or any JSON) and `is_error`.
 
     Raises:
         BodyTooLarge, InvalidRequest, ResultTooLarge: as for a post.
     """
-    said = _read(_Result, {**given, "content": _plain(given["content"])}, limits)
-    content = read_result(said.content, limits.result_bytes)
-    return ToolMessage(new_message_id(), CallId(said.call_id), content, said.is_error)
+    plain = {**given, "content": _plain_content(given["content"])}
+    posted = _validate_submission(_Result, plain, limits)
+    content = read_result(posted.content, limits.result_bytes)
+    return ToolMessage(new_message_id(), CallId(posted.call_id), content, posted.is_error)
 
 
 async def read_decision(given: Mapping[str, object], limits: RequestLimits, /) -> ApprovalMessage:
-    """A person's word on a call: `call_id`, `approved`, `reason` and `always`.
+    """Return a person's decision on a call.
+
+    `given` has `call_id`, `approved`, `reason` and `always`.
 
     Raises:
         InvalidRequest: as for a post.
     """
-    said = _read(_Decision, given, limits)
-    return read_approval(CallId(said.call_id), said.model_dump(exclude={"call_id"}))
+    posted = _validate_submission(_Decision, given, limits)
+    return read_approval(CallId(posted.call_id), posted.model_dump(exclude={"call_id"}))
 
 
 async def read_declared(
     tools: Sequence[ToolSpec], limits: RequestLimits, key: ConversationKey, /
 ) -> tuple[ToolSpec, ...]:
-    """Tools that the caller executes; raises as `parse_tools`, and InvalidRequest for what is no JSON."""
+    """Return the tools that the caller executes, checked.
+
+    Raises:
+        InvalidRequest: a schema cannot be written as JSON.
+        InvalidTool, ToolNameClash, SchemasBusy: as `parse_tools` raises them.
+    """
     declared: list[JsonValue] = [
         {
             "name": spec.name,
             "description": spec.description,
+            # without parameters, `ask_user` is the built-in tool
             "parameters": None if spec == ASK_USER else dict(spec.parameters),
         }
         for spec in tools
     ]
-    _as_text(declared)
+    _encode_json(declared)
     return await parse_tools(declared, limits, key)
 
 
-# ---------------------------------------------------------------- to what could be posted
-def _plain(content: object) -> object:
+def _plain_content(content: object) -> object:
+    """Return content as it could be posted. Anything else stays, for the validation to refuse."""
     if not isinstance(content, list | tuple):
         return content
     parts = cast("Sequence[object]", content)
@@ -172,13 +184,10 @@ def _plain(content: object) -> object:
 
 
 def _plain_schema(schema: object) -> object:
+    """Return a schema as it could be posted. A pydantic model stands for its JSON Schema."""
     if isinstance(schema, Mapping):
         return dict(cast("Mapping[str, object]", schema))
-    return _derived(schema) if isinstance(schema, type) else schema
-
-
-def _derived(schema: type[object]) -> object:
-    if not issubclass(schema, BaseModel):
+    if not isinstance(schema, type) or not issubclass(schema, BaseModel):
         return schema
     try:
         return schema.model_json_schema()
@@ -186,21 +195,29 @@ def _derived(schema: type[object]) -> object:
         raise InvalidOutputSchema(f"output_schema has no JSON Schema: {error.message}") from error
 
 
-def _read(
+def _validate_submission(
     form: type[SubmissionT], given: Mapping[str, object], limits: RequestLimits
 ) -> SubmissionT:
-    said = validated(form, cast("dict[str, JsonValue]", dict(given)))  # which is what is found out
-    text = _as_text(said.model_dump())
+    """Return what was given as a model, within the limits of a post.
+
+    Raises:
+        InvalidRequest: it does not fit the model, or cannot be written as JSON.
+        BodyTooLarge: it is larger than the body of a post may be.
+        BadRequest: it is nested too deep.
+    """
+    # the cast is what the validation proves
+    posted = validated(form, cast("dict[str, JsonValue]", dict(given)))
+    text = _encode_json(posted.model_dump())
     if len(text) > limits.body_bytes:
         raise BodyTooLarge(
             f"what is said is larger than {limits.body_bytes} bytes (PASSBACK_MAX_BODY_BYTES)"
         )
-    parse_json(text, depth=limits.depth)
-    return said
+    parse_json(text, depth=limits.depth)  # only for its limits
+    return posted
 
 
-def _as_text(value: object) -> bytes:
-    """Raises InvalidRequest for what JSON in UTF-8 cannot hold, such as infinity."""
+def _encode_json(value: object) -> bytes:
+    """Return a value as JSON in UTF-8. Raises InvalidRequest if it cannot be, such as infinity."""
     try:
         return json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:

@@ -143,12 +143,15 @@ class EventStream:
         self._writer = ResponseWriter(self._services, scope, receive, send, ping=self._form.ping)
         async with runs.follow(self._run, after=position, take=self._send_at_once) as batches:
             if self._framer.recalls:
-                await self._recall_run()
+                # over the events that the client has, to which `batches` is the rest
+                async with runs.follow(self._run) as seen:
+                    while (batch := await anext(seen, None)) and self._framer.recall(batch):
+                        pass
             is_head = scope["method"] == "HEAD"
             open_with, opening = self._form.opening, ""
             if is_head:
                 await self._begin_response()
-                await self._writer.end("")
+                await self._writer.send_last("")
                 return
             if open_with is not None:
                 opening = await self._begin_response(open_with(self._run.key.id))
@@ -157,11 +160,6 @@ class EventStream:
                 last_chunk = self._cut_short(ShuttingDown("this worker stops; the run goes on"))
             if last_chunk is not None:  # otherwise no client is there to read it
                 await self._end_response(last_chunk, receive)
-
-    async def _recall_run(self) -> None:
-        async with self._services.runs.follow(self._run) as batches:
-            while (batch := await anext(batches, None)) and self._framer.recall(batch):
-                pass
 
     async def _send_log(self, batches: AsyncIterator[Sequence[Logged]], opening: str) -> str:
         """Send the log, a chunk per batch. Return the last chunk, unsent."""
@@ -223,7 +221,7 @@ class EventStream:
         headers |= self._left_headers
         raw = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
         start: Message = {"type": "http.response.start", "status": 200, "headers": raw}
-        return await self._writer.begin(start, opening)
+        return await self._writer.send_head(start, opening)
 
     def _cut_short(self, error: PassbackError) -> str:
         """Record the error, and return the last chunk of a response that ends before its run."""
@@ -241,4 +239,4 @@ class EventStream:
         if not self._begun:
             await self._begin_response()
         is_whole = isinstance(outcome, Completed | HandedBack)
-        await self._writer.end(last_chunk, whole=is_whole or self._form.cut is not None)
+        await self._writer.send_last(last_chunk, whole=is_whole or self._form.cut is not None)

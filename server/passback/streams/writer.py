@@ -98,7 +98,7 @@ class ResponseWriter:
             self._body_task.cancel()
         self._gone = True
 
-    async def begin(self, head: Message, opening: str = "") -> str:
+    async def send_head(self, head: Message, opening: str = "") -> str:
         """Send the head, and `opening` with it if possible. Return what is still to be sent."""
         if self._direct is None or not opening:
             await self._send(head)
@@ -126,7 +126,7 @@ class ResponseWriter:
         """A chunk can be sent without waiting."""
         return self._direct is not None and self._direct.ready
 
-    async def end(self, chunk: str, *, whole: bool = True) -> None:
+    async def send_last(self, chunk: str, *, whole: bool = True) -> None:
         """Send the last chunk, if the client takes it. A stopping server waits only briefly.
 
         Without `whole` the answer gets no end, so that the client sees that it broke off. Servers
@@ -162,7 +162,8 @@ class ResponseWriter:
 
     async def _watch_client(self) -> None:
         """Cancel the body when the client disconnects or does not read. Send pings in silences."""
-        while not self._is_stalled():
+        # until a sending has stalled
+        while self._sending_since is None or monotonic() - self._sending_since < self._timeout:
             with anyio.move_on_after(self._seconds_until_due()):
                 message = await self._receive()
                 if message["type"] == "http.disconnect":
@@ -176,10 +177,6 @@ class ResponseWriter:
                     break
                 self._last_sent = monotonic()
         self._cancel_body()
-
-    def _is_stalled(self) -> bool:
-        since = self._sending_since
-        return since is not None and monotonic() - since >= self._timeout
 
     def _seconds_until_due(self) -> float:
         """Return the time in which no ping is due, and no sending can time out."""

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from passback.core.changes import load_events
 from passback.core.events import Cursor, Rewound, RunEvent
 from passback.core.messages import RunId
-from passback.native.encoder import _WANTED, DONE, NativeEncoder, _RunEvent, _StepEvent
+from passback.native.encoder import _NEEDED_WORD, DONE, NativeEncoder, _RunEvent, _StepEvent
 from passback.native.shapes import NATIVE_EVENT
 
 VECTORS: list[dict[str, Any]] = json.loads(
@@ -57,4 +57,4 @@ def test_the_vectors_have_every_event_and_every_native_type() -> None:
 
 
 def test_of_every_event_that_has_to_be_asked_for_it_is_known_how() -> None:
-    assert _WANTED.keys() == {*get_args(_RunEvent), *get_args(_StepEvent)}
+    assert _NEEDED_WORD.keys() == {*get_args(_RunEvent), *get_args(_StepEvent)}
