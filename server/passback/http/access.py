@@ -62,8 +62,8 @@ def check_host(headers: Headers, access: Access, /) -> None:
     name = _named_host(headers)
     if name is None or not _is_own_host(name, access):
         raise ForeignHost(
-            "this server does not answer for the host that the request names; "
-            "PASSBACK_ALLOWED_HOSTS lists those that it answers for"
+            "this server does not serve the host that the request names; "
+            "to allow it, list it in PASSBACK_ALLOWED_HOSTS"
         )
 
 

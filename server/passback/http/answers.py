@@ -132,7 +132,11 @@ def set_owner(scope: Scope, owner: OwnerId, /) -> None:
 
 
 def owner_of(request: Request, /) -> OwnerId:
-    """Return the owner of this request. Raises KeyError for a route that is not behind the gate."""
+    """Return the owner of this request.
+
+    Raises:
+        KeyError: the route is not behind the gate.
+    """
     owner: OwnerId = request.scope[_OWNER_KEY]
     return owner
 

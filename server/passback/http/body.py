@@ -139,7 +139,7 @@ async def _receive_piece(request: Request) -> tuple[bool, bytes]:
     """Return whether more of the body follows, and the next piece of it."""
     message = await request.receive()
     if message["type"] == "http.disconnect":
-        raise BadRequest("the body broke off")
+        raise BadRequest("the body ended before it was complete")
     return message.get("more_body", False), message.get("body", b"")
 
 

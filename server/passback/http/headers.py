@@ -35,6 +35,7 @@ class Headers:
     def get(self, name: bytes, default: str = "", /) -> str:
         """Return the first header of that name."""
         values = self._values.get(name)
+        # latin-1 decodes any bytes
         return values[0].decode("latin-1") if values else default
 
     def all(self, name: bytes, /) -> list[str]:
@@ -71,4 +72,5 @@ def left_headers(left: Left | None, /) -> dict[str, str]:
 
 
 def _plain_decimal(amount: object) -> str:
+    # not by `str`, which writes 0.00001 as 1e-05
     return f"{amount:f}".rstrip("0").rstrip(".") if isinstance(amount, float) else str(amount)

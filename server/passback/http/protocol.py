@@ -193,7 +193,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             )
         if self.headers[-1][0] == b"transfer-encoding" and value.lower() != b"chunked":
             # nothing behind us decodes another one
-            self._break_off_head(BadRequest("the only transfer coding that is taken is chunked"))
+            self._break_off_head(BadRequest("the only supported transfer coding is chunked"))
 
     @override
     def on_headers_complete(self) -> None:
@@ -248,7 +248,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     @override
     def send_400_response(self, msg: str) -> None:
-        self._refuse_request(self._fault or BadRequest("this cannot be read as HTTP/1.1"))
+        self._refuse_request(self._fault or BadRequest("the request is not valid HTTP/1.1"))
 
     @override
     def _unsupported_upgrade_warning(self) -> None:

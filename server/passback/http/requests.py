@@ -211,7 +211,7 @@ def conversation_id(text: str, /) -> ConversationId:
     if _CONTROL.search(text):
         raise InvalidRequest("a conversation id has no control characters")
     if text in {".", ".."}:
-        raise InvalidRequest("a conversation id is not . or .., which URLs cannot hold")
+        raise InvalidRequest("a conversation id cannot be . or .., because URLs cannot hold them")
     if "{" in text or "}" in text:  # mostly a template without its value
         raise InvalidRequest("a conversation id has no braces")
     return ConversationId(text)

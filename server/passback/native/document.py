@@ -221,6 +221,7 @@ class WaitedAnswer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         writer = ResponseWriter(self._services, scope, receive, send)
         answer = await writer.run(partial(self._wait_for_end, scope))
+        # without an answer, and if the server does not stop, the client has disconnected
         if answer or self._services.stopping.is_set:
             await (answer or self._goes_on_answer(scope))(scope, receive, send)
 
@@ -242,7 +243,7 @@ class WaitedAnswer:
     ) -> Response | None:
         """Read the run to its end and return the response.
 
-        Returns None if a part of what was read is void. The log does not have it any more.
+        Returns None if a part of what was read is void. It was removed from the log.
 
         Raises:
             CursorExpired: the answer is too long for one document.
@@ -250,6 +251,7 @@ class WaitedAnswer:
         gathered, seen = self._new_gatherer(self._run), START
         async for batch in batches:
             for position, event in batch:
+                # a gatherer cannot forget what it was fed: a new one has to read the log again
                 if isinstance(event, Rewound) and event.to < seen:
                     return None
                 gathered.feed(event)

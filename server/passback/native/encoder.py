@@ -182,6 +182,7 @@ class NativeEncoder:
         if isinstance(outcome, Failed):
             endings.append(_error_event(outcome))
         if isinstance(outcome, HandedBack):
+            # approvals are among the protocol's own events, other calls have to be included
             endings.extend(
                 _interrupt_event(each) for each in outcome.owed if each.kind == "approval"
             )
@@ -277,7 +278,7 @@ def _usage_event(reported: UsageReported) -> UsageEvent:
         event["estimated"] = True
     if left is not None:
         event["left"] = left_view(left)
-    if reported.model:
+    if reported.model:  # empty where the tokens are of several models
         event["model"] = reported.model
     return event
 
@@ -301,7 +302,7 @@ def _run_end_event(end: RunFinished) -> RunEndEvent:
         native["reason"] = outcome.reason
     elif isinstance(outcome, Failed):
         native["reason"] = outcome.code
-    if end.model:
+    if end.model:  # empty when no model answered
         native["model"] = end.model
     return native
 

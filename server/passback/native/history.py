@@ -146,6 +146,7 @@ def _permission_view(answered: LastingPermission) -> PermissionView:
 
 def owed_views(status: Status, /) -> list[OwedView]:
     """Return the views of all calls that the client has to answer."""
+    # one deadline for all calls: the conversation goes on without those that are late
     deadline = None if status.answer_by is None else instant(status.answer_by)
     claimed = {claim.call_id: instant(claim.until) for claim in status.claims}
     return [
@@ -287,7 +288,7 @@ def _input_view(message: SystemMessage | UserMessage) -> InputView:
     }
     if message.imported:
         shown["imported"] = True
-    if isinstance(message, SystemMessage):
+    if isinstance(message, SystemMessage):  # only a user's message has an agent and a context
         if message.synthetic:
             shown["synthetic"] = message.synthetic
         return shown

@@ -65,18 +65,18 @@ class PlainEncoder:
             text = event.text.replace(MARK, "")
             self._last_character = text[-1:] or self._last_character
             return (text,) if text else ()
-        return self._ending(event.outcome) if isinstance(event, RunFinished) else ()
+        return self._ending_lines(event.outcome) if isinstance(event, RunFinished) else ()
 
     def rewind(self, to: Cursor, /) -> Sequence[str]:
         return ()
 
     def fail(self, failed: Failed, /) -> Sequence[str]:
-        return self._ending(failed)
+        return self._ending_lines(failed)
 
     def end(self) -> Sequence[str]:
         return ()
 
-    def _ending(self, outcome: Outcome) -> Sequence[str]:
+    def _ending_lines(self, outcome: Outcome) -> Sequence[str]:
         newline = "" if self._last_character == "\n" else "\n"
         view = _outcome_view(outcome)
         return (f"{newline}{MARK}{json.dumps(view)}\n",) if view else (newline,)
@@ -133,7 +133,7 @@ async def followed_run(
             raise UnknownRun("this conversation has had no run")
         return RunRef(key, newest), None
     if given not in {None, since.cursor.run_id}:
-        raise InvalidCursor("the event id is of another run")
+        raise InvalidCursor("the event id is of another run than the one in runId")
     return RunRef(key, since.cursor.run_id), since
 
 

@@ -217,7 +217,11 @@ def _validate_submission(
 
 
 def _encode_json(value: object) -> bytes:
-    """Return a value as JSON in UTF-8. Raises InvalidRequest if it cannot be, such as infinity."""
+    """Return a value as JSON in UTF-8.
+
+    Raises:
+        InvalidRequest: JSON cannot hold it, such as infinity.
+    """
     try:
         return json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
