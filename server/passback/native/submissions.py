@@ -187,10 +187,13 @@ def _plain_schema(schema: object) -> object:
     """Return a schema as it could be posted. A pydantic model stands for its JSON Schema."""
     if isinstance(schema, Mapping):
         return dict(cast("Mapping[str, object]", schema))
-    if not isinstance(schema, type) or not issubclass(schema, BaseModel):
+    if not isinstance(schema, type):
         return schema
+    model = cast("type[object]", schema)
+    if not issubclass(model, BaseModel):
+        return model  # for the validation to refuse
     try:
-        return schema.model_json_schema()
+        return model.model_json_schema()
     except PydanticUserError as error:
         raise InvalidOutputSchema(f"output_schema has no JSON Schema: {error.message}") from error
 

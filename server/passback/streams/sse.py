@@ -143,7 +143,7 @@ class EventStream:
         self._writer = ResponseWriter(self._services, scope, receive, send, ping=self._form.ping)
         async with runs.follow(self._run, after=position, take=self._send_at_once) as batches:
             if self._framer.recalls:
-                # over the events that the client has, to which `batches` is the rest
+                # feed the encoder the events that the client has; `batches` has the rest
                 async with runs.follow(self._run) as seen:
                     while (batch := await anext(seen, None)) and self._framer.recall(batch):
                         pass
