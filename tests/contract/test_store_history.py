@@ -12,20 +12,16 @@ from tests.support.conversations import (
     ending,
     new_key,
     new_run,
-    opening,
     reaped,
     turn,
     user,
     waiting,
 )
-from tests.support.redis_server import RedisServer
 
 from passback.core.changes import Change, Status, dump_message, dump_queued
 from passback.core.messages import ConversationKey, Message
 from passback.core.ports import Store
 from passback.core.state import State
-from passback.stores.layout import tag
-from passback.stores.open import open_store
 
 pytestmark = pytest.mark.anyio
 
@@ -134,30 +130,3 @@ async def test_messages_that_are_more_than_asked_for_are_left_out(store: Store) 
 
 async def test_of_an_unknown_conversation_nothing_is_left_out(store: Store) -> None:
     assert (await store.load(new_key(), within=0)).left_out is False
-
-
-# ---------------------------------------------------------------- conversations of an older version
-@pytest.mark.redis
-async def test_a_conversation_that_nobody_counted_is_counted_when_it_is_loaded_and_kept_so_with_its_next_write(
-    shared_redis: RedisServer, redis_url: str
-) -> None:
-    key = new_key()
-    async with open_store(redis_url) as store:
-        many = tuple(user(f"{number}" * number) for number in range(45))
-        await parked(store, replace(change(key, 0, *many), state=State(history_start=1)))
-        shared_redis.command("HDEL", f"pb:{{{tag(key)}}}:state", "history")
-        assert (await store.status(key)).history_bytes is None
-        size = sum(len(dump_message(each)) for each in many[1:])
-        left_out = await store.load(key, within=size - 1)
-        assert (left_out.left_out, left_out.status.history_bytes) == (True, size)
-        loaded = await store.load(key, within=size)
-        assert (loaded.left_out, loaded.messages) == (False, many[1:])
-        assert loaded.status.history_bytes == size
-        held = await store.begin(
-            change(key, loaded.status.version, user("more")), new_run(), opening(new_run()), lease=1
-        )
-        assert held is not None
-        await assert_counted(store, key)
-        shared_redis.command("HDEL", f"pb:{{{tag(key)}}}:state", "history")
-        await store.commit(turn(held, 0, 2, say="says"), lease=LONG)
-        await assert_counted(store, key)

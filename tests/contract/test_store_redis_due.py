@@ -270,7 +270,7 @@ async def test_a_claim_shows_the_gap_when_all_that_was_committed_has_been_trimme
 def size_fits(server: RedisServer, run: RunRef, limit: int) -> None:
     """The size that the state tells is the log's; it is more than the limit only where readers would see no gap."""
     stem = f"pb:{{{tag(run.key)}}}"
-    told = int(server.command("HGET", f"{stem}:state", "bytes"))
+    told = int(server.command("HGET", f"{stem}:state", "log_bytes"))
     entries = server.command("XRANGE", f"{stem}:log:{run.run_id}", "-", "+")
     sizes = [len(fields[b"events"]) for _, fields in entries]
     assert told == sum(sizes)

@@ -249,6 +249,50 @@ async def test_a_server_that_evicts_keys_is_refused_unless_it_is_allowed(
         assert any("volatile-lru" in warning for warning in await store.check())
 
 
+@pytest.mark.parametrize("changed", [("HDEL",), ("HSET", "7")])
+async def test_conversations_of_another_layout_are_refused(
+    own_redis: RedisServer, changed: tuple[str, ...]
+) -> None:
+    key = new_key()
+    async with open_store(own_redis.url, options=StoreOptions(prefix="own")) as store:
+        await begun(store, key)
+        await store.check()
+        verb, *value = changed
+        own_redis.command(verb, f"own:{{{tag(key)}}}:state", "layout", *value)
+        with pytest.raises(ConfigurationError, match="'own' are of another version"):
+            await store.check()
+    async with open_store(own_redis.url) as other:
+        await other.check()
+
+
+async def test_conversations_of_another_layout_are_refused_in_a_cluster(
+    redis_cluster_url: str, shared_cluster: RedisServer
+) -> None:
+    key = new_key()
+    async with open_store(redis_cluster_url) as store:
+        await begun(store, key)
+        await store.check()
+        shared_cluster.command("HDEL", f"pb:{{{tag(key)}}}:state", "layout")
+        with pytest.raises(ConfigurationError, match="another version"):
+            await store.check()
+
+
+@pytest.mark.parametrize("foreign", [("SET", "foreign"), ("HSET", "newest_epoch", "3")])
+async def test_a_damaged_conversation_is_no_other_layout(
+    own_redis: RedisServer, foreign: tuple[str, ...]
+) -> None:
+    verb, *value = foreign
+    own_redis.command(verb, f"pb:{{{tag(new_key())}}}:state", *value)
+    async with open_store(own_redis.url) as store:
+        await store.check()
+
+
+async def test_a_server_that_permits_no_look_at_its_keys_is_used(own_redis: RedisServer) -> None:
+    own_redis.command("ACL", "SETUSER", "app", "on", ">hunter2", "~*", "&*", "+@all", "-scan")
+    async with open_store(f"redis://app:hunter2@127.0.0.1:{own_redis.port}") as store:
+        await store.check()
+
+
 async def test_a_server_that_hides_its_settings_is_used_with_a_warning(
     own_redis: RedisServer,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Large writes to a store go one at a time: what is small waits for one of them at most."""
+"""Large writes to a store, one at a time: a small write waits for at most one of them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection
@@ -19,12 +19,13 @@ from passback.pacing import LARGE, large_work
 
 
 class LargeWrites:
-    """The lane of a store's large writes, in the order of their coming.
+    """A lock for a store's large writes, first come, first served.
 
-    Whoever is in it packs its records there, too: so they are in memory for one write, not for all that wait.
+    The holder packs its records under the lock, too, so that the records of one write are in
+    memory at a time, not those of all that wait.
 
     Args:
-        patience: seconds until a write that waits for the others is told that the store does not answer.
+        patience: seconds for which a write waits before it fails with StoreUnavailable.
     """
 
     def __init__(self, patience: float) -> None:
@@ -33,7 +34,7 @@ class LargeWrites:
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        """Wait for the large writes before this one. Raises StoreUnavailable."""
+        """Hold the lock. Raises StoreUnavailable when it is not free in time."""
         try:
             async with asyncio.timeout(self._patience):
                 await self._lock.acquire()
@@ -47,20 +48,21 @@ class LargeWrites:
 
 
 def is_large(records: Collection[bytes], /) -> bool:
-    """Whether a write of these records takes a turn."""
+    """Return whether a write of these records is large."""
     return sum(map(len, records)) > LARGE
 
 
 def is_large_commit(commit: Commit, /) -> bool:
-    """The same of a commit that is not packed yet: what it reveals is mostly in its messages."""
+    """Return whether a commit is large, before it is packed."""
+    # its events mostly repeat its messages, which are counted alone
     size = 0
     for message in commit.append:
-        size += _size(message)
+        size += _text_size(message)
     return size > LARGE
 
 
-def _size(message: Message) -> int:
-    """Characters of a message's texts."""
+def _text_size(message: Message) -> int:
+    """Return the number of characters in a message's texts."""
     if isinstance(message, AssistantMessage):
         size = _content_size(message.content)
         for call in message.tool_calls:
@@ -69,13 +71,13 @@ def _size(message: Message) -> int:
             size += len(thought.text)
         return size
     if isinstance(message, ChildMessage):
-        return _size(message.message)
+        return _text_size(message.message)
     return 0 if isinstance(message, ApprovalMessage) else _content_size(message.content)
 
 
 def _content_size(content: Content) -> int:
-    return len(content if isinstance(content, str) else as_text(content, media=_url))
+    return len(content if isinstance(content, str) else as_text(content, media=_media_url))
 
 
-def _url(part: MediaPart) -> str:
+def _media_url(part: MediaPart) -> str:
     return part.url

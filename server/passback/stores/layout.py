@@ -1,4 +1,4 @@
-"""How the stores name and write down what the door gives them: the part that does not depend on the engine."""
+"""Names and records that all stores share, whatever their database."""
 
 import hashlib
 import logging
@@ -43,19 +43,22 @@ from passback.stores.options import milliseconds
 logger = logging.getLogger(__name__)
 
 SPENT_TTL = 2 * 24 * 3600 * 1000  # milliseconds for which the counts of owners are kept
+# The largest count of an owner, which stays there: Lua counts in doubles, exact up to this.
 SPENT_MOST = 2**53 - 1
-"""Of anything that is counted for an owner: beyond it, not all stores count exactly. A count stays there."""
 _BILLIONTHS = 10**9
 
 PAGE_SIZE = 8 * 2**20  # bytes of records in one page, unless its first message alone is larger
 
-# what it raises to unpack a record that is damaged or of another version
+# raised while unpacking a record that is damaged or of another version
 _UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 
 @contextmanager
-def unpacking() -> Generator[None]:
-    """Makes a StoreError of what an unreadable record raises, whose text may quote the record."""
+def unpacking_records() -> Generator[None]:
+    """Turn the error of an unreadable record into a StoreError without its text.
+
+    The text may quote the record.
+    """
     try:
         yield
     except _UNREADABLE as error:
@@ -65,12 +68,15 @@ def unpacking() -> Generator[None]:
 
 @lru_cache(maxsize=10_000)
 def tag(key: ConversationKey, /) -> str:
-    """The name of a conversation in a store: 32 hex digits, so that no id can inject, collide or be too long."""
+    """Return the name of a conversation in a store.
+
+    It is 32 hex digits, so that no id can inject, collide or be too long.
+    """
     return hashlib.sha256(pack_key(key)).hexdigest()[:32]
 
 
 def pack_key(key: ConversationKey, /) -> bytes:
-    """Whose conversation it is, and its id: for those who look for work without knowing where."""
+    """Pack owner and id: recovery finds conversations by records, and needs their keys."""
     return f"{key.owner}\0{key.id}".encode("utf-8", "surrogatepass")
 
 
@@ -84,37 +90,39 @@ def pack_owner(owner: OwnerId, /) -> bytes:
 
 
 def owner_tag(owner: OwnerId, /) -> str:
-    """The name of an owner in a store, as `tag`."""
+    """Return the name of an owner in a store, as `tag` does for a conversation."""
     return hashlib.sha256(pack_owner(owner)).hexdigest()[:32]
 
 
 def first_version(nonce: str, /) -> int:
-    """The version of a conversation after its first change.
+    """Return the version of a conversation after its first change.
 
-    Versions count up from a number that the first change decides: what was judged by a conversation that has
-    since been deleted and made anew cannot fit the new one by chance.
+    Versions count up from a number that the first change's nonce decides. A change that was
+    computed for a conversation that has since been deleted and created again does not match the
+    new one by chance.
     """
     return 1 + int.from_bytes(hashlib.sha256(nonce.encode()).digest()[:5], "big")
 
 
-def fence(epoch: int, nonce: str, /) -> str:
+def make_fence(epoch: int, nonce: str, /) -> str:
     return f"{epoch}:{nonce}"
 
 
 class PackedState(NamedTuple):
-    """A `State` as a store writes it: a record, and the boundary as a number by which it reads messages."""
+    """A `State` as a store writes it: a record, and `history_start`, by which messages are read."""
 
     record: bytes
-    boundary: int
+    history_start: int
 
 
 def pack_state(state: State | None, /) -> PackedState | None:
     return None if state is None else PackedState(dump_state(state), state.history_start)
 
 
-def unpack_state(record: bytes | None, boundary: int, /) -> State:
-    """The boundary may have been set back since the record was written; without a record there is no other than 0."""
-    return replace(load_state(record), history_start=boundary) if record else State()
+def unpack_state(record: bytes | None, history_start: int, /) -> State:
+    """Return the state of a record, with its stored `history_start`; None is a new state."""
+    # `history_start` may have been set back since the record was written
+    return replace(load_state(record), history_start=history_start) if record else State()
 
 
 class PackedOpenTurns(NamedTuple):
@@ -146,8 +154,8 @@ class PackedChange:
     owed: bytes
     owes: bool
     tools: bytes | None
-    keep: int | None
-    mark: int
+    keep_messages: int | None
+    run_start: int
     dequeues: str | None
     cancel_on_disconnect: bool
     state: PackedState | None
@@ -183,8 +191,11 @@ def unpack_receipt(packed: str, /) -> Receipt:
 
 
 @value
-class PackedHold:
-    """A `Hold` as a store writes it: `call` and `claimant` have no spaces; of the claimant there is but a hash."""
+class PackedClaim:
+    """A `ClaimRequest` as a store writes it.
+
+    `call` and `claimant` have no spaces; `claimant` is a hash.
+    """
 
     tag: str
     nonce: str
@@ -194,16 +205,20 @@ class PackedHold:
     milliseconds: int
 
 
-def pack_hold(hold: ClaimRequest, seconds: float, /) -> PackedHold:
-    claimant = hashlib.sha256(hold.claimant.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    call = quote(hold.call_id, safe="")
-    return PackedHold(
-        tag(hold.key), hold.nonce, hold.expected, call, claimant, milliseconds(seconds)
+def pack_claim(request: ClaimRequest, seconds: float, /) -> PackedClaim:
+    # what the client calls itself is not stored
+    claimant = hashlib.sha256(request.claimant.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    call = quote(request.call_id, safe="")
+    return PackedClaim(
+        tag(request.key), request.nonce, request.expected, call, claimant, milliseconds(seconds)
     )
 
 
 def unpack_claims(packed: str, owed: Sequence[Owed], now: int, /) -> tuple[CallDeadline, ...]:
-    """Those of owed calls that are not over, from `call claimant until`, one behind the other."""
+    """Return the claims of owed calls that have not expired.
+
+    `packed` repeats `call claimant until`, separated by spaces.
+    """
     words, open_calls = packed.split(), {call.id for call in owed}
     claims = (
         CallDeadline(CallId(unquote(call)), int(until))
@@ -213,7 +228,7 @@ def unpack_claims(packed: str, owed: Sequence[Owed], now: int, /) -> tuple[CallD
 
 
 class PackedAmounts(NamedTuple):
-    """A `Spent` as the stores count it, in whole numbers: what is added up in another order is the same."""
+    """A `Spent` as the stores count it: whole numbers, whose sum depends on no order."""
 
     tokens: int
     milliseconds: int
@@ -222,7 +237,7 @@ class PackedAmounts(NamedTuple):
 
 @value
 class PackedSpending:
-    """A `Spending` as a store writes it: the count of a day, and that of a lease, which are an owner's."""
+    """A `Spending` as a store writes it: an owner's counts of a day and of a lease."""
 
     tag: str
     day: str
@@ -276,7 +291,7 @@ def pack_enqueue(entry: Enqueue, /) -> PackedEnqueue:
 
 @value
 class PackedEntry:
-    """One entry of a log: a batch of events, under the number of its last one."""
+    """One entry of a log: a batch of `size` events, under the number of its last one."""
 
     last: int
     size: int
@@ -317,7 +332,7 @@ class PackedCommit:
     messages: tuple[bytes, ...]
     owed: bytes
     ends: bool
-    cut: bool
+    stopped_early: bool
     answer_within: int | None
     hands_back: bool
     state: PackedState | None
@@ -341,17 +356,21 @@ def pack_commit(commit: Commit, /) -> PackedCommit:
 
 
 def unpack_entries(entries: Iterable[tuple[Position, bytes]], after: Position, /) -> list[Logged]:
-    """Events after a position from entries in order, each with the position of its last event.
+    """Return the events after a position, from entries in order.
+
+    Each entry comes with the position of its last event.
 
     Raises:
-        CursorExpired: entries that followed the position are missing. A take-over removes the last entries of an epoch
-            and opens the next one with number 1; trimming removes from the front, and never up to such an opening.
+        CursorExpired: entries that followed the position are missing. A take-over removes the last
+            entries of an epoch and opens the next one with number 1; trimming removes from the
+            front, and never up to such an opening.
     """
     logged: list[Logged] = []
     place = after
     for last, record in entries:
         events = load_events(record)
         first = last.seq - len(events) + 1
+        # an entry of a later epoch has to begin with its opening, number 1
         if first > (place.seq if last.epoch == place.epoch else 0) + 1:
             raise CursorExpired(TRIMMED)
         place = last
@@ -364,17 +383,18 @@ def unpack_entries(entries: Iterable[tuple[Position, bytes]], after: Position, /
 
 
 class InboxPageBuilder:
-    """A page that is being filled, oldest first; `limit`: how many calls it may have."""
+    """Builder of one inbox page, oldest first, with at most `limit` calls."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._characters = PAGE_SIZE
         self._owing: list[Owing] = []
 
-    def take(self, owing: Owing) -> bool:
-        """False: there is no room for this conversation; the first one always fits."""
+    def try_add(self, owing: Owing) -> bool:
+        """Add a conversation; return False if the page has no room. The first one always fits."""
         calls = owing.status.owed
         size = sum(len(call.arguments) for call in calls)
+        # a page without its first conversation would never end
         if self._owing and (len(calls) > self._limit or size > self._characters):
             return False
         self._owing.append(owing)
@@ -382,10 +402,10 @@ class InboxPageBuilder:
         self._characters -= size
         return True
 
-    def full(self) -> Inbox:
-        """The page, when one more conversation did not fit."""
+    def full_page(self) -> Inbox:
+        """Return the page after a conversation did not fit."""
         return Inbox(tuple(self._owing), self._owing[-1].place)
 
-    def ended(self, more: Place | None = None) -> Inbox:
-        """The page, when there was no other conversation, or none up to a place."""
+    def last_page(self, more: Place | None = None) -> Inbox:
+        """Return the page when there is no other conversation, or none up to `more`."""
         return Inbox(tuple(self._owing), more)

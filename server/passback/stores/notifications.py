@@ -1,4 +1,4 @@
-"""Wake-up notifications inside a process: who waits for a conversation's log, and how to wake them."""
+"""Wake-up notifications inside a process, for readers that wait for a conversation's log."""
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Generator
@@ -7,63 +7,65 @@ from contextlib import contextmanager
 import anyio
 
 QUIET_LIMIT = 2.0  # seconds after which a wait ends without a reason, in case a hint was lost
-Look = Callable[[], Awaitable[None]]
+Poll = Callable[[], Awaitable[None]]
 
 
 class LogWaiter:
-    """One waiting reader. A ring before the wait is not lost.
+    """One waiting reader. A notification before the wait is not lost.
 
     Args:
-        look: asked every `pause` seconds during a wait; it may ring this bell.
+        poll: called every `pause` seconds during a wait; it may notify this waiter.
     """
 
-    def __init__(self, look: Look | None = None, pause: float = QUIET_LIMIT) -> None:
-        self._rung = anyio.Event()
-        self._look = look
-        self._pause = pause
+    def __init__(self, poll: Poll | None = None, pause: float = QUIET_LIMIT) -> None:
+        self._notified = anyio.Event()
+        self._poll = poll
+        self._poll_pause = pause
 
-    def ring(self) -> None:
-        self._rung.set()
+    def notify(self) -> None:
+        """End the wait, or the next one."""
+        self._notified.set()
 
     async def wait(self) -> None:
+        """Wait for a notification, for `QUIET_LIMIT` seconds at most."""
         with anyio.move_on_after(QUIET_LIMIT):
-            await self._until_rung()
-        self._rung = anyio.Event()
+            await self._wait_until_set()
+        self._notified = anyio.Event()
 
-    async def _until_rung(self) -> None:
-        while not self._rung.is_set():
-            with anyio.move_on_after(self._pause):
-                await self._rung.wait()
+    async def _wait_until_set(self) -> None:
+        while not self._notified.is_set():
+            with anyio.move_on_after(self._poll_pause):
+                await self._notified.wait()
                 return
-            if self._look is not None:
-                await self._look()
+            if self._poll is not None:
+                await self._poll()
 
 
 class LogNotifications:
-    """All bells of a process, by conversation tag."""
+    """All waiters of a process, by conversation tag."""
 
     def __init__(self) -> None:
         self._by_tag: defaultdict[str, set[LogWaiter]] = defaultdict(set)
 
     @contextmanager
-    def hung(self, tag: str, bell: LogWaiter, /) -> Generator[LogWaiter]:
-        """Rings reach this bell inside the context."""
-        self._by_tag[tag].add(bell)
+    def registered(self, tag: str, waiter: LogWaiter, /) -> Generator[LogWaiter]:
+        """Notify this waiter inside the context."""
+        self._by_tag[tag].add(waiter)
         try:
-            yield bell
+            yield waiter
         finally:
-            self._by_tag[tag].discard(bell)
+            self._by_tag[tag].discard(waiter)
             if not self._by_tag[tag]:
                 del self._by_tag[tag]
 
     def tags(self) -> set[str]:
-        """The conversations that somebody waits for."""
+        """Return the tags of the conversations that a reader waits for."""
         return set(self._by_tag)
 
-    def ring(self, tag: str, /) -> None:
-        for bell in self._by_tag.get(tag, ()):
-            bell.ring()
+    def notify(self, tag: str, /) -> None:
+        for waiter in self._by_tag.get(tag, ()):
+            waiter.notify()
 
-    def ring_all(self) -> None:
+    def notify_all(self) -> None:
         for tag in self._by_tag:
-            self.ring(tag)
+            self.notify(tag)

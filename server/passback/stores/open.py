@@ -1,4 +1,4 @@
-"""Which store a URL means. A new kind of store is a module of its own and a line in this table."""
+"""Opening a store by its URL. A new kind of store is a module and a line in `OPENERS`."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,11 +12,11 @@ from passback.stores.redis import RedisStore, Topology, parse_redis_url
 from passback.stores.sqlite import SqliteStore
 
 Opener: TypeAlias = Callable[[str, StoreOptions], Store]
-"""Makes a store of a URL's part behind the scheme and its colon."""
+"""Make a store from the part of a URL behind the scheme and its colon."""
 
 
 def open_store(url: str, /, *, options: StoreOptions | None = None) -> Store:
-    """The store of a URL, not yet connected: it connects when it is entered.
+    """Return the store of a URL; it connects when it is entered.
 
     Raises:
         ConfigurationError: with what is wrong with the URL, never with a password in it.
@@ -29,10 +29,11 @@ def open_store(url: str, /, *, options: StoreOptions | None = None) -> Store:
     return opener(rest, options or StoreOptions())
 
 
-def _sqlite(rest: str, options: StoreOptions) -> Store:
+def _open_sqlite(rest: str, options: StoreOptions) -> Store:
     if not rest.startswith("///") or not rest[3:]:
         raise ConfigurationError(
-            "the store's URL has to be sqlite:///FILE (relative) or sqlite:////FOLDER/FILE (absolute)"
+            "the store's URL has to be sqlite:///FILE (relative) or "
+            "sqlite:////FOLDER/FILE (absolute)"
         )
     if "%00" in rest or "\0" in rest:
         raise ConfigurationError("the name of a SQLite store's file has no NUL in it")
@@ -41,26 +42,26 @@ def _sqlite(rest: str, options: StoreOptions) -> Store:
     return SqliteStore(Path(unquote(rest[3:])).expanduser(), options)
 
 
-def _memory(rest: str, options: StoreOptions) -> Store:
+def _open_memory(rest: str, options: StoreOptions) -> Store:
     if rest.strip("/"):
         raise ConfigurationError("the URL of the store in memory is memory: and nothing more")
     return SqliteStore(None, options)
 
 
-def _redis(topology: Topology, *, tls: bool = False) -> Opener:
-    def opener(rest: str, options: StoreOptions) -> Store:
+def _redis_opener(topology: Topology, *, tls: bool = False) -> Opener:
+    def open_redis(rest: str, options: StoreOptions) -> Store:
         return RedisStore(parse_redis_url(topology, rest, tls=tls), options)
 
-    return opener
+    return open_redis
 
 
 OPENERS: Mapping[str, Opener] = {
-    "sqlite": _sqlite,
-    "memory": _memory,
-    "redis": _redis("single"),
-    "rediss": _redis("single", tls=True),
-    "redis+sentinel": _redis("sentinel"),
-    "rediss+sentinel": _redis("sentinel", tls=True),
-    "redis+cluster": _redis("cluster"),
-    "rediss+cluster": _redis("cluster", tls=True),
+    "sqlite": _open_sqlite,
+    "memory": _open_memory,
+    "redis": _redis_opener("single"),
+    "rediss": _redis_opener("single", tls=True),
+    "redis+sentinel": _redis_opener("sentinel"),
+    "rediss+sentinel": _redis_opener("sentinel", tls=True),
+    "redis+cluster": _redis_opener("cluster"),
+    "rediss+cluster": _redis_opener("cluster", tls=True),
 }

@@ -1,4 +1,4 @@
-"""What can be set on a store, whatever its kind."""
+"""Settings of a store, whatever its kind."""
 
 import re
 
@@ -19,7 +19,8 @@ class StoreOptions:
         prefix: what the names of all keys begin with (Redis).
         max_connections: connections to the server at most (Redis).
         allow_eviction: accept a server that may evict our keys when its memory is full (Redis).
-        patience: how long an operation may take, with all its repeats, until the store counts as unavailable.
+        patience: how long an operation may take, with all its repeats, until the store counts as
+            unavailable.
 
     Raises:
         ConfigurationError: a value that cannot work.
@@ -53,20 +54,20 @@ def milliseconds(seconds: float, /) -> int:
 
 
 @value
-class Keep:
-    """For how many milliseconds to keep what a write touches; None for ever."""
+class KeepTimes:
+    """Times to live for the keys or rows that a write touches, in milliseconds; None for ever."""
 
     conversation: int | None
     log: int
 
     @classmethod
-    def idle(cls, options: StoreOptions, /) -> "Keep":
-        """No run goes on. A log does not outlive its conversation."""
+    def when_idle(cls, options: StoreOptions, /) -> "KeepTimes":
+        """Return the times while no run goes on. A log does not outlive its conversation."""
         log = options.log_ttl if options.ttl is None else min(options.log_ttl, options.ttl)
         return cls(None if options.ttl is None else milliseconds(options.ttl), milliseconds(log))
 
     @classmethod
-    def running(cls, options: StoreOptions, /) -> "Keep":
-        """A day at least: nothing expires under a run, however short the ttl."""
+    def when_running(cls, options: StoreOptions, /) -> "KeepTimes":
+        """Return the times during a run: a day at least, so that nothing expires under it."""
         ttl = None if options.ttl is None else milliseconds(max(options.ttl, DAY))
         return cls(ttl, milliseconds(DAY))

@@ -1,4 +1,4 @@
-"""What an error of Redis means for the door's callers; its text stays here, it may quote what was sent."""
+"""Translation of Redis errors into StoreErrors, without their texts: these may quote a record."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _FULL = StoreFull, "Redis has no memory left"
 _REFUSED = StoreError, "Redis refuses the user, the password or the command"
 _UNAVAILABLE = StoreUnavailable, "Redis cannot be reached, or takes no writes now"
 
-# redis-py makes classes of some codes, and takes the code out of their text then.
+# redis-py has classes for some codes, and takes the code out of their text.
 _BY_CLASS: Mapping[type[Exception], tuple[type[StoreError], str]] = {
     redis.AuthenticationError: _REFUSED,
     redis.AuthenticationWrongNumberOfArgsError: _REFUSED,
@@ -41,7 +41,7 @@ _CODE = re.compile(rf"(?:^|[-\s])({'|'.join(_BY_CODE)})\b")
 
 
 def store_error(error: Exception, /) -> StoreError:
-    """The error to raise instead of one of `REDIS_ERRORS`."""
+    """Return the error to raise instead of one of `REDIS_ERRORS`."""
     for kind, (made, message) in _BY_CLASS.items():
         if isinstance(error, kind):
             return made(message, retry_after=1 if made is StoreUnavailable else None)
@@ -53,5 +53,8 @@ def store_error(error: Exception, /) -> StoreError:
 
 
 def is_closed_socket(error: RuntimeError, /) -> bool:
-    """Whether it is uvloop's, of a connection that broke while it was being opened: it has no class of its own."""
+    """Return whether uvloop raised this for a connection that broke while it was opened.
+
+    uvloop has no class for it.
+    """
     return str(error).endswith("the handler is closed")

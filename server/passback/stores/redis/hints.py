@@ -1,4 +1,4 @@
-"""Wake-up hints from Redis: one subscriber connection per process, however many readers wait."""
+"""Wake-up hints from Redis: one subscriber connection for all waiting readers of a process."""
 
 import logging
 from collections.abc import AsyncGenerator
@@ -16,46 +16,47 @@ from passback.stores.redis.servers import Subscriber
 logger = logging.getLogger(__name__)
 
 CONFIRM_TIMEOUT = 1.0  # seconds to wait for a subscription before watching without it
-RECONNECT_PAUSE = 0.5
+RECONNECT_PAUSE = 0.5  # seconds
 READ_TIMEOUT = 30.0  # seconds after which a silent connection is tried
 
 
 class Hints:
-    """Rings the bells of a conversation when its channel speaks.
+    """Notify the waiters of a conversation when a message arrives on its channel.
 
-    A hint may be lost, when the connection breaks or a subscription is late: a bell's wait ends by itself after a while.
+    A hint is lost when the connection breaks or a subscription is late: each wait also ends by
+    itself after `notifications.QUIET_LIMIT`.
     """
 
     def __init__(self, link: RedisLink, names: Names) -> None:
         self._link = link
         self._names = names
-        self._bells = LogNotifications()
+        self._notifications = LogNotifications()
         self._needed = anyio.Event()
-        self._turn = anyio.Lock()  # for the subscriptions below
+        self._lock = anyio.Lock()  # guards the subscriptions below
         self._subscriber: Subscriber | None = None
-        self._asked: set[str] = set()
+        self._subscribed: set[str] = set()
         self._confirmed: dict[str, anyio.Event] = {}
 
     @asynccontextmanager
     async def watching(self, tag: str, /) -> AsyncGenerator[LogWaiter]:
-        """A bell that rings from now on."""
+        """Give a waiter that is notified from now on."""
         self._needed.set()
-        with self._bells.hung(tag, LogWaiter()) as bell:
+        with self._notifications.registered(tag, LogWaiter()) as waiter:
             confirmed = self._confirmed.setdefault(tag, anyio.Event())
             with anyio.move_on_after(CONFIRM_TIMEOUT):
-                await self._subscribe(tag)
+                await self._subscribe_to(tag)
                 await confirmed.wait()
-            yield bell
+            yield waiter
 
     async def listen(self) -> None:
-        """Keep a connection as soon as somebody watches; runs until it is cancelled."""
+        """Keep a connection once the first reader watches; run until cancelled."""
         await self._needed.wait()
         while True:
             try:
                 await self._listen_once()
             except (*REDIS_ERRORS, StoreError, OSError, RuntimeError) as error:
                 logger.warning("wake-up hints from Redis broke off: %s", type(error).__name__)
-            self._bells.ring_all()
+            self._notifications.notify_all()
             await anyio.sleep(RECONNECT_PAUSE)
 
     async def _listen_once(self) -> None:
@@ -65,39 +66,43 @@ class Hints:
                 while True:
                     message = await subscriber.get_message(timeout=READ_TIMEOUT)
                     if message is not None:
-                        self._hear(message["type"], message["channel"])
+                        self._handle_message(message["type"], message["channel"])
                     await self._unsubscribe_idle(subscriber)
             finally:
                 self._subscriber = None
 
-    def _hear(self, kind: str, channel: bytes) -> None:
+    def _handle_message(self, kind: str, channel: bytes) -> None:
         tag = channel.decode().removeprefix(f"{self._names.prefix}:")
         if kind == "subscribe" and tag in self._confirmed:
             self._confirmed[tag].set()
-        self._bells.ring(tag)
+        self._notifications.notify(tag)
 
     async def _subscribe_all(self, subscriber: Subscriber) -> None:
-        async with self._turn:
-            self._asked = self._bells.tags()
-            # The first name is nobody's: it keeps the connection subscribed when all others are gone.
-            await subscriber.subscribe(self._names.prefix, *map(self._names.channel, self._asked))
+        async with self._lock:
+            self._subscribed = self._notifications.tags()
+            # the first channel is no conversation's: it keeps the connection subscribed when all
+            # others are gone
+            await subscriber.subscribe(
+                self._names.prefix, *map(self._names.channel, self._subscribed)
+            )
             self._subscriber = subscriber
 
-    async def _subscribe(self, tag: str) -> None:
-        """Ask for a channel; without a connection the listener asks for all when it has one."""
-        async with self._turn:
-            if self._subscriber is None or tag in self._asked:
+    async def _subscribe_to(self, tag: str) -> None:
+        """Subscribe to a channel."""
+        async with self._lock:
+            # without a connection, `_subscribe_all` asks for this channel too
+            if self._subscriber is None or tag in self._subscribed:
                 return
-            self._asked.add(tag)
+            self._subscribed.add(tag)
             try:
                 await self._subscriber.subscribe(self._names.channel(tag))
             except (*REDIS_ERRORS, OSError):
-                self._asked.discard(tag)  # the listener meets the same error and begins anew
+                self._subscribed.discard(tag)  # the listener meets the same error and reconnects
 
     async def _unsubscribe_idle(self, subscriber: Subscriber) -> None:
-        async with self._turn:
-            idle = self._asked - self._bells.tags()
+        async with self._lock:
+            idle = self._subscribed - self._notifications.tags()
             if idle:
                 await subscriber.unsubscribe(*map(self._names.channel, idle))
-                self._asked -= idle
+                self._subscribed -= idle
                 self._confirmed = {tag: e for tag, e in self._confirmed.items() if tag not in idle}

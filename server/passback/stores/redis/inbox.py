@@ -1,7 +1,8 @@
-"""The inbox of each owner: which of its conversations may owe something, by the time when it was handed back.
+"""The inbox of each owner: conversations that may owe something, by the time of their handing back.
 
-It is a hint, on whatever server: written before a conversation owes something, and cleared of what owes nothing by those
-who look. What does not run and owes nothing cannot come to owe something without being noted anew, under another score.
+It is a hint, on whatever server. A conversation is noted before it owes something, and removed by a
+reader that finds that it owes nothing. A conversation that neither runs nor owes cannot owe
+something later without being noted again, under another score.
 """
 
 from collections.abc import Sequence
@@ -16,104 +17,112 @@ from passback.stores.redis.link import RedisLink, ScriptCall
 from passback.stores.redis.names import Names
 from passback.stores.redis.servers import Reply
 
-ROUNDS = 16  # of looking, for one page
-AT_ONCE = 64  # conversations that one round looks at
-ROOM = 1000  # entries of an inbox from which on each new one makes somebody look at some others
-SAMPLE = 3
-_TAG = 32  # characters
+ROUNDS = 16  # of reading entries, for one page
+AT_ONCE = 64  # conversations that one round reads
+ROOM = 1000  # entries of an inbox; beyond it, each new one makes its writer check `SAMPLE` others
+SAMPLE = 3  # entries
+_TAG_LENGTH = 32  # characters
 
 
 @value
 class Entry:
-    """A member of an index under its score; it is the tag of a conversation and its id."""
+    """One member, the tag and the id of a conversation, with its score in microseconds."""
 
     member: bytes
     since: int
 
     @property
     def place(self) -> Place:
-        return Place(self.since, self.member[:_TAG].decode())
+        return Place(self.since, self.member[:_TAG_LENGTH].decode())
 
     def key(self, owner: OwnerId, /) -> ConversationKey:
-        found = self.member[_TAG:].decode("utf-8", "surrogatepass")
+        found = self.member[_TAG_LENGTH:].decode("utf-8", "surrogatepass")
         return ConversationKey(owner, ConversationId(found))
 
 
 class InboxIndex:
-    """`ttl`: for how many milliseconds an index is kept, empty for ever."""
+    """The inboxes of all owners; `ttl`: milliseconds for which one is kept, empty for ever."""
 
     def __init__(self, link: RedisLink, names: Names, ttl: str) -> None:
         self._link = link
         self._names = names
         self._ttl = ttl
 
-    async def note(self, key: ConversationKey, /) -> Sequence[Entry]:
-        """Say that a conversation is about to owe something; gives others to tidy up, where there are very many."""
+    async def note_owing(self, key: ConversationKey, /) -> Sequence[Entry]:
+        """Note that a conversation is about to owe something.
+
+        Returns entries for `remove_settled`, if the inbox has more than `ROOM`.
+        """
         member = f"{tag(key)}{key.id}".encode("utf-8", "surrogatepass")
         given = (member, self._ttl, ROOM, SAMPLE)
-        return _entries(
+        return _parse_entries(
             await self._link.run(
                 ScriptCall(scripts.OWED_NOTE, (self._names.inbox(key.owner),), given)
             )
         )
 
-    async def tidy(self, owner: OwnerId, entries: Sequence[Entry], /) -> None:
-        """Remove those of some entries that owe nothing."""
+    async def remove_settled(self, owner: OwnerId, entries: Sequence[Entry], /) -> None:
+        """Remove those entries that owe nothing."""
         if entries:
-            statuses = await self._statuses(owner, entries)
-            await self._drop(owner, [e for e, s in zip(entries, statuses, strict=True) if _done(s)])
+            statuses = await self._read_statuses(owner, entries)
+            await self._drop_entries(
+                owner, [e for e, s in zip(entries, statuses, strict=True) if _owes_nothing(s)]
+            )
 
-    async def page(self, owner: OwnerId, after: Place | None, limit: int, /) -> Inbox:
-        place, filling = after or Place(0, ""), InboxPageBuilder(limit)
+    async def read_page(self, owner: OwnerId, after: Place | None, limit: int, /) -> Inbox:
+        place, builder = after or Place(0, ""), InboxPageBuilder(limit)
         for _ in range(ROUNDS):
-            entries = await self._behind(owner, place)
-            statuses = await self._statuses(owner, entries)
+            entries = await self._entries_after(owner, place)
+            statuses = await self._read_statuses(owner, entries)
             found = list(zip(entries, statuses, strict=True))
-            await self._drop(owner, [entry for entry, status in found if _done(status)])
+            await self._drop_entries(
+                owner, [entry for entry, status in found if _owes_nothing(status)]
+            )
             for entry, status in found:
                 if status is None or status.running or not status.owed:
                     continue
-                if not filling.take(Owing(entry.key(owner), entry.place, status)):
-                    return filling.full()
+                if not builder.try_add(Owing(entry.key(owner), entry.place, status)):
+                    return builder.full_page()
             if not entries:
-                return filling.ended()
+                return builder.last_page()
             place = entries[-1].place
-        return filling.ended(place)
+        return builder.last_page(place)
 
-    async def _behind(self, owner: OwnerId, place: Place) -> Sequence[Entry]:
-        """The next entries; those of the same moment are told apart by their tags, in which order Redis has them."""
+    async def _entries_after(self, owner: OwnerId, place: Place) -> Sequence[Entry]:
+        """Read the next entries."""
+        # Redis orders entries of the same score by their members, which begin with the tag
         bounds = (place.since, "+inf", "WITHSCORES", "LIMIT", 0, AT_ONCE)
         reply = await self._link.command("ZRANGEBYSCORE", self._names.inbox(owner), *bounds)
-        return [entry for entry in _entries(reply) if entry.place > place]
+        return [entry for entry in _parse_entries(reply) if entry.place > place]
 
-    async def _statuses(self, owner: OwnerId, entries: Sequence[Entry]) -> list[Status | None]:
-        """How conversations stand; None for one that is damaged, which must not be in the way of the others."""
+    async def _read_statuses(self, owner: OwnerId, entries: Sequence[Entry]) -> list[Status | None]:
+        """Read statuses; None for a damaged conversation, which must not hold up the others."""
         names, calls = self._names, list[ScriptCall]()
         for name in (tag(entry.key(owner)) for entry in entries):
             keys = names.state(name), names.messages(name), names.receipts(name), names.queue(name)
             calls.append(ScriptCall(scripts.READ, keys, (1, 0, 0, 0)))
         found = await self._link.run_all(calls) if calls else []
-        return [_status(reply) for reply in found]
+        return [_parse_status(reply) for reply in found]
 
-    async def _drop(self, owner: OwnerId, entries: Sequence[Entry]) -> None:
+    async def _drop_entries(self, owner: OwnerId, entries: Sequence[Entry]) -> None:
         given = [part for entry in entries for part in (entry.member, entry.since)]
         if given:
             await self._link.run(ScriptCall(scripts.OWED_DROP, (self._names.inbox(owner),), given))
 
 
-def _done(status: Status | None) -> bool:
+def _owes_nothing(status: Status | None) -> bool:
     return status is not None and not (status.running or status.owed)
 
 
-def _status(reply: Reply | StoreError) -> Status | None:
+def _parse_status(reply: Reply | StoreError) -> Status | None:
     if isinstance(reply, StoreUnavailable):
         raise reply
     try:
-        return None if isinstance(reply, StoreError) else replies.status(reply)
+        return None if isinstance(reply, StoreError) else replies.parse_status(reply)
     except StoreError:
         return None
 
 
-def _entries(reply: Reply) -> list[Entry]:
+def _parse_entries(reply: Reply) -> list[Entry]:
     pairs = zip(reply[::2], reply[1::2], strict=True)
     return [Entry(member, int(float(score))) for member, score in pairs]

@@ -1,4 +1,4 @@
-"""The way to Redis: scripts by their digest, a bound on connections and on waiting, errors of our own tree."""
+"""Calls of Redis: scripts by digest, limits on connections and time, errors as StoreErrors."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -23,7 +23,7 @@ from passback.stores.redis.servers import (
 )
 from passback.stores.redis.url import RedisTarget
 
-CLOSE_TIMEOUT = 1.0
+CLOSE_TIMEOUT = 1.0  # seconds
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -43,16 +43,17 @@ class ScriptCall:
 
 
 class RedisLink:
-    """Runs scripts and commands; all of them raise the StoreErrors that `errors` tells apart.
+    """Scripts and commands on the servers; all raise the StoreErrors of `errors.store_error`.
 
-    Connecting is lazy: a server that is away is met by the first operation. Closing, and opening again, is allowed.
+    Connecting is lazy: the first operation fails if a server is away. A closed link can be opened
+    again.
     """
 
     def __init__(self, target: RedisTarget, max_connections: int, patience: float) -> None:
         self._target = target
         self._max_connections = max_connections
         self._patience = patience
-        self._places = asyncio.Semaphore(max_connections)
+        self._free_connections = asyncio.Semaphore(max_connections)
         self._servers: Servers | None = None
 
     def open(self) -> None:
@@ -65,27 +66,30 @@ class RedisLink:
 
     async def run(self, call: ScriptCall, /, *, patience: float | None = None) -> Reply:
         """Run one script; `patience` in seconds, if it is less than the link's own."""
-        return await self._guarded(_run, call, patience)
+        return await self._run_guarded(_run_script, call, patience)
 
     async def run_all(self, calls: Sequence[ScriptCall], /) -> list[Reply | StoreError]:
-        """Run scripts of many conversations in one round trip; one that fails has its error as its answer.
+        """Run scripts of many conversations in one round trip.
+
+        A script that fails has its error as its answer.
 
         Raises:
-            StoreError: the servers cannot be asked.
+            StoreError: the servers cannot be reached, or refuse the user.
         """
         if self._target.topology != "cluster":
             if len(calls) == 1:
-                return [await self._alone(calls[0])]
-            return await self._guarded(_pipelined, calls)
+                return [await self._run_single(calls[0])]
+            return await self._run_guarded(_run_pipeline, calls)
         half = self._patience / 2
         try:
-            return await self._guarded(_pipelined, calls, half)
+            return await self._run_guarded(_run_pipeline, calls, half)
         except StoreUnavailable:
-            # a part of the cluster may be away, and redis-py gives up a pipeline as a whole
-            return await asyncio.gather(*(self._answer(call, half) for call in calls))
+            # a part of the cluster may be away: redis-py then fails the pipeline as a whole, so run
+            # each script alone in the other half of the time
+            return await asyncio.gather(*(self._run_or_error(call, half) for call in calls))
 
-    async def _alone(self, call: ScriptCall) -> Reply | StoreError:
-        """As `run_all`, but without a pipeline, which costs four times as much."""
+    async def _run_single(self, call: ScriptCall) -> Reply | StoreError:
+        """Run one script as `run_all` does, without a pipeline: that costs four times as much."""
         try:
             return await self.run(call)
         except StoreUnavailable:
@@ -93,37 +97,37 @@ class RedisLink:
         except StoreError as error:
             return error
 
-    async def _answer(self, call: ScriptCall, patience: float) -> Reply | StoreError:
+    async def _run_or_error(self, call: ScriptCall, patience: float) -> Reply | StoreError:
         try:
             return await self.run(call, patience=patience)
         except StoreError as error:
             return error
 
     async def command(self, *command: Argument) -> Reply:
-        """Run one command, whose key says which server it is for."""
-        return await self._guarded(_command, command)
+        """Run one command on the server that has its key."""
+        return await self._run_guarded(_run_command, command)
 
     async def on_each_server(self, *command: Argument) -> list[Reply]:
         """Run one command on every server that takes writes."""
-        return await self._guarded(_on_each_server, command)
+        return await self._run_guarded(_run_on_each, command)
 
-    async def _guarded(
+    async def _run_guarded(
         self,
         work: Callable[[Servers, A, float], Awaitable[T]],
-        asked: A,
+        request: A,
         patience: float | None = None,
     ) -> T:
-        """Do work within the patience; it is told when that is over."""
+        """Do work within `patience` seconds; `work` gets the deadline. Raises StoreErrors."""
         servers = self._servers
         if servers is None:
             raise StoreUnavailable("the store is closed")
         until = asyncio.get_running_loop().time() + (patience or self._patience)
         try:
             if servers.patient:
-                return await work(servers, asked, until)
-            # asyncio's own, because anyio's scope and limiter cost as much as the rest of a call
-            async with asyncio.timeout_at(until), self._places:
-                return await work(servers, asked, until)
+                return await work(servers, request, until)
+            # asyncio's, because anyio's scope and limiter cost as much as the rest of a call
+            async with asyncio.timeout_at(until), self._free_connections:
+                return await work(servers, request, until)
         except REDIS_ERRORS as error:
             raise store_error(error) from error
         except OSError as error:
@@ -135,12 +139,12 @@ class RedisLink:
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[Subscriber]:
-        """A connection of its own that hears what is published.
+        """Open a connection for messages that are published.
 
         Raises:
-            StoreUnavailable: on entering: no server is found.
+            StoreUnavailable: no server is found, on entering.
         """
-        address = await self._guarded(_address, None)
+        address = await self._run_guarded(_find_address, None)
         client, subscriber = open_listener(self._target, address)
         try:
             yield subscriber
@@ -150,41 +154,41 @@ class RedisLink:
                 await client.aclose()
 
 
-async def _run(servers: Servers, call: ScriptCall, until: float) -> Reply:
+async def _run_script(servers: Servers, call: ScriptCall, until: float) -> Reply:
     try:
         return await servers.client.execute_command(*call.command())
     except NoScriptError:
-        async with asyncio.timeout_at(until):  # both have one patience
+        async with asyncio.timeout_at(until):  # both attempts share one timeout
             return await servers.client.execute_command(*call.command(with_text=True))
 
 
-async def _command(servers: Servers, command: tuple[Argument, ...], _until: float) -> Reply:
+async def _run_command(servers: Servers, command: tuple[Argument, ...], _until: float) -> Reply:
     return await servers.client.execute_command(*command)
 
 
-async def _on_each_server(
+async def _run_on_each(
     servers: Servers, command: tuple[Argument, ...], _until: float
 ) -> list[Reply]:
     return [await server.execute_command(*command) for server in await servers.primaries()]
 
 
-async def _address(servers: Servers, _asked: None, _until: float) -> tuple[str, int]:
+async def _find_address(servers: Servers, _asked: None, _until: float) -> tuple[str, int]:
     return await servers.address()
 
 
-async def _pipelined(
+async def _run_pipeline(
     servers: Servers, calls: Sequence[ScriptCall], until: float
 ) -> list[Reply | StoreError]:
-    replies = await _sent(servers.client, [call.command() for call in calls])
+    replies = await _send_pipeline(servers.client, [call.command() for call in calls])
     unknown = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
     again = [calls[i].command(with_text=True) for i in unknown]
-    async with asyncio.timeout_at(until):  # both have one patience
-        for i, reply in zip(unknown, await _sent(servers.client, again), strict=True):
+    async with asyncio.timeout_at(until):  # both attempts share one timeout
+        for i, reply in zip(unknown, await _send_pipeline(servers.client, again), strict=True):
             replies[i] = reply
     return [store_error(r) if isinstance(r, Exception) else r for r in replies]
 
 
-async def _sent(client: Client, commands: Sequence[tuple[Argument, ...]]) -> list[Reply]:
+async def _send_pipeline(client: Client, commands: Sequence[tuple[Argument, ...]]) -> list[Reply]:
     if not commands:
         return []
     pipeline = client.pipeline(transaction=False)

@@ -1,6 +1,6 @@
-"""Clients for the three ways in which Redis servers hang together, behind one face.
+"""Clients for a single Redis server, Sentinel and a Cluster, behind one Protocol.
 
-The annotations of redis-py are partial: the Protocols here say what is relied on.
+The annotations of redis-py are partial: the Protocols here name the methods that are used.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,13 +20,13 @@ from passback.stores.redis.connection import Address
 from passback.stores.redis.direct import DirectClient
 from passback.stores.redis.url import RedisTarget, Topology
 
-CONNECT_TIMEOUT = 2.0
-REPLY_TIMEOUT = 6.0
-REPEATS = 2  # after a lost connection or reply; safe, because all that is sent is idempotent
+CONNECT_TIMEOUT = 2.0  # seconds
+REPLY_TIMEOUT = 6.0  # seconds
+REPEATS = 2  # after a lost connection or reply; all commands are idempotent
 HEALTH_CHECK = 30  # seconds without traffic after which a connection is tried before it is used
 
 Argument: TypeAlias = str | bytes | int
-Reply: TypeAlias = Any  # what a script answers has no static type; its caller unpacks it
+Reply: TypeAlias = Any  # a script's reply has no static type; its caller unpacks it
 
 
 class Pipeline(Protocol):
@@ -43,31 +43,36 @@ class Client(Server, Protocol):
 
 
 class Subscriber(Protocol):
-    """A connection that listens; its errors are not repeated away."""
+    """A connection that listens; its errors are raised, not retried."""
 
     async def subscribe(self, *channels: str) -> None: ...
     async def unsubscribe(self, *channels: str) -> None: ...
-    async def get_message(self, *, timeout: float) -> Mapping[str, Any] | None: ...  # noqa: ASYNC109  # theirs
+    # redis-py's own parameter
+    async def get_message(
+        self,
+        *,
+        timeout: float,  # noqa: ASYNC109
+    ) -> Mapping[str, Any] | None: ...
     async def aclose(self) -> None: ...
 
 
 class Servers(Protocol):
     @property
     def patient(self) -> bool:
-        """Whether the client itself keeps to the patience and to the number of connections."""
+        """Whether the client itself limits its time and its connections."""
         ...
 
     @property
     def client(self) -> Client:
-        """Sends a command to the server that its keys are on."""
+        """The client, which sends a command to the server that has its keys."""
         ...
 
     async def primaries(self) -> Sequence[Server]:
-        """All servers that take writes."""
+        """Return all servers that take writes."""
         ...
 
     async def address(self) -> tuple[str, int]:
-        """One server that hears what is published."""
+        """Return the address of a server that gets published messages."""
         ...
 
     async def aclose(self) -> None: ...
@@ -78,10 +83,10 @@ class SingleServer:
 
     def __init__(self, target: RedisTarget, max_connections: int, patience: float) -> None:
         (self._address,) = target.nodes
-        # the other kinds of servers are asked by redis-py's clients, which read some replies
-        readings = _redis(*target.nodes[0], _quick_settings(target)).response_callbacks
+        # redis-py's clients, which the other kinds use, parse some replies
+        readings = _make_redis(*target.nodes[0], _quick_settings(target)).response_callbacks
         self.client = DirectClient(
-            partial(_place, target, min(REPLY_TIMEOUT, patience)),
+            partial(_single_address, target, min(REPLY_TIMEOUT, patience)),
             readings,
             repeats=REPEATS,
             max_connections=max_connections,
@@ -99,7 +104,11 @@ class SingleServer:
 
 
 class _Sentinels(Sentinel):
-    """redis-py's own moves the one that answers to the front of its list: of callers at once, one overwrites a third."""
+    """A Sentinel whose lookups may run at the same time.
+
+    redis-py's moves the sentinel that answers to the front of a shared list: one of several callers
+    overwrites what another has moved.
+    """
 
     @override
     async def discover_master(self, service_name: str) -> tuple[str, int]:
@@ -168,13 +177,13 @@ _KINDS: Mapping[Topology, type[SingleServer] | type[SentinelServers] | type[Clus
 
 
 def open_servers(target: RedisTarget, max_connections: int, patience: float, /) -> Servers:
-    """Clients that connect when they are first used; `patience` in seconds, for an operation."""
+    """Return clients that connect on first use; `patience`: seconds for an operation."""
     return _KINDS[target.topology](target, max_connections, patience)
 
 
 def open_listener(target: RedisTarget, address: tuple[str, int], /) -> tuple[Any, Subscriber]:
-    """A client with one connection, and its subscriber; both have to be closed."""
-    client = _redis(*address, _quick_settings(target))
+    """Return a client with one connection, and its subscriber; close both."""
+    client = _make_redis(*address, _quick_settings(target))
     return client, client.pubsub()
 
 
@@ -183,7 +192,7 @@ _pack: Callable[[tuple[Any, ...]], bytes] = _packer.pack_command
 
 
 class _PackedInC:
-    """Commands are written down by hiredis; redis-py does it in Python, which is a third of a call's cost."""
+    """Pack commands with hiredis: redis-py packs in Python, which is a third of a call's cost."""
 
     def pack_command(self, *command: Any) -> list[bytes]:
         words = command[0].split()  # redis-py's own "CONFIG GET" is two
@@ -198,10 +207,11 @@ class _TlsConnection(_PackedInC, SSLConnection):
     pass
 
 
-def _place(target: RedisTarget, patience: float) -> Address:
-    """Where a single server is; the TLS context is what redis-py makes of the settings."""
+def _single_address(target: RedisTarget, patience: float) -> Address:
+    """Return the address of a single server."""
     host, port = target.nodes[0]
     kind: Any = SSLConnection
+    # redis-py makes the TLS context of the settings
     made = None if target.tls is None else kind(**target.tls)
     return Address(
         host,
@@ -215,37 +225,30 @@ def _place(target: RedisTarget, patience: float) -> Address:
     )
 
 
-def _redis(host: str, port: int, settings: Mapping[str, Any]) -> Any:
-    return Redis.from_pool(_pool(host, port, settings))
-
-
-def _pool(host: str, port: int, settings: Mapping[str, Any]) -> Any:
+def _make_redis(host: str, port: int, settings: Mapping[str, Any]) -> Any:
     plain = {name: value for name, value in settings.items() if name != "ssl"}
     kind = _TlsConnection if "ssl" in settings else _Connection
     make: Any = ConnectionPool
-    return make(connection_class=kind, host=host, port=port, **plain)
+    return Redis.from_pool(make(connection_class=kind, host=host, port=port, **plain))
 
 
 def _busy_settings(target: RedisTarget, max_connections: int) -> dict[str, Any]:
     return {
-        **_settings(target),
+        **_common_settings(target),
         "db": target.db,
         "max_connections": max_connections,
-        "retry": _repeats(),
+        "retry": Retry(ExponentialWithJitterBackoff(base=0.05, cap=0.5), REPEATS),
     }
 
 
-def _repeats() -> Retry:
-    return Retry(ExponentialWithJitterBackoff(base=0.05, cap=0.5), REPEATS)
-
-
 def _quick_settings(target: RedisTarget) -> dict[str, Any]:
-    """For a connection whose user deals with errors itself."""
-    return {**_settings(target), "retry": Retry(NoBackoff(), 0)}
+    """Return settings without retries, for a connection whose user handles errors."""
+    return {**_common_settings(target), "retry": Retry(NoBackoff(), 0)}
 
 
-def _settings(target: RedisTarget) -> dict[str, Any]:
-    """Said in full, because redis-py's defaults differ by constructor and release."""
+def _common_settings(target: RedisTarget) -> dict[str, Any]:
+    """Return the settings of all connections."""
+    # complete, because redis-py's defaults differ by constructor and release
     return {
         "username": target.username,
         "password": target.password,

@@ -1,6 +1,7 @@
 """Conversations in Redis: one server, Sentinel or a Cluster, shared by any number of workers.
 
-All keys of a conversation bear one hash tag, so that each state transition is one script on one server:
+All keys of a conversation bear one hash tag, so that each state transition is one script on one
+server:
 
     {prefix}:{tag}:state      hash    version, lease, what is owed, the client's tools
     {prefix}:{tag}:messages   list    the transcript
@@ -9,10 +10,12 @@ All keys of a conversation bear one hash tag, so that each state transition is o
     {prefix}:{tag}:runs       zset    runs whose logs exist -> when these expire
     {prefix}:{tag}:log:{run}  stream  an entry per batch of events, its id is that of its last event
 
-Beside them are `{prefix}:due` (`due.py`), `{prefix}:owed:{owner}` (`inbox.py`), and, where owners have limits, the counts
-of what they spend, `{prefix}:{owner}:spent:...`, which bear the owner's hash tag.
+Beside them are `{prefix}:due` (`due.py`), `{prefix}:owed:{owner}` (`inbox.py`), and, where owners
+have limits, the counts of what they spend, `{prefix}:{owner}:spent:...`, which bear the owner's
+hash tag.
 
-Leases go by the server's clock. Hints that a log has grown are published; the log alone is the truth.
+Leases go by the server's clock. Hints that a log has grown are published; a reader that misses one
+reads the log a little later.
 """
 
 from collections.abc import AsyncGenerator, Collection, Sequence
@@ -49,21 +52,21 @@ from passback.stores.layout import (
     SPENT_MOST,
     SPENT_TTL,
     PackedEntry,
-    fence,
+    make_fence,
     pack_change,
+    pack_claim,
     pack_commit,
     pack_enqueue,
     pack_entry,
-    pack_hold,
     pack_key,
     pack_spending,
     tag,
     unpack_spent,
 )
-from passback.stores.options import Keep, StoreOptions, milliseconds
+from passback.stores.options import KeepTimes, StoreOptions, milliseconds
 from passback.stores.redis import arguments, replies, scripts
 from passback.stores.redis.check import check_servers
-from passback.stores.redis.due import Due
+from passback.stores.redis.due import DueIndex
 from passback.stores.redis.hints import Hints
 from passback.stores.redis.inbox import InboxIndex
 from passback.stores.redis.link import RedisLink, ScriptCall
@@ -71,16 +74,15 @@ from passback.stores.redis.names import Names
 from passback.stores.redis.servers import Argument, Reply
 from passback.stores.redis.url import RedisTarget
 
-PING_TIMEOUT = 3.0
+PING_TIMEOUT = 3.0  # seconds
 READY_TTL = 10_000  # milliseconds
 DELETE_ATTEMPTS = 5
 ENTRIES_AT_ONCE = 64  # entries of a log that one read asks for
-RUNS_AT_ONCE = 64  # whose logs one script writes: it holds up all others for so long
-QUEUE_LOOK = (
-    10_000  # milliseconds after which a queue is looked at of which the index knows nothing
-)
+RUNS_AT_ONCE = 64  # runs whose logs one script writes: it blocks the server meanwhile
+# Milliseconds until a conversation with a queue is due that the index does not have.
+QUEUE_DUE = 10_000
 
-_Kind = Literal["park", "begin", "take_over", "fail_lost"]
+_ChangeKind = Literal["park", "begin", "take_over", "fail_lost"]
 _ENQUEUE_ANSWERS: dict[bytes, EnqueueAnswer] = {
     b"queued": "queued",
     b"full": "full",
@@ -89,25 +91,30 @@ _ENQUEUE_ANSWERS: dict[bytes, EnqueueAnswer] = {
 
 
 class RedisStore:
-    """The `Store` on Redis. Entering it does not need the server to be there yet."""
+    """The `Store` on Redis. It can be entered before the server is there."""
 
     def __init__(self, target: RedisTarget, options: StoreOptions | None = None) -> None:
         self._options = options or StoreOptions()
         self._target = target
-        self._idle = Keep.idle(self._options)
-        self._running = Keep.running(self._options)
-        self._ttls = arguments.ttl(self._idle), arguments.ttl(self._running)
+        self._keep_idle = KeepTimes.when_idle(self._options)
+        self._keep_running = KeepTimes.when_running(self._options)
+        self._ttls = (
+            arguments.ttl_argument(self._keep_idle),
+            arguments.ttl_argument(self._keep_running),
+        )
         self._names = Names(self._options.prefix, one_server=target.topology != "cluster")
         self._link = RedisLink(target, self._options.max_connections, self._options.patience)
         self._hints = Hints(self._link, self._names)
-        self._due = Due(self._link, self._names)
-        self._inbox = InboxIndex(self._link, self._names, arguments.ttl(self._running))
-        self._large = LargeWrites(self._options.patience)
+        self._due = DueIndex(self._link, self._names)
+        self._inbox = InboxIndex(
+            self._link, self._names, arguments.ttl_argument(self._keep_running)
+        )
+        self._large_writes = LargeWrites(self._options.patience)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "RedisStore":
         self._link.open()
-        self._stack.push_async_callback(self._close)
+        self._stack.push_async_callback(self._close_link)
         tasks = await self._stack.enter_async_context(anyio.create_task_group())
         self._stack.callback(tasks.cancel_scope.cancel)
         tasks.start_soon(self._hints.listen)
@@ -116,7 +123,7 @@ class RedisStore:
     async def __aexit__(self, *exc: object) -> None:
         await self._stack.aclose()
 
-    async def _close(self) -> None:
+    async def _close_link(self) -> None:
         with anyio.CancelScope(shield=True), anyio.move_on_after(5):
             await self._link.aclose()
 
@@ -126,11 +133,13 @@ class RedisStore:
 
     @property
     def sees_followers(self) -> bool:
-        """A server of a cluster counts its own listeners, not those of the others."""
+        """False in a cluster: a server counts its own listeners, not those of the others."""
         return self._names.one_server
 
     async def check(self) -> Sequence[str]:
-        return await check_servers(self._link, allow_eviction=self._options.allow_eviction)
+        return await check_servers(
+            self._link, self._names, allow_eviction=self._options.allow_eviction
+        )
 
     async def ping(self) -> None:
         with anyio.move_on_after(PING_TIMEOUT) as scope:
@@ -140,9 +149,8 @@ class RedisStore:
         if scope.cancelled_caught:
             raise StoreUnavailable("Redis does not answer in time", retry_after=1)
 
-    # ------------------------------------------------------------ reading
     async def status(self, key: ConversationKey, /) -> Status:
-        return replies.status(await self._read(key, (1, 0, 0)))
+        return replies.parse_status(await self._run_read(key, (1, 0, 0)))
 
     async def load(
         self,
@@ -153,15 +161,19 @@ class RedisStore:
         within: int | None = None,
     ) -> Loaded:
         asked, most = tuple(receipts), -1 if within is None else within
-        return replies.loaded(await self._read(key, (0, -1, most), asked, whole=True), asked)
+        return replies.parse_loaded(
+            await self._run_read(key, (0, -1, most), asked, whole=True), asked
+        )
 
     async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
-        return replies.page(await self._read(key, (start, start + limit - 1, PAGE_SIZE)), start)
+        return replies.parse_page(
+            await self._run_read(key, (start, start + limit - 1, PAGE_SIZE)), start
+        )
 
     async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
-        return await self._inbox.page(owner, after, limit)
+        return await self._inbox.read_page(owner, after, limit)
 
-    async def _read(
+    async def _run_read(
         self,
         key: ConversationKey,
         messages: tuple[int, int, int],
@@ -169,33 +181,34 @@ class RedisStore:
         *,
         whole: bool = False,
     ) -> Reply:
-        """`messages`: positions of the first and the last, and how many bytes they may have; see `lua/read.lua`."""
+        """Run `lua/read.lua`; `messages`: the first and the last position, and a size in bytes."""
         name, names = tag(key), self._names
         keys = names.state(name), names.messages(name), names.receipts(name), names.queue(name)
         return await self._link.run(
             ScriptCall(scripts.READ, keys, (*messages, int(whole), *receipts))
         )
 
-    # ------------------------------------------------------------ changes
     async def park(self, change: Change, /) -> bool:
-        return await self._change("park", change, RunId(""), None, 0) is not None
+        return await self._run_change("park", change, RunId(""), None, 0) is not None
 
     async def begin(
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
     ) -> Lease | None:
-        return await self._take("begin", change, run_id, events, milliseconds(lease))
+        return await self._take_lease("begin", change, run_id, events, milliseconds(lease))
 
     async def take_over(
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
     ) -> Lease | None:
-        return await self._take("take_over", change, run_id, events, milliseconds(lease))
+        return await self._take_lease("take_over", change, run_id, events, milliseconds(lease))
 
     async def fail_lost(
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /
     ) -> bool:
-        return await self._change("fail_lost", change, run_id, pack_entry(events), 0) is not None
+        return (
+            await self._run_change("fail_lost", change, run_id, pack_entry(events), 0) is not None
+        )
 
-    async def _take(
+    async def _take_lease(
         self,
         kind: Literal["begin", "take_over"],
         change: Change,
@@ -203,20 +216,26 @@ class RedisStore:
         events: tuple[RunEvent, ...],
         lease: int,
     ) -> Lease | None:
-        await self._due.note(change.key, lease)
-        epoch = await self._change(kind, change, run_id, pack_entry(events), lease)
+        # written first: a conversation that is due too early is only looked at
+        await self._due.make_due(change.key, lease)
+        epoch = await self._run_change(kind, change, run_id, pack_entry(events), lease)
         if epoch is None:
             return None
-        return Lease(RunRef(change.key, run_id), epoch, fence(epoch, change.nonce))
+        return Lease(RunRef(change.key, run_id), epoch, make_fence(epoch, change.nonce))
 
-    async def _change(
-        self, kind: _Kind, change: Change, run_id: RunId, entry: PackedEntry | None, lease: int
+    async def _run_change(
+        self,
+        kind: _ChangeKind,
+        change: Change,
+        run_id: RunId,
+        entry: PackedEntry | None,
+        lease: int,
     ) -> int | None:
         packed = pack_change(change)
-        keep = self._running if kind in {"begin", "take_over"} else self._idle
+        keep = self._keep_running if kind in {"begin", "take_over"} else self._keep_idle
         given = (
             kind,
-            *arguments.transcript(packed),
+            *arguments.change_arguments(packed),
             pack_key(change.key),
             self._names.channel(packed.tag),
             *self._ttls,
@@ -224,44 +243,43 @@ class RedisStore:
             lease,
             keep.log,
             self._options.log_bytes,
-            *arguments.entry(entry),
+            *arguments.entry_arguments(entry),
             len(packed.messages),
             *packed.messages,
             *(text for receipt in packed.receipts for text in receipt),
         )
-        keys = self._names.whole(packed.tag, run_id)
+        keys = self._names.conversation_keys(packed.tag, run_id)
         call = ScriptCall(scripts.CHANGE, keys, given)
         async with AsyncExitStack() as stack:
             if entry is not None and is_large([entry.record]):
-                await stack.enter_async_context(self._large.turn())
+                await stack.enter_async_context(self._large_writes.turn())
             reply = await self._link.run(call)
         return None if reply is None else int(reply)
 
-    async def claim_call(self, hold: ClaimRequest, /, *, seconds: float) -> CallClaim | None:
-        packed = pack_hold(hold, seconds)
+    async def claim_call(self, request: ClaimRequest, /, *, seconds: float) -> CallClaim | None:
+        packed = pack_claim(request, seconds)
         given = (packed.nonce, packed.expected, packed.call, packed.claimant, packed.milliseconds)
         call = ScriptCall(scripts.CLAIM_CALL, (self._names.state(packed.tag),), given)
         reply = await self._link.run(call)
         return None if reply is None else CallClaim(bool(reply[0]), reply[1], reply[2])
 
-    # ------------------------------------------------------------ what waits or stops
     async def enqueue(self, entry: Enqueue, /) -> EnqueueAnswer:
         packed, key = pack_enqueue(entry), entry.run.key
-        await self._due.note(key, QUEUE_LOOK, if_unknown=True)
+        await self._due.make_due(key, QUEUE_DUE, if_unknown=True)
         given = (
             packed.run_id,
             packed.record,
             packed.limit,
             int(packed.stops),
-            QUEUE_LOOK,
+            QUEUE_DUE,
             pack_key(key),
             self._names.channel(packed.tag),
-            arguments.ttl(self._running),
-            self._running.log,
-            *arguments.entry(packed.entry),
+            arguments.ttl_argument(self._keep_running),
+            self._keep_running.log,
+            *arguments.entry_arguments(packed.entry),
             *(text for receipt in packed.receipts for text in receipt),
         )
-        keys = self._names.whole(packed.tag, packed.run_id)
+        keys = self._names.conversation_keys(packed.tag, packed.run_id)
         return _ENQUEUE_ANSWERS[await self._link.run(ScriptCall(scripts.ENQUEUE, keys, given))]
 
     async def cancel(self, run: RunRef, finished: RunFinished, /) -> bool:
@@ -270,10 +288,10 @@ class RedisStore:
             run.run_id,
             self._names.channel(name),
             *self._ttls,
-            self._idle.log,
-            *arguments.entry(pack_entry((finished,))),
+            self._keep_idle.log,
+            *arguments.entry_arguments(pack_entry((finished,))),
         )
-        keys = self._names.whole(name, run.run_id)
+        keys = self._names.conversation_keys(name, run.run_id)
         return bool(await self._link.run(ScriptCall(scripts.CANCEL, keys, given)))
 
     async def keep_followed(self, run: RunRef, /, *, seconds: float) -> None:
@@ -283,7 +301,7 @@ class RedisStore:
         )
 
     async def abandoned(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
-        return await self._due.search(limit, milliseconds(lease))
+        return await self._due.take_due(limit, milliseconds(lease))
 
     async def spend(self, spending: Spending, /) -> Spent:
         packed = pack_spending(spending)
@@ -299,41 +317,42 @@ class RedisStore:
     async def delete(self, key: ConversationKey, /) -> bool:
         name, names = tag(key), self._names
         for _ in range(DELETE_ATTEMPTS):
+            # a script has to be given its keys: a run that begins meanwhile needs another attempt
             runs: list[bytes] = await self._link.command("ZRANGE", names.runs(name), 0, -1)
             logs = (names.log(name, run.decode()) for run in runs)
-            keys = names.with_index(*names.parts(name), *logs)
+            keys = names.with_index(*names.conversation_parts(name), *logs)
             given: list[Argument] = [names.channel(name), pack_key(key), *runs]
             existed = await self._link.run(ScriptCall(scripts.DELETE, keys, given))
             if existed is not None:
                 return bool(existed)
         raise StoreUnavailable("the conversation changes too fast to be deleted", retry_after=1)
 
-    # ------------------------------------------------------------ what the owner of a lease writes
     async def append(
         self, writes: Sequence[LogWrite], /, *, lease: float
     ) -> Sequence[LeaseState | StoreError]:
         packed = [(write.lease, pack_entry(write.events, write.first)) for write in writes]
         if not is_large([entry.record for _, entry in packed if entry]):
-            return await self._append(packed, lease)
-        async with self._large.turn():
-            return await self._append(packed, lease)
+            return await self._append_parts(packed, lease)
+        async with self._large_writes.turn():
+            return await self._append_parts(packed, lease)
 
     async def renew(
         self, leases: Sequence[Lease], /, *, lease: float
     ) -> Sequence[LeaseState | StoreError]:
-        return await self._append([(held, None) for held in leases], lease)
+        return await self._append_parts([(held, None) for held in leases], lease)
 
-    async def _append(
+    async def _append_parts(
         self, writes: Sequence[tuple[Lease, PackedEntry | None]], lease: float
     ) -> list[LeaseState | StoreError]:
-        """One script for many runs where one server has them all: a third of what one for each run costs here."""
+        """Append to many runs, with one script where one server has all keys."""
+        # that costs a third of a script for each run
         size = RUNS_AT_ONCE if self._names.one_server else 1
         parts = [writes[start : start + size] for start in range(0, len(writes), size)]
         answers = await self._link.run_all([self._append_call(part, lease) for part in parts])
         return [
             state
             for part, answer in zip(parts, answers, strict=True)
-            for state in replies.lease_states(answer, len(part))
+            for state in replies.parse_lease_states(answer, len(part))
         ]
 
     def _append_call(
@@ -342,27 +361,27 @@ class RedisStore:
         keys: list[str] = []
         given: list[Argument] = [
             milliseconds(lease),
-            self._running.log,
+            self._keep_running.log,
             self._options.log_bytes,
         ]
         for held, entry in part:
             name = tag(held.run.key)
             keys += (self._names.state(name), self._names.log(name, held.run.run_id))
-            given += (held.fence, self._names.channel(name), *arguments.next_entry(entry))
+            given += (held.fence, self._names.channel(name), *arguments.next_entry_arguments(entry))
         return ScriptCall(scripts.APPEND, keys, given)
 
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
         if not is_large_commit(commit):
-            return await self._commit(commit, lease)
-        async with self._large.turn():
-            return await self._commit(commit, lease)
+            return await self._run_commit(commit, lease)
+        async with self._large_writes.turn():
+            return await self._run_commit(commit, lease)
 
-    async def _commit(self, commit: Commit, lease: float) -> bool:
+    async def _run_commit(self, commit: Commit, lease: float) -> bool:
         packed, key, time = pack_commit(commit), commit.log.lease.run.key, milliseconds(lease)
         write, within = packed.write, packed.answer_within
-        noted = await self._inbox.note(key) if packed.hands_back else ()
+        noted = await self._inbox.note_owing(key) if packed.hands_back else ()
         if within is not None:
-            await self._due.note(key, min(within, time))
+            await self._due.make_due(key, min(within, time))
         given = (
             write.fence,
             packed.step,
@@ -370,24 +389,24 @@ class RedisStore:
             pack_key(key),
             self._names.channel(write.tag),
             *self._ttls,
-            self._idle.log if commit.ends else self._running.log,
+            self._keep_idle.log if commit.ends else self._keep_running.log,
             self._options.log_bytes,
             write.run_id,
             int(packed.ends),
-            int(packed.cut),
+            int(packed.stopped_early),
             packed.owed,
             "" if within is None else within,
-            *arguments.state(packed.state),
-            *arguments.open_turns(packed.open_turns),
-            *arguments.next_entry(write.entry),
+            *arguments.state_arguments(packed.state),
+            *arguments.open_turns_arguments(packed.open_turns),
+            *arguments.next_entry_arguments(write.entry),
             *packed.messages,
         )
-        keys = self._names.whole(write.tag, write.run_id)
+        keys = self._names.conversation_keys(write.tag, write.run_id)
         waits = await self._link.run(ScriptCall(scripts.COMMIT, keys, given))
         if waits is None:
             raise LeaseLost("another worker owns this run now")
-        with suppress(StoreError):  # what was written is written
-            await self._inbox.tidy(key.owner, noted)
+        with suppress(StoreError):  # the commit is written, whatever becomes of the inbox
+            await self._inbox.remove_settled(key.owner, noted)
         return bool(waits)
 
     async def release(self, lease: Lease, /) -> bool:
@@ -396,10 +415,9 @@ class RedisStore:
         keys = self._names.with_index(self._names.state(tag(key)))
         held = bool(await self._link.run(ScriptCall(scripts.RELEASE, keys, given)))
         if held:
-            await self._due.note(key, 0)
+            await self._due.make_due(key, 0)
         return held
 
-    # ------------------------------------------------------------ logs
     async def read_log(
         self, run: RunRef, /, *, after: Position = START, limit: int = 1000
     ) -> Sequence[Logged]:
@@ -408,15 +426,16 @@ class RedisStore:
         place, count = after, min(limit, ENTRIES_AT_ONCE)
         while len(logged) < limit:
             entries = await self._link.command("XRANGE", log, f"({place}", "+", "COUNT", count)
-            read, place = replies.events(entries, place, limit - len(logged))
+            read, place = replies.parse_events(entries, place, limit - len(logged))
             logged += read
             if len(entries) < count:
                 break
+        # XRANGE answers alike for a log without new entries and for an unknown one
         if not logged and not await self._link.command("EXISTS", log):
             raise UnknownRun("there is no such run in this conversation, or its log has expired")
         return logged
 
     @asynccontextmanager
     async def watch(self, run: RunRef, /) -> AsyncGenerator[Watch]:
-        async with self._hints.watching(tag(run.key)) as bell:
-            yield bell
+        async with self._hints.watching(tag(run.key)) as waiter:
+            yield waiter

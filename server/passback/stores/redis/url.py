@@ -1,4 +1,4 @@
-"""What a Redis URL says: where the servers are, how to log in, and how they hang together."""
+"""Redis URLs: addresses, login and topology of the servers."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -16,7 +16,7 @@ TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 @value
 class RedisTarget:
-    """Where to connect. `tls` names files for the encrypted connection, None is a plain one."""
+    """The target of connections. `tls` names files for encryption; None: not encrypted."""
 
     topology: Topology
     nodes: tuple[tuple[str, int], ...]
@@ -44,7 +44,7 @@ def parse_redis_url(topology: Topology, rest: str, /, *, tls: bool) -> RedisTarg
     """Read the part of a URL behind its scheme and colon.
 
     Raises:
-        ConfigurationError: with what is wrong, never with the password.
+        ConfigurationError: the URL is wrong; the text never has the password.
     """
     if not rest.startswith("//"):
         raise ConfigurationError("a Redis URL has // behind its scheme")
@@ -52,28 +52,31 @@ def parse_redis_url(topology: Topology, rest: str, /, *, tls: bool) -> RedisTarg
         parts = urlsplit(rest)
     except ValueError:
         raise ConfigurationError("the host in the Redis URL cannot be read") from None
+    # a / ? or # in a password ends the part with the login, and leaves its @ behind
     if "@" in parts.path + parts.query + parts.fragment:
         raise ConfigurationError(
-            "user and password in the Redis URL have to be percent-encoded (/ is %2F, ? is %3F, # is %23)"
+            "user and password in the Redis URL have to be percent-encoded "
+            "(/ is %2F, ? is %3F, # is %23)"
         )
     login, _, hosts = parts.netloc.rpartition("@")
     username, colon, password = login.partition(":")
-    options = _options(parts.query)
+    options = _parse_options(parts.query)
     path = unquote(parts.path.strip("/"))
-    service, db = _place(topology, path, options.pop("db", None))
+    service, db = _parse_path(topology, path, options.pop("db", None))
     return RedisTarget(
         topology,
-        _nodes(hosts, topology),
+        _parse_nodes(hosts, topology),
         service,
         db,
+        # an empty user is Redis's default one, an empty password is a password
         unquote(username) or None,
         unquote(password) if colon else None,
-        _tls(options, tls=tls),
+        _check_tls(options, tls=tls),
     )
 
 
-def _nodes(hosts: str, topology: Topology) -> tuple[tuple[str, int], ...]:
-    nodes = tuple(_node(host, topology) for host in hosts.split(",") if host)
+def _parse_nodes(hosts: str, topology: Topology) -> tuple[tuple[str, int], ...]:
+    nodes = tuple(_parse_node(host, topology) for host in hosts.split(",") if host)
     if not nodes:
         raise ConfigurationError("the Redis URL names no host")
     if topology == "single" and len(nodes) > 1:
@@ -83,7 +86,7 @@ def _nodes(hosts: str, topology: Topology) -> tuple[tuple[str, int], ...]:
     return nodes
 
 
-def _node(text: str, topology: Topology) -> tuple[str, int]:
+def _parse_node(text: str, topology: Topology) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{text}")
         port = parts.port
@@ -94,27 +97,29 @@ def _node(text: str, topology: Topology) -> tuple[str, int]:
     return parts.hostname, DEFAULT_PORTS[topology] if port is None else port
 
 
-def _place(topology: Topology, path: str, option: str | None) -> tuple[str, int]:
-    """The sentinel's service and the number of the database."""
+def _parse_path(topology: Topology, path: str, option: str | None) -> tuple[str, int]:
+    """Return the sentinel's service and the number of the database."""
+    # the path of a Sentinel's URL is the service, so that the database has to be an option
     if topology == "sentinel":
         if not path or "/" in path:
             raise ConfigurationError("a Redis Sentinel URL ends with /NAME, the service's name")
-        return path, _db(option or "0")
+        return path, _parse_db(option or "0")
     if path and option is not None:
         raise ConfigurationError("the Redis URL names its database twice")
-    db = _db(path or option or "0")
+    db = _parse_db(path or option or "0")
     if topology == "cluster" and db:
         raise ConfigurationError("a Redis Cluster has database 0 only")
     return "", db
 
 
-def _db(text: str) -> int:
+def _parse_db(text: str) -> int:
+    # int() takes signs, spaces and digits of other scripts, too
     if not (text.isascii() and text.isdigit() and len(text) < 6):
         raise ConfigurationError("the database in the Redis URL is not a number")
     return int(text)
 
 
-def _options(query: str) -> dict[str, str]:
+def _parse_options(query: str) -> dict[str, str]:
     options = dict(parse_qsl(query, keep_blank_values=True))
     unknown = sorted(options.keys() - {"db", *TLS_FILES})
     if unknown:
@@ -122,7 +127,7 @@ def _options(query: str) -> dict[str, str]:
     return options
 
 
-def _tls(options: dict[str, str], *, tls: bool) -> Mapping[str, str] | None:
+def _check_tls(options: dict[str, str], *, tls: bool) -> Mapping[str, str] | None:
     if options and not tls:
         raise ConfigurationError(f"{min(options)} in the Redis URL needs rediss:// (TLS)")
     return options if tls else None

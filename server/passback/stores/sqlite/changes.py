@@ -1,13 +1,14 @@
-"""The changes of a transcript in the SQLite store: without a run, or together with the lease that they take or end.
+"""Changes of the transcript in the SQLite store, some of which take a lease or end one.
 
-Each is a function of a connection inside a transaction: it checks first and writes last. A change is known by its nonce.
+Each is a function of a connection inside a transaction: it checks first and writes last. Its nonce
+tells a repeated change.
 """
 
 import sqlite3
 
 from passback.core.values import value
-from passback.stores.layout import PackedChange, PackedEntry, fence
-from passback.stores.options import Keep
+from passback.stores.layout import PackedChange, PackedEntry, make_fence
+from passback.stores.options import KeepTimes
 from passback.stores.sqlite import logs, queue
 from passback.stores.sqlite.logs import Log
 from passback.stores.sqlite.rows import (
@@ -15,26 +16,26 @@ from passback.stores.sqlite.rows import (
     Value,
     add_messages,
     add_receipts,
-    create,
-    find,
-    history_bytes,
-    now,
+    count_history_bytes,
+    create_row,
+    find_row,
+    now_ms,
     set_state,
-    sweep,
-    until,
-    update,
+    sweep_expired,
+    time_in,
+    update_row,
 )
 
 
 @value
-class Taking:
-    """A run that begins, is taken over or is closed.
+class RunChange:
+    """A run that begins, is taken over, or fails because its worker is lost.
 
     Args:
-        key: whose conversation it is, as `layout.pack_key` writes it.
+        key: the conversation's, as `layout.pack_key` writes it.
         run_id: the run.
-        entry: what its log says of it.
-        lease: milliseconds; nothing to whom closes a run.
+        entry: the first entry of the new epoch in its log.
+        lease: milliseconds; 0 when the run fails.
     """
 
     key: bytes
@@ -48,158 +49,170 @@ class Taking:
         return () if self.entry is None else (self.entry.record,)
 
 
-def park(db: sqlite3.Connection, change: PackedChange, limits: Retention, /) -> bool:
-    row = find(db, change.tag)
+def park_change(db: sqlite3.Connection, change: PackedChange, limits: Retention, /) -> bool:
+    row = find_row(db, change.tag)
     if row and row["nonce"] == change.nonce:
         return True
-    if not _idle_at(row, change.expected):
+    if not _is_idle_at(row, change.expected):
         return False
-    row = row or create(db, change.tag, change.nonce)
-    _apply(db, row, change, limits.waiting if queue.waits(db, row["id"]) else limits.idle)
+    row = row or create_row(db, change.tag, change.nonce)
+    _apply_change(
+        db, row, change, limits.waiting if queue.has_queue(db, row["id"]) else limits.idle
+    )
     return True
 
 
-def begin(
-    db: sqlite3.Connection, change: PackedChange, taking: Taking, limits: Retention, /
+def begin_run(
+    db: sqlite3.Connection, change: PackedChange, run: RunChange, limits: Retention, /
 ) -> int | None:
-    """The epoch of the lease."""
-    row = find(db, change.tag)
+    """Return the epoch of the lease; None when the change does not fit."""
+    row = find_row(db, change.tag)
     if row and row["nonce"] == change.nonce:
-        return int(row["epoch"])
-    if not _idle_at(row, change.expected):
+        return int(row["epoch"])  # a repeat
+    if not _is_idle_at(row, change.expected):
         return None
+    # another worker may have begun this run, or a client cancelled it
     if change.dequeues is not None and (
-        row is None or queue.first(db, row["id"]) != change.dequeues
+        row is None or queue.first_queued(db, row["id"]) != change.dequeues
     ):
         return None
-    row = row or create(db, change.tag, change.nonce)
+    row = row or create_row(db, change.tag, change.nonce)
     if change.dequeues is not None:
-        queue.leave(db, row["id"], change.dequeues)
-    _apply(db, row, change, limits.running, taking.key)
-    epoch, columns = _open(db, row, change.nonce, taking, limits)
-    update(
+        queue.remove_queued(db, row["id"], change.dequeues)
+    _apply_change(db, row, change, limits.running, run.key)
+    epoch, columns = _open_epoch(db, row, change.nonce, run, limits)
+    update_row(
         db,
         row["id"],
         **columns,
-        run_id=taking.run_id,
+        run_id=run.run_id,
         running=1,
         attempt=1,
         cancelled=0,
-        mark=change.mark,
-        cut=0,
+        run_start=change.run_start,
+        stopped_early=0,
         cancel_on_disconnect=change.cancel_on_disconnect,
         followed_until=0,
         answer_by=None,
     )
-    logs.keep(db, Log(row["id"], taking.run_id), limits.running.log)
-    sweep(db)
+    logs.keep_log(db, Log(row["id"], run.run_id), limits.running.log)
+    # a new run is the occasion to delete what has expired: no task does it
+    sweep_expired(db)
     return epoch
 
 
 def take_over(
-    db: sqlite3.Connection, change: PackedChange, taking: Taking, limits: Retention, /
+    db: sqlite3.Connection, change: PackedChange, run: RunChange, limits: Retention, /
 ) -> int | None:
-    """The epoch of the lease."""
-    row = find(db, change.tag)
+    """Return the epoch of the lease; None when the change does not fit."""
+    row = find_row(db, change.tag)
     if row and row["nonce"] == change.nonce:
         return int(row["epoch"])
-    if row is None or not _lapsed_at(row, change.expected, taking.run_id):
+    if row is None or not _is_lapsed_at(row, change.expected, run.run_id):
         return None
-    _void(db, row)
-    _apply(db, row, change, limits.running, taking.key)
-    epoch, columns = _open(db, row, change.nonce, taking, limits)
-    update(db, row["id"], **columns, attempt=row["attempt"] + 1)
-    logs.keep(db, Log(row["id"], taking.run_id), limits.running.log)
+    _void_uncommitted(db, row)
+    _apply_change(db, row, change, limits.running, run.key)
+    epoch, columns = _open_epoch(db, row, change.nonce, run, limits)
+    update_row(db, row["id"], **columns, attempt=row["attempt"] + 1)
+    logs.keep_log(db, Log(row["id"], run.run_id), limits.running.log)
     return epoch
 
 
 def fail_lost(
-    db: sqlite3.Connection, change: PackedChange, taking: Taking, limits: Retention, /
+    db: sqlite3.Connection, change: PackedChange, run: RunChange, limits: Retention, /
 ) -> bool:
-    row = find(db, change.tag)
+    row = find_row(db, change.tag)
     if row and row["nonce"] == change.nonce:
         return True
-    if row is None or not _lapsed_at(row, change.expected, taking.run_id):
+    if row is None or not _is_lapsed_at(row, change.expected, run.run_id):
         return False
-    waits = queue.waits(db, row["id"])
-    _void(db, row)
-    _apply(db, row, change, limits.waiting if waits else limits.idle, taking.key)
-    _, columns = _open(db, row, change.nonce, taking, limits)
-    update(db, row["id"], **columns | {"running": 0, "look_at": now() if waits else None})
-    logs.keep(db, Log(row["id"], taking.run_id), limits.idle.log)
+    waits = queue.has_queue(db, row["id"])
+    _void_uncommitted(db, row)
+    _apply_change(db, row, change, limits.waiting if waits else limits.idle, run.key)
+    _, columns = _open_epoch(db, row, change.nonce, run, limits)
+    update_row(db, row["id"], **columns | {"running": 0, "due_at": now_ms() if waits else None})
+    logs.keep_log(db, Log(row["id"], run.run_id), limits.idle.log)
     return True
 
 
-def _idle_at(row: sqlite3.Row | None, version: int) -> bool:
+def _is_idle_at(row: sqlite3.Row | None, version: int) -> bool:
+    # a conversation that does not exist has version 0
     if row is None:
         return version == 0
     return bool(row["version"] == version and not row["running"])
 
 
-def _lapsed_at(row: sqlite3.Row, version: int, run_id: str) -> bool:
+def _is_lapsed_at(row: sqlite3.Row, version: int, run_id: str) -> bool:
     goes_on = row["running"] and row["run_id"] == run_id
-    return bool(row["version"] == version and goes_on and row["expires"] <= now())
+    return bool(row["version"] == version and goes_on and row["lease_expires"] <= now_ms())
 
 
-def _apply(
+def _apply_change(
     db: sqlite3.Connection,
     row: sqlite3.Row,
     change: PackedChange,
-    keep: Keep,
+    keep: KeepTimes,
     key: bytes | None = None,
 ) -> None:
     """Write what all changes have in common."""
-    count = row["messages"]
-    if change.keep is not None and change.keep < count:
-        count = change.keep
+    count = row["message_count"]
+    if change.keep_messages is not None and change.keep_messages < count:
+        count = change.keep_messages
         db.execute(
             "DELETE FROM messages WHERE conversation = ? AND position >= ?", (row["id"], count)
         )
     add_receipts(db, row["id"], change.receipts)
+    # `history_start` is set back where it lies behind the kept messages: it would hide new ones
     db.execute(
         "UPDATE extras SET owed = ?, tools = COALESCE(?, tools), key = COALESCE(?, key),"
         " owed_since = CASE WHEN ? THEN owed_since END, open_turns = NULL,"
-        " boundary = CASE WHEN boundary > ? THEN 0 ELSE boundary END WHERE conversation = ?",
+        " history_start = CASE WHEN history_start > ? THEN 0 ELSE history_start END"
+        " WHERE conversation = ?",
         (change.owed, change.tools, key, change.owes, count, row["id"]),
     )
     moved = set_state(db, row["id"], change.state)
     end = add_messages(db, row["id"], count, change.messages)
-    anew = moved or count < row["messages"]
-    update(
+    anew = moved or count < row["message_count"]
+    update_row(
         db,
         row["id"],
         version=row["version"] + 1,
         nonce=change.nonce,
-        messages=end,
-        history_bytes=history_bytes(db, row, change.messages, anew=anew),
-        keep_until=until(keep.conversation),
+        message_count=end,
+        history_bytes=count_history_bytes(db, row, change.messages, anew=anew),
+        keep_until=time_in(keep.conversation),
     )
 
 
-def _void(db: sqlite3.Connection, row: sqlite3.Row) -> None:
-    """Remove from a run's log what its last owner had not committed."""
-    logs.void(db, Log(row["id"], row["run_id"]), (row["committed_epoch"], row["committed_seq"]))
+def _void_uncommitted(db: sqlite3.Connection, row: sqlite3.Row) -> None:
+    """Remove from a run's log the entries that its last owner had not committed."""
+    logs.void_after(
+        db, Log(row["id"], row["run_id"]), (row["committed_epoch"], row["committed_seq"])
+    )
 
 
-def _open(
-    db: sqlite3.Connection, row: sqlite3.Row, nonce: str, taking: Taking, limits: Retention
+def _open_epoch(
+    db: sqlite3.Connection, row: sqlite3.Row, nonce: str, run: RunChange, limits: Retention
 ) -> tuple[int, dict[str, Value]]:
-    """Log the first entry of a new epoch. Gives it, and its columns: whoever held the lease is shut out."""
-    log = Log(row["id"], taking.run_id)
-    epoch = int(row["epochs"]) + 1
-    logged = logs.size(db, log) + logs.add(db, log, epoch, taking.entry)
-    last = taking.entry.last if taking.entry else 0
-    expires = now() + taking.lease
+    """Log the first entry of a new epoch; return the epoch and its columns.
+
+    Its fence shuts out the worker that held the lease.
+    """
+    log = Log(row["id"], run.run_id)
+    epoch = int(row["newest_epoch"]) + 1
+    logged = logs.measure_log(db, log) + logs.add_entry(db, log, epoch, run.entry)
+    last = run.entry.last if run.entry else 0
+    lease_expires = now_ms() + run.lease
     return epoch, {
         "epoch": epoch,
-        "epochs": epoch,
-        "fence": fence(epoch, nonce),
-        "expires": expires,
+        "newest_epoch": epoch,
+        "fence": make_fence(epoch, nonce),
+        "lease_expires": lease_expires,
         "released": 0,
-        "look_at": expires,
+        "due_at": lease_expires,
         "step": -1,
         "seq": last,
         "committed_epoch": epoch,
         "committed_seq": last,
-        "log_bytes": logs.trim(db, log, logged, limits.log_bytes),
+        "log_bytes": logs.trim_log(db, log, logged, limits.log_bytes),
     }

@@ -1,6 +1,6 @@
-"""What the owner of a lease writes in the SQLite store, and who finds the leases that nobody renews.
+"""Writes of a lease's owner in the SQLite store, and the search for leases that expired.
 
-A commit is known by fence and step, an entry of a log by the number of its last event.
+Fence and step tell a repeated commit, the number of its last event a repeated entry of a log.
 """
 
 import sqlite3
@@ -14,83 +14,84 @@ from passback.stores.sqlite.rows import (
     Retention,
     Value,
     add_messages,
-    find,
-    history_bytes,
-    microseconds,
-    now,
+    count_history_bytes,
+    find_row,
+    now_ms,
+    now_us,
     set_state,
-    until,
-    update,
+    time_in,
+    update_row,
 )
 
 OTHERS = "another worker owns this run now"
 
 
-def append(
+def append_events(
     db: sqlite3.Connection, /, write: PackedWrite, lease: int, limits: Retention
 ) -> LeaseState:
-    """Write an entry, if there is one, and renew the lease for so many milliseconds."""
-    row = find(db, write.tag)
-    if row is None or not _held(row, write) or not _follows(row, write):
+    """Write an entry, if there is one, and renew the lease for `lease` milliseconds."""
+    row = find_row(db, write.tag)
+    if row is None or not _holds_lease(row, write) or not _follows_log(row, write):
         return "lost"
-    expires = now() + lease
-    seq, log_bytes = _log(db, row, write, limits)
+    lease_expires = now_ms() + lease
+    seq, log_bytes = _log_entry(db, row, write, limits)
     db.execute(
-        "UPDATE conversations SET expires = ?, seq = ?, log_bytes = ? WHERE id = ?",
-        (expires, seq, log_bytes, row["id"]),
+        "UPDATE conversations SET lease_expires = ?, seq = ?, log_bytes = ? WHERE id = ?",
+        (lease_expires, seq, log_bytes, row["id"]),
     )
-    if expires < row["look_at"]:  # rarely: its index is not touched for each batch of events
-        update(db, row["id"], look_at=expires)
+    if lease_expires < row["due_at"]:  # rarely, so that most batches do not touch its index
+        update_row(db, row["id"], due_at=lease_expires)
     return "cancelled" if row["cancelled"] else "held"
 
 
-def commit(
+def commit_turn(
     db: sqlite3.Connection, commit: PackedCommit, owner: bytes, lease: int, limits: Retention, /
 ) -> bool:
-    """Whether the run has ended and posts wait.
+    """Write a turn; return whether the run has ended and posts wait.
 
     Raises:
         LeaseLost: nothing was written.
     """
     write, open_turns = commit.write, commit.open_turns
-    row = find(db, write.tag)
+    row = find_row(db, write.tag)
     this = f"{write.fence}|{commit.step}"
     if row and row["ended"] == this:
-        return queue.waits(db, row["id"])
-    if row is None or not _held(row, write):
+        return queue.has_queue(db, row["id"])
+    if row is None or not _holds_lease(row, write):
         raise LeaseLost(OTHERS)
+    # a repeat of a commit that did not end the run
     if commit.step <= row["step"]:
         return False
-    if not _follows(row, write):
+    if not _follows_log(row, write):
         raise LeaseLost(OTHERS)
-    waits = commit.ends and queue.waits(db, row["id"])
-    expires = now() + lease
-    seq, log_bytes = _log(db, row, write, limits)
-    end = add_messages(db, row["id"], row["messages"], commit.messages)
+    waits = commit.ends and queue.has_queue(db, row["id"])
+    lease_expires = now_ms() + lease
+    seq, log_bytes = _log_entry(db, row, write, limits)
+    end = add_messages(db, row["id"], row["message_count"], commit.messages)
     moved = set_state(db, row["id"], commit.state)
     columns: dict[str, Value] = {
         "version": row["version"] + 1,
-        "messages": end,
+        "message_count": end,
         "step": commit.step,
-        "expires": expires,
-        "look_at": min(expires, row["look_at"]),
+        "lease_expires": lease_expires,
+        "due_at": min(lease_expires, row["due_at"]),
         "seq": seq,
         "committed_epoch": write.epoch,
         "committed_seq": seq if open_turns is None else open_turns.committed,
         "log_bytes": log_bytes,
-        "history_bytes": history_bytes(db, row, commit.messages, anew=moved),
+        "history_bytes": count_history_bytes(db, row, commit.messages, anew=moved),
     }
     if commit.ends:
-        columns |= {"running": 0, "ended": this, "cut": commit.cut}
-        # the worker that ends a run goes on with those who wait, others look when that takes too long
-        looks = [expires] if waits else []
+        columns |= {"running": 0, "ended": this, "stopped_early": commit.stopped_early}
+        # the worker that ends a run goes on with the queue; others do when its lease is over
+        due_at = [lease_expires] if waits else []
         if commit.answer_within is not None:
-            looks.append(now() + commit.answer_within)
-            columns |= {"answer_by": looks[-1]}
-        columns |= {"look_at": min(looks, default=None)}
+            due_at.append(now_ms() + commit.answer_within)
+            columns |= {"answer_by": due_at[-1]}
+        columns |= {"due_at": min(due_at, default=None)}
     keep = limits.idle if commit.ends else limits.running
-    expiry = until((limits.waiting if waits else keep).conversation)
-    update(db, row["id"], **columns, keep_until=expiry)
+    expiry = time_in((limits.waiting if waits else keep).conversation)
+    update_row(db, row["id"], **columns, keep_until=expiry)
     db.execute(
         "UPDATE extras SET owed = ?, open_turns = ? WHERE conversation = ?",
         (commit.owed, open_turns and open_turns.record, row["id"]),
@@ -98,75 +99,81 @@ def commit(
     if commit.hands_back:
         db.execute(
             "UPDATE extras SET owner = ?, owed_since = ? WHERE conversation = ?",
-            (owner, microseconds(), row["id"]),
+            (owner, now_us(), row["id"]),
         )
-    logs.keep(db, Log(row["id"], write.run_id), keep.log)
+    logs.keep_log(db, Log(row["id"], write.run_id), keep.log)
     return waits
 
 
-def release(db: sqlite3.Connection, write: PackedWrite, /) -> bool:
+def release_lease(db: sqlite3.Connection, write: PackedWrite, /) -> bool:
     """End a lease at once; the attempt does not count."""
-    row = find(db, write.tag)
-    if row is None or not _owned(row, write):
+    row = find_row(db, write.tag)
+    if row is None or not _owns_run(row, write):
         return False
     if not row["released"]:
         attempt = row["attempt"] - 1
-        update(db, row["id"], released=1, expires=now(), attempt=attempt, look_at=now())
+        update_row(
+            db, row["id"], released=1, lease_expires=now_ms(), attempt=attempt, due_at=now_ms()
+        )
     return True
 
 
 def keep_followed(db: sqlite3.Connection, tag: str, run_id: str, milliseconds: int, /) -> None:
-    row = find(db, tag)
+    row = find_row(db, tag)
     if row and row["running"] and row["run_id"] == run_id:
-        update(db, row["id"], followed_until=now() + milliseconds)
+        update_row(db, row["id"], followed_until=now_ms() + milliseconds)
 
 
-def abandoned(db: sqlite3.Connection, limit: int, lease: int, /) -> list[bytes]:
-    """The keys of conversations that nobody may be working on; these are given again after `lease` milliseconds.
+def take_due(db: sqlite3.Connection, limit: int, lease: int, /) -> list[bytes]:
+    """Take at most `limit` conversations that may need recovery; return their packed keys.
 
-    `look_at` may be earlier than the end of a lease that was renewed: it is set right here, for all that are due.
+    They are due again after `lease` milliseconds.
     """
-    time = now()
+    time = now_ms()
+    # a renewal does not move `due_at`: correct it here, for all that seem due
     db.execute(
-        "UPDATE conversations SET look_at = CASE WHEN running THEN expires ELSE answer_by END"
-        " WHERE look_at <= :now AND CASE WHEN running THEN expires > :now"
+        "UPDATE conversations SET due_at = CASE WHEN running THEN lease_expires ELSE answer_by END"
+        " WHERE due_at <= :now AND CASE WHEN running THEN lease_expires > :now"
         " ELSE (answer_by IS NULL OR answer_by > :now)"
         " AND NOT EXISTS (SELECT 1 FROM queue WHERE conversation = conversations.id) END",
         {"now": time},
     )
     found = db.execute(
         "SELECT id, key FROM conversations JOIN extras ON conversation = id"
-        " WHERE look_at <= :now AND (keep_until IS NULL OR keep_until > :now) AND key IS NOT NULL"
-        " ORDER BY look_at, id LIMIT :limit",
+        " WHERE due_at <= :now AND (keep_until IS NULL OR keep_until > :now) AND key IS NOT NULL"
+        " ORDER BY due_at, id LIMIT :limit",
         {"now": time, "limit": limit},
     ).fetchall()
     for each in found:
-        update(db, each["id"], look_at=time + lease)
+        update_row(db, each["id"], due_at=time + lease)
     return [each["key"] for each in found]
 
 
-def _owned(row: sqlite3.Row, write: PackedWrite) -> bool:
-    """Whether nobody has taken the run over, or closed it, since this lease began."""
+def _owns_run(row: sqlite3.Row, write: PackedWrite) -> bool:
+    """Return whether no other worker has taken over or ended the run since this lease began."""
     return bool(row["running"] and row["fence"] == write.fence)
 
 
-def _held(row: sqlite3.Row, write: PackedWrite) -> bool:
-    return _owned(row, write) and not row["released"]
+def _holds_lease(row: sqlite3.Row, write: PackedWrite) -> bool:
+    return _owns_run(row, write) and not row["released"]
 
 
-def _follows(row: sqlite3.Row, write: PackedWrite) -> bool:
-    """Whether its events follow on the last one that is here, or are here. If not, its writer rests on what was lost."""
+def _follows_log(row: sqlite3.Row, write: PackedWrite) -> bool:
+    """Return whether its events follow on the last stored one, or are stored already.
+
+    If not, earlier events were lost, and its writer does not know.
+    """
     entry, seq = write.entry, int(row["seq"])
     return entry is None or entry.first == seq + 1 or entry.last <= seq
 
 
-def _log(
+def _log_entry(
     db: sqlite3.Connection, row: sqlite3.Row, write: PackedWrite, limits: Retention
 ) -> tuple[int, int]:
-    """Write an entry, unless this lease has logged its last event before; gives the columns seq and log_bytes."""
+    """Write an entry, unless it is a repeat; return the columns `seq` and `log_bytes`."""
     entry = write.entry
     if entry is None or entry.last <= row["seq"]:
         return row["seq"], row["log_bytes"]
     log = Log(row["id"], write.run_id)
-    logged = row["log_bytes"] + logs.add(db, log, write.epoch, entry)
-    return entry.last, logs.trim(db, log, logged, limits.log_bytes)
+    logged = row["log_bytes"] + logs.add_entry(db, log, write.epoch, entry)
+    return entry.last, logs.trim_log(db, log, logged, limits.log_bytes)

@@ -1,8 +1,7 @@
-"""The reads of the SQLite store, each a function of a connection inside a transaction: one moment's view."""
+"""Reads of the SQLite store, each a function of a connection inside a transaction."""
 
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
 
 from passback.core.changes import (
     Inbox,
@@ -33,18 +32,18 @@ from passback.stores.layout import (
 )
 from passback.stores.sqlite import logs
 from passback.stores.sqlite.logs import Log
-from passback.stores.sqlite.rows import find, now, stored_bytes
+from passback.stores.sqlite.rows import find_row, now_ms
 
 
-def status(db: sqlite3.Connection, tag: str, /) -> Status:
-    row = find(db, tag)
-    return Status() if row is None else _status(db, row)
+def read_status(db: sqlite3.Connection, tag: str, /) -> Status:
+    row = find_row(db, tag)
+    return Status() if row is None else _read_row_status(db, row)
 
 
-def load(
+def load_conversation(
     db: sqlite3.Connection, tag: str, names: Collection[ReceiptName], within: int | None, /
 ) -> Loaded:
-    row = find(db, tag)
+    row = find_row(db, tag)
     if row is None:
         return Loaded(Status())
     tools = db.execute("SELECT tools FROM extras WHERE conversation = ?", (row["id"],)).fetchone()
@@ -52,38 +51,36 @@ def load(
         "SELECT record FROM queue WHERE conversation = ? ORDER BY place", (row["id"],)
     )
     waiting = [queued["record"] for queued in queue]
-    status = _status(db, row)
-    start, count, size = status.state.history_start, status.message_count, status.history_bytes
-    if size is None:
-        size = stored_bytes(db, row["id"])
-        status = replace(status, history_bytes=size)
-    left_out = within is not None and size > within
-    records = () if left_out else _records(db, row["id"], start, count)
+    status = _read_row_status(db, row)
+    start, count = status.state.history_start, status.message_count
+    # each write counts the bytes, so that a history that is too large need not be read
+    left_out = within is not None and row["history_bytes"] > within
+    records = () if left_out else _read_records(db, row["id"], start, count)
     return Loaded(
         status,
         tuple(map(load_message, records)),
         load_tools(tools["tools"]) if tools["tools"] else (),
-        dict(_receipts(db, row["id"], names)),
+        dict(_read_receipts(db, row["id"], names)),
         tuple(map(load_queued, waiting)),
         left_out,
         sum(map(len, waiting)),
     )
 
 
-def page(db: sqlite3.Connection, tag: str, start: int, limit: int, /) -> Page:
-    row = find(db, tag)
+def read_page(db: sqlite3.Connection, tag: str, start: int, limit: int, /) -> Page:
+    row = find_row(db, tag)
     if row is None:
         return Page((), start, 0)
-    records = _fitting(_records(db, row["id"], start, limit), PAGE_SIZE)
-    return Page(tuple(map(load_message, records)), start, row["messages"])
+    records = _limit_size(_read_records(db, row["id"], start, limit), PAGE_SIZE)
+    return Page(tuple(map(load_message, records)), start, row["message_count"])
 
 
-def log(
+def read_log(
     db: sqlite3.Connection, tag: str, run_id: RunId, after: Position, limit: int, /
 ) -> list[Logged]:
-    """Raises UnknownRun or CursorExpired."""
-    row = find(db, tag)
-    if row is None or not logs.exists(db, Log(row["id"], run_id)):
+    """Read events of a log. Raises UnknownRun or CursorExpired."""
+    row = find_row(db, tag)
+    if row is None or not logs.log_exists(db, Log(row["id"], run_id)):
         raise UnknownRun("there is no such run in this conversation, or its log has expired")
     entries: list[tuple[Position, bytes]] = []
     for entry in db.execute(
@@ -93,6 +90,7 @@ def log(
     ):
         last = Position(entry["epoch"], entry["last"])
         entries.append((last, entry["record"]))
+        # of an entry that `after` lies in, only the events behind it count
         skipped = max(0, after.seq - last.seq + entry["size"]) if last.epoch == after.epoch else 0
         limit -= entry["size"] - skipped
         if limit <= 0:
@@ -100,83 +98,90 @@ def log(
     return unpack_entries(entries, after)
 
 
-def inbox(db: sqlite3.Connection, owner: OwnerId, after: Place | None, limit: int, /) -> Inbox:
+def read_inbox(db: sqlite3.Connection, owner: OwnerId, after: Place | None, limit: int, /) -> Inbox:
     since, tag = after or Place(0, "")
     rows = db.execute(
-        "SELECT conversations.*, key, owed_since FROM extras JOIN conversations ON id = conversation"
+        "SELECT conversations.*, key, owed_since"
+        " FROM extras JOIN conversations ON id = conversation"
         " WHERE owner = :owner AND owed_since >= :since AND (owed_since > :since OR tag > :tag)"
         " AND NOT running AND (keep_until IS NULL OR keep_until > :now)"
         " ORDER BY owed_since, tag",
-        {"owner": pack_owner(owner), "since": since, "tag": tag, "now": now()},
+        {"owner": pack_owner(owner), "since": since, "tag": tag, "now": now_ms()},
     )
-    filling = InboxPageBuilder(limit)
+    # the rows are read lazily: the page may end long before them
+    builder = InboxPageBuilder(limit)
     for row in rows:
         place = Place(row["owed_since"], row["tag"])
-        if not filling.take(Owing(unpack_key(row["key"]), place, _status(db, row))):
-            return filling.full()
-    return filling.ended()
+        if not builder.try_add(Owing(unpack_key(row["key"]), place, _read_row_status(db, row))):
+            return builder.full_page()
+    return builder.last_page()
 
 
 def data_version(db: sqlite3.Connection, /) -> int:
-    """A number that changes when any other connection has written to the file."""
+    """Return a number that changes when another connection has written to the file."""
     return int(db.execute("PRAGMA data_version").fetchone()[0])
 
 
-def _status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
+def _read_row_status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
     extras = db.execute(
-        "SELECT owed, claims, state, boundary, open_turns FROM extras WHERE conversation = ?",
+        "SELECT owed, claims, state, history_start, open_turns FROM extras WHERE conversation = ?",
         (row["id"],),
     ).fetchone()
     queued = db.execute(
         "SELECT run_id FROM queue WHERE conversation = ? ORDER BY place", (row["id"],)
     )
-    time, running, owed = now(), bool(row["running"]), load_owed(extras["owed"])
+    time, running, owed = now_ms(), bool(row["running"]), load_owed(extras["owed"])
     return Status(
         version=row["version"],
         run_id=row["run_id"],
         running=running,
-        lapsed=running and row["expires"] <= time,
-        expires=row["expires"],
+        lapsed=running and row["lease_expires"] <= time,
+        expires=row["lease_expires"],
         owed=owed,
-        message_count=row["messages"],
+        message_count=row["message_count"],
         attempt=row["attempt"],
+        # opening an epoch commits its first entry, so both positions are of one epoch
         logged=Position(row["committed_epoch"], row["seq"]),
         committed=Position(row["committed_epoch"], row["committed_seq"]),
         open_turns=unpack_open_turns(extras["open_turns"]),
-        run_start=row["mark"],
+        run_start=row["run_start"],
         cancelled=running and bool(row["cancelled"]),
-        stopped_early=bool(row["cut"]),
+        stopped_early=bool(row["stopped_early"]),
         cancel_on_disconnect=bool(row["cancel_on_disconnect"]),
         followed=row["followed_until"] > time,
         queued=tuple(each["run_id"] for each in queued),
         answer_by=row["answer_by"],
         overdue=not running and row["answer_by"] is not None and row["answer_by"] <= time,
         claims=unpack_claims(extras["claims"], owed, time) if extras["claims"] else (),
-        state=unpack_state(extras["state"], extras["boundary"]),
+        state=unpack_state(extras["state"], extras["history_start"]),
         history_bytes=row["history_bytes"],
     )
 
 
-def _records(db: sqlite3.Connection, conversation: int, start: int, limit: int) -> Iterator[bytes]:
-    """Messages as they are read from the file, one after the other."""
+def _read_records(
+    db: sqlite3.Connection, conversation: int, start: int, limit: int
+) -> Iterator[bytes]:
+    """Read messages from the file, one after the other."""
     rows = db.execute(
-        "SELECT record FROM messages WHERE conversation = ? AND position >= ? ORDER BY position LIMIT ?",
+        "SELECT record FROM messages WHERE conversation = ? AND position >= ?"
+        " ORDER BY position LIMIT ?",
         (conversation, start, limit),
     )
     return (row["record"] for row in rows)
 
 
-def _fitting(records: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """As many as fit in so many bytes, but the first in any case."""
+def _limit_size(records: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Yield as many records as fit in `size` bytes, but the first in any case."""
     total = 0
     for record in records:
+        # an empty page would stop the caller before a message larger than `size`
         if total and total + len(record) > size:
             return
         total += len(record)
         yield record
 
 
-def _receipts(
+def _read_receipts(
     db: sqlite3.Connection, conversation: int, names: Collection[ReceiptName]
 ) -> list[tuple[ReceiptName, Receipt]]:
     found = (

@@ -1,4 +1,4 @@
-"""Room on the disk that is kept for deleting: a deletion writes too, and on a full disk nothing could be made free."""
+"""Disk space that is reserved for deletions, which write too: a full disk could not be emptied."""
 
 import os
 import shutil
@@ -6,29 +6,33 @@ from pathlib import Path
 
 from passback.core.errors import StoreFull
 
-# what the file may have to grow by until the write-ahead log, of 4 MiB, can begin anew
+# as much as the file may grow by until the write-ahead log, of 4 MiB, can begin anew
 RESERVE_BYTES = 4 * 2**20
-LEAST_FREE = 256 * 2**10  # bytes: less is not enough for a post
+MIN_FREE_BYTES = 256 * 2**10  # less is not enough for a post
 _PIECE_BYTES = 64 * 1024
 
 
 def refuse_full_disk(store: Path, /) -> None:
-    """Raises StoreFull. That one page can be written says little: the write-ahead log may have had room for just that."""
-    if shutil.disk_usage(store.parent).free < LEAST_FREE:
+    """Raise StoreFull when the disk has no room for a post."""
+    # that one page can be written says little: the write-ahead log may have had room for just that
+    if shutil.disk_usage(store.parent).free < MIN_FREE_BYTES:
         raise StoreFull(f"the disk of the store's file {store} is full")
 
 
 class Reserve:
-    """A file beside the store's, there while there is room and gone when it is needed.
+    """A file beside the store's, which is deleted when a deletion needs its room.
 
-    Its bytes are random: a file system that compresses would keep no room by zeros.
+    Its bytes are random: a file system that compresses would reserve nothing for zeros.
     """
 
     def __init__(self, store: Path, /) -> None:
         self._path = store.with_name(f"{store.name}-reserve")
 
     def fill(self) -> bool:
-        """Take the room, if the disk has twice as much. False: it is not taken; no condition for serving."""
+        """Make the file, if the disk has twice its size free; return whether it is there.
+
+        The store works without it, too.
+        """
         try:
             if shutil.disk_usage(self._path.parent).free < 2 * RESERVE_BYTES:
                 return False
@@ -48,7 +52,7 @@ class Reserve:
         return True
 
     def release(self) -> bool:
-        """Give the room back. False: there was none."""
+        """Delete the file; return False if there was none."""
         try:
             self._path.unlink()
         except OSError:

@@ -1,4 +1,4 @@
-"""The SQLite file: its tables, how it is opened, and when it is refused."""
+"""The SQLite file: its tables, opening it, and refusing a foreign one."""
 
 import errno
 import os
@@ -13,51 +13,52 @@ from passback.core.errors import ConfigurationError
 
 SCHEMA_VERSION = 9
 
-# The row of a conversation is written with every batch of events, so what may be large is kept apart from it.
+# The row of a conversation is written with every batch of events, so columns that may be large are
+# in `extras`.
 SCHEMA = """
 CREATE TABLE conversations (
     id INTEGER PRIMARY KEY,
     tag TEXT NOT NULL UNIQUE,
     version INTEGER NOT NULL,
     nonce TEXT NOT NULL DEFAULT '',         -- of the last change
-    messages INTEGER NOT NULL DEFAULT 0,
+    message_count INTEGER NOT NULL DEFAULT 0,
     run_id TEXT,
     running INTEGER NOT NULL DEFAULT 0,
     epoch INTEGER NOT NULL DEFAULT 0,       -- of the lease
     fence TEXT NOT NULL DEFAULT '',
-    expires INTEGER NOT NULL DEFAULT 0,     -- end of the lease, milliseconds
+    lease_expires INTEGER NOT NULL DEFAULT 0,  -- milliseconds
     step INTEGER NOT NULL DEFAULT -1,       -- last commit of this lease
     ended TEXT NOT NULL DEFAULT '',         -- fence and step of the commit that ended the last run
     seq INTEGER NOT NULL DEFAULT 0,         -- last event logged under this lease
     cancelled INTEGER NOT NULL DEFAULT 0,
     keep_until INTEGER,
-    epochs INTEGER NOT NULL DEFAULT 0,      -- the newest epoch of all, also of runs that wait
-    released INTEGER NOT NULL DEFAULT 0,    -- the lease's owner gave it back
+    newest_epoch INTEGER NOT NULL DEFAULT 0,  -- of all, also of runs that wait
+    released INTEGER NOT NULL DEFAULT 0,    -- by the owner of the lease
     attempt INTEGER NOT NULL DEFAULT 0,
     committed_epoch INTEGER NOT NULL DEFAULT 0,
     committed_seq INTEGER NOT NULL DEFAULT 0,
-    mark INTEGER NOT NULL DEFAULT 0,
-    cut INTEGER NOT NULL DEFAULT 0,
+    run_start INTEGER NOT NULL DEFAULT 0,
+    stopped_early INTEGER NOT NULL DEFAULT 0,
     cancel_on_disconnect INTEGER NOT NULL DEFAULT 0,
-    followed_until INTEGER NOT NULL DEFAULT 0,    -- until when, milliseconds
+    followed_until INTEGER NOT NULL DEFAULT 0,    -- milliseconds
     log_bytes INTEGER NOT NULL DEFAULT 0,   -- records of the run's log
-    look_at INTEGER,                        -- when to look whether somebody works on it
-    answer_by INTEGER,                      -- until when the client has to answer what it owes
-    history_bytes INTEGER                   -- of the messages from the boundary on, NULL before they are counted
+    due_at INTEGER,                        -- when it may need recovery, milliseconds
+    answer_by INTEGER,                      -- end of the client's time to answer, milliseconds
+    history_bytes INTEGER NOT NULL DEFAULT 0  -- of the messages from history_start on
 );
 CREATE INDEX conversations_by_age ON conversations (keep_until) WHERE keep_until IS NOT NULL;
-CREATE INDEX conversations_by_look ON conversations (look_at) WHERE look_at IS NOT NULL;
+CREATE INDEX conversations_by_due ON conversations (due_at) WHERE due_at IS NOT NULL;
 CREATE TABLE extras (
     conversation INTEGER PRIMARY KEY,
     owed BLOB NOT NULL,
     tools BLOB,
     key BLOB,                               -- owner and id, once a run has begun
-    claims TEXT,                            -- which clients are at work on what is owed
-    owner BLOB,                             -- whose it is, once it has owed something
+    claims TEXT,                            -- `call claimant until`, repeated
+    owner BLOB,                             -- set once it has owed something
     owed_since INTEGER,                     -- when that was handed back, microseconds
-    state BLOB,                             -- what is known beside the messages
-    boundary INTEGER NOT NULL DEFAULT 0,    -- the position of the first message that is still read
-    open_turns BLOB                         -- at the last commit
+    state BLOB,                             -- record of the conversation's state
+    history_start INTEGER NOT NULL DEFAULT 0, -- position of the first message that is read
+    open_turns BLOB                           -- at the last commit
 );
 CREATE INDEX extras_by_owed ON extras (owner, owed_since) WHERE owed_since IS NOT NULL;
 CREATE TABLE messages (
@@ -83,7 +84,7 @@ CREATE TABLE logs (
     conversation INTEGER NOT NULL,
     run_id TEXT NOT NULL,
     keep_until INTEGER NOT NULL,
-    dequeued INTEGER NOT NULL DEFAULT 0,    -- the run left the queue without its turn
+    dequeued INTEGER NOT NULL DEFAULT 0,    -- the run was cancelled while it waited
     PRIMARY KEY (conversation, run_id)
 ) WITHOUT ROWID;
 CREATE INDEX logs_by_age ON logs (keep_until);
@@ -97,13 +98,13 @@ CREATE TABLE entries (
     PRIMARY KEY (conversation, run_id, epoch, last)
 );
 CREATE TABLE spent (
-    tag TEXT NOT NULL,              -- whose it is
+    tag TEXT NOT NULL,              -- of the owner
     part TEXT NOT NULL,             -- a day, or the lease of a run
     tokens INTEGER NOT NULL,
     milliseconds INTEGER NOT NULL,
     billionths INTEGER NOT NULL,    -- of the currency
     keep_until INTEGER NOT NULL,
-    seq INTEGER NOT NULL DEFAULT 0, -- of a lease: what was said last
+    seq INTEGER NOT NULL DEFAULT 0, -- of the newest amounts of a lease
     PRIMARY KEY (tag, part)
 );
 CREATE INDEX spent_by_age ON spent (keep_until);
@@ -113,13 +114,14 @@ MOUNTS = Path("/proc/mounts")
 
 # fmt: off
 NETWORK_FILE_SYSTEMS = frozenset({
-    "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs",
-    "gfs2", "ocfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone",
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "ceph", "glusterfs", "lustre", "gpfs",
+    "beegfs", "gfs2", "ocfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs",
+    "fuse.rclone",
 })
 # fmt: on
 
 
-_WAL_PAUSE = 0.01
+_WAL_PAUSE = 0.01  # seconds
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 
 
@@ -127,10 +129,10 @@ def prepare_file(path: Path, /) -> None:
     """Make the file, readable by its owner alone, and its folder.
 
     Raises:
-        ConfigurationError: it cannot be made there, several machines could write to it, or it is a link in a folder
-            where others may have put it.
+        ConfigurationError: it cannot be made there, several machines could write to it, or it is
+            a link in a folder where others may have put it.
     """
-    kind = file_system_of(path, _mounts())
+    kind = file_system_of(path, _read_mounts())
     if kind in NETWORK_FILE_SYSTEMS:
         raise ConfigurationError(
             f"the store's file {path} is on a network file system ({kind}), where locks are not "
@@ -153,7 +155,7 @@ def prepare_file(path: Path, /) -> None:
 
 
 def _is_shared(folder: Path) -> bool:
-    """Return whether others than its owner may put files into a folder, as into the one for temporary files."""
+    """Return whether others than its owner may put files into a folder, as into /tmp."""
     return bool(folder.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX))
 
 
@@ -163,7 +165,8 @@ def warn_of_others(path: Path, /) -> list[str]:
         return []
     file, folder = path.stat().st_mode & 0o777, path.parent.stat().st_mode
     warnings = [
-        f"{place} belongs to another user of this machine, who can change the store: use a folder of your own."
+        f"{place} belongs to another user of this machine, who can change the store: "
+        "use a folder of your own."
         for place in (path, path.parent)
         if place.stat().st_uid not in {os.getuid(), 0}
     ]
@@ -182,7 +185,7 @@ def warn_of_others(path: Path, /) -> list[str]:
 
 
 def file_system_of(path: Path, mounts: str, /) -> str | None:
-    """The type of the file system that holds a path, by a table like /proc/mounts; None when unknown."""
+    """Return the type of a path's file system, by a table like /proc/mounts; None if unknown."""
     target = path.absolute()
     best, kind = -1, None
     for line in mounts.splitlines():
@@ -193,7 +196,7 @@ def file_system_of(path: Path, mounts: str, /) -> str | None:
     return kind
 
 
-def _mounts() -> str:
+def _read_mounts() -> str:
     try:
         return MOUNTS.read_text(errors="replace")
     except OSError:
@@ -201,7 +204,9 @@ def _mounts() -> str:
 
 
 def connect(path: Path | None, busy_timeout: float, /) -> sqlite3.Connection:
-    """Open a prepared file, or a database in memory; `busy_timeout`: seconds to wait for other writers.
+    """Open a prepared file, or a database in memory.
+
+    `busy_timeout`: seconds to wait for other writers.
 
     Raises:
         ConfigurationError: it is another program's file, of another schema version, or damaged.
@@ -238,7 +243,8 @@ def _set_up(db: sqlite3.Connection, busy_timeout: float) -> None:
 
 
 def _use_wal(db: sqlite3.Connection, deadline: float) -> None:
-    """SQLite's own waiting for others does not cover this change of a new file."""
+    """Switch to the write-ahead log, and wait for other processes meanwhile."""
+    # SQLite's busy timeout does not cover this change of a new file
     while True:
         try:
             db.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -257,8 +263,8 @@ def _make_tables(db: sqlite3.Connection) -> None:
         return
     if version:
         raise ConfigurationError(
-            f"the store's file has schema version {version}, and this passback has {SCHEMA_VERSION}: "
-            "use the passback that wrote it, or another file"
+            f"the store's file has schema version {version}, and this passback has "
+            f"{SCHEMA_VERSION}: use the passback that wrote it, or another file"
         )
     if db.execute("SELECT 1 FROM sqlite_master").fetchone():
         raise ConfigurationError("the store's file is a database of another program")

@@ -1,8 +1,8 @@
 """Conversations in one SQLite file, or in memory: the store that needs no other program.
 
-Several processes of one machine may share the file. What a client may act on is synced to the disk before it is
-acknowledged; batches of mere deltas are written without waiting for the disk: a killed process loses neither, and
-a loss of power at most deltas, which a take-over voids anyway.
+Several processes of one machine may share the file. A write that a client may act on is synced to
+the disk before it is acknowledged. Batches of deltas are written without waiting for the disk: a
+killed process loses neither, and a loss of power at most deltas, which a take-over removes anyway.
 """
 
 import sqlite3
@@ -39,12 +39,12 @@ from passback.core.posts import ReceiptName
 from passback.stores.large import LargeWrites, is_large, is_large_commit
 from passback.stores.layout import (
     PackedChange,
-    fence,
+    make_fence,
     pack_change,
+    pack_claim,
     pack_commit,
     pack_enqueue,
     pack_entry,
-    pack_hold,
     pack_key,
     pack_owner,
     pack_spending,
@@ -56,39 +56,43 @@ from passback.stores.layout import (
 from passback.stores.notifications import LogNotifications, LogWaiter
 from passback.stores.options import StoreOptions, milliseconds
 from passback.stores.sqlite import changes, claims, leases, queue, reads, rows, spending
-from passback.stores.sqlite.changes import Taking
+from passback.stores.sqlite.changes import RunChange
 from passback.stores.sqlite.reserve import Reserve, refuse_full_disk
 from passback.stores.sqlite.rows import Retention
 from passback.stores.sqlite.schema import connect, prepare_file, warn_of_others
 from passback.stores.sqlite.thread import Job, SqliteThread, T
 
-CLOSE_TIMEOUT = 5.0
-POLL_PAUSE = 0.1  # seconds between two looks for what other processes have written
+CLOSE_TIMEOUT = 5.0  # seconds
+POLL_PAUSE = 0.1  # seconds between two checks for writes of other processes
 
 
-TakingRule: TypeAlias = Callable[[sqlite3.Connection, PackedChange, Taking, Retention], int | None]
+LeaseRule: TypeAlias = Callable[
+    [sqlite3.Connection, PackedChange, RunChange, Retention], int | None
+]
 
 
 class SqliteStore:
-    """The `Store` on a file; `path` None keeps everything in memory, for tests and throw-away use."""
+    """The `Store` on a file; without `path` in memory, for tests and throw-away use."""
 
     def __init__(self, path: Path | None, options: StoreOptions | None = None) -> None:
         options = options or StoreOptions()
         self._path = path
-        self._limits = Retention.of(options)
+        self._limits = Retention.from_options(options)
+        # half the time, so that a file in use is told from a disk that hangs
         opening = partial(connect, path, options.patience / 2)
         self._writer = SqliteThread(opening, "BEGIN IMMEDIATE", options.patience)
+        # a database in memory belongs to one connection
         self._reader = (
             self._writer if path is None else SqliteThread(opening, "BEGIN", options.patience)
         )
         self._threads = [self._writer] if path is None else [self._writer, self._reader]
         self._reserve = None if path is None else Reserve(path)
         self._is_released = False
-        self._large = LargeWrites(options.patience)
+        self._large_writes = LargeWrites(options.patience)
         self._stack = AsyncExitStack()
-        self._bells = LogNotifications()
-        self._seen = -1
-        self._looked = 0.0
+        self._notifications = LogNotifications()
+        self._data_version = -1
+        self._last_poll = 0.0
 
     async def __aenter__(self) -> "SqliteStore":
         """Raises ConfigurationError when the file cannot be used."""
@@ -113,7 +117,7 @@ class SqliteStore:
 
     @property
     def sees_followers(self) -> bool:
-        """Who waits for a file to change leaves no trace there."""
+        """False: a process that waits for the file to change leaves no trace in it."""
         return False
 
     async def check(self) -> Sequence[str]:
@@ -122,19 +126,18 @@ class SqliteStore:
         warnings = await anyio.to_thread.run_sync(warn_of_others, self._path)
         try:
             await self.ping()
-        except StoreFull as error:  # what is there can be read, and deleted
+        except StoreFull as error:  # stored conversations can be read, and deleted
             warnings.append(f"{error.message}: nothing new can be stored.")
         return warnings
 
     async def ping(self) -> None:
-        await self._writer.run(rows.ping)
+        await self._writer.run(rows.test_write)
         if self._path is not None:
             await anyio.to_thread.run_sync(refuse_full_disk, self._path)
 
-    # ------------------------------------------------------------ conversations
     async def status(self, key: ConversationKey, /) -> Status:
         name = tag(key)
-        return await self._reader.run(lambda db: reads.status(db, name))
+        return await self._reader.run(lambda db: reads.read_status(db, name))
 
     async def load(
         self,
@@ -145,72 +148,74 @@ class SqliteStore:
         within: int | None = None,
     ) -> Loaded:
         name = tag(key)
-        return await self._reader.run(lambda db: reads.load(db, name, receipts, within))
+        return await self._reader.run(
+            lambda db: reads.load_conversation(db, name, receipts, within)
+        )
 
     async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         name = tag(key)
-        return await self._reader.run(lambda db: reads.page(db, name, start, limit))
+        return await self._reader.run(lambda db: reads.read_page(db, name, start, limit))
 
     async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
-        return await self._reader.run(lambda db: reads.inbox(db, owner, after, limit))
+        return await self._reader.run(lambda db: reads.read_inbox(db, owner, after, limit))
 
     async def park(self, change: Change, /) -> bool:
         packed = pack_change(change)
-        return await self._write(
+        return await self._run_write(
             packed.tag,
-            lambda db: changes.park(db, packed, self._limits),
+            lambda db: changes.park_change(db, packed, self._limits),
             large=is_large(packed.messages),
         )
 
     async def begin(
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
     ) -> Lease | None:
-        taking = Taking(pack_key(change.key), run_id, pack_entry(events), milliseconds(lease))
-        return await self._take(changes.begin, change, taking)
+        run = RunChange(pack_key(change.key), run_id, pack_entry(events), milliseconds(lease))
+        return await self._take_lease(changes.begin_run, change, run)
 
     async def take_over(
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
     ) -> Lease | None:
-        taking = Taking(pack_key(change.key), run_id, pack_entry(events), milliseconds(lease))
-        return await self._take(changes.take_over, change, taking)
+        run = RunChange(pack_key(change.key), run_id, pack_entry(events), milliseconds(lease))
+        return await self._take_lease(changes.take_over, change, run)
 
-    async def _take(self, rule: TakingRule, change: Change, taking: Taking) -> Lease | None:
+    async def _take_lease(self, rule: LeaseRule, change: Change, run: RunChange) -> Lease | None:
         packed = pack_change(change)
-        epoch = await self._write(
+        epoch = await self._run_write(
             packed.tag,
-            lambda db: rule(db, packed, taking, self._limits),
-            large=is_large((*packed.messages, *taking.records)),
+            lambda db: rule(db, packed, run, self._limits),
+            large=is_large((*packed.messages, *run.records)),
         )
         if epoch is None:
             return None
-        run = RunRef(change.key, RunId(taking.run_id))
-        return Lease(run, epoch, fence(epoch, change.nonce))
+        reference = RunRef(change.key, RunId(run.run_id))
+        return Lease(reference, epoch, make_fence(epoch, change.nonce))
 
     async def fail_lost(
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /
     ) -> bool:
         packed = pack_change(change)
-        taking = Taking(pack_key(change.key), run_id, pack_entry(events))
-        return await self._write(
+        run = RunChange(pack_key(change.key), run_id, pack_entry(events))
+        return await self._run_write(
             packed.tag,
-            lambda db: changes.fail_lost(db, packed, taking, self._limits),
-            large=is_large(taking.records),
+            lambda db: changes.fail_lost(db, packed, run, self._limits),
+            large=is_large(run.records),
         )
 
-    async def claim_call(self, hold: ClaimRequest, /, *, seconds: float) -> CallClaim | None:
-        packed = pack_hold(hold, seconds)
-        return await self._write(packed.tag, lambda db: claims.claim_call(db, packed))
+    async def claim_call(self, request: ClaimRequest, /, *, seconds: float) -> CallClaim | None:
+        packed = pack_claim(request, seconds)
+        return await self._run_write(packed.tag, lambda db: claims.claim_call(db, packed))
 
     async def enqueue(self, entry: Enqueue, /) -> EnqueueAnswer:
         packed, key = pack_enqueue(entry), pack_key(entry.run.key)
-        return await self._write(
-            packed.tag, lambda db: queue.enqueue(db, packed, key, self._limits)
+        return await self._run_write(
+            packed.tag, lambda db: queue.enqueue_post(db, packed, key, self._limits)
         )
 
     async def cancel(self, run: RunRef, finished: RunFinished, /) -> bool:
         name, ending = tag(run.key), pack_entry((finished,))
-        return await self._write(
-            name, lambda db: queue.cancel(db, name, run.run_id, ending, self._limits)
+        return await self._run_write(
+            name, lambda db: queue.cancel_run(db, name, run.run_id, ending, self._limits)
         )
 
     async def keep_followed(self, run: RunRef, /, *, seconds: float) -> None:
@@ -219,49 +224,48 @@ class SqliteStore:
 
     async def abandoned(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
         time = milliseconds(lease)
-        found = await self._writer.run(lambda db: leases.abandoned(db, limit, time))
+        found = await self._writer.run(lambda db: leases.take_due(db, limit, time))
         return [unpack_key(key) for key in found]
 
     async def spend(self, what: Spending, /) -> Spent:
         packed = pack_spending(what)
         return unpack_spent(
-            await self._writer.run(lambda db: spending.spend(db, packed), durable=True)
+            await self._writer.run(lambda db: spending.add_spending(db, packed), durable=True)
         )
 
     async def delete(self, key: ConversationKey, /) -> bool:
         name = tag(key)
         try:
-            deleted = await self._write(name, lambda db: rows.delete(db, name))
+            deleted = await self._run_write(name, lambda db: rows.delete_conversation(db, name))
         except StoreFull:
-            if not await self._make_room():
+            if not await self._release_reserve():
                 raise
-            deleted = await self._write(name, lambda db: rows.delete(db, name))
+            deleted = await self._run_write(name, lambda db: rows.delete_conversation(db, name))
         if self._reserve is not None and self._is_released:
             self._is_released = not await anyio.to_thread.run_sync(self._reserve.fill)
         return deleted
 
-    async def _make_room(self) -> bool:
-        """Give up the room that is kept for deletions. False: there is none."""
+    async def _release_reserve(self) -> bool:
+        """Release the room that is reserved for deletions; return False if there is none."""
         if self._reserve is None or not await anyio.to_thread.run_sync(self._reserve.release):
             return False
         self._is_released = True
         return True
 
-    # ------------------------------------------------------------ what the owner of a lease writes
     async def append(
         self, writes: Sequence[LogWrite], /, *, lease: float
     ) -> Sequence[LeaseState | StoreError]:
         packed = [pack_write(w.lease, pack_entry(w.events, w.first)) for w in writes]
-        append = partial(leases.append, lease=milliseconds(lease), limits=self._limits)
+        append = partial(leases.append_events, lease=milliseconds(lease), limits=self._limits)
         jobs = [partial(append, write=write) for write in packed]
         try:
             if not is_large([write.entry.record for write in packed if write.entry]):
                 return await self._writer.run_all(jobs)
-            async with self._large.turn():
+            async with self._large_writes.turn():
                 return await self._writer.run_all(jobs, large=True)
         finally:
             for write in packed:
-                self._bells.ring(write.tag)
+                self._notifications.notify(write.tag)
 
     async def renew(
         self, held: Sequence[Lease], /, *, lease: float
@@ -270,52 +274,51 @@ class SqliteStore:
 
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
         if not is_large_commit(commit):
-            return await self._commit(commit, lease)
-        async with self._large.turn():
-            return await self._commit(commit, lease, large=True)
+            return await self._run_commit(commit, lease)
+        async with self._large_writes.turn():
+            return await self._run_commit(commit, lease, large=True)
 
-    async def _commit(self, commit: Commit, lease: float, *, large: bool = False) -> bool:
+    async def _run_commit(self, commit: Commit, lease: float, *, large: bool = False) -> bool:
         packed, time = pack_commit(commit), milliseconds(lease)
         owner = pack_owner(commit.log.lease.run.key.owner)
-        return await self._write(
+        return await self._run_write(
             packed.write.tag,
-            lambda db: leases.commit(db, packed, owner, time, self._limits),
+            lambda db: leases.commit_turn(db, packed, owner, time, self._limits),
             large=large,
         )
 
     async def release(self, lease: Lease, /) -> bool:
         packed = pack_write(lease)
-        return await self._write(packed.tag, lambda db: leases.release(db, packed))
+        return await self._run_write(packed.tag, lambda db: leases.release_lease(db, packed))
 
-    async def _write(self, name: str, job: Job[T], *, large: bool = False) -> T:
+    async def _run_write(self, name: str, job: Job[T], *, large: bool = False) -> T:
         try:
             return await self._writer.run(job, durable=True, large=large)
         finally:
-            self._bells.ring(name)
+            self._notifications.notify(name)
 
-    # ------------------------------------------------------------ logs
     async def read_log(
         self, run: RunRef, /, *, after: Position = START, limit: int = 1000
     ) -> Sequence[Logged]:
         name = tag(run.key)
-        return await self._reader.run(lambda db: reads.log(db, name, run.run_id, after, limit))
+        return await self._reader.run(lambda db: reads.read_log(db, name, run.run_id, after, limit))
 
     @asynccontextmanager
     async def watch(self, run: RunRef, /) -> AsyncGenerator[Watch]:
-        bell = LogWaiter() if self._path is None else LogWaiter(self._look, POLL_PAUSE)
-        with self._bells.hung(tag(run.key), bell):
-            yield bell
+        waiter = LogWaiter() if self._path is None else LogWaiter(self._poll_file, POLL_PAUSE)
+        with self._notifications.registered(tag(run.key), waiter):
+            yield waiter
 
-    async def _look(self) -> None:
-        """Find out, for all watchers together, whether another process has written."""
+    async def _poll_file(self) -> None:
+        """Notify all watchers if another process has written to the file."""
         time = anyio.current_time()
-        if time - self._looked < POLL_PAUSE:
+        if time - self._last_poll < POLL_PAUSE:
             return
-        self._looked = time
+        self._last_poll = time
         try:
             version = await self._reader.run(reads.data_version)
         except StoreError:
-            return  # the reader, who reads the log next, is told
-        if version != self._seen:
-            self._seen = version
-            self._bells.ring_all()
+            return  # the watcher reads the log next, and meets the error there
+        if version != self._data_version:
+            self._data_version = version
+            self._notifications.notify_all()

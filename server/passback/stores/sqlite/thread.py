@@ -1,4 +1,4 @@
-"""A thread that owns one SQLite connection and runs what waits together in one transaction (group commit)."""
+"""A thread that owns a SQLite connection and commits waiting jobs together (group commit)."""
 
 import asyncio
 import sqlite3
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from passback.core.errors import PassbackError, StoreError, StoreFull, StoreUnavailable
-from passback.stores.layout import unpacking
+from passback.stores.layout import unpacking_records
 
 T = TypeVar("T")
 Job: TypeAlias = Callable[[sqlite3.Connection], T]
@@ -17,7 +17,7 @@ Begin: TypeAlias = Literal["BEGIN", "BEGIN IMMEDIATE"]
 
 
 def store_error(error: sqlite3.Error, /) -> StoreError:
-    """What an error of SQLite means for the door's callers."""
+    """Return the StoreError for an error of SQLite."""
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
@@ -29,18 +29,18 @@ def store_error(error: sqlite3.Error, /) -> StoreError:
 
 
 class _Ticket(Generic[T]):
-    """A job and, once it was attempted, what became of it."""
+    """A job and, once it was attempted, its result or error."""
 
     def __init__(self, job: Job[T]) -> None:
         self._job = job
         self._result: list[T] = []
         self._failure: PassbackError | None = None
 
-    def attempt(self, db: sqlite3.Connection) -> None:
+    def run_job(self, db: sqlite3.Connection) -> None:
         """Run the job so that its failure leaves the transaction to the others."""
         db.execute("SAVEPOINT job")
         try:
-            with unpacking():
+            with unpacking_records():
                 self._result.append(self._job(db))
         except (PassbackError, sqlite3.Error) as error:
             if not db.in_transaction:
@@ -49,19 +49,19 @@ class _Ticket(Generic[T]):
             self._failure = store_error(error) if isinstance(error, sqlite3.Error) else error
         db.execute("RELEASE job")
 
-    def collect(self) -> T:
+    def get_result(self) -> T:
         if self._failure is not None:
             raise self._failure
         return self._result[0]
 
-    def answer(self) -> T | StoreError:
-        """As `collect`, but the failure of the store is an answer too."""
-        return self._failure if isinstance(self._failure, StoreError) else self.collect()
+    def get_result_or_error(self) -> T | StoreError:
+        """Return what `get_result` does, or the StoreError that it would raise."""
+        return self._failure if isinstance(self._failure, StoreError) else self.get_result()
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Jobs that share a transaction; `done` brings the error that undid all of them."""
+    """Jobs that share a transaction; `done` has the error that rolled all of them back."""
 
     done: asyncio.Future[sqlite3.Error | None]
     tickets: list[_Ticket[Any]] = field(default_factory=list[_Ticket[Any]])
@@ -69,16 +69,17 @@ class _Batch:
 
 
 class SqliteThread:
-    """Runs jobs on one connection, in their order.
+    """A runner of jobs on one connection, in their order.
 
-    A job is a function of the connection. What it raises undoes its own writes and reaches its caller alone. While
-    one transaction runs, the jobs of the next one gather. A large job has a transaction of its own; where both wait, large
-    jobs and the small ones together take turns.
+    A job is a function of the connection. An error that it raises rolls back its own writes and
+    reaches its caller alone. While one transaction runs, the jobs of the next one gather. A large
+    job has a transaction of its own; where both wait, large jobs and batches of small ones take
+    turns.
 
     Args:
         connect: opens the connection, in the thread.
         begin: how a transaction starts: `BEGIN` for reads, `BEGIN IMMEDIATE` for writes.
-        patience: seconds until a job's caller is told that the store does not answer.
+        patience: seconds until the caller of a job gets StoreUnavailable.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class SqliteThread:
                 executor.shutdown(wait=False)
 
     async def close(self) -> None:
-        """Take no more jobs, finish those that wait, then close the connection."""
+        """Refuse new jobs, finish those that wait, then close the connection."""
         self._open = False
         while batches := [*self._large, *filter(None, (self._waiting, self._running))]:
             await asyncio.wait([batch.done for batch in batches])
@@ -119,28 +120,29 @@ class SqliteThread:
         self._executor = self._db = None
 
     async def run(self, job: Job[T], *, durable: bool = False, large: bool = False) -> T:
-        """Run a job in the next transaction; `durable`: it is on the disk before this returns.
+        """Run a job in the next transaction.
 
-        `large`: it writes so much that others must not wait for it in one transaction.
+        `durable`: it is on the disk before this returns. `large`: it writes so much that others
+        must not wait for it in one transaction.
 
         Raises:
-            StoreError: and what the job raises.
+            StoreError: the transaction failed. Errors of the job are raised, too.
         """
         ticket = _Ticket(job)
-        await self._attempt([ticket], durable=durable, large=large)
-        return ticket.collect()
+        await self._run_batch([ticket], durable=durable, large=large)
+        return ticket.get_result()
 
     async def run_all(self, jobs: Sequence[Job[T]], *, large: bool = False) -> list[T | StoreError]:
-        """Run jobs in the next transaction; one that fails by itself has its error as its answer.
+        """Run jobs in the next transaction; a job that fails alone has its error as its answer.
 
         Raises:
             StoreError: the transaction failed, nothing of any job was written.
         """
         tickets = [_Ticket(job) for job in jobs]
-        await self._attempt(tickets, large=large)
-        return [ticket.answer() for ticket in tickets]
+        await self._run_batch(tickets, large=large)
+        return [ticket.get_result_or_error() for ticket in tickets]
 
-    async def _attempt(
+    async def _run_batch(
         self, tickets: Sequence[_Ticket[T]], *, durable: bool = False, large: bool
     ) -> None:
         if not self._open:
@@ -150,6 +152,7 @@ class SqliteThread:
         batch.durable |= durable
         self._start_next()
         try:
+            # the transaction goes on without its caller: others share it
             async with asyncio.timeout(self._patience):
                 error = await asyncio.shield(batch.done)
         except TimeoutError:
@@ -178,12 +181,13 @@ class SqliteThread:
         else:
             return
         work = asyncio.get_running_loop().run_in_executor(
-            self._executor, self._transact, self._db, self._running
+            self._executor, self._run_transaction, self._db, self._running
         )
-        work.add_done_callback(self._finish)
+        work.add_done_callback(self._finish_batch)
 
-    def _finish(self, work: asyncio.Future[sqlite3.Error | None]) -> None:
+    def _finish_batch(self, work: asyncio.Future[sqlite3.Error | None]) -> None:
         batch, self._running = self._running, None
+        # the next transaction runs while the callers of this one go on
         self._start_next()
         if batch is None:
             return
@@ -193,12 +197,12 @@ class SqliteThread:
         else:
             batch.done.set_result(work.result())
 
-    def _transact(self, db: sqlite3.Connection, batch: _Batch) -> sqlite3.Error | None:
+    def _run_transaction(self, db: sqlite3.Connection, batch: _Batch) -> sqlite3.Error | None:
         try:
             self._set_synchronous(db, durable=batch.durable)
             db.execute(self._begin)
             for ticket in batch.tickets:
-                ticket.attempt(db)
+                ticket.run_job(db)
             db.execute("COMMIT")
         except sqlite3.Error as error:
             return error
@@ -209,7 +213,8 @@ class SqliteThread:
                 db.rollback()
 
     def _set_synchronous(self, db: sqlite3.Connection, *, durable: bool) -> None:
-        """A batch that may be lost with the power waits for no disk: a killed process loses nothing either way."""
+        """Let a durable batch wait for the disk, and no other."""
+        # a killed process loses neither; only a loss of power loses what is not on the disk
         level = "FULL" if durable else "NORMAL"
         if level != self._synchronous:
             db.execute(f"PRAGMA synchronous = {level}")

@@ -1,34 +1,41 @@
--- park, begin, claim and reap: a change of the transcript, which also takes a lease (begin, claim) or ends one (reap).
+-- Change the transcript, for park, begin, take_over and fail_lost; begin and take_over also take
+-- a lease, fail_lost ends one.
 -- KEYS state messages receipts runs queue log [due]
--- ARGV kind nonce expected first_version owed tools stay mark pops cancel_on_disconnect state boundary member channel idle busy
---   run lease log_ttl log_bytes last record n message*n (receipt value)*
--- Gives the epoch, or false when the change does not fit.
-local kind, nonce, expected, first_version, owed, tools, stay, mark, pops, cancel_on_disconnect, state, boundary =
-  unpack(ARGV, 1, 12)
-local member, channel, idle, busy, run, lease, log_ttl, log_bytes, last, record, n = unpack(ARGV, 13, 23)
+-- ARGV kind nonce expected first_version owed tools keep_messages run_start dequeues
+--   cancel_on_disconnect state history_start member channel idle_ttl busy_ttl
+--   run_id lease log_ttl max_log_bytes last record n message*n (receipt value)*
+-- Return the epoch, or false when the change does not fit.
+local FIRST_MESSAGE = 24  -- its place in ARGV
+local kind, nonce, expected, first_version, owed, tools, keep_messages, run_start, dequeues,
+  cancel_on_disconnect, state, history_start = unpack(ARGV, 1, 12)
+local member, channel, idle_ttl, busy_ttl, run_id, lease, log_ttl, max_log_bytes, last, record, n =
+  unpack(ARGV, 13, 23)
 local takes_over = kind == 'take_over' or kind == 'fail_lost'
-local runs_on = kind == 'begin' or kind == 'take_over'
+local takes_lease = kind == 'begin' or kind == 'take_over'
 
-local version, seen, running, owner, expires, epoch, drawn, count, attempt, committed, bytes, answer_by,
-  read_from, history = unpack(
-  redis.call('HMGET', keys.state, 'version', 'nonce', 'running', 'run', 'expires', 'epoch', 'drawn', 'count',
-    'attempt', 'committed', 'bytes', 'answer_by', 'boundary', 'history'))
-epoch, count, bytes, read_from = tonumber(epoch or 0), tonumber(count or 0), tonumber(bytes or 0), tonumber(read_from or 0)
-if seen == nonce then return epoch end
+local version, known_nonce, running, known_run_id, lease_expires, epoch, newest_epoch,
+  message_count, attempt, committed, log_bytes, answer_by, known_start, history_bytes = unpack(
+  redis.call('HMGET', keys.state, 'version', 'nonce', 'running', 'run_id', 'lease_expires', 'epoch',
+    'newest_epoch', 'message_count', 'attempt', 'committed', 'log_bytes', 'answer_by',
+    'history_start', 'history_bytes'))
+epoch, message_count = tonumber(epoch or 0), tonumber(message_count or 0)
+log_bytes, known_start = tonumber(log_bytes or 0), tonumber(known_start or 0)
+if known_nonce == nonce then return epoch end
 if tonumber(version or 0) ~= tonumber(expected) then return false end
 if takes_over then
-  if running ~= '1' or owner ~= run or tonumber(expires) > now then return false end
+  if running ~= '1' or known_run_id ~= run_id then return false end
+  if tonumber(lease_expires) > now then return false end
 elseif running == '1' then
   return false
 end
-if kind ~= 'begin' then pops = '' end
-if pops ~= '' then
+if kind ~= 'begin' then dequeues = '' end
+if dequeues ~= '' then
   local first = redis.call('LINDEX', keys.queue, 0)
-  if not first or not is_of(first, pops) then return false end
+  if not first or not is_entry_of(first, dequeues) then return false end
 end
-check_parts(version and count)
+check_parts(version and message_count)
 
--- Entries of the log behind a position: their ids, and the size of their records.
+-- Return the ids of the log's entries behind a position, and the size of their records.
 local function entries_after(position)
   local ids, size = {}, 0
   repeat
@@ -41,75 +48,92 @@ local function entries_after(position)
 end
 
 local GAP = '[]'
-local void, gap = {}, false
+local uncommitted, has_gap = {}, false
 if takes_over then
   local freed
-  void, freed = entries_after(committed)
-  gap = redis.call('XLEN', keys.log) == #void  -- what was committed has been trimmed
-  bytes = gap and #GAP or bytes - freed
+  uncommitted, freed = entries_after(committed)
+  has_gap = redis.call('XLEN', keys.log) == #uncommitted  -- what was committed has been trimmed
+  log_bytes = has_gap and #GAP or log_bytes - freed
 elseif kind == 'begin' then
-  bytes = pops == '' and 0 or select(2, entries_after('0-0'))
+  -- a run of the queue has a log already
+  log_bytes = dequeues == '' and 0 or select(2, entries_after('0-0'))
 end
-local size = bytes + #record
-local kept = stay == '' and count or math.min(count, tonumber(stay))
-local reads = state ~= '' and tonumber(boundary) or (read_from > kept and 0 or read_from)
-local follows = kept == count and reads == read_from
-history = history_bytes(follows and history, reads, kept, 24, 23 + n)
+local new_log_bytes = log_bytes + #record
+local kept = message_count
+if keep_messages ~= '' then kept = math.min(message_count, tonumber(keep_messages)) end
+local new_start = tonumber(history_start)
+if state == '' then new_start = known_start > kept and 0 or known_start end
+local adds_only = kept == message_count and new_start == known_start
+history_bytes = count_history_bytes(
+  adds_only and history_bytes, new_start, kept, FIRST_MESSAGE, FIRST_MESSAGE - 1 + n)
 -- nothing above this line writes
 
--- The state comes first: a server without memory refuses it, but would let pass all that follows another write.
+-- The state is written first: a server without memory refuses a script's first write, but lets
+-- pass all that follow another write.
 local fields = {}
 local function set(...)
   for _, value in ipairs({...}) do fields[#fields + 1] = value end
 end
 if kind ~= 'park' then
-  epoch = tonumber(drawn or 0) + 1
-  -- what appends read comes first: a small hash is looked through from its beginning
-  set('fence', epoch .. ':' .. nonce, 'running', runs_on and '1' or '0', 'seq', last, 'bytes', digits(size),
-    'expires', digits(now + lease), 'epoch', digits(epoch), 'step', '-1', 'committed', epoch .. '-' .. last,
-    'open_turns', '', 'drawn', digits(epoch), 'released', '')
+  epoch = tonumber(newest_epoch or 0) + 1
+  -- what appends read comes first: Redis looks through a small hash from its beginning
+  set('fence', epoch .. ':' .. nonce, 'running', takes_lease and '1' or '0', 'seq', last,
+    'log_bytes', digits(new_log_bytes), 'lease_expires', digits(now + lease),
+    'epoch', digits(epoch), 'step', '-1', 'committed', epoch .. '-' .. last,
+    'open_turns', '', 'newest_epoch', digits(epoch), 'released_fence', '')
 end
 if kind == 'begin' then
-  set('cancelled', '0', 'run', run, 'attempt', '1', 'mark', mark, 'cancel_on_disconnect', cancel_on_disconnect, 'cut', '0', 'followed_until', '0')
+  set('cancelled', '0', 'run_id', run_id, 'attempt', '1', 'run_start', run_start,
+    'cancel_on_disconnect', cancel_on_disconnect, 'stopped_early', '0', 'followed_until', '0')
 elseif kind == 'take_over' then
   set('attempt', digits(attempt + 1))
 end
-set('version', digits((version or first_version - 1) + 1), 'nonce', nonce, 'owed', owed, 'count', digits(kept + n))
+set('version', digits((version or first_version - 1) + 1), 'nonce', nonce, 'owed', owed,
+  'message_count', digits(kept + n))
+if not version then set('layout', LAYOUT) end
 if tools ~= '' then set('tools', tools) end
 if state ~= '' then
-  set('state', state, 'boundary', boundary)
-elseif reads ~= read_from then
-  set('boundary', '0')
+  set('state', state, 'history_start', history_start)
+elseif new_start ~= known_start then
+  set('history_start', '0')
 end
-set('history', digits(history))
+set('history_bytes', digits(history_bytes))
 redis.call('HSET', keys.state, unpack(fields))
 if answer_by and kind == 'begin' then redis.call('HDEL', keys.state, 'answer_by') end
 
 if not version then
-  redis.call('DEL', keys.messages, keys.receipts, keys.runs, keys.queue)  -- what an eviction may have left over
+  -- what an eviction may have left over
+  redis.call('DEL', keys.messages, keys.receipts, keys.runs, keys.queue)
 end
-if pops ~= '' then redis.call('LPOP', keys.queue) end
-if kept < count then
-  if kept == 0 then redis.call('DEL', keys.messages) else redis.call('LTRIM', keys.messages, 0, kept - 1) end
+if dequeues ~= '' then redis.call('LPOP', keys.queue) end
+if kept == 0 and message_count > 0 then
+  redis.call('DEL', keys.messages)
+elseif kept < message_count then
+  redis.call('LTRIM', keys.messages, 0, kept - 1)
 end
-local messages_end = 23 + n
-for i = 24, messages_end do redis.call('RPUSH', keys.messages, ARGV[i]) end
-for i = messages_end + 1, #ARGV, 2 do redis.call('HSET', keys.receipts, ARGV[i], ARGV[i + 1]) end
+local first_receipt = FIRST_MESSAGE + n
+for i = FIRST_MESSAGE, first_receipt - 1 do redis.call('RPUSH', keys.messages, ARGV[i]) end
+for i = first_receipt, #ARGV, 2 do redis.call('HSET', keys.receipts, ARGV[i], ARGV[i + 1]) end
 if kind ~= 'park' then
-  for i = 1, #void, 500 do redis.call('XDEL', keys.log, unpack(void, i, math.min(i + 499, #void))) end
-  if gap then
-    -- an entry of no events in the place of the last one that was committed: its number shows readers the gap
+  for i = 1, #uncommitted, 500 do  -- `unpack` has room for some thousands
+    redis.call('XDEL', keys.log, unpack(uncommitted, i, math.min(i + 499, #uncommitted)))
+  end
+  if has_gap then
+    -- an entry of no events in the place of the last one that was committed: its number shows
+    -- readers the gap
     redis.call('DEL', keys.log)
     redis.call('XADD', keys.log, committed, 'events', GAP)
   end
   if record ~= '' then
-    local rest = add_entry(keys.log, epoch .. '-' .. last, record, bytes, tonumber(log_bytes))
-    if rest ~= size then redis.call('HSET', keys.state, 'bytes', digits(rest)) end
+    local id = epoch .. '-' .. last
+    local rest = add_entry(keys.log, id, record, log_bytes, tonumber(max_log_bytes))
+    if rest ~= new_log_bytes then redis.call('HSET', keys.state, 'log_bytes', digits(rest)) end
   end
-  keep_log(run, log_ttl)
+  set_log_ttl(run_id, log_ttl)
 end
-local waits = not runs_on and posts_wait()
-if kind ~= 'park' then look(member, runs_on and lease or (waits and 0)) end
-keep((runs_on or waits) and busy or idle)
-if kind ~= 'begin' or pops ~= '' then redis.call('PUBLISH', channel, '') end  -- nobody can wait for a run that is new
+local waits = not takes_lease and has_queue()
+if kind ~= 'park' then set_due(member, takes_lease and lease or (waits and 0)) end
+set_ttl((takes_lease or waits) and busy_ttl or idle_ttl)
+-- nobody can wait for the log of a run that is new
+if kind ~= 'begin' or dequeues ~= '' then redis.call('PUBLISH', channel, '') end
 return epoch

@@ -1,8 +1,10 @@
--- KEYS state messages receipts runs queue log* [due] | ARGV channel member run*
--- The logs are those of the runs, which are named by the caller: gives false when these are no longer all.
-local runs = redis.call('ZRANGE', KEYS[4], 0, -1)
-if table.concat(runs, '\n') ~= table.concat(ARGV, '\n', 3) then return false end
-local parts = 5 + #runs
+-- Delete a conversation.
+-- KEYS state messages receipts runs queue log* [due] | ARGV channel member run_id*
+-- The logs are those of the runs that the caller names.
+-- Return whether the conversation existed; false when these are no longer all of its runs.
+local run_ids = redis.call('ZRANGE', KEYS[4], 0, -1)
+if table.concat(run_ids, '\n') ~= table.concat(ARGV, '\n', 3) then return false end
+local parts = 5 + #run_ids
 local existed = redis.call('EXISTS', KEYS[1])
 if #KEYS > parts then redis.call('ZCARD', KEYS[#KEYS]) end
 -- nothing above this line writes

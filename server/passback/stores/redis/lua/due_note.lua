@@ -1,8 +1,9 @@
--- Where the index has a server of its own: look after a conversation some time from now; `NX`: unless it is known.
+-- Make a conversation due some milliseconds from now, where the index has a server of its own;
+-- `NX`: unless it is in the index.
 -- KEYS due | ARGV after member [NX]
 if ARGV[3] then
-  redis.call('ZADD', KEYS[1], ARGV[3], moment(ARGV[1]), ARGV[2])
+  redis.call('ZADD', KEYS[1], ARGV[3], time_in(ARGV[1]), ARGV[2])
 else
-  redis.call('ZADD', KEYS[1], moment(ARGV[1]), ARGV[2])
+  redis.call('ZADD', KEYS[1], time_in(ARGV[1]), ARGV[2])
 end
 return 1

@@ -1,30 +1,33 @@
--- A post for the queue, and the log of the run that it will be.
+-- Add a post to the queue, and open the log of the run that it will be.
 -- KEYS state messages receipts runs queue log [due]
--- ARGV run post limit stops delay member channel ttl log_ttl last record (receipt value)*
-local run, post, limit, stops, delay, member, channel = unpack(ARGV, 1, 7)
+-- ARGV run_id post limit stops due_in member channel ttl log_ttl last record (receipt value)*
+-- Return 'queued', 'full', or 'changed' when the post has to be judged again.
+local FIRST_RECEIPT = 12  -- its place in ARGV
+local run_id, post, limit, stops, due_in, member, channel = unpack(ARGV, 1, 7)
 local ttl, log_ttl, last, record = unpack(ARGV, 8, 11)
 
-local running, count = unpack(redis.call('HMGET', keys.state, 'running', 'count'))
+local running, message_count = unpack(redis.call('HMGET', keys.state, 'running', 'message_count'))
 local waiting = redis.call('LRANGE', keys.queue, 0, -1)
 for _, entry in ipairs(waiting) do
-  if is_of(entry, run) then return 'queued' end
+  if is_entry_of(entry, run_id) then return 'queued' end
 end
+-- a repeat whose run has left the queue
 if redis.call('EXISTS', keys.log) == 1 then return 'queued' end
 if running ~= '1' and #waiting == 0 then return 'changed' end
-for i = 12, #ARGV, 2 do
+for i = FIRST_RECEIPT, #ARGV, 2 do
   if redis.call('HEXISTS', keys.receipts, ARGV[i]) == 1 then return 'changed' end
 end
 if #waiting >= tonumber(limit) then return 'full' end
-check_parts(tonumber(count))
+check_parts(tonumber(message_count))
 -- nothing above this line writes
 
-local epoch = redis.call('HINCRBY', keys.state, 'drawn', 1)
+local epoch = redis.call('HINCRBY', keys.state, 'newest_epoch', 1)
 if stops == '1' and running == '1' then redis.call('HSET', keys.state, 'cancelled', '1') end
-redis.call('RPUSH', keys.queue, run .. '\0' .. post)
-for i = 12, #ARGV, 2 do redis.call('HSET', keys.receipts, ARGV[i], ARGV[i + 1]) end
+redis.call('RPUSH', keys.queue, run_id .. '\0' .. post)
+for i = FIRST_RECEIPT, #ARGV, 2 do redis.call('HSET', keys.receipts, ARGV[i], ARGV[i + 1]) end
 if record ~= '' then redis.call('XADD', keys.log, epoch .. '-' .. last, 'events', record) end
-if keys.due then redis.call('ZADD', keys.due, 'NX', moment(delay), member) end
-keep(ttl)
-keep_log(run, log_ttl)
+if keys.due then redis.call('ZADD', keys.due, 'NX', time_in(due_in), member) end
+set_ttl(ttl)
+set_log_ttl(run_id, log_ttl)
 redis.call('PUBLISH', channel, '')
 return 'queued'

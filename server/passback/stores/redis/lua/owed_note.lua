@@ -1,6 +1,6 @@
--- A conversation is about to owe something: where its owner looks for that, under the microsecond.
+-- Note in its owner's inbox that a conversation is about to owe something, by the microsecond.
 -- KEYS inbox | ARGV member ttl room sample
--- Gives some entries of an inbox that has more than `room`: members, each with its score.
+-- Return some entries of an inbox that has more than `room`: members, each with its score.
 local member, ttl, room, sample = unpack(ARGV, 1, 4)
 redis.call('ZADD', KEYS[1], digits(time[1] * 1000000 + time[2]), member)
 if ttl == '' then redis.call('PERSIST', KEYS[1]) else redis.call('PEXPIRE', KEYS[1], ttl) end

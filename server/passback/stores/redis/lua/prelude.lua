@@ -1,4 +1,5 @@
--- In front of every script. Time is the server's, in milliseconds; values are opaque strings, never parsed here.
+-- Stands in front of every script. Time is the server's, in milliseconds; values are opaque
+-- strings, never parsed here.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
@@ -6,7 +7,7 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
--- A time from now on, finer than a millisecond: no two scripts give the same one.
-local function moment(after)
+-- A time `after` milliseconds from now, to the microsecond: no two scripts give the same one.
+local function time_in(after)
   return string.format('%.3f', time[1] * 1000 + time[2] / 1000 + after)
 end
