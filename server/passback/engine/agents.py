@@ -1,4 +1,4 @@
-"""The agents that the engine runs: what a run needs to know of one, and which one a post asks."""
+"""The agents that the engine runs, by name, and the agent that a post addresses."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -33,20 +33,21 @@ Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelD
 
 @value
 class AgentSpec:
-    """What thinks in a run: a model, told who it is, for at most so many turns.
+    """Everything a run needs to know about its agent: model, prompt, limits, policies.
 
     Args:
-        max_futile_turns: how many turns in a row may make nothing but invalid calls, or give no answer that is accepted.
-        judge: says which of its calls are made.
-        deps: for its tools; the model cannot see it.
-        context: decides what it is shown of a transcript that becomes too large for it.
-        commands: what users may say without it.
-        output: says whether its last word is what was asked for.
-        builder: says how it is shown the words of others, and what was posted beside them; None: the words as they are.
-        told: what it is told in one run only.
-        tells_time: whether it is told when a message came.
-        budget: limits its runs, and with them the sub-agents that work for it.
-        price: of its model's tokens.
+        max_futile_turns: limit of successive turns with only invalid calls, or with a refused
+            answer.
+        judge: decides which calls are made.
+        deps: passed to the agent's tools; the model cannot see it.
+        context: selects what the model sees of a transcript that is too large for it.
+        commands: commands that users may call without the model.
+        output: checks whether the last answer is what was asked for.
+        builder: formats messages and their context for the model; None: they are shown as they are.
+        told: extra prompt, asked for once per run.
+        tells_time: add the time of each message.
+        budget: limits the agent's runs, with the sub-agents that work for it.
+        price: of the model's tokens.
     """
 
     model: ModelClient
@@ -66,18 +67,20 @@ class AgentSpec:
     price: Price = field(default_factory=Price)
 
     def seen(self, messages: Sequence[Message]) -> list[Message]:
-        """A transcript with all that the model is told, as its words."""
+        """Return the messages as the model sees them, with their context as text."""
         return list(messages if self.builder is None else map(self.builder.shown, messages))
 
     def is_large(self, append: Sequence[Message]) -> bool:
-        """Return whether new messages end with one that may be too large to be shown, and that nothing can shorten."""
+        """Return whether new messages end with one that may be too large for the model and that
+        nothing can shorten.
+        """
         last = append[-1] if append else None
         shown = isinstance(last, UserMessage | SystemMessage) and not unheard(last)
         return shown and self.context.is_large(self.seen(append))
 
     def watch(self, toolbox: Toolbox, told: str = "") -> Context:
-        """What the model is to be shown in a run in which it is told so."""
-        return self.context.watch(self.model, self._request(toolbox, (), None, told))
+        """Return the context window of a run whose extra prompt is `told`."""
+        return self.context.watch(self.model, self._model_request(toolbox, (), None, told))
 
     def ask(
         self,
@@ -86,14 +89,14 @@ class AgentSpec:
         schema: JsonObject | None = None,
         told: str = "",
     ) -> Answering:
-        """The model's answer to what it is shown, begun by entering it."""
-        return self.model.stream(self._request(toolbox, messages, schema, told))
+        """Return the model request as a context manager; entering it sends the request."""
+        return self.model.stream(self._model_request(toolbox, messages, schema, told))
 
-    def _instructed(self, toolbox: Toolbox) -> str:
+    def _tool_instructions(self, toolbox: Toolbox) -> str:
         said = toolbox.instructions
         return self.builder.instructed(said) if said and self.builder is not None else ""
 
-    def _request(
+    def _model_request(
         self,
         toolbox: Toolbox,
         messages: Sequence[ModelMessage],
@@ -101,8 +104,9 @@ class AgentSpec:
         told: str,
     ) -> ModelRequest:
         system, static = self.prompt, None
-        if instructed := self._instructed(toolbox):
+        if instructed := self._tool_instructions(toolbox):
             told = f"{instructed}\n\n{told}" if told else instructed
+        # what changes from run to run comes last, so that the provider can cache what is before it
         if told:
             system, static = "\n\n".join(filter(None, (system, told))), len(system)
         return ModelRequest(messages, system, toolbox.specs(), self.options, schema, static)
@@ -110,11 +114,11 @@ class AgentSpec:
 
 @value
 class ServedAgent:
-    """One agent.
+    """One agent of the server.
 
     Args:
-        name: what clients ask for it by.
-        models: the same brain with each of the models that a post may choose, by their names; empty: it chooses none.
+        name: clients address the agent by it.
+        models: the same spec with each model that a post may choose, by name; empty: no choice.
     """
 
     spec: AgentSpec
@@ -123,17 +127,18 @@ class ServedAgent:
     models: Mapping[str, AgentSpec] = field(default_factory=dict[str, AgentSpec])
 
     def with_model(self, name: str) -> "ServedAgent":
-        """Return the agent with the model of a name; with its own for one that cannot be chosen any more."""
+        """Return the agent with the named model, or with its own if that cannot be chosen."""
         spec = self.models.get(name)
         return self if spec is None else replace(self, spec=spec)
 
     def model_named(self, name: str) -> str:
-        """Return the whole name of the model that a post chooses, empty where it has no choice.
+        """Return the full name of the model that a post chooses; empty if the agent offers no
+        choice.
 
-        A name may stand without its provider where that leaves one model.
+        The provider may be left out of a name where one model remains.
 
         Raises:
-            UnknownModel: it names none, or several.
+            UnknownModel: no model has this name, or several have.
         """
         if not self.models or name in self.models:
             return name if self.models else ""
@@ -147,9 +152,9 @@ class ServedAgent:
 
 
 class Agents:
-    """The agents of a server by their names; the first is asked where a post names none.
+    """The agents of a server by name; a post that names none addresses the first.
 
-    A server with one agent has it answer to every name: there is a protocol whose path has to hold one.
+    The only agent of a server answers to every name: one protocol requires a name in its path.
     """
 
     def __init__(self, actors: Sequence[ServedAgent]) -> None:
@@ -157,42 +162,51 @@ class Agents:
         self._first = actors[0]
 
     def addressed(self, post: StartRun) -> StartRun:
-        """Return a post as it is to be kept: with whole names, and without those that mean nothing here.
+        """Return a post with full agent and model names, without those that mean nothing here.
 
-        Raises UnknownAgent or UnknownModel.
+        Raises:
+            UnknownAgent: the server has no agent of that name.
+            UnknownModel: the agent has no such model.
         """
-        if not any(isinstance(each, UserMessage) and _names(each) for each in post.messages):
+        if not any(
+            isinstance(each, UserMessage) and _names_agent_or_model(each) for each in post.messages
+        ):
             return post
         messages = (
-            self._addressed(each) if isinstance(each, UserMessage) else each
+            self._address_message(each) if isinstance(each, UserMessage) else each
             for each in post.messages
         )
         return replace(post, messages=tuple(messages))
 
-    def _addressed(self, message: UserMessage) -> UserMessage:
-        agent, brief = self._known(message.agent), message.brief
+    def _address_message(self, message: UserMessage) -> UserMessage:
+        agent, brief = self._known_name(message.agent), message.brief
         if brief is not None and brief.model:
             brief = replace(brief, model=self.named(agent).model_named(brief.model))
         return replace(message, agent=agent, brief=None if brief == MessageContext() else brief)
 
     def named(self, name: str) -> ServedAgent:
-        """The agent of a name, or the one that is asked by default. Raises UnknownAgent."""
-        return self._actors.get(self._known(name), self._first)
+        """Return the agent of a name, or the default agent. Raises UnknownAgent."""
+        return self._actors.get(self._known_name(name), self._first)
 
     def asked_in(self, messages: Sequence[Message], before: Asked | None = None) -> ServedAgent:
-        """The agent that the user asked last, with the model that was chosen. Raises UnknownAgent when it is another server's.
+        """Return the agent that the user addressed last, with the model that was chosen.
 
-        `before` is who was asked before the first of the messages.
+        `before` is the address in force before the first of the messages.
+
+        Raises:
+            UnknownAgent: that agent is on another server.
         """
         agent, model = last_asked(messages) or before or Asked()
         try:
             return self.named(agent).with_model(model)
         except UnknownAgent:
             raise UnknownAgent(
-                "the agent that was asked last here is not on this server; a message to another one goes on"
+                "the agent that was asked last here is not on this server; "
+                "a message to another one goes on"
             ) from None
 
-    def _known(self, name: str) -> str:
+    def _known_name(self, name: str) -> str:
+        # with one agent every name means it: a protocol has a path that must hold some name
         if not name or len(self._actors) == 1:
             return ""
         if name not in self._actors:
@@ -200,6 +214,6 @@ class Agents:
         return name
 
 
-def _names(message: UserMessage) -> bool:
-    """Return whether a message says who is to answer it."""
+def _names_agent_or_model(message: UserMessage) -> bool:
+    """Return whether a message names an agent or a model."""
     return bool(message.agent or (message.brief is not None and message.brief.model))

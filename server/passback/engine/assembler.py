@@ -1,7 +1,8 @@
-"""One model answer: deltas in, events and an assistant message out. Sans-IO, total, one per turn.
+"""Assemble one model answer: deltas in, events and an assistant message out. Sans-IO, total, one
+assembler per turn.
 
-What a model sends is hostile input (DESIGN section 7): ids are minted here, arguments are checked and never
-repaired, a call of an unknown tool never reaches the client.
+Model output is hostile input (DESIGN section 7): ids are minted here, arguments are checked and
+never repaired, and a call of an unknown tool never reaches the client.
 """
 
 import re
@@ -57,16 +58,14 @@ Executor: TypeAlias = Literal["client", "server"]
 Whose: TypeAlias = Callable[[str], Executor | None]
 """Who executes a tool of this name; None: there is no such tool."""
 
-_SHOWN = 200
-"""Characters of a tool's name that the model is shown again."""
+_NAME_SHOWN = 200  # characters of an unknown tool's name that the error repeats to the model
 
-_CHARS_PER_TOKEN = 4
-"""About; for answers that were cut before the provider counted them."""
+_CHARS_PER_TOKEN = 4  # a rough estimate, for answers cut off before the provider counted them
 
 
 @value
 class InvalidCall:
-    """A call that no tool will see, and what the model is told instead."""
+    """A call that no tool receives, and the reason that the model is given instead."""
 
     call: ToolCall
     reason: str
@@ -77,9 +76,10 @@ class InvalidCall:
 
 @value
 class ModelTurn:
-    """A model's whole answer. `finish` None: it broke off, then its calls are all invalid.
+    """A model's whole answer.
 
-    `asked` are the server's calls that a person has to approve first, `lost` is what attempts before the answer used.
+    `finish` is None if it broke off; then all its calls are invalid. `asked` are server calls that
+    a person has to approve first. `lost` is the usage of attempts that failed before the answer.
     """
 
     message: AssistantMessage
@@ -93,11 +93,11 @@ class ModelTurn:
 
     @property
     def spent(self) -> Usage | None:
-        """What the model call used, all in all."""
+        """Usage of the model call with all its attempts."""
         return together(self.lost, self.usage)
 
     def judged(self, refused: Sequence[InvalidCall], marked: Sequence[ToolCall]) -> "ModelTurn":
-        """The same turn, but some of its calls are refused, and others marked that a person is asked about."""
+        """Return the turn with some calls refused, and others marked as waiting for a person."""
         gone = {each.call.id for each in refused}
         marks = {call.id: call for call in marked}
 
@@ -125,10 +125,10 @@ class _OpenCall:
 
 
 class Assembler:
-    """Feed it the model's batches, then ask once for the `turn`, or for what there is as `partial`.
+    """Feed it the model's batches, then call `finish` once, or `partial` for what there is.
 
     Attributes:
-        silent: readers have seen nothing of it yet.
+        silent: nothing was shown to readers yet.
         model: the name of the model that answers.
     """
 
@@ -153,7 +153,7 @@ class Assembler:
         self._lost: Usage | None = None
 
     def feed(self, deltas: Sequence[ModelDelta]) -> list[RunEvent]:
-        """What readers may see at once."""
+        """Return the events that readers may see at once."""
         events: list[RunEvent] = []
         for delta in deltas:
             match delta:  # by the class alone: to match its field, too, costs four times as much
@@ -169,7 +169,7 @@ class Assembler:
                 case ReasoningBlock():
                     self._reasoning.append(delta.reasoning)
                 case UsageChunk() | LostUsageChunk() | AnsweredBy():
-                    self._note(delta)
+                    self._note_metadata(delta)
                 case Finish():
                     self._finish = delta.reason
                 case _:
@@ -178,7 +178,9 @@ class Assembler:
         return events
 
     def finish(self) -> tuple[list[RunEvent], ModelTurn]:
-        """The turn, and the events that it still lacks: a call always has at least one piece of arguments."""
+        """Return the turn, and the events it still lacks: a call always has at least one piece of
+        arguments.
+        """
         events: list[RunEvent] = []
         client: list[ToolCall] = []
         server: list[ToolCall] = []
@@ -189,7 +191,7 @@ class Assembler:
                 continue  # without a name it cannot even be replayed
             if open_call.executor and not open_call.arguments:
                 events.append(ToolCallArguments(open_call.id, "{}"))
-            judged = self._judge(open_call, open_call.name)
+            judged = self._judge_call(open_call, open_call.name)
             if isinstance(judged, InvalidCall):
                 invalid.append(judged)
                 calls.append(judged.call)
@@ -197,7 +199,7 @@ class Assembler:
                 (client if judged.client else server).append(judged)
                 calls.append(judged)
         return events, ModelTurn(
-            self._message(tuple(calls)),
+            self._assistant_message(tuple(calls)),
             tuple(client),
             tuple(server),
             tuple(invalid),
@@ -207,7 +209,9 @@ class Assembler:
         )
 
     def partial(self) -> AssistantMessage | None:
-        """The text so far, for a turn that was cut; its calls are void. None: there is none."""
+        """Return the text so far of a turn that was stopped early, or None if there is none; its
+        calls are void.
+        """
         if not any(self._text):
             return None
         text = "".join(self._text)
@@ -217,10 +221,12 @@ class Assembler:
 
     @property
     def usage(self) -> Usage | None:
-        """What the provider counted; as long as the answer is not whole, with an estimate of its tokens so far."""
+        """Usage as the provider counted it; while the answer is incomplete, with an estimate of its
+        tokens so far.
+        """
         if self._finish is not None:
             return self._usage
-        said = self._said()
+        said = self._answer_length()
         if self._usage is None and not said:
             return None
         counted = self._usage or UNUSED
@@ -229,17 +235,17 @@ class Assembler:
 
     @property
     def spent(self) -> Usage | None:
-        """As `usage`, with that of the attempts before the answer."""
+        """Usage with that of the failed attempts before the answer."""
         return together(self._lost, self.usage)
 
-    def _said(self) -> int:
-        """Characters of the answer so far, thoughts and calls included."""
+    def _answer_length(self) -> int:
+        """Return the length of the answer so far in characters, reasoning and calls included."""
         calls = (
             len(call.name or "") + sum(map(len, call.arguments)) for call in self._calls.values()
         )
         return self._thought + sum(map(len, self._text)) + sum(calls)
 
-    def _message(self, calls: tuple[ToolCall, ...]) -> AssistantMessage:
+    def _assistant_message(self, calls: tuple[ToolCall, ...]) -> AssistantMessage:
         return AssistantMessage(
             self._message_id,
             "".join(self._text),
@@ -250,7 +256,7 @@ class Assembler:
             model=self.model,
         )
 
-    def _note(self, told: UsageChunk | LostUsageChunk | AnsweredBy) -> None:
+    def _note_metadata(self, told: UsageChunk | LostUsageChunk | AnsweredBy) -> None:
         if isinstance(told, UsageChunk):
             self._usage = told.usage
         elif isinstance(told, AnsweredBy):
@@ -264,6 +270,7 @@ class Assembler:
             call = self._calls[chunk.slot] = _OpenCall(self._new_call_id())
         if chunk.provider_id is not None:
             call.provider_id = chunk.provider_id
+        # providers may send a name late, or again with each chunk: the first one counts
         if chunk.name and call.name is None:
             call.name = chunk.name
             call.executor = self._whose(chunk.name)
@@ -277,34 +284,38 @@ class Assembler:
             if call.executor:
                 yield ToolCallArguments(call.id, arguments)
 
-    def _judge(self, open_call: _OpenCall, name: str) -> ToolCall | InvalidCall:
+    def _judge_call(self, open_call: _OpenCall, name: str) -> ToolCall | InvalidCall:
         arguments = "".join(open_call.arguments) or "{}"
-        reason = self._objection(open_call, name, arguments)
+        reason = self._objection_to_call(open_call, name, arguments)
         call = ToolCall(
             open_call.id,
-            name if open_call.executor else _replayable(name),
+            name if open_call.executor else _replayable_name(name),
             arguments if reason is None else "{}",  # a replay must be JSON for every provider
             open_call.executor == "client",
             open_call.provider_id,
         )
         return call if reason is None else InvalidCall(call, reason, open_call.executor is not None)
 
-    def _objection(self, open_call: _OpenCall, name: str, arguments: str) -> str | None:
+    def _objection_to_call(self, open_call: _OpenCall, name: str, arguments: str) -> str | None:
         if self._finish in (None, "length"):
             return "Not executed: the answer was cut off before the call was complete."
         if open_call.executor is None:
-            return f"Not executed: there is no tool named {name[:_SHOWN]!r}."
+            return f"Not executed: there is no tool named {name[:_NAME_SHOWN]!r}."
         flaw = flaw_in(arguments)
         return None if flaw is None else f"Not executed: the arguments {flaw}"
 
 
-def _replayable(name: str) -> str:
-    """A made-up name as every provider takes it back: they refuse a whole history for one odd name."""
+def _replayable_name(name: str) -> str:
+    """Return a made-up tool name in a form that providers accept: they refuse a whole history for
+    one odd name.
+    """
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
 
 
 def committed(turn: ModelTurn) -> tuple[list[Message], list[RunEvent]]:
-    """What a whole turn adds: its message, the answers to its invalid calls, and what may be seen of them now."""
+    """Return what a whole turn adds: its message with the answers to its invalid calls, and their
+    events.
+    """
     append: list[Message] = []
     if turn.message.content or turn.message.tool_calls:
         append.append(turn.message)
@@ -322,15 +333,18 @@ def committed(turn: ModelTurn) -> tuple[list[Message], list[RunEvent]]:
 
 
 def tool_message(call: ToolCall, result: ToolResult) -> ToolMessage:
+    """Return the tool message that carries a result."""
     synthetic: Synthetic | None = "invalid" if result.invalid else None
     return ToolMessage(new_message_id(), call.id, result.content, result.is_error, synthetic)
 
 
 def resulted(answer: ToolMessage) -> ToolResulted:
+    """Return the event that shows a tool message."""
     return ToolResulted(answer.call_id, answer.content, answer.is_error, answer.synthetic)
 
 
 def reason(turn: ModelTurn) -> CompletedReason:
+    """Return the reason for which a run completed, by the finish of its last turn."""
     match turn.finish:
         case "length":
             return "max_tokens"
@@ -341,13 +355,13 @@ def reason(turn: ModelTurn) -> CompletedReason:
 
 
 def last_model(messages: Sequence[Message], /) -> str:
-    """Return the name of the model that spoke last in messages, empty where none did."""
+    """Return the name of the model that answered last in messages; empty if there is none."""
     spoken = (each.model for each in reversed(messages) if isinstance(each, AssistantMessage))
     return next((name for name in spoken if name), "")
 
 
 def in_vain(messages: Sequence[Message], /) -> ModelAstray | OutputInvalid:
-    """Why a run fails whose model was told the same again and again."""
+    """Return the error of a run that reached its limit of futile turns."""
     last = next(each for each in reversed(messages) if not isinstance(each, SummaryMessage))
     if isinstance(last, SystemMessage):
         return OutputInvalid("the model's answer did not fit the output schema, again and again")

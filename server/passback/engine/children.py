@@ -30,7 +30,7 @@ from passback.engine.toolbox import ServerCall, Toolbox
 
 
 class Journal(Protocol):
-    """Where a loop writes down what happens: `RunLog`, or that part of it which is a sub-agent's."""
+    """Record of a loop: the `RunLog`, or the part of it that belongs to a sub-agent."""
 
     @property
     def run(self) -> RunRef: ...
@@ -40,14 +40,15 @@ class Journal(Protocol):
         ...
 
     def begin_turn(self, events: Sequence[RunEvent], path: tuple[CallId, ...] = (), /) -> None:
-        """Show that an agent begins to say what it has not committed: until it commits, a take-over makes that void.
+        """Show events of a turn that is not committed: until it is, a take-over makes them void.
 
-        `path`: the calls on which that agent works, below the one whose journal this is, outermost first.
+        `path`: the calls on which that agent works, below the one whose journal this is, outermost
+        first.
         """
         ...
 
     async def room(self) -> None:
-        """Wait while more text is not stored than one run may have in memory."""
+        """Wait while more text is unstored than one run may hold in memory."""
         ...
 
     async def commit(
@@ -58,20 +59,24 @@ class Journal(Protocol):
         state: State | None = None,
         /,
     ) -> None:
-        """Store messages together with the events that reveal them, then show those. Raises StoreError."""
+        """Store messages together with the events that reveal them, then show the events.
+
+        Raises:
+            StoreError: the store failed.
+        """
         ...
 
 
 @value
 class Origin:
-    """What a sub-agent begins with: an agent, and of a fork all that the model of the calling one was shown.
+    """The start of a sub-agent: an agent, and for a fork the transcript of its caller.
 
     Args:
         spec: the agent's.
         toolbox: its tools.
-        messages: the transcript of the agent that is forked, up to the message that makes the call.
-        seen: the same, as its model is shown it.
-        told: what its model is told in this run only; None: this is no fork.
+        messages: the caller's transcript up to the message that makes the call (forks only).
+        seen: the same, as the model sees it.
+        told: returns the extra prompt of the run that is forked; None: this is no fork.
     """
 
     spec: AgentSpec
@@ -83,21 +88,22 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CallContext(ServerCall):
-    """What the call of a sub-agent needs beside what the toolbox does.
+    """The context of a sub-agent's call, beside what the toolbox needs.
 
     Attributes:
-        show: as `Journal.append`, of the calling loop.
-        begin_turn: as `Journal.begin_turn`, of the calling loop.
-        write: as `Journal.commit`, of the calling loop, which keeps the conversation's state.
-        transcript: what was said in this call before.
+        show: `Journal.append` of the calling loop.
+        begin_turn: `Journal.begin_turn` of the calling loop.
+        write: like `Journal.commit`, of the calling loop, which keeps the conversation's state.
+        transcript: the messages of this call so far.
         declared: the client's tools.
-        leaving: whether the run is to be left to another worker.
-        taken_over: whether another worker was at this call, and was lost.
-        depth: how many agents call each other.
-        meter: counts what the run spends.
-        lasting: what people have answered for good.
-        origin: what a fork of the calling agent begins with; None: it is a fork itself.
-        limiters: how many sub-agents of the run work at once, by their depth; one is made when it is first needed.
+        leaving: returns whether the run is to be left to another worker.
+        taken_over: another worker had worked on this call, and was lost.
+        depth: depth of nested agents.
+        meter: counts the usage of the run.
+        lasting: permissions that people gave or denied for good.
+        origin: returns what a fork of the calling agent begins with; None: the caller is a fork
+            itself.
+        limiters: limit the sub-agents that work at once, by depth; each is made when first needed.
     """
 
     show: Callable[[Sequence[RunEvent]], None] = field(kw_only=True)
@@ -115,7 +121,7 @@ class CallContext(ServerCall):
 
 
 class ChildJournal:
-    """A sub-agent's part of a run. Its end is not the run's: `outcome` has it."""
+    """The journal of a sub-agent. Its end does not end the run: `outcome` has it."""
 
     def __init__(self, context: CallContext, opening: Sequence[Message]) -> None:
         self.outcome: Outcome | None = None
@@ -127,14 +133,14 @@ class ChildJournal:
         return self._context.run
 
     def append(self, events: Sequence[RunEvent], /) -> None:
-        self._context.show(self._nested(events))
+        self._context.show(self._nested_events(events))
 
     def begin_turn(self, events: Sequence[RunEvent], path: tuple[CallId, ...] = (), /) -> None:
         call_id = self._context.call_id
-        self._context.begin_turn(self._nested(events), (call_id, *path))
+        self._context.begin_turn(self._nested_events(events), (call_id, *path))
 
     async def room(self) -> None:
-        """As `Journal.room`. What a sub-agent says is no text of the run's."""
+        """Return at once: a sub-agent's text is not counted as the run's."""
 
     async def commit(
         self,
@@ -144,61 +150,66 @@ class ChildJournal:
         _state: State | None = None,
         /,
     ) -> None:
-        """As `Journal.commit`. That calls of the client are complete is not said before the run hands them back (P4)."""
-        messages = self._within((*self._opening, *append))
+        """Store and show as `Journal.commit` does.
+
+        The end of client calls is not shown before the run hands them back (P4).
+        """
+        messages = self._child_messages((*self._opening, *append))
+        # the run announces that client calls are complete only when it hands them back (P4)
         if end is not None:
             events = tuple(e for e in events if not isinstance(innermost(e), ToolCallEnded))
         told = tuple(event for event in events if not isinstance(event, RunFinished))
         self._opening = ()
-        await self._context.write(messages, self._nested(told))
+        await self._context.write(messages, self._nested_events(told))
         self.outcome = next((e.outcome for e in events if isinstance(e, RunFinished)), None)
 
-    def _within(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+    def _child_messages(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         return tuple(ChildMessage(self._context.call_id, message) for message in messages)
 
-    def _nested(self, events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:
+    def _nested_events(self, events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:
         return tuple(Nested(self._context.call_id, event) for event in events)
 
 
 def nested(path: Sequence[CallId], event: RunEvent, /) -> RunEvent:
-    """An event as readers of the run see it, if a sub-agent that works on the calls `path` says it."""
+    """Return an event of a sub-agent on the calls `path` as readers of the run see it."""
     for call_id in reversed(path):
         event = Nested(call_id, event)
     return event
 
 
-_SHORTEST = 0.05
-"""Seconds between two of a call's words; what comes sooner is left out."""
+_PROGRESS_INTERVAL = 0.05  # seconds between two events of one call; earlier ones are dropped
 
-_LONGEST = 1000
-"""Characters that are told at once."""
+_PROGRESS_LENGTH = 1000  # characters of one progress event
 
 
 class Progress:
-    """Tells readers of one call, until it has ended. To be made where the event loop runs; called anywhere."""
+    """Report the progress of one call to readers, until the call has ended.
+
+    Make it in the event loop's thread; call it in any thread.
+    """
 
     def __init__(self, journal: Journal, call_id: CallId) -> None:
         self._journal = journal
         self._call_id = call_id
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
-        self._last = -_SHORTEST
+        self._last = -_PROGRESS_INTERVAL
         self._ended = False
 
     def end(self) -> None:
-        """Tell nothing more."""
+        """Drop all later progress."""
         self._ended = True
 
     def __call__(self, words: str, /) -> None:
         now = monotonic()
-        if self._ended or now - self._last < _SHORTEST:
+        if self._ended or now - self._last < _PROGRESS_INTERVAL:
             return
         self._last = now
         if get_ident() == self._thread:
-            self._tell(str(words))
+            self._append_event(str(words))
         else:
-            self._loop.call_soon_threadsafe(self._tell, str(words))
+            self._loop.call_soon_threadsafe(self._append_event, str(words))
 
-    def _tell(self, words: str) -> None:
+    def _append_event(self, words: str) -> None:
         if not self._ended:
-            self._journal.append([ToolProgressed(self._call_id, mended(words[:_LONGEST]))])
+            self._journal.append([ToolProgressed(self._call_id, mended(words[:_PROGRESS_LENGTH]))])

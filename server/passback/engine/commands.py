@@ -21,20 +21,21 @@ from passback.engine.guarding import CallBroken, call_function, guarded
 Compact: TypeAlias = Callable[[], Awaitable[Fitted]]
 """Has what was said summed up."""
 
-_SECONDS = 60.0
-_LONGEST = 64 * 1024
+_HANDLER_TIMEOUT = 60.0  # for a command of the agent's author
+_ANSWER_LENGTH = 64 * 1024  # characters of its answer
 _BUILT_IN: Mapping[str, str] = {
     "help": "Lists the commands.",
     "clear": "Lets the agent forget what was said before; the history stays.",
     "compact": "Lets the agent sum up what was said before.",
 }
 
-_MENDING = frozenset({"clear", "compact"})
+# these shorten the history, so a conversation that is too large still takes them
+_SHORTENING = frozenset({"clear", "compact"})
 
 
 @value
 class Reply:
-    """What a command answers, and what it leaves behind in the transcript: before its answer, and after."""
+    """A command's answer, and what it adds to the transcript before and after the answer."""
 
     text: str
     before: tuple[Message, ...] = ()
@@ -47,8 +48,8 @@ class Commands:
     """The commands of an agent.
 
     Args:
-        own: the agent's, by their names; one of a built-in's name takes its place.
-        enabled: whether a text may be a command at all.
+        own: the agent's commands by name; one with a built-in's name replaces it.
+        enabled: texts may be commands.
     """
 
     own: Mapping[str, Handler] = field(default_factory=dict[str, Handler])
@@ -56,7 +57,7 @@ class Commands:
 
     @property
     def all(self) -> Sequence[Command]:
-        """In the order of their names."""
+        """All commands, sorted by name."""
         if not self.enabled:
             return ()
         described = {
@@ -66,7 +67,7 @@ class Commands:
         return tuple(Command(name, described[name]) for name in sorted(described))
 
     def marked(self, post: StartRun) -> StartRun:
-        """What was posted; the messages that are commands, known or not, are marked as such."""
+        """Return the post with its commands, known or not, marked as such."""
         if not self.enabled or not any(map(_is_command, post.messages)):
             return post
         return replace(
@@ -77,28 +78,32 @@ class Commands:
         )
 
     def called_in(self, messages: Sequence[Message]) -> CommandCall | None:
-        """The command that the last of the messages is.
+        """Return the command in the last message, or None.
 
         Raises:
-            UnknownCommand: it looks like one, and there is none of its name.
+            UnknownCommand: it looks like a command, and none has its name.
         """
+        # a message that was marked as a command stays one when commands are switched off later
         if not messages or not (self.enabled or unheard(messages[-1])):
             return None
         call = command_in(messages[-1])
         if call is not None and call.name not in {*_BUILT_IN, *self.own}:
             names = ", ".join(f"/{command.name}" for command in self.all)
             raise UnknownCommand(
-                f"there is no command /{call.name}; there are {names}. A text that begins with a space is none"
+                f"there is no command /{call.name}; there are {names}. "
+                "A text that begins with a space is none"
             )
         return call
 
     def mends(self, messages: Sequence[Message]) -> bool:
-        """Return whether the last of the messages is a built-in command that makes what is read of a conversation smaller."""
+        """Return whether the last message is a built-in command that shortens what is read of a
+        conversation.
+        """
         call = command_in(messages[-1]) if self.enabled and messages else None
-        return call is not None and call.name in _MENDING and call.name not in self.own
+        return call is not None and call.name in _SHORTENING and call.name not in self.own
 
     def asks(self, call: CommandCall) -> bool:
-        """Whether the model is asked for a command after all."""
+        """Return whether a command needs the model."""
         return call.name == "compact" and call.name not in self.own
 
     async def run_command(
@@ -107,9 +112,9 @@ class Commands:
         context: CommandContext,
         compact: Compact,
     ) -> Reply:
-        """Raises ContextTooLarge, as `compact` does."""
+        """Run a command. Raises ContextTooLarge, as `compact` does."""
         if call.name in self.own:
-            return Reply(await self._answer(call, context))
+            return Reply(await self._call_handler(call, context))
         match call.name:
             case "clear":
                 nothing = SummaryMessage(new_message_id(), "", keeps=0)
@@ -123,13 +128,13 @@ class Commands:
                 lines = (f"/{each.name}  {each.description}" for each in self.all)
                 return Reply("\n".join(lines))
 
-    async def _answer(self, call: CommandCall, context: CommandContext) -> str:
+    async def _call_handler(self, call: CommandCall, context: CommandContext) -> str:
         try:
-            with guarded("command", {"run_id": context.run.run_id}, _SECONDS):
+            with guarded("command", {"run_id": context.run.run_id}, _HANDLER_TIMEOUT):
                 text = str(await call_function(self.own[call.name], call.argument, context))
         except CallBroken as broken:
             return f"The command failed: {broken}."
-        return mended(text)[:_LONGEST]
+        return mended(text)[:_ANSWER_LENGTH]
 
 
 def _is_command(posted: PostedMessage) -> TypeGuard[UserMessage]:
@@ -137,5 +142,5 @@ def _is_command(posted: PostedMessage) -> TypeGuard[UserMessage]:
 
 
 def forgotten(state: State, call: CommandCall) -> State:
-    """What a conversation still knows after a command: no plan, when it was cleared."""
+    """Return the state after a command: /clear removes the plan."""
     return replace(state, plan=()) if call.name == "clear" else state

@@ -1,4 +1,4 @@
-"""Functions of an agent's author, called within a deadline; what they raise stays there."""
+"""Call functions of an agent's author within a deadline, and contain what they raise."""
 
 import asyncio
 import inspect
@@ -19,10 +19,9 @@ from passback.core.text import mended
 
 logger = logging.getLogger(__name__)
 
-_GRACE = 0.5
-"""Seconds that a function has to end when it is cancelled, before it is left behind."""
+_CANCEL_GRACE = 0.5  # seconds that a cancelled function has to end before it is left behind
 
-_left: "set[asyncio.Task[Any]]" = set()
+_left_tasks: "set[asyncio.Task[Any]]" = set()
 
 _Work: TypeAlias = Callable[[], Coroutine[Any, Any, Any]]
 
@@ -31,15 +30,17 @@ Hear: TypeAlias = Callable[[object], bool]
 
 
 class StrayCancellation(Exception):
-    """It was cancelled, and nobody had asked for that: it awaited something that somebody had cancelled."""
+    """A function was cancelled by something it awaited, not by its caller."""
 
 
 class StrayExit(Exception):
-    """It raised what ends whole programs: an exit, an interrupt, the panic of a library."""
+    """A function raised what ends whole programs: an exit, an interrupt, a library's panic."""
 
 
 class CallBroken(Exception):
-    """Code of others has failed. Its text is the type of what was raised, which alone may be told outside the log."""
+    """Code of others has failed. Its text is the type of the error, the only part that may leave
+    the log.
+    """
 
 
 class CallLate(CallBroken):
@@ -58,6 +59,7 @@ class _Containment:
             return
         if not isinstance(error, anyio.get_cancelled_exc_class()):
             raise StrayExit(type(error).__name__) from error
+        # a cancellation is meant if it was asked of this task, or of a scope around it
         task = asyncio.current_task()
         meant = task is None or task.cancelling() or anyio.current_effective_deadline() == -inf
         if not meant:
@@ -68,7 +70,7 @@ _containment = _Containment()
 
 
 def containing() -> AbstractContextManager[None]:
-    """Make errors of what would end all that runs beside the code that raises it.
+    """Turn what would end all other runs into errors of the code that raises it.
 
     Raises:
         StrayCancellation: a cancellation that was not meant for this task.
@@ -87,19 +89,19 @@ def guarded(
     passing: type[Exception] | tuple[type[Exception], ...] = (),
     level: int = logging.ERROR,
 ) -> Generator[None]:
-    """Contain code of others, which may fail in any way: the log tells how, with the traceback; the caller learns that.
+    """Contain any failure of others' code: log it with the traceback, and raise `CallBroken`.
 
     Args:
         what: its name in the log, as in "tool failed" with the action `tool_failed`.
-        ids: where it runs, for the log.
-        seconds: how long it may take.
-        done: what it was not in that time, for the log.
-        passing: what it may raise to the caller, and nothing is logged.
-        level: of the line in the log when it fails.
+        ids: ids for the log that say where it runs.
+        seconds: its deadline.
+        done: the word in the log for what it did not do in time.
+        passing: errors that pass to the caller and are not logged.
+        level: log level of a failure.
 
     Raises:
-        CallLate: its time was over.
-        CallBroken: it raised something, or what `containing` makes errors of.
+        CallLate: the deadline passed.
+        CallBroken: it raised something, or what `containing` turns into errors.
     """
     with anyio.move_on_after(seconds) as scope:
         try:
@@ -118,33 +120,36 @@ def guarded(
 
 
 async def call_function(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """What a function gives: a plain one runs in a thread, an async one in a task of its own.
+    """Return the result of a function: a plain one runs in a thread, an async one in its own task.
 
-    Whoever waits for it may be cancelled: then it has a moment to end. If it goes on it is left behind, and what it
-    gives is nobody's.
+    If the caller is cancelled, the function has a moment to end. One that goes on is left behind,
+    and its result is dropped.
 
     Raises:
-        StrayCancellation, StrayExit: in place of all that is no `Exception`; whatever else it raises, too.
+        StrayCancellation: it was cancelled, but not by its caller.
+        StrayExit: it raised what is no `Exception`. Its other errors pass unchanged.
     """
-    return await _own_task(partial(_run, function, *args, **kwargs), function)
+    return await _await_own_task(partial(_call_plain_or_async, function, *args, **kwargs), function)
 
 
 async def drained(hear: Hear, function: Callable[..., Any], /, **kwargs: Any) -> Any:
-    """As `called`. If the function gives a generator, async or plain, `hear` takes what that yields; gives what it returns.
+    """Call a function as `call_function` does, and drain it if it returns a generator.
 
-    A plain generator runs in a thread. It is closed in the end, whatever that is: by itself, after a value after which
-    nothing more is wanted, by an error of `hear`, or by a cancellation, which a plain one notices when it next yields.
+    `hear` takes what the generator yields. Return what the generator returns. A plain generator
+    runs in a thread. It is always closed: at its end, after a value after which `hear` wants no
+    more, after an error of `hear`, or after a cancellation, which a plain one notices when it next
+    yields.
     """
-    return await _own_task(partial(_drain, hear, function, kwargs), function)
+    return await _await_own_task(partial(_call_and_drain, hear, function, kwargs), function)
 
 
-async def _own_task(work: _Work, function: Callable[..., Any]) -> Any:
+async def _await_own_task(work: _Work, function: Callable[..., Any]) -> Any:
     task = asyncio.create_task(_without_exit(work))
     try:
         await asyncio.wait([task])
     finally:
         if not task.done():
-            await _stop(task, function)
+            await _stop_task(task, function)
     if task.cancelled():
         raise StrayCancellation
     error = task.exception()
@@ -154,8 +159,8 @@ async def _own_task(work: _Work, function: Callable[..., Any]) -> Any:
 
 
 def left_behind() -> int:
-    """How many functions go on although they were cancelled."""
-    return len(_left)
+    """Return the number of functions that still run although they were cancelled."""
+    return len(_left_tasks)
 
 
 async def _without_exit(work: _Work) -> Any:
@@ -165,7 +170,7 @@ async def _without_exit(work: _Work) -> Any:
         raise StrayExit(type(error).__name__) from error
 
 
-async def _run(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+async def _call_plain_or_async(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(*args, **kwargs)
     result = await anyio.to_thread.run_sync(
@@ -174,17 +179,19 @@ async def _run(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-async def _drain(hear: Hear, function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
+async def _call_and_drain(
+    hear: Hear, function: Callable[..., Any], kwargs: Mapping[str, Any]
+) -> Any:
     yields = inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function)
-    result = function(**kwargs) if yields else await _run(function, **kwargs)
+    result = function(**kwargs) if yields else await _call_plain_or_async(function, **kwargs)
     if isinstance(result, AsyncGenerator):
-        return await _drain_async(hear, cast("AsyncGenerator[object, None]", result))
+        return await _drain_async_generator(hear, cast("AsyncGenerator[object, None]", result))
     if isinstance(result, Generator):
-        return await _drain_plain(hear, cast("Generator[object, None, object]", result))
+        return await _drain_plain_generator(hear, cast("Generator[object, None, object]", result))
     return result
 
 
-async def _drain_async(hear: Hear, generator: AsyncGenerator[object, None]) -> None:
+async def _drain_async_generator(hear: Hear, generator: AsyncGenerator[object, None]) -> None:
     task = asyncio.current_task()
     async with aclosing(generator):
         async for value in generator:
@@ -194,17 +201,17 @@ async def _drain_async(hear: Hear, generator: AsyncGenerator[object, None]) -> N
             await asyncio.sleep(0)  # one that never waits would keep everything else from running
 
 
-async def _drain_plain(hear: Hear, generator: Generator[object, None, object]) -> object:
+async def _drain_plain_generator(hear: Hear, generator: Generator[object, None, object]) -> object:
     left = Event()
     try:
         return await anyio.to_thread.run_sync(
-            _exhaust, hear, generator, left, abandon_on_cancel=True
+            _drain_in_thread, hear, generator, left, abandon_on_cancel=True
         )
     finally:
         left.set()
 
 
-def _exhaust(hear: Hear, generator: Generator[object, None, object], left: Event) -> object:
+def _drain_in_thread(hear: Hear, generator: Generator[object, None, object], left: Event) -> object:
     with closing(generator):
         while True:
             try:
@@ -215,56 +222,56 @@ def _exhaust(hear: Hear, generator: Generator[object, None, object], left: Event
                 return None
 
 
-async def _stop(task: "asyncio.Task[Any]", function: Callable[..., Any]) -> None:
-    _left.add(task)
-    task.add_done_callback(_ended)
+async def _stop_task(task: "asyncio.Task[Any]", function: Callable[..., Any]) -> None:
+    _left_tasks.add(task)
+    task.add_done_callback(_forget_left_task)
     task.cancel()
     with anyio.CancelScope(shield=True):
-        await asyncio.wait([task], timeout=_GRACE)
+        await asyncio.wait([task], timeout=_CANCEL_GRACE)
     if not task.done():
         name = getattr(function, "__qualname__", type(function).__name__)
         logger.error("%s goes on although it was cancelled", name, extra={"action": "left_behind"})
 
 
-def _ended(task: "asyncio.Task[Any]") -> None:
-    _left.discard(task)
+def _forget_left_task(task: "asyncio.Task[Any]") -> None:
+    _left_tasks.discard(task)
     if not task.cancelled():
         task.exception()  # else asyncio complains that nobody has asked for it
 
 
 ExtraPromptFunction: TypeAlias = Callable[[RunRef], str | Awaitable[str]]
 
-SECONDS = 30.0
-"""How long it may take."""
+SECONDS = 30.0  # that an extra prompt function may take
 
-TEXT_BYTES = 64 * 1024
+TEXT_BYTES = 64 * 1024  # of the text that it may add
 
+# what the model is told in place of the text
 MISSING = "[The application could not look up what belongs here: it is not known in this run.]"
-"""What the model is told in place of text that there is none of."""
 
 
 def extra_prompt(
     function: ExtraPromptFunction, /, *, shown: Callable[[str], str] = str, seconds: float = SECONDS
 ) -> ExtraPrompt:
-    """The function, plain (it runs in a thread) or async, as the engine asks it; `shown` says how its text is shown.
+    """Return a plain (run in a thread) or async function as an `ExtraPrompt` of the engine.
 
-    It never fails: where the function raises, takes longer than `seconds` or gives no text, the model is told that
-    something is missing. Of a longer text it is told the first `TEXT_BYTES`.
+    `shown` formats its text. The result never raises: if the function raises, takes longer than
+    `seconds` or returns no text, the model is told that something is missing. A longer text is cut
+    after `TEXT_BYTES`.
     """
 
-    async def told(run: RunRef) -> str:
+    async def prompt_text(run: RunRef) -> str:
         ids = {"run_id": run.run_id}
         try:
             with guarded("context", ids, seconds):
-                return shown(_bounded(await call_function(function, run), run))
+                return shown(_bounded_text(await call_function(function, run), run))
         except CallBroken:
             return shown(MISSING)
 
-    return told
+    return prompt_text
 
 
-def _bounded(text: object, run: RunRef) -> str:
-    """Raises TypeError for what is no text."""
+def _bounded_text(text: object, run: RunRef) -> str:
+    """Return a text of at most `TEXT_BYTES`. Raises TypeError if it is not a text."""
     if not isinstance(text, str):
         raise TypeError(f"the context of an agent has to be a text, not {type(text).__name__}")
     encoded = mended(text).encode()
@@ -277,12 +284,12 @@ def _bounded(text: object, run: RunRef) -> str:
 
 
 class ExtraPromptOnce:
-    """What an agent is told in one run, asked for when its model is first called; its forks are told the same."""
+    """The extra prompt of one run, asked for before its first model call; forks share it."""
 
     __slots__ = ("_ask", "_asking", "_run", "_text")
 
     def __init__(self, ask: ExtraPrompt | None, run: RunRef) -> None:
-        self._ask = ask or _nothing
+        self._ask = ask or _no_extra_prompt
         self._run = run
         self._text: str | None = None
         self._asking = anyio.Lock(fast_acquire=True)
@@ -295,5 +302,5 @@ class ExtraPromptOnce:
             return self._text
 
 
-async def _nothing(_run: RunRef) -> str:
+async def _no_extra_prompt(_run: RunRef) -> str:
     return ""

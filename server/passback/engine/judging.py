@@ -1,4 +1,4 @@
-"""Which calls of a turn are made: arguments have to fit, and server tools need permission."""
+"""Decide which calls of a turn are made: arguments have to fit, server tools need permission."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,8 +19,7 @@ from passback.engine.assembler import InvalidCall, ModelTurn
 from passback.engine.guarding import CallBroken, CallLate, call_function, guarded
 from passback.engine.toolbox import Toolbox
 
-SECONDS = 30.0
-"""How long the rules may take to judge one call."""
+SECONDS = 30.0  # that the rules may take to judge one call
 
 _GONE = Permission("deny", "there is no such tool any more")
 _UNKNOWN = Permission("deny", "whether it may be called could not be found out")
@@ -35,10 +34,12 @@ class Judge:
     """Judges the calls of whole turns.
 
     Args:
-        check: judges the arguments of client tools' calls before the client sees that they are complete, and of calls that
-            a person is asked about; other server tools judge their own. None: whatever is a JSON object fits.
-        rules: the first that has an opinion says whether a server tool may be called; else the tool itself does.
-        seconds: how long they may take for one call; after that it is denied.
+        check: checks the arguments of client calls before the client sees that they are complete,
+            and of calls that a person is asked about; other server tools check their own. None: any
+            JSON object fits.
+        rules: the first rule with an opinion decides whether a server tool may be called; else the
+            tool decides.
+        seconds: time that the rules have for one call; after that it is denied.
     """
 
     check: ArgumentCheck | None = None
@@ -48,11 +49,13 @@ class Judge:
     async def judge(
         self, turn: ModelTurn, toolbox: Toolbox, run: RunRef, lasting: Lasting
     ) -> ModelTurn:
-        """The same turn; its refused calls are invalid, and those marked that a person is asked about."""
+        """Return the turn with refused calls invalid, and with the calls for a person marked."""
         refused: list[InvalidCall] = []
         marked: list[ToolCall] = []
-        verdicts = [await self._of_client(call, toolbox, run) for call in turn.client]
-        verdicts += [await self._of_server(call, toolbox, run, lasting) for call in turn.server]
+        verdicts = [await self._judge_client_call(call, toolbox, run) for call in turn.client]
+        verdicts += [
+            await self._judge_server_call(call, toolbox, run, lasting) for call in turn.server
+        ]
         for verdict in verdicts:
             if isinstance(verdict, InvalidCall):
                 refused.append(verdict)
@@ -60,21 +63,21 @@ class Judge:
                 marked.append(verdict)
         return turn.judged(refused, marked) if refused or marked else turn
 
-    async def _of_client(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> _Verdict:
+    async def _judge_client_call(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> _Verdict:
         spec = toolbox.client_tool(call)
-        if objection := await self._objection(call, spec, run):
-            return _invalid(call, objection)
+        if objection := await self._objection_to_arguments(call, spec, run):
+            return _invalid_call(call, objection)
         return replace(call, asks="question") if spec == ASK_USER else None
 
-    async def _of_server(
+    async def _judge_server_call(
         self, call: ToolCall, toolbox: Toolbox, run: RunRef, lasting: Lasting
     ) -> _Verdict:
-        permission = await self._permission(call, toolbox, run)
+        permission = await self._call_permission(call, toolbox, run)
         if permission.decision == "deny":
-            return _denied(call, permission)
+            return _denied_call(call, permission)
         # who said never also means calls that nobody would have asked about
         if never := lasting.denials.get(call.name):
-            return _denied(call, _never(never))
+            return _denied_call(call, _lasting_denial(never))
         if permission.decision == "allow":
             return None
         spec = toolbox.server_tool(call)
@@ -82,37 +85,41 @@ class Judge:
         if (call.name, digest) in lasting.approvals:
             return None
         # nobody is asked about a call that could not be made
-        if objection := await self._objection(call, spec, run):
-            return _invalid(call, objection)
+        if objection := await self._objection_to_arguments(call, spec, run):
+            return _invalid_call(call, objection)
         reason = permission.reason or f"The agent wants to call {call.name}."
         return replace(call, asks="approval", reason=reason, digest=digest)
 
     async def denial(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> str | None:
-        """Why a call that a person has allowed is not made all the same: rules and tools may have changed since."""
+        """Return why a call that a person has approved is denied all the same, or None: rules and
+        tools may have changed since.
+        """
         if toolbox.whose(call.name) != "server":
-            return _denial(_GONE)
-        permission = await self._permission(call, toolbox, run)
-        return _denial(permission) if permission.decision == "deny" else None
+            return _denial_text(_GONE)
+        permission = await self._call_permission(call, toolbox, run)
+        return _denial_text(permission) if permission.decision == "deny" else None
 
-    async def _objection(self, call: ToolCall, spec: ToolSpec, run: RunRef) -> str | None:
+    async def _objection_to_arguments(
+        self, call: ToolCall, spec: ToolSpec, run: RunRef
+    ) -> str | None:
         unfit = None if self.check is None else await self.check(spec, call.arguments, run.key)
         if unfit:
             return f"the arguments do not fit the tool's schema: {unfit}"
         flaw = unanswerable(call.arguments) if spec == ASK_USER else None
         return f"nobody could answer these questions: {flaw}" if flaw else None
 
-    async def _permission(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> Permission:
+    async def _call_permission(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> Permission:
         ids = {"run_id": run.run_id, "call_id": call.id}
         try:
             with guarded("permission", ids, self.seconds, done="judged"):
-                opinion = await self._opinion(call, run)
+                opinion = await self._first_opinion(call, run)
                 return toolbox.permission(call) if opinion is None else opinion
         except CallLate:
             return _LATE
         except CallBroken:  # what cannot be judged is not made
             return _UNKNOWN
 
-    async def _opinion(self, call: ToolCall, run: RunRef) -> Permission | None:
+    async def _first_opinion(self, call: ToolCall, run: RunRef) -> Permission | None:
         for rule in self.rules:
             said = await call_function(rule, call, run)
             if said is not None:
@@ -120,18 +127,18 @@ class Judge:
         return None
 
 
-def _invalid(call: ToolCall, objection: str) -> InvalidCall:
+def _invalid_call(call: ToolCall, objection: str) -> InvalidCall:
     return InvalidCall(call, f"Not executed: {objection}", announced=True)
 
 
-def _denied(call: ToolCall, permission: Permission) -> InvalidCall:
-    return InvalidCall(call, _denial(permission), announced=True, synthetic="denied")
+def _denied_call(call: ToolCall, permission: Permission) -> InvalidCall:
+    return InvalidCall(call, _denial_text(permission), announced=True, synthetic="denied")
 
 
-def _never(answered: LastingPermission) -> Permission:
+def _lasting_denial(answered: LastingPermission) -> Permission:
     said = f" The user says: {answered.reason}" if answered.reason else ""
     return Permission("deny", f"the user allows no call of this tool in this conversation.{said}")
 
 
-def _denial(permission: Permission) -> str:
+def _denial_text(permission: Permission) -> str:
     return f"Not executed: {permission.reason or 'this tool may not be called'}"

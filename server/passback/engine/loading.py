@@ -1,4 +1,6 @@
-"""Conversations as they are loaded: one at a time for each, few large ones at once, and none that became too large."""
+"""Load conversations: one load at a time for each, few large ones at once, and none that became too
+large.
+"""
 
 import math
 import sys
@@ -18,36 +20,37 @@ from passback.places import Places
 # bytes of a history that is read only when it is needed, and then in turn with other large ones
 LARGE = 2**20
 
-_AT_ONCE = 2  # large histories that posts hold at once until it is decided what they are needed for
+# large histories that posts hold at once until it is decided what they are needed for
+_LARGE_AT_ONCE = 2
 # posts that wait for a conversation to be loaded: each of them is held in memory
 _MOST_WAITING = 64
-_COMMAND = 4096  # bytes of a command that is taken although there is no room
+_COMMAND_BYTES = 4096  # bytes of a command that is taken although there is no room
 
 
 class Loads:
-    """Has conversations loaded one after the other, however many posts come at once.
+    """Loads conversations one after the other, however many posts come at once.
 
     Args:
         store: has the conversations.
-        patience: seconds that a post waits for those before it. Recovery waits as long as it takes, and for no post's
-            large history.
+        patience: seconds that a post waits for those before it. Recovery waits without a limit, and
+            does not wait for the large history of a post.
     """
 
     def __init__(self, store: Store, *, patience: float = 30.0) -> None:
         self._store = store
         self._patience = patience
         self._locks: dict[ConversationKey, anyio.Lock] = {}
-        self._large = Places(_AT_ONCE, patience)
+        self._large = Places(_LARGE_AT_ONCE, patience)
         self._large_for_recovery = Places(1, math.inf, most_waiting=sys.maxsize)
 
     @asynccontextmanager
     async def one_at_a_time(
         self, key: ConversationKey, /, *, recovers: bool = False
     ) -> AsyncGenerator[None]:
-        """Keep others from loading a conversation, to be held while it is loaded and judged, and not for longer.
+        """Hold the lock of a conversation while it is loaded and judged, and not for longer.
 
         Raises:
-            ConversationBusy: it takes too long until nobody else does, or too many posts wait; never where it `recovers`.
+            ConversationBusy: the wait is too long, or too many posts wait; never if `recovers`.
         """
         lock = self._locks.get(key)
         if lock is None:
@@ -77,7 +80,7 @@ class Loads:
         raise ConversationBusy("too many posts to this conversation at once", retry_after=1)
 
     async def first(self, key: ConversationKey, receipts: Collection[ReceiptName] = ()) -> Loaded:
-        """A conversation, without its messages if they are large."""
+        """Return a conversation, without its messages if they are large."""
         return await self._store.load(key, receipts=receipts, within=LARGE)
 
     @asynccontextmanager
@@ -88,10 +91,11 @@ class Loads:
         *,
         recovers: bool = False,
     ) -> AsyncGenerator[Loaded]:
-        """A conversation with its messages, which are large. Owners take turns; nothing else is loaded within.
+        """Load a conversation with its large messages. Owners take turns; load nothing else within.
 
         Raises:
-            ServerBusy: others are, for too long, or too many posts of the owner wait; never where it `recovers`.
+            ServerBusy: the wait is too long, or too many posts of the owner wait; never if
+                `recovers`.
         """
         places = self._large_for_recovery if recovers else self._large
         async with AsyncExitStack() as held:
@@ -104,31 +108,33 @@ class Loads:
             yield await self._store.load(key, receipts=receipts)
 
 
-# ---------------------------------------------------------------- what became too large
 def refuse_beyond(
     loaded: Loaded, append: Sequence[Message], limit: int, commands: Commands, /
 ) -> None:
-    """Return if messages may follow on a history that has room for so many bytes, or make it smaller.
+    """Return if the messages fit into a history of at most `limit` bytes, or make it smaller.
 
     Raises:
         HistoryTooLarge: there is no room for them.
     """
     room = limit - (loaded.status.history_bytes or 0) - loaded.queue_bytes
-    if room >= 0 and sum(map(_at_most, append)) <= room:
+    if room >= 0 and sum(map(_most_bytes, append)) <= room:
         return
     size = sum(len(dump_message(message)) for message in append)
-    if size <= room or (commands.mends(append) and size <= _COMMAND):
+    if size <= room or (commands.mends(append) and size <= _COMMAND_BYTES):
         return
     way = "post /clear to let the agent forget it, or " if commands.enabled else ""
     raise HistoryTooLarge(
-        f"with this post the conversation is larger than {limit} bytes (PASSBACK_MAX_HISTORY_BYTES): {way}begin a new one",
+        f"with this post the conversation is larger than {limit} bytes "
+        f"(PASSBACK_MAX_HISTORY_BYTES): {way}begin a new one",
         details={"limit": limit},
     )
 
 
-def _at_most(message: Message) -> int:
-    """Bytes that the record of a message cannot exceed, without writing it where that is dear."""
-    if isinstance(message, UserMessage) and not _says_more_than_words(message.brief):
+def _most_bytes(message: Message) -> int:
+    """Return an upper bound of a message's record in bytes, without serializing where that is
+    costly.
+    """
+    if isinstance(message, UserMessage) and not _has_context(message.brief):
         text = lone_text(message.content)
         if text is not None:
             # as JSON writes control characters; ids and names have bounds
@@ -136,5 +142,5 @@ def _at_most(message: Message) -> int:
     return len(dump_message(message))
 
 
-def _says_more_than_words(brief: MessageContext | None) -> bool:
+def _has_context(brief: MessageContext | None) -> bool:
     return brief is not None and brief != MessageContext(at=brief.at)

@@ -1,4 +1,4 @@
-"""Structured output: whether a run's last word is what was asked for. Nothing else becomes its output."""
+"""Structured output: check whether a run's last answer is what was asked for."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -24,15 +24,13 @@ from passback.core.values import value
 from passback.engine.assembler import ModelTurn
 from passback.engine.guarding import CallBroken, CallLate, call_function, guarded
 
-_ANSWERS = 1024 * 1024
-"""Characters of an answer: more would hold up the event loop while it is read."""
+_ANSWER_LENGTH = 1024 * 1024  # characters of an answer: parsing more would block the event loop
 
-_NAME = "output"
+_SCHEMA_NAME = "output"  # of the tool whose schema stands for the output's
 
-_WORDS = 4_000
-"""Characters of an objection of the author's."""
+_OBJECTION_LENGTH = 4_000  # characters of an objection by the agent's author
 
-SECONDS = 10.0
+SECONDS = 10.0  # that the check of the agent's author may take
 
 AnswerCheck: TypeAlias = Callable[[str], str | None]
 """What is wrong with an answer, a JSON object, in words for the model. None: nothing."""
@@ -43,10 +41,10 @@ class OutputJudge:
     """Judges the turns that would end a run.
 
     Args:
-        check: whether a JSON text fits a schema. None: whatever is a JSON object fits.
-        schema: what answers have to fit where a post does not say it; None: they are free.
-        own: what the agent's author says besides of an answer that has to fit `schema`, and does; in a thread.
-        seconds: how long that may take.
+        check: checks whether a JSON text fits a schema. None: any JSON object fits.
+        schema: schema of answers for posts without one; None: answers are free.
+        own: a further check by the agent's author, of answers that fit `schema`; runs in a thread.
+        seconds: time that `own` may take.
     """
 
     check: ArgumentCheck | None = None
@@ -55,37 +53,41 @@ class OutputJudge:
     seconds: float = SECONDS
 
     def asked(self, messages: Sequence[Message], state: State) -> JsonObject | None:
-        """What the answer to a transcript has to fit. None: it is free."""
+        """Return the schema that the answer to a transcript has to fit. None: it is free."""
         posted = schema_of(messages, state.output_schema)
         return self.schema if posted is None else posted
 
     async def judge(
         self, turn: ModelTurn, messages: Sequence[Message], state: State, key: ConversationKey
     ) -> OutputAccepted | SystemMessage | None:
-        """The output of a turn without calls, or what the model is told of its answer. None: there is no output.
+        """Return the output of a turn without calls, or the message by which the model learns that
+        its answer is refused.
 
-        A refusal is an answer without output.
+        Return None if there is no output: none was asked for, or the model refused to answer.
         """
         posted = schema_of(messages, state.output_schema)
         schema = self.schema if posted is None else posted
         if schema is None or turn.finish == "refusal":
             return None
         if turn.finish == "length":
-            return _refused("it was cut off because it is too long; make it shorter")
-        text = _bare(as_text(turn.message.content, media=str))
-        value = _read(text)
+            return _refusal_message("it was cut off because it is too long; make it shorter")
+        text = _without_fence(as_text(turn.message.content, media=str))
+        value = _read_json(text)
         if not isinstance(value, dict):
-            return _refused("it is not a JSON object")
-        if objection := await self._objection(schema, text, key):
-            return _refused(objection)
+            return _refusal_message("it is not a JSON object")
+        if objection := await self._schema_objection(schema, text, key):
+            return _refusal_message(objection)
+        # the author's check belongs to the author's schema, not to one that a post brings
         if posted is None and (objection := await self._own_objection(text)):
-            return _refused(objection)
+            return _refusal_message(objection)
         return OutputAccepted(value)
 
-    async def _objection(self, schema: JsonObject, text: str, key: ConversationKey) -> str | None:
+    async def _schema_objection(
+        self, schema: JsonObject, text: str, key: ConversationKey
+    ) -> str | None:
         if self.check is None:
             return None
-        return await self.check(ToolSpec(_NAME, "", schema), text, key)
+        return await self.check(ToolSpec(_SCHEMA_NAME, "", schema), text, key)
 
     async def _own_objection(self, text: str) -> str | None:
         if self.own is None:
@@ -97,11 +99,11 @@ class OutputJudge:
             return f"it could not be validated within {self.seconds:g} s"
         except CallBroken as broken:
             return f"it could not be validated: {broken}"
-        return None if said is None else mended(said)[:_WORDS]
+        return None if said is None else mended(said)[:_OBJECTION_LENGTH]
 
 
-def _bare(text: str) -> str:
-    """A text without the Markdown fence that many models put around JSON."""
+def _without_fence(text: str) -> str:
+    """Return a text without the Markdown fence that many models put around JSON."""
     text = text.strip()
     first, _, rest = text.partition("\n")
     if first.startswith("```") and rest.endswith("```"):
@@ -109,8 +111,8 @@ def _bare(text: str) -> str:
     return text
 
 
-def _read(text: str) -> JsonValue:
-    if len(text) > _ANSWERS:
+def _read_json(text: str) -> JsonValue:
+    if len(text) > _ANSWER_LENGTH:
         return None
     try:
         value: JsonValue = from_json(text, allow_inf_nan=False)
@@ -119,7 +121,7 @@ def _read(text: str) -> JsonValue:
     return value
 
 
-def _refused(reason: str) -> SystemMessage:
+def _refusal_message(reason: str) -> SystemMessage:
     text = (
         f"{NOT_ACCEPTED}{reason}\nAnswer again, with nothing but JSON that fits the output schema."
     )
