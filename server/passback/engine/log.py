@@ -1,7 +1,9 @@
-"""The log of a run in the process that owns it, and the one writer that stores the logs of all runs.
+"""The log of a run in the process that owns it, and the one writer that stores the logs of all
+runs.
 
-Events that may be void later (text, arguments) are visible to readers at once and stored within a bound; those that
-clients act on become visible only when the commit that makes them true has succeeded (P3, P4).
+Events that may become void later (text, arguments) are visible to readers at once and stored within
+a bound. Events on which clients act become visible only when the commit that makes them true has
+succeeded (P3, P4).
 """
 
 import asyncio
@@ -34,53 +36,54 @@ from passback.pacing import LARGE
 
 logger = logging.getLogger(__name__)
 
-_IN_MEMORY = 5_000
-"""Events of one run that are kept for its readers in this process; twice as many before old ones are forgotten."""
+# events of one run that are kept for readers in this process; trimmed at twice as many, so that
+# each trim removes many at once
+_EVENTS_IN_MEMORY = 5_000
 
-_BACK_OFF = 10
-"""After a failed write the next waits so many times longer."""
+_BACK_OFF_FACTOR = 10  # after a failed write, wait this many times longer
 
-_UNHURRIED = 4
-"""Text for which nobody watches the store is written so many times later: a worker that dies takes it back anyway."""
+# flush text every 4th tick while no remote reader listens; uncommitted text is void after a
+# crash anyway
+_IDLE_FLUSH_TICKS = 4
 
+# small and frequent events; no other post can depend on one of them
 _PIECES = (TextDelta, ReasoningDelta, ToolCallArguments)
-"""What comes in many small events that no other post can depend on."""
 
 
 @value
 class End:
-    """That a commit is a run's last one, what the client owes then, and whether it was cut."""
+    """The end of a run in its last commit: what the client owes then, and whether it was cut."""
 
     owed: tuple[Owed, ...]
     cut: bool = False
 
 
 class Follower(Protocol):
-    """Reads a log in the process that owns it."""
+    """A reader of the log in the process that owns it."""
 
     position: Position
-    """What it has read."""
+    """The last position that it has read."""
 
 
 class RunLog:
-    """One run's events under one lease; any number of readers, each with a position of its own.
+    """One run's events under one lease, with any number of readers at positions of their own.
 
-    Its producers are the run and what works for it: what one of them shows while another one's commit is under way
-    comes behind that commit.
+    Producers are the run and its sub-agents: what one of them appends during another one's commit
+    is shown after that commit.
 
     Args:
         lease: the run's.
         opening: events that are stored already.
         writer: stores all others.
-        on_lease: told when the lease is lost, or somebody asked to cancel the run.
+        on_lease: called when the lease is lost, or when the run is to be cancelled.
         continues: the store has events of the run from before this lease.
 
     Attributes:
         start: readers whose position is before it have to read the store first.
         ended: the last event is here.
         posts_wait: it ended while posts waited for it.
-        abandoned: the lease is another's, or nobody's: readers go on from the store.
-        followers: those who read it in this process.
+        abandoned: the lease is another worker's, or nobody's: readers go on from the store.
+        followers: its readers in this process.
     """
 
     def __init__(
@@ -104,7 +107,8 @@ class RunLog:
         self._in_doubt: list[Commit | LogWrite] = []  # one for each producer at most, and a write
         self._behind: list[RunEvent] = []  # what is shown when the commit in doubt is
         self._commits_in_doubt = 0
-        # turns that are not committed, by the calls on which their agents work: how many events were written before each
+        # turns that are not committed, by the calls on which their agents work: how many events
+        # were written before each
         self._open_turns: dict[tuple[CallId, ...], int] = {}
         self._step = 0
         self._writer = writer
@@ -114,28 +118,30 @@ class RunLog:
         self._is_pressing = False  # not only pieces wait to be written
         self._has_much = False  # much text was written for it
         self.listeners: set[Callable[[], object]] = set()
-        """Called when there may be more to read, or the log was abandoned. They do not raise."""
+        """Called when there may be more to read, or the log is abandoned. They must not raise."""
 
-    # ---------------------------------------------------------------- the producer
     def append(self, events: Sequence[RunEvent]) -> None:
         """Show events at once; they are stored within the writer's delay, or by the next commit."""
+        # what follows a commit in doubt may depend on it, so it is shown after the commit
         if self._commits_in_doubt:
             self._behind.extend(events)
             return
         self._events.extend(events)
-        self._notify()
+        self._notify_listeners()
         for event in events:
             if not isinstance(event, _PIECES):
                 self._is_pressing = True
         self._writer.mark(self)
 
     def begin_turn(self, events: Sequence[RunEvent], path: tuple[CallId, ...] = (), /) -> None:
-        """Show that an agent begins to say what it has not committed: until it commits, a take-over makes that void."""
+        """Show events of a turn that is not committed: until it is, a take-over makes them void."""
         self._open_turns.setdefault(path, self._numbered)
         self.append(events)
 
     async def room(self) -> None:
-        """Wait while more text is not stored than others are to wait for: a model may say it faster than a store takes it."""
+        """Wait while too much text is unstored: a model may produce it faster than a store takes
+        it.
+        """
         while self.is_large and not (self.abandoned or self._commits_in_doubt):
             if not await self._writer.write_large(self):
                 await anyio.sleep(self._writer.pause)
@@ -152,24 +158,23 @@ class RunLog:
         state: State | None = None,
         /,
     ) -> None:
-        """Store messages together with the events that reveal them, then show those. A write is not cancellable midway.
+        """Store messages together with the events that reveal them, then show the events.
 
-        `state` replaces the conversation's; None keeps it.
-
-        A store that is away for a moment is waited for, about as long as the lease lasts.
+        A write cannot be cancelled midway. `state` replaces the conversation's; None keeps it. If
+        the store is unavailable, retry about as long as the lease lasts.
 
         Raises:
             LeaseLost: another worker owns the run; nothing was written or shown.
-            StoreError: it is not known whether it was written; the next commit finds out first.
+            StoreError: the outcome is unknown; the next commit settles it first.
         """
         self._step += 1
         if self._has_much:
-            self._trim()
+            self._trim_events()
         write = self._waiting_events(events)
         owed, cut = (end.owed, end.cut) if end else ((), False)
         within = self._writer.tool_timeout if owed else None
         self._close_turns(append, events)
-        open_turns = None if end else self._left_open()
+        open_turns = None if end else self._remaining_turns()
         self._in_doubt.append(
             Commit(write, self._step, append, owed, end is not None, cut, within, state, open_turns)
         )
@@ -179,6 +184,7 @@ class RunLog:
             try:
                 return await self.settle()
             except StoreUnavailable:
+                # after the lease has lapsed another worker may own the run
                 if monotonic() >= until:
                     raise
             await anyio.sleep(self._writer.pause)
@@ -187,23 +193,23 @@ class RunLog:
         """Store what is in doubt; raises as `commit` does. Not cancellable midway."""
         with anyio.move_on_after(self._writer.patience, shield=True):
             async with self._writing:
-                return await self._settle()
+                return await self._send_doubtful()
         raise StoreUnavailable("the store does not answer in time", retry_after=1)
 
     @property
     def may_have_ended(self) -> bool:
-        """Whether its end was sent and no answer came: the lease is gone then, too, and posts may wait."""
+        """Its end was sent and no answer came: the lease may be gone, and posts may wait."""
         return any(isinstance(write, Commit) and write.ends for write in self._in_doubt)
 
     def abandon(self) -> None:
-        """The lease is another's: readers go on from the store."""
+        """Let readers go on from the store, because the lease is another worker's."""
         self.abandoned = True
-        self._notify()
+        self._notify_listeners()
 
-    async def _settle(self) -> None:
-        """Send what is in doubt, the same again if it was sent before: every write is idempotent (P15).
+    async def _send_doubtful(self) -> None:
+        """Send what is in doubt, again if it was sent before: every write is idempotent (P15).
 
-        What was to come after an end that turns out to be written is dropped.
+        Drop what was to follow an end that turns out to be written.
         """
         while self._in_doubt and not self.ended:
             write = self._in_doubt[0]
@@ -219,11 +225,13 @@ class RunLog:
                 behind, self._behind = self._behind, []
                 if behind and not self.ended:
                     self.append(behind)
-            self._trim()
-            self._notify()
+            self._trim_events()
+            self._notify_listeners()
 
     def _close_turns(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
-        """Of those who say or are told something, and of sub-agents whose calls are answered, however they came to their end."""
+        """Close the open turns of agents that say something or receive an answer, and of sub-agents
+        whose calls are answered, however they ended.
+        """
         for event in events:
             self._open_turns.pop(unnested(event)[0], None)
         for message in append:
@@ -234,8 +242,10 @@ class RunLog:
                 for each in [each for each in self._open_turns if each[: len(call)] == call]:
                     del self._open_turns[each]
 
-    def _left_open(self) -> OpenTurns | None:
-        """The turns that go on beside the commit whose events were numbered last; None: there are none."""
+    def _remaining_turns(self) -> OpenTurns | None:
+        """Return the turns that stay open beside the commit whose events were numbered last, or
+        None.
+        """
         if not self._open_turns:
             return None
         epoch = self.lease.epoch
@@ -243,7 +253,7 @@ class RunLog:
         return OpenTurns(Position(epoch, self._numbered), tuple(turns))
 
     def _waiting_events(self, revealed: tuple[RunEvent, ...] = ()) -> LogWrite:
-        """The events that no write carries yet, and those that are not to be seen before it succeeds."""
+        """Return the events that no write carries yet, and those that are shown only after it."""
         events = (*self._events[self._numbered - self.start.seq :], *self._behind, *revealed)
         self._behind.clear()
         self._is_pressing = False
@@ -251,29 +261,30 @@ class RunLog:
         self._numbered += len(events)
         return write
 
-    # ---------------------------------------------------------------- the writer
     @property
     def is_urgent(self) -> bool:
-        """Whether somebody elsewhere may wait for what is not stored."""
+        """A reader in another process may wait for what is not stored."""
         return self._followed or self._is_pressing or bool(self._in_doubt)
 
     @property
     def is_large(self) -> bool:
-        """Whether so much text waits to be written that others are not to wait for it."""
+        """So much text waits to be written that other runs must not wait for it."""
         waiting = self._events[self._numbered - self.start.seq :]
         # each delta is counted here: by the class alone, and without a generator
         sizes = [len(event.text) for event in waiting if type(event) is TextDelta]
         return sum(sizes) > LARGE
 
     def take(self, *, large: bool = False) -> LogWrite | None:
-        """What is to be stored, and the right to write it until `stored`. None: nothing to do."""
+        """Return what is to be stored, and hold the right to write it until `stored`; None:
+        nothing.
+        """
         try:
             self._writing.acquire_nowait()
         except anyio.WouldBlock:
             return None  # a commit is under way and carries the waiting events
-        if not self._in_doubt and self._last > self._numbered:
+        if not self._in_doubt and self._last_number > self._numbered:
             waiting = self._waiting_events()
-            self._in_doubt.append(_apart(waiting) if large else waiting)
+            self._in_doubt.append(_with_own_texts(waiting) if large else waiting)
             self._has_much |= large
         if self._in_doubt and isinstance(write := self._in_doubt[0], LogWrite):
             return write
@@ -281,22 +292,24 @@ class RunLog:
         return None
 
     def stored(self, answer: LeaseState | StoreError) -> None:
-        """What became of the write that was taken; what failed, and what came meanwhile, is written next."""
+        """Handle the answer to the write that was taken. Mark the log again for what failed or is
+        new.
+        """
         if not isinstance(answer, StoreError):
             del self._in_doubt[0]
-            self._trim()
+            self._trim_events()
             self._followed = answer == "followed"
         self._writing.release()
-        if (self._in_doubt or self._last > self._numbered) and not self.abandoned:
+        if (self._in_doubt or self._last_number > self._numbered) and not self.abandoned:
             self._writer.mark(self)
         self.lease_is(answer)
 
     def is_silent(self, seconds: float) -> bool:
-        """Whether the store was not asked about the lease for so long; each write asks."""
+        """Return whether the lease was not confirmed for `seconds`; each write confirms it."""
         return monotonic() - self._held_at >= seconds
 
     def lease_is(self, answer: LeaseState | StoreError) -> None:
-        """Tell the run when its lease is lost, or somebody asked to cancel it."""
+        """Notify the run if its lease is lost or if it is to be cancelled."""
         if isinstance(answer, StoreError):
             return
         self._held_at = monotonic()
@@ -304,12 +317,13 @@ class RunLog:
             self._on_lease(answer)
 
     def detach(self) -> None:
-        """The run is over, and hears no more of its lease: what it refers to is gone at once, not when cycles are looked for."""
-        self._on_lease = _unheard
+        """Drop the reference to the ended run, so that its memory is freed without a garbage
+        collection.
+        """
+        self._on_lease = _ignore_lease
 
-    # ---------------------------------------------------------------- readers
     def read(self, after: Position) -> list[Logged]:
-        """What may be seen after a position that is neither before `start` nor beyond the end."""
+        """Return the events after a position that is between `start` and the end."""
         epoch = self.lease.epoch
         first = max(after, self.start).seq
         return [
@@ -318,49 +332,55 @@ class RunLog:
         ]
 
     def is_beyond(self, position: Position) -> bool:
-        """Whether nothing was ever said at this position."""
-        return position > Position(self.lease.epoch, self._last)
+        """Return whether the log never had an event at this position."""
+        return position > Position(self.lease.epoch, self._last_number)
 
     @property
-    def _last(self) -> int:
+    def _last_number(self) -> int:
         """The number of the last event."""
         return self.start.seq + len(self._events)
 
-    def _trim(self) -> None:
-        """Forget events that are stored, when they are many, or large and read: whoever is behind them reads the store."""
-        if len(self._events) > 2 * _IN_MEMORY:
-            self._forget(len(self._events) - _IN_MEMORY)
+    def _trim_events(self) -> None:
+        """Forget stored events when they are many, or large and read by all; readers that are
+        behind read the store.
+        """
+        if len(self._events) > 2 * _EVENTS_IN_MEMORY:
+            self._forget_events(len(self._events) - _EVENTS_IN_MEMORY)
         elif self._has_much:
-            read = [self._read_by(each) for each in self.followers]
-            self._forget(min(read, default=len(self._events)))
+            read = [self._read_count(each) for each in self.followers]
+            self._forget_events(min(read, default=len(self._events)))
 
-    def _forget(self, most: int) -> None:
-        stored = self._numbered - sum(_size(write) for write in self._in_doubt)
+    def _forget_events(self, most: int) -> None:
+        stored = self._numbered - sum(_event_count(write) for write in self._in_doubt)
         forgotten = min(most, stored - self.start.seq)
         if forgotten > 0:
             del self._events[:forgotten]
             self.start = Position(self.lease.epoch, self.start.seq + forgotten)
 
-    def _read_by(self, follower: Follower) -> int:
-        """How many of the events in memory a follower has read."""
+    def _read_count(self, follower: Follower) -> int:
+        """Return how many of the events in memory a follower has read."""
         is_here = follower.position >= self.start
         return follower.position.seq - self.start.seq if is_here else 0
 
-    def _notify(self) -> None:
+    def _notify_listeners(self) -> None:
         for listener in tuple(self.listeners):
             listener()
 
 
 class LogWriter:
-    """Stores what has gathered of all runs, one round trip per `delay` seconds; commits go through at once.
+    """Stores the waiting events of all runs, one round trip per `delay` seconds; commits go at
+    once.
 
-    What nobody waits for is stored with every fourth round trip, where the store can tell.
+    Text that no remote reader waits for is stored with every fourth round trip, if the store knows
+    its readers.
 
     Attributes:
         lease: seconds of the leases that writes renew.
         pause: seconds between two attempts of a write that failed.
-        patience: seconds that a write may take. Stores bound their calls; this is for one that breaks that promise.
-        tool_timeout: seconds for the client to answer what it owes at the end of a run; None: for ever.
+        patience: seconds that a write may take. Stores bound their calls; this is for one that
+            breaks that promise.
+        tool_timeout: seconds for the client to answer what it owes at the end of a run; None: no
+            limit.
     """
 
     def __init__(
@@ -375,13 +395,13 @@ class LogWriter:
         self.patience = patience
         self.tool_timeout = tool_timeout
         self.lease = lease
-        self.pause = delay * _BACK_OFF
+        self.pause = delay * _BACK_OFF_FACTOR
         self._store = store
         self._delay = delay
         self._unhurried = 1
         if store.sees_followers:
             # a reader elsewhere takes it that within a lease all is stored
-            self._unhurried = max(1, min(_UNHURRIED, int(lease / (2 * delay))))
+            self._unhurried = max(1, min(_IDLE_FLUSH_TICKS, int(lease / (2 * delay))))
         self._dirty: dict[RunLog, None] = {}
         self._wake = asyncio.Event()
         self._large: dict[RunLog, None] = {}
@@ -389,6 +409,7 @@ class LogWriter:
         self._large_turn = anyio.Lock(fast_acquire=True)
 
     def mark(self, log: RunLog) -> None:
+        """Have a log written with the next round trip."""
         if log not in self._dirty:  # else the writer is awake already
             self._dirty[log] = None
             self._wake.set()
@@ -408,7 +429,7 @@ class LogWriter:
             written = await self.flush(all_of_it=not written or ticks % self._unhurried == 0)
 
     async def _run_large(self) -> None:
-        """Write what `flush` left, one run after the other."""
+        """Write the large texts that `flush` left out, one run after the other."""
         while True:
             await self._large_wake.wait()
             log = next(iter(self._large))
@@ -418,14 +439,14 @@ class LogWriter:
             await self.write_large(log)
 
     async def write_large(self, log: RunLog) -> bool:
-        """Write what waits of one run. False: it has to be written again, or is being written."""
+        """Write what waits of one run. False: it is to be written again, or is being written."""
         async with self._large_turn:  # what is written is in memory once more
-            return await self._write_out([log], large=True) and not log.is_large
+            return await self._write_logs([log], large=True) and not log.is_large
 
     async def flush(self, *, all_of_it: bool = True) -> bool:
-        """Write what is waiting, or what is urgent of it. False: some of that has to be written again.
+        """Write what waits, or only what is urgent. False: some of it has to be written again.
 
-        Large texts are left to be written beside it.
+        Large texts are left to `_run_large`.
         """
         logs = [log for log in self._dirty if all_of_it or log.is_urgent]
         for log in logs:
@@ -436,13 +457,13 @@ class LogWriter:
             self._large.update(dict.fromkeys(large))
             self._large_wake.set()
             logs = [log for log in logs if log not in self._large]
-        return await self._write_out(logs)
+        return await self._write_logs(logs)
 
-    async def _write_out(self, logs: Sequence[RunLog], *, large: bool = False) -> bool:
+    async def _write_logs(self, logs: Sequence[RunLog], *, large: bool = False) -> bool:
         taken = [(log, write) for log in logs if (write := log.take(large=large)) is not None]
         answers: Sequence[LeaseState | StoreError] = [StoreError("not written")] * len(taken)
         try:
-            answers = await self._send([write for _, write in taken])
+            answers = await self._append_writes([write for _, write in taken])
         except StoreError as error:
             answers = [error] * len(taken)
         finally:
@@ -455,18 +476,19 @@ class LogWriter:
 
     async def write(self, write: LogWrite) -> None:
         """Write one run's events now. Raises StoreError."""
-        for answer in await self._send([write]):
+        for answer in await self._append_writes([write]):
             if isinstance(answer, StoreError):
                 raise answer
 
-    async def _send(self, writes: Sequence[LogWrite]) -> Sequence[LeaseState | StoreError]:
+    async def _append_writes(self, writes: Sequence[LogWrite]) -> Sequence[LeaseState | StoreError]:
         return await self._store.append(writes, lease=self.lease) if writes else ()
 
     async def commit(self, commit: Commit) -> bool:
         return await self._store.commit(commit, lease=self.lease)
 
 
-def _apart(write: LogWrite) -> LogWrite:
+def _with_own_texts(write: LogWrite) -> LogWrite:
+    """Return the write with its texts in memory of their own."""
     events = [
         TextDelta(apart(event.text)) if isinstance(event, TextDelta) else event
         for event in write.events
@@ -474,9 +496,9 @@ def _apart(write: LogWrite) -> LogWrite:
     return LogWrite(write.lease, write.first, tuple(events))
 
 
-def _unheard(_: LeaseState) -> None:
-    """Of a run that is over."""
+def _ignore_lease(_: LeaseState) -> None:
+    """Ignore the lease of a run that is over."""
 
 
-def _size(write: Commit | LogWrite) -> int:
+def _event_count(write: Commit | LogWrite) -> int:
     return len(write.log.events if isinstance(write, Commit) else write.events)

@@ -77,28 +77,28 @@ from passback.pacing import LARGE
 Show: TypeAlias = Callable[[Sequence[RunEvent]], object]
 
 
-_MUCH = LARGE // 4  # characters
+_LARGE_DELTA = LARGE // 4  # characters of one delta after which to wait for room in the log
 
 
 async def listen(
     answering: Answering, assembler: Assembler, show: Show, room: Callable[[], Awaitable[None]]
 ) -> None:
-    """To the answer's end. After much text it goes on when there is `room` for more.
+    """Read an answer to its end. After much text, wait until the log has `room` for more.
 
     Raises:
-        ModelError: it has none.
+        ModelError: the model failed before the end of its answer.
     """
     async with answering as batches:
         if isinstance(batches, Eager):
-            batches.try_deliver(partial(_take, assembler, show))
+            batches.try_deliver(partial(_feed_and_show, assembler, show))
         async for deltas in batches:
-            _take(assembler, show, deltas)
+            _feed_and_show(assembler, show, deltas)
             for delta in deltas:
-                if isinstance(delta, TextChunk) and len(delta.text) > _MUCH:
+                if isinstance(delta, TextChunk) and len(delta.text) > _LARGE_DELTA:
                     await room()
 
 
-def _take(assembler: Assembler, show: Show, deltas: Sequence[ModelDelta]) -> None:
+def _feed_and_show(assembler: Assembler, show: Show, deltas: Sequence[ModelDelta]) -> None:
     if events := assembler.feed(deltas):
         show(events)
 
@@ -108,23 +108,24 @@ _BUDGET_SPENT = Completed("budget")
 
 @dataclass(slots=True)
 class Work:
-    """What a run goes on from.
+    """The starting point of a run under one lease.
 
     Attributes:
-        spec: who works.
-        toolbox: with what.
-        messages: the transcript from the boundary of `state` on.
-        turns: how many it has had, under other workers too.
-        state: what the conversation knows beside its messages.
-        taken_over: whether another worker was at it, and was lost.
-        depth: how many agents call each other.
-        lasting: what people have answered for good, as the calling agent knows; None: as `state` and `messages` say.
-        sight: what the model is shown, once it was looked at.
+        spec: the agent.
+        toolbox: its tools.
+        messages: the transcript from `state.history_start` on.
+        turns: number of turns so far, also under other workers.
+        state: the conversation's state beside its messages.
+        taken_over: another worker had worked on it, and was lost.
+        depth: depth of nested agents.
+        lasting: permissions for good, as the calling agent has them; None: by `state` and
+            `messages`.
+        sight: the context window, once it is known.
         prepared: the first request, once it is encoded.
-        owner_spent: what the runs of its owner have spent today, if it was asked for.
-        seen: the transcript as the model is shown it, once that is known.
-        told: what the agent that it is a fork of is told in this run only; None: it is no fork.
-        limiters: how many sub-agents of the run work at once, by their depth.
+        owner_spent: what the owner's runs have spent today, if it was asked for.
+        seen: the transcript as the model sees it, once it is known.
+        told: returns the extra prompt of the agent that this one is a fork of; None: it is no fork.
+        limiters: limit the sub-agents of the run that work at once, by depth.
     """
 
     spec: AgentSpec
@@ -145,13 +146,13 @@ class Work:
     )
 
     def shown(self) -> list[Message]:
-        """Return the transcript with all that the model is told, as its words; made once, for it may be large."""
+        """Return the transcript as the model sees it; made once, because it may be large."""
         if self.seen is None:
             self.seen = self.spec.seen(self.messages)
         return self.seen
 
     def prepare(self) -> None:
-        """Encode the first request ahead of its time, where the model is what comes first."""
+        """Encode the first request early, if the run begins with a model call."""
         if unanswered(self.messages) or self.spec.told is not None:
             return
         self.sight = self.spec.watch(self.toolbox)
@@ -165,8 +166,8 @@ class Loop:
     """One run. `run` ends it by itself; after an error or a cancellation `stop` does.
 
     Args:
-        leaving: asked before each turn: whether the run is to be left to another worker.
-        meter: the run's, which sub-agents share.
+        leaving: called before each turn: returns whether the run is to be left to another worker.
+        meter: the run's, shared with sub-agents.
     """
 
     def __init__(self, work: Work, log: Journal, leaving: Callable[[], bool], meter: Meter) -> None:
@@ -179,7 +180,7 @@ class Loop:
         self._start = work.state.history_start
         self._state = self._stored = work.state
         # approvals come with posts only
-        self._lasting = work.lasting if work.lasting is not None else _lasting(work)
+        self._lasting = work.lasting if work.lasting is not None else _lasting_permissions(work)
         self._taken_over = work.taken_over
         self._depth = work.depth
         self._sight = work.sight or work.spec.watch(work.toolbox)
@@ -195,120 +196,126 @@ class Loop:
 
     @property
     def messages(self) -> Sequence[Message]:
-        """The transcript as it stands."""
+        """The transcript so far."""
         return self._messages
 
     async def run(self) -> None:
-        """To the run's end, or until it is left between two turns.
+        """Run turns until the run has ended, or is left to another worker between two turns.
 
         Raises:
             ModelError, StoreError: nothing of the turn that failed was committed.
-            ModelAstray, OutputInvalid: after too many turns in vain; they are committed.
+            ModelAstray, OutputInvalid: too many futile turns; they are committed.
         """
         try:
-            await self._work()
+            await self._run_turns()
         except BudgetSpent:
-            await self._end(_BUDGET_SPENT)
+            await self._end_run(_BUDGET_SPENT)
 
-    async def _work(self) -> None:
+    async def _run_turns(self) -> None:
+        # recovery closed the calls of the run itself, but not those of its sub-agents
         if self._depth and self._taken_over:
             await self._close_perhaps_begun()
-        if unanswered(self._messages) and await self._answer():
+        if unanswered(self._messages) and await self._answer_calls():
             return
         self._taken_over = False
         if not self._depth and (called := self._spec.commands.called_in(self._messages)):
-            await self._obey(called)
+            await self._run_command(called)
             return
         while self._turns < self._spec.max_turns:
             if self._leaving():
                 return
+            # a model that makes the same mistake again and again would use up all its turns
             if futile_turns(self._messages) >= self._spec.max_futile_turns:
                 raise in_vain(self._messages)
             self._turns += 1
             turn = await self._spec.judge.judge(
-                await self._ask(), self._toolbox, self._log.run, self._lasting
+                await self._ask_model(), self._toolbox, self._log.run, self._lasting
             )
-            if await self._settle(turn):
+            if await self._settle_turn(turn):
                 return
-        await self._end(Completed("max_turns"))
+        await self._end_run(Completed("max_turns"))
 
     async def stop(self, outcome: Outcome) -> None:
-        """End a run that was cut: keep the text that readers saw, close the calls that nobody will answer."""
+        """End a run that was stopped: keep the text that readers saw, close the
+        unanswered calls.
+        """
         append: list[Message] = []
         if self._assembler is not None and (partial := self._assembler.partial()) is not None:
             append.append(partial)
             self._model = partial.model
         append.extend(closing(unanswered(self._messages), "interrupted", new_message_id))
-        await self._end(outcome, append, cut=isinstance(outcome, Cancelled))
+        await self._end_run(outcome, append, cut=isinstance(outcome, Cancelled))
 
-    async def _obey(self, call: CommandCall) -> None:
-        """Answer a command in the model's place."""
+    async def _run_command(self, call: CommandCall) -> None:
+        """Answer a command in place of the model."""
         context = CommandContext(self._log.run, self._spec.deps)
         commands = self._spec.commands
-        with await self._reserve() if commands.asks(call) else nullcontext():
-            reply = await commands.run_command(call, context, self._compact)
+        with await self._reserve_budget() if commands.asks(call) else nullcontext():
+            reply = await commands.run_command(call, context, self._compact_transcript)
         message = AssistantMessage(new_message_id(), reply.text, command=True)
         self._state = forgotten(self._state, call)
         events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
-        await self._end(Completed(), (*reply.before, message, *reply.after), events)
+        await self._end_run(Completed(), (*reply.before, message, *reply.after), events)
 
-    async def _compact(self) -> Fitted:
-        return await self._sight.compact(self._seen, self._count)
+    async def _compact_transcript(self) -> Fitted:
+        return await self._sight.compact(self._seen, self._count_usage)
 
-    async def _reserve(self) -> AbstractContextManager[None]:
+    async def _reserve_budget(self) -> AbstractContextManager[None]:
         return await self._meter.reserve(self._sight, self._spec.price)
 
-    def _count(self, usage: Usage | None, model: str = "") -> None:
+    def _count_usage(self, usage: Usage | None, model: str = "") -> None:
         spec = self._spec
         self._meter.add(usage, spec.price, model or spec.model.name)
 
-    async def _ask(self) -> ModelTurn:
-        """One model call; a second one, if the first was refused as too long and room could be made."""
+    async def _ask_model(self) -> ModelTurn:
+        """Call the model; call it again if the first call was refused as too long and room could be
+        made.
+        """
         try:
-            turn = await self._listen()
+            turn = await self._listen_to_model()
         except ModelContextExceeded:
             if not (self._assembler and self._assembler.silent and self._sight.exceeded()):
                 raise
-            turn = await self._listen()
+            turn = await self._listen_to_model()
         if turn.usage is not None:
             self._sight.counted(turn.usage)
         return turn
 
-    async def _listen(self) -> ModelTurn:
-        answering = self._prepared or await self._asking()
+    async def _listen_to_model(self) -> ModelTurn:
+        answering = self._prepared or await self._model_request()
         self._prepared = None
         message_id = new_message_id()
         assembler = Assembler(message_id, self._toolbox.whose, new_call_id, self._spec.model.name)
-        with await self._reserve():
+        with await self._reserve_budget():
             self._assembler = assembler
             self._log.begin_turn([TurnStarted(message_id)])
             try:
                 await listen(answering, assembler, self._log.append, self._log.room)
             finally:
-                self._count(assembler.spent, assembler.model)
+                self._count_usage(assembler.spent, assembler.model)
         events, turn = assembler.finish()
         self._model = assembler.model
         if events:
             self._log.append(events)
         return turn
 
-    async def _asking(self) -> Answering:
+    async def _model_request(self) -> Answering:
         spec = self._spec
         told = await self._told()
         if told and not self._counts_told:
             self._sight, self._counts_told = spec.watch(self._toolbox, told), True
-        shown = await self._shown()
+        shown = await self._fit_messages()
         schema = spec.output.asked(self._messages, self._state)
         return spec.ask(self._toolbox, shown, schema, told)
 
-    async def _shown(self) -> Sequence[ModelMessage]:
-        """What the model is shown; what had to be done for it is committed."""
+    async def _fit_messages(self) -> Sequence[ModelMessage]:
+        """Return what the model is shown; commit what had to be done for it."""
         if (shown := self._sight.at_once(self._seen)) is not None:
             return shown
-        with await self._reserve():
-            fitted = await self._sight.fit(self._seen, self._count)
+        with await self._reserve_budget():
+            fitted = await self._sight.fit(self._seen, self._count_usage)
         if fitted.append:
-            await self._commit(fitted.append, fitted.events)
+            await self._commit_messages(fitted.append, fitted.events)
         elif fitted.events:
             self._log.begin_turn(self._with_left(fitted.events))
         return fitted.messages
@@ -316,34 +323,37 @@ class Loop:
     def _with_left(self, events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:
         return self._meter.with_left(events, self._spec.max_turns - self._turns)
 
-    async def _settle(self, turn: ModelTurn) -> bool:
-        """Commit a turn and run the server's calls. True: the run has ended."""
+    async def _settle_turn(self, turn: ModelTurn) -> bool:
+        """Commit a turn and run its server calls. True: the run has ended."""
         if turn.finish is None:
             raise ModelIncomplete("the model's answer broke off")
         if turn.finish == "length" and turn.message.tool_calls:
             raise ModelIncomplete("the model's answer was cut off within a tool call")
         append, events = committed(turn)
         if not turn.message.tool_calls:
-            return await self._conclude(turn, append, events)
+            return await self._judge_output(turn, append, events)
+        # nothing to run here: the turn and the end of the run are stored with one write
         if not runnable(append) and await self._hand_back(append, events):
             return True
-        await self._commit(append, events)
-        return await self._answer()
+        await self._commit_messages(append, events)
+        return await self._answer_calls()
 
-    async def _conclude(
+    async def _judge_output(
         self, turn: ModelTurn, append: Sequence[Message], events: Sequence[RunEvent]
     ) -> bool:
-        """End the run, unless its last word is not what was asked for: then the model is told so. True: it has ended."""
+        """End the run, or tell the model why its last answer is not accepted. True: the run has
+        ended.
+        """
         said = await self._spec.output.judge(turn, self._messages, self._state, self._log.run.key)
         if isinstance(said, SystemMessage):
-            await self._commit([*append, said], events)
+            await self._commit_messages([*append, said], events)
             return False
         output = [said] if isinstance(said, OutputAccepted) else []
-        await self._end(Completed(reason(turn)), append, [*events, *output])
+        await self._end_run(Completed(reason(turn)), append, [*events, *output])
         return True
 
-    async def _answer(self) -> bool:
-        """Make the server's calls of a committed turn, and hand back what the client owes.
+    async def _answer_calls(self) -> bool:
+        """Run the server calls of a committed turn, and hand back what the client owes.
 
         True: the run has ended, or is left to another worker in the middle of a sub-agent's work.
         """
@@ -351,7 +361,9 @@ class Loop:
         return await self._run_server_calls(calls) or await self._hand_back([], [])
 
     async def _still_allowed(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
-        """The calls that may be made; those that were allowed and are denied by now are answered."""
+        """Return the calls that may be made; answer those that were approved and are
+        denied since.
+        """
         made: list[ToolCall] = []
         for call in calls:
             judge, run = self._spec.judge, self._log.run
@@ -361,11 +373,14 @@ class Loop:
             else:
                 result = ToolResult(denial, is_error=True)
                 answer = replace(tool_message(call, result), synthetic="denied")
-                await self._commit([answer], [resulted(answer)])
+                await self._commit_messages([answer], [resulted(answer)])
         return made
 
     async def _run_server_calls(self, calls: Sequence[ToolCall]) -> bool:
-        """Run calls, those after a sub-agent that was left not at all: they may rely on its work. True: one was left."""
+        """Run calls; True: a sub-agent was left open, and the calls after it did not run.
+
+        They may rely on its work.
+        """
         for batch in await self._toolbox.batches(calls):
             open_calls = await self._run_together(batch)
             if open_calls and open_calls & {call.id for call in runnable(self._messages)}:
@@ -373,9 +388,11 @@ class Loop:
         return False
 
     async def _run_together(self, calls: Sequence[ToolCall]) -> set[CallId]:
-        """Run calls; gives those without a result: a sub-agent waits for the client in them, or was left."""
+        """Run calls together, and return those without a result: a sub-agent in them waits for the
+        client, or was left.
+        """
         open_calls: set[CallId] = set()
-        async with self._toolbox.run(calls, self._context) as given:
+        async with self._toolbox.run(calls, self._call_context) as given:
             async for call, result in given:
                 if isinstance(result, StoreError):
                     raise result
@@ -393,15 +410,15 @@ class Loop:
         if result.plan is not None:
             events.append(PlanUpdated(result.plan))
             self._state = self._state.with_plan(result.plan, self._log.run.run_id)
-        await self._commit([answer], events)
+        await self._commit_messages([answer], events)
 
     async def _close_perhaps_begun(self) -> None:
-        """Close the calls of a sub-agent that the worker before may have begun (P10)."""
+        """Close the calls of a sub-agent that the lost worker may have begun (P10)."""
         calls = await self._toolbox.perhaps_begun(runnable(self._messages))
         for answer in closing(calls, "interrupted", new_message_id):
-            await self._commit([answer], [resulted(answer)])
+            await self._commit_messages([answer], [resulted(answer)])
 
-    def _context(self, call: ToolCall) -> CallContext:
+    def _call_context(self, call: ToolCall) -> CallContext:
         progress = Progress(self._log, call.id)
         return CallContext(
             self._log.run,
@@ -411,7 +428,7 @@ class Loop:
             ended=progress.end,
             show=self._log.append,
             begin_turn=self._log.begin_turn,
-            write=self._commit,
+            write=self._commit_messages,
             transcript=transcript_of(call.id, self._messages),
             declared=self._toolbox.declared,
             leaving=self._leaving,
@@ -420,24 +437,26 @@ class Loop:
             meter=self._meter,
             lasting=self._lasting,
             data=data_of(self._messages, self._state.data),
-            origin=self._origin,
+            origin=self._fork_origin,
             limiters=self._limiters,
         )
 
-    def _origin(self) -> Origin | None:
-        """What a fork begins with that is called now. None: this is one."""
+    def _fork_origin(self) -> Origin | None:
+        """Return what a fork that is called at this point begins with. None: this agent
+        is a fork.
+        """
         if self._is_fork:
             return None
         last = len(self._messages) - 1
         while not isinstance(self._messages[last], AssistantMessage):
             last -= 1
-        # its last words are for the agent: the form that answers have to have does not hold for them
+        # a fork answers the agent, not the user: no output schema applies
         spec = replace(self._spec, output=OutputJudge())
         before = slice(last)
         return Origin(spec, self._toolbox, self._messages[before], self._seen[before], self._told)
 
     async def _hand_back(self, append: Sequence[Message], events: Sequence[RunEvent]) -> bool:
-        """End the run if the client owes something. False: it goes on, and nothing was written."""
+        """End the run if the client owes something. False: it goes on; nothing was written."""
         calls = waiting([*self._messages, *append])
         if not calls:
             return False
@@ -445,10 +464,10 @@ class Loop:
             nested(each.path, ToolCallEnded(each.call.id)) for each in calls if each.call.client
         ]
         outcome = HandedBack(tuple(each.owed for each in calls))
-        await self._end(outcome, append, [*events, *ends])
+        await self._end_run(outcome, append, [*events, *ends])
         return True
 
-    async def _end(
+    async def _end_run(
         self,
         outcome: Outcome,
         append: Sequence[Message] = (),
@@ -456,28 +475,33 @@ class Loop:
         *,
         cut: bool = False,
     ) -> None:
+        # every run that ends by its budget reports its usage, also one that called no model
         if outcome == _BUDGET_SPENT and self._meter.is_unused:
             events = (*events, UsageReported(UNUSED))
         await self._meter.tell(ends=True)
-        told = (*self._with_left(events), *self._untold(), RunFinished(outcome, self._model))
+        told = (
+            *self._with_left(events),
+            *self._unreported_usage(),
+            RunFinished(outcome, self._model),
+        )
         if not cut:
             self._state = self._state.settled()
-        # before the write: if its reply is lost, the log sends it again ahead of whatever comes next
-        state = self._keep(append, ends=True)
+        # before the write: if its reply is lost, the log repeats it ahead of what comes next
+        state = self._extend_transcript(append, ends=True)
         end = End(owed(self._messages), cut)
         await self._log.commit(tuple(append), told, end, state)
 
-    def _untold(self) -> Sequence[RunEvent]:
-        """What else was spent: a sub-agent leaves that to the run."""
+    def _unreported_usage(self) -> Sequence[RunEvent]:
+        """Return the usage that no event has reported; a sub-agent leaves it to the run."""
         return () if self._depth else self._with_left(self._meter.untold())
 
-    async def _commit(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
+    async def _commit_messages(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
         await self._meter.tell()
-        state = self._keep(append)
+        state = self._extend_transcript(append)
         await self._log.commit(tuple(append), self._with_left(events), None, state)
 
-    def _keep(self, append: Sequence[Message], *, ends: bool = False) -> State | None:
-        """Gives what the state is then; None: as it is stored."""
+    def _extend_transcript(self, append: Sequence[Message], *, ends: bool = False) -> State | None:
+        """Add messages to the transcript, and return the new state, or None if it is as stored."""
         self._assembler = None
         self._state = self._state.with_answers(append, self._messages)
         self._messages.extend(append)
@@ -491,5 +515,5 @@ class Loop:
         return None if self._state == stored else self._state
 
 
-def _lasting(work: Work) -> Lasting:
+def _lasting_permissions(work: Work) -> Lasting:
     return Lasting.of(work.state.permissions(work.messages))

@@ -1,4 +1,4 @@
-"""Reading a run's log, live: from memory in the process that owns the run, from the store elsewhere."""
+"""Read a run's log live: from memory in the process that owns the run, from the store elsewhere."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -22,30 +22,30 @@ GONE = Failed("run_not_found", "the conversation was deleted during this run")
 
 BEYOND = "the cursor is beyond the end of its run"
 
+# seconds that a reader in another process counts as present; it renews that after half of them
 ATTENDED_SECONDS = 10.0
-"""For how long a reader in another process counts as present; it says so in half that time."""
 
-_GROWTHS = 2
-"""So many writes to a log bring all that its readers had seen before: one may have been under way."""
+# writes after which a log holds all that its readers had seen before: one may have been under way
+_WRITES_TO_CATCH_UP = 2
 
-_LOOK = 0.4
-"""Seconds after which a sign of life is looked for again: a lease is renewed without a hint."""
+# seconds between two looks for a sign of life: renewing a lease sends no notification
+_LOOK_INTERVAL = 0.4
 
-_AT_ONCE = 1000
-"""Events that are read at once."""
+_READ_LIMIT = 1000  # events of one read
 
 
 _Watching: TypeAlias = AbstractAsyncContextManager[Watch]
 
 
 class StoredLog:
-    """One reader's view of it. To be closed.
+    """One reader's view of a stored log. Close it after use.
 
-    What no commit has made true is shown only after a sign of life that the run's worker gave since the reader came: if
-    the worker is gone, it is void. A post that is repeated after its worker's death gets the good answer alone.
+    Uncommitted events are shown only after a sign of life of the run's worker since the reader
+    came: if the worker is gone, they are void. A post that is repeated after its worker's death
+    gets the good answer alone.
 
     Args:
-        recovery: is called for a conversation that nobody may be working on.
+        recovery: called for a conversation that no worker may own.
     """
 
     def __init__(self, store: Store, run: RunRef, recovery: Recovery) -> None:
@@ -65,118 +65,121 @@ class StoredLog:
         if self._watching is not None:
             await self._watching.__aexit__(None, None, None)
 
-    # ---------------------------------------------------------------- entering
     async def find(self, position: Position) -> None:
-        """Make sure that a reader may have got to a position, which may be ahead of what the run's worker has stored.
+        """Check that a reader may have reached a position, which may be ahead of what is stored.
 
         Raises:
             UnknownRun: there is no such run, or its log has expired.
-            InvalidCursor: nothing was ever said there.
+            InvalidCursor: the log never had this position.
             CursorExpired: what follows the position was trimmed.
         """
-        status = await self._status()
-        batch = await self._store.read_log(self._run, after=position, limit=_AT_ONCE)
-        self._ready = self._visible(batch, status)
+        status = await self._read_status()
+        batch = await self._store.read_log(self._run, after=position, limit=_READ_LIMIT)
+        self._ready = self._visible_events(batch, status)
         if batch:
             return
         lifetime = status.expires + 1000 * self._recovery.lease
         growths, end = 0, status.logged
         while self._goes_on(status) and status.logged < position:
-            # a worker that writes has written it by then, and one that only renews its lease has nothing to write
-            stored_all = growths == _GROWTHS or status.expires >= lifetime
+            # a worker that writes has written it by then, and one that only renews its lease has
+            # nothing to write
+            stored_all = growths == _WRITES_TO_CATCH_UP or status.expires >= lifetime
             if stored_all or position.epoch > status.logged.epoch:
                 raise InvalidCursor(BEYOND)
             if status.lapsed:
                 return  # its worker is gone, and may have shown more than it stored
-            await self._pause()
-            status = await self._status()
+            await self._wait_for_growth()
+            status = await self._read_status()
             growths += status.logged > end
             end = status.logged
-        if not self._goes_on(status) and not await self._has(position):
+        if not self._goes_on(status) and not await self._has_position(position):
             raise InvalidCursor(BEYOND)
 
-    async def _has(self, position: Position) -> bool:
-        """Whether a position is one of the log of a run that is over, or the log goes on behind it."""
+    async def _has_position(self, position: Position) -> bool:
+        """Return whether the log of an ended run has a position, or goes on after it."""
         before = position._replace(seq=max(0, position.seq - 1))
-        behind = await self._store.read_log(self._run, after=before, limit=_AT_ONCE)
+        behind = await self._store.read_log(self._run, after=before, limit=_READ_LIMIT)
         return bool(behind) and behind[-1].position >= position
 
-    # ---------------------------------------------------------------- reading
     async def older(self, position: Position, end: Position) -> Sequence[Logged]:
-        """What there is between a position and another one at which the log of this process begins."""
+        """Return the events between a position and `end`, where the log in memory begins."""
         batch = await self._store.read_log(self._run, after=position)
         return [logged for logged in batch if logged.position <= end]
 
     async def next(self, position: Position) -> Sequence[Logged]:
-        """What follows a position, as soon as there is something; nothing: the run is over, and all of it was read."""
+        """Return the events after a position once there are some; empty: the run is over and all
+        were read.
+        """
         while True:
-            batch, status = await self._look(position)
+            batch, status = await self._look_once(position)
             if batch:
                 return batch
-            status = status or await self._status()
+            status = status or await self._read_status()
             waits = self._run.run_id in status.queued
             if not waits and not self._goes_on(status):
                 # what came before the status: a run that is over has its whole log
-                return await self._stored(position)
+                return await self._read_stored(position)
+            # nobody else begins a queued run whose conversation is idle
             if status.lapsed or (waits and not status.running and not status.owed):
                 await self._recovery.recover(self._run.key)
             if not waits:
                 await self._keep_followed()
 
-    async def _look(self, position: Position) -> tuple[Sequence[Logged], Status | None]:
-        """What may be shown now, and the status if it was needed to know that."""
+    async def _look_once(self, position: Position) -> tuple[Sequence[Logged], Status | None]:
+        """Return the events that may be shown, and the status if it had to be read."""
         batch, self._ready = self._ready, ()
         if batch:
             return batch, None
         if self._caught_up:
-            await self._pause()
-        status = None if self._alive else await self._status()
+            await self._wait_for_growth()
+        status = None if self._alive else await self._read_status()
         if status is None or position < status.committed:
-            batch = self._visible(await self._stored(position), status)
-        self._caught_up = len(batch) < _AT_ONCE
+            batch = self._visible_events(await self._read_stored(position), status)
+        self._caught_up = len(batch) < _READ_LIMIT
         if batch and not isinstance(batch[-1].event, RunFinished):
             await self._keep_followed()
         return batch, status
 
-    def _visible(self, batch: Sequence[Logged], status: Status | None) -> Sequence[Logged]:
+    def _visible_events(self, batch: Sequence[Logged], status: Status | None) -> Sequence[Logged]:
         if self._alive or status is None:
             return batch
         return [logged for logged in batch if logged.position <= status.committed]
 
-    async def _stored(self, position: Position) -> Sequence[Logged]:
+    async def _read_stored(self, position: Position) -> Sequence[Logged]:
         try:
-            return await self._store.read_log(self._run, after=position, limit=_AT_ONCE)
+            return await self._store.read_log(self._run, after=position, limit=_READ_LIMIT)
         except UnknownRun:
             return [Logged(Position(position.epoch + 1, 1), RunFinished(GONE))]
 
-    # ---------------------------------------------------------------- the run's worker
     def _goes_on(self, status: Status) -> bool:
         return status.running and status.run_id == self._run.run_id
 
-    async def _status(self) -> Status:
+    async def _read_status(self) -> Status:
         self._newest = status = await self._store.status(self._run.key)
         self._first = first = self._first or status
         signed = not status.lapsed and status.expires > first.expires
         self._alive = self._alive or signed or not self._goes_on(status)
         return status
 
-    async def _pause(self) -> None:
-        """Wait until the log may have grown, or there may be a sign of life that is needed."""
+    async def _wait_for_growth(self) -> None:
+        """Wait until the log may have grown, or a needed sign of life may have come."""
         if self._watch is None:
             watching = self._store.watch(self._run)
             self._watch = await watching.__aenter__()
             self._watching = watching
             return  # what came before the watch gave no hint
-        with anyio.move_on_after(None if self._alive else _LOOK):
+        with anyio.move_on_after(None if self._alive else _LOOK_INTERVAL):
             await self._watch.wait()
 
     async def _keep_followed(self) -> None:
-        """Now and then, let the worker of a run that ends with its last reader know of this one."""
+        """Tell the worker of a run with `cancel_on_disconnect` now and then that this reader
+        follows it.
+        """
         if monotonic() < self._attended:
             return
         status = self._newest
         if status is None or not self._goes_on(status):
-            status = await self._status()
+            status = await self._read_status()
         if not self._goes_on(status):
             return  # it waits for its turn, or is over
         self._attended = monotonic() + ATTENDED_SECONDS / 2
@@ -187,15 +190,16 @@ class StoredLog:
 class Reader(
     AsyncIterator[Sequence[Logged]], AbstractAsyncContextManager[AsyncIterator[Sequence[Logged]]]
 ):
-    """Batches of what is ready after `position`, to the end of the run; to be read within its context.
+    """Iterates over batches of ready events after `position`, to the end of the run. Use it as a
+    context manager.
 
     Args:
-        take: is offered what a run of this process says while the reader waits.
-        recovery: is called for a conversation that nobody may be working on.
-        log_of: finds the log of a run that goes on in this process.
+        take: is offered the events of a run of this process while the reader waits.
+        recovery: called for a conversation that no worker may own.
+        log_of: returns the log of a run that goes on in this process.
 
     Attributes:
-        position: behind which it goes on.
+        position: the position after which it goes on.
     """
 
     def __init__(
@@ -230,7 +234,7 @@ class Reader(
         """
         found = False
         try:
-            await self._open(self._log_of(self._run))
+            await self._open_log(self._log_of(self._run))
             found = True
         finally:
             if not found:
@@ -243,7 +247,7 @@ class Reader(
             self._log.followers.remove(self)
         await self._stored.aclose()
 
-    async def _open(self, log: RunLog | None) -> None:
+    async def _open_log(self, log: RunLog | None) -> None:
         if log is None or self.position.epoch > log.lease.epoch:
             # there is no log here, or its run was taken over, which this worker will learn
             await self._stored.find(self.position)
@@ -266,18 +270,19 @@ class Reader(
             raise StopAsyncIteration
         batch: Sequence[Logged] = ()
         while not batch:
-            found = await self._next()
+            found = await self._next_events()
             if not found:
                 raise StopAsyncIteration
-            batch = self._relevant(found)
+            batch = self._relevant_events(found)
             self.position = found[-1].position
         self._ended = isinstance(batch[-1].event, RunFinished)
         return batch
 
-    def _relevant(self, batch: Sequence[Logged]) -> Sequence[Logged]:
-        """Return what is not the news that something was void of which this reader has seen nothing.
+    def _relevant_events(self, batch: Sequence[Logged]) -> Sequence[Logged]:
+        """Return a batch without the rewinds of events that this reader has not seen.
 
-        Raises CursorExpired: what is void has to be said again, and the log has lost it.
+        Raises:
+            CursorExpired: what is void has to be shown again, and the log has lost it.
         """
         rewound = [logged.event.to for logged in batch if isinstance(logged.event, Rewound)]
         if not rewound:
@@ -291,30 +296,29 @@ class Reader(
             if not (isinstance(logged.event, Rewound) and before <= logged.event.to)
         ]
 
-    async def _next(self) -> Sequence[Logged]:
-        """What is ready, or will be; nothing at the end."""
+    async def _next_events(self) -> Sequence[Logged]:
+        """Return the next events once there are some; empty at the end."""
         while (log := self._log) is not None:
             if log.abandoned:
                 log.followers.remove(self)
                 self._log = None
             elif self.position < log.start != self._joined:
-                if older := await self._older(log):
+                if older := await self._read_older(log):
                     return older
                 self._joined = log.start
             elif (batch := log.read(self.position)) or log.ended:
                 return batch
             else:
-                await self._growth(log)
+                await self._wait_for_events(log)
         return await self._stored.next(self.position)
 
-    async def _older(self, log: RunLog) -> Sequence[Logged]:
-        """What the store has of the time before the log in memory begins."""
+    async def _read_older(self, log: RunLog) -> Sequence[Logged]:
+        """Return the stored events from before the log in memory."""
         batch, self._ready = self._ready, ()
         return batch or await self._stored.older(self.position, log.start)
 
-    # ---------------------------------------------------------------- in the process of the run
-    async def _growth(self, log: RunLog) -> None:
-        """Wait until the log has something that is not taken at once."""
+    async def _wait_for_events(self, log: RunLog) -> None:
+        """Wait until the log has events that `take` does not accept at once."""
         waiter = asyncio.get_running_loop().create_future()
         listener = partial(self._on_growth, log, waiter)
         log.listeners.add(listener)
@@ -324,7 +328,10 @@ class Reader(
             log.listeners.discard(listener)
 
     def _on_growth(self, log: RunLog, waiter: "asyncio.Future[None]") -> None:
-        """Called by the run, at each of its steps: what is taken here costs no second task's turn of the event loop."""
+        """Offer new events to `take`; called by the run at each of its steps.
+
+        Events that are taken here need no second task to be scheduled.
+        """
         if waiter.done():
             return
         try:
